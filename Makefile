@@ -1,0 +1,58 @@
+# `make` lists what there is. Everything runs in .venv, which is built when first needed
+# and again only when requirements-dev.txt or pyproject.toml change.
+
+READY  := .venv/.ready
+BIN    := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+# How many test processes; JOBS=0 runs everything in one, which is what a debugger wants.
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test check bench torture torture-store lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## build .venv, if anything changed (PYTHON=… chooses the interpreter)
+
+$(READY): requirements-dev.txt pyproject.toml scripts/setup.sh
+	@sh scripts/setup.sh
+
+serve: $(READY) ## serve the demo agent
+	@$(BIN)/holdfast serve
+
+test: $(READY) ## run all tests, and hold src/holdfast/core to full branch coverage
+	$(BIN)/python -m coverage run -m pytest tests/core
+	$(BIN)/python -m coverage report
+	$(PYTEST) -n $(JOBS) --ignore=tests/core
+
+check: $(READY) ## format, lint, types and the fast tests
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(PYTEST) -n $(JOBS) -q -m "not slow"
+
+bench: $(READY) ## measure, side by side: every file in bench/, in order
+	@set -e; for file in $$(ls bench/[!_]*.py 2>/dev/null); do \
+		printf '\n== %s\n\n' "$$file"; $(BIN)/python "$$file"; \
+	done
+
+torture: torture-store ## run every torture suite
+
+torture-store: $(READY) ## kill the store at bad moments, many times, and verify what is left
+	@$(BIN)/python -m tests.torture.store
+
+# The locks hold for every platform and every supported Python, and name no package index.
+UV ?= uv
+COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
+
+lock: ## renew requirements.txt and requirements-dev.txt (needs uv; UPGRADE=1 for newer versions)
+	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements.txt
+	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group dev \
+		--constraint requirements.txt --output-file requirements-dev.txt
+
+clean: ## remove what was built or measured, .venv included
+	rm -rf .venv build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Holdfast: AI agents over the OpenAI API, with conversations that hold. Every turn is a transaction."""

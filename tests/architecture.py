@@ -1,0 +1,313 @@
+"""How the house is laid out, as rules that a test can check.
+
+Every rule is a plain function from parsed modules to a list of complaints; no rule imports the
+code it judges. `ROOMS` and `PURE_LIBRARIES` are the two tables to read: the first says which
+room may lean on which, the second what the pure rooms may use.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = "holdfast"
+
+MODULE_LINES_MAX = 800
+FUNCTION_LINES_MAX = 100
+
+BASE = frozenset({"errors", "ids", "limits"})
+VALUES = BASE | {"core", "wire"}
+SHELL = VALUES | {"observe"}
+PARTS = SHELL | {"models", "tools", "agents", "loop", "store", "sessions"}
+
+ROOMS: Mapping[str, frozenset[str]] = {
+    "errors": frozenset(),
+    "limits": frozenset(),
+    "ids": frozenset({"errors", "limits"}),
+    "core": BASE,
+    "wire": BASE | {"core"},
+    "observe": BASE,
+    "store": SHELL,
+    "models": SHELL,
+    "tools": SHELL,
+    "agents": SHELL | {"models", "tools"},
+    "loop": SHELL | {"models", "tools", "agents"},
+    "sessions": SHELL | {"store.base"},
+    "config": PARTS,
+    "console": BASE,
+    "server": PARTS | {"config", "console"},
+    "cli": PARTS | {"config", "console", "server", ROOT},
+    "testing": PARTS,
+    "__main__": frozenset({"cli"}),
+    ROOT: PARTS | {"config", "server"},
+}
+"""Which rooms each room may import, besides itself. `holdfast` is the package's own front door."""
+
+PURE_ROOMS = BASE | {"core", "wire"}
+
+PURE_LIBRARIES = frozenset(
+    """
+    __future__ abc base64 binascii bisect collections contextlib copy dataclasses datetime decimal
+    difflib enum fractions functools graphlib hashlib heapq hmac html ipaddress itertools math
+    msgspec numbers operator re string struct textwrap types typing typing_extensions unicodedata
+    urllib.parse zlib
+    """.split()
+)
+"""What computes values from values. Anything that is not here has a clock, a die or a file in it."""
+
+IMPURE_CALLS = frozenset({"open", "print", "input", "breakpoint", "eval", "exec", "__import__"})
+CLOCK_READS = frozenset({"now", "utcnow", "today"})
+UNSAFE_LIBRARIES = frozenset({"pickle", "marshal", "shelve", "dill", "cloudpickle"})
+PORTS = "holdfast.core.ports"
+"""Describes what the shell does, waiting included, and does none of it."""
+
+LAZY_MODULES = frozenset({"holdfast.cli"})
+"""The one place with imports inside functions: the command table, for the sake of start-up time."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file, parsed."""
+
+    name: str
+    tree: ast.Module
+    lines: int
+
+    @property
+    def room(self) -> str:
+        return room_of(self.name)
+
+    def at(self, node: ast.stmt | ast.expr | ast.ExceptHandler, complaint: str) -> str:
+        return f"{self.name}:{node.lineno}: {complaint}"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One module that another one imports, and where it does so."""
+
+    name: str
+    node: ast.stmt
+
+
+def parse(name: str, source: str) -> Module:
+    return Module(name, ast.parse(source), len(source.splitlines()))
+
+
+def read_package(package: Path) -> dict[str, Module]:
+    """Every module below `package`, by its dotted name."""
+    modules = {}
+    for path in sorted(package.rglob("*.py")):
+        parts = [package.name, *path.relative_to(package).with_suffix("").parts]
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        modules[name] = parse(name, path.read_text(encoding="utf-8"))
+    return modules
+
+
+def room_of(name: str) -> str:
+    """The room a module of ours is in: `core` for `holdfast.core.turn`."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else ROOT
+
+
+def imports(module: Module, known: Iterable[str] = ()) -> Iterator[Imported]:
+    """Everything that a module imports, wherever in it.
+
+    `from a import b` means the module `a.b` if there is one among `known`, and `a` otherwise.
+    """
+    names = frozenset(known)
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    yield Imported(alias.name, node)
+            case ast.ImportFrom():
+                source = node.module or ""
+                for alias in node.names:
+                    inner = f"{source}.{alias.name}"
+                    yield Imported(inner if inner in names else source, node)
+
+
+def is_ours(name: str) -> bool:
+    return name == ROOT or name.startswith(f"{ROOT}.")
+
+
+# The rules that look at one module.
+
+
+def room_rule(module: Module, known: Iterable[str] = ()) -> list[str]:
+    """Imports go down only, and every room is on the map."""
+    if module.room not in ROOMS:
+        return [f"{module.name}:1: room '{module.room}' is not on the map in tests/architecture.py"]
+    allowed = ROOMS[module.room]
+    return [
+        module.at(imported.node, f"{module.room} may not import {imported.name}")
+        for imported in imports(module, known)
+        if is_ours(imported.name)
+        and room_of(imported.name) != module.room
+        and not _allows(allowed, imported.name)
+    ]
+
+
+def _allows(allowed: frozenset[str], name: str) -> bool:
+    """A room is allowed as a whole (`store`) or by one of its modules (`store.base`)."""
+    if name == ROOT:
+        return ROOT in allowed
+    path = name.split(".")[1:]
+    return any(".".join(path[:depth]) in allowed for depth in range(1, len(path) + 1))
+
+
+def purity_rule(module: Module) -> list[str]:
+    """Pure rooms compute: no clock, randomness, logging, threads or I/O."""
+    if module.room not in PURE_ROOMS:
+        return []
+    complaints = [
+        module.at(imported.node, f"{imported.name} is not pure")
+        for imported in imports(module, {"urllib.parse"})
+        if not is_ours(imported.name) and not _is_pure(imported.name)
+    ]
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name)) if name in IMPURE_CALLS:
+                complaints.append(module.at(node, f"{name}() is not pure"))
+            case ast.Attribute(attr=name) if name in CLOCK_READS:
+                complaints.append(module.at(node, f".{name} reads a clock"))
+            case ast.AsyncFunctionDef() if module.name != PORTS:
+                complaints.append(module.at(node, "nothing pure has to wait"))
+    return complaints
+
+
+def _is_pure(name: str) -> bool:
+    return name in PURE_LIBRARIES or name.split(".")[0] in PURE_LIBRARIES
+
+
+def relative_rule(module: Module) -> list[str]:
+    """Imports are absolute, so that a line can be searched for and moved."""
+    return [
+        module.at(node, "relative import")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+
+
+def lazy_rule(module: Module) -> list[str]:
+    """Imports are at the top, where they can be seen."""
+    if module.name in LAZY_MODULES:
+        return []
+    return [
+        module.at(inner, f"import inside {function.name}()")
+        for function in _functions(module)
+        for inner in ast.walk(function)
+        if isinstance(inner, ast.Import | ast.ImportFrom)
+    ]
+
+
+def pickle_rule(module: Module) -> list[str]:
+    """Nothing is deserialised by a library that runs what it reads."""
+    return [
+        module.at(imported.node, f"{imported.name} runs what it reads")
+        for imported in imports(module)
+        if imported.name.split(".")[0] in UNSAFE_LIBRARIES
+    ]
+
+
+def length_rule(module: Module) -> list[str]:
+    """What does not fit in a head is two things."""
+    complaints = []
+    if module.lines > MODULE_LINES_MAX:
+        complaints.append(f"{module.name}:1: {module.lines} lines, at most {MODULE_LINES_MAX}")
+    for function in _functions(module):
+        lines = (function.end_lineno or function.lineno) - function.lineno + 1
+        if lines > FUNCTION_LINES_MAX:
+            complaint = f"{function.name}() has {lines} lines, at most {FUNCTION_LINES_MAX}"
+            complaints.append(module.at(function, complaint))
+    return complaints
+
+
+def swallow_rule(module: Module) -> list[str]:
+    """Who catches everything passes it on: raises again, or hands the error to somebody."""
+    complaints = []
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.ExceptHandler() if _is_broad(node.type) and not _passes_on(node):
+                complaints.append(module.at(node, "catches everything and swallows it"))
+            case ast.Call(func=ast.Name(id="suppress") | ast.Attribute(attr="suppress")):
+                if any(_is_broad(argument) for argument in node.args):
+                    complaints.append(module.at(node, "suppresses everything"))
+    return complaints
+
+
+def _is_broad(kind: ast.expr | None) -> bool:
+    match kind:
+        case None:
+            return True
+        case ast.Name(id=name):
+            return name in {"Exception", "BaseException"}
+        case ast.Tuple(elts=kinds):
+            return any(_is_broad(each) for each in kinds)
+        case _:
+            return False
+
+
+def _passes_on(handler: ast.ExceptHandler) -> bool:
+    inner = [node for statement in handler.body for node in ast.walk(statement)]
+    return any(
+        isinstance(node, ast.Raise)
+        or (isinstance(node, ast.Name) and handler.name is not None and node.id == handler.name)
+        for node in inner
+    )
+
+
+def untyped_rule(module: Module) -> list[str]:
+    """Raw dictionaries end at the edge; in the core everything has a type."""
+    if module.room != "core":
+        return []
+    return [
+        module.at(node, f"{ast.unparse(node)} in the core")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Subscript) and _is_untyped_mapping(node)
+    ]
+
+
+def _is_untyped_mapping(node: ast.Subscript) -> bool:
+    kind, arguments = ast.unparse(node.value), node.slice
+    return (
+        kind.split(".")[-1] in {"dict", "Dict", "Mapping", "MutableMapping"}
+        and isinstance(arguments, ast.Tuple)
+        and ast.unparse(arguments.elts[-1]).split(".")[-1] == "Any"
+    )
+
+
+def _functions(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+MODULE_RULES: tuple[Callable[[Module], list[str]], ...] = (
+    purity_rule,
+    relative_rule,
+    lazy_rule,
+    pickle_rule,
+    length_rule,
+    swallow_rule,
+    untyped_rule,
+)
+
+
+# The rule that looks at all of them.
+
+
+def cycle_rule(modules: Mapping[str, Module]) -> list[str]:
+    """No module needs, in the end, itself."""
+    graph = {
+        name: {each.name for each in imports(module, modules) if is_ours(each.name)} - {name}
+        for name, module in modules.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [f"import cycle: {' → '.join(reversed(error.args[1]))}"]
+    return []

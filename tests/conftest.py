@@ -1,0 +1,46 @@
+"""What every test run shares: how properties are searched, and what a skip means."""
+
+from __future__ import annotations
+
+import os
+
+import hypothesis
+import pytest
+
+from tests.means import Skipped, closing_block
+
+# A run tries the same examples each time, so that it passes each time or fails each time.
+# To look for new ones: pytest --hypothesis-profile=explore
+hypothesis.settings.register_profile("steady", derandomize=True, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("explore", max_examples=2000, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("steady")
+
+SKIP_IS_FAILURE = bool(os.environ.get("CI"))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With CI set, a run that left something out has not passed."""
+    if SKIP_IS_FAILURE and _skipped(session.config) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    lines = closing_block(_skipped(config))
+    if not lines:
+        return
+    terminalreporter.section("left out" + (", and CI is set: failed" if SKIP_IS_FAILURE else ""))
+    for line in lines:
+        terminalreporter.write_line(line)
+
+
+def _skipped(config: pytest.Config) -> list[Skipped]:
+    """What was skipped, tests and whole modules. Worker processes of xdist know nothing of it."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:
+        return []
+    return [
+        Skipped(reason=str(report.longrepr[2]).removeprefix("Skipped: "), test=report.nodeid)
+        for report in reporter.stats.get("skipped", [])
+    ]

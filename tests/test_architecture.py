@@ -1,0 +1,225 @@
+"""The house keeps its shape; and every rule that says so can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from tests import architecture
+from tests.architecture import Module, parse
+
+MODULES = architecture.read_package(Path(__file__).parents[1] / "src" / "holdfast")
+
+
+def test_imports_go_down_only() -> None:
+    complaints = (architecture.room_rule(module, MODULES) for module in MODULES.values())
+    assert list(chain.from_iterable(complaints)) == []
+
+
+@pytest.mark.parametrize("rule", architecture.MODULE_RULES, ids=lambda rule: rule.__name__)
+def test_every_module_keeps_the(rule: Callable[[Module], list[str]]) -> None:
+    assert [complaint for module in MODULES.values() for complaint in rule(module)] == []
+
+
+def test_no_module_needs_itself() -> None:
+    assert architecture.cycle_rule(MODULES) == []
+
+
+# From here on the rules themselves are on trial.
+
+
+KNOWN = frozenset(
+    {
+        "holdfast",
+        "holdfast.limits",
+        "holdfast.core",
+        "holdfast.core.ports",
+        "holdfast.loop",
+        "holdfast.sessions",
+        "holdfast.store",
+        "holdfast.store.base",
+        "holdfast.store.sqlite",
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("importer", "line"),
+    [
+        ("holdfast.core.turn", "from holdfast.core.items import Item"),
+        ("holdfast.core.turn", "from holdfast import limits"),
+        ("holdfast.wire.chat", "import holdfast.core.items"),
+        ("holdfast.store.sqlite.writer", "from holdfast.store.base import Store"),
+        ("holdfast.sessions.lanes", "from holdfast.store.base import Store"),
+        ("holdfast.sessions.lanes", "from holdfast.store import base"),
+        ("holdfast.sessions.lanes", "from holdfast.core.ports import OpenTurn"),
+        ("holdfast.loop.play", "from holdfast.agents import Agent"),
+        ("holdfast.server.app", "from holdfast.store.sqlite import SqliteStore"),
+        ("holdfast.cli.db", "from holdfast import __version__"),
+    ],
+)
+def test_a_room_may_lean_on_those_below(importer: str, line: str) -> None:
+    assert architecture.room_rule(parse(importer, line), KNOWN) == []
+
+
+@pytest.mark.parametrize(
+    ("importer", "line"),
+    [
+        ("holdfast.core.turn", "from holdfast.wire.chat import Chunk"),
+        ("holdfast.core.turn", "from holdfast.store import base"),
+        ("holdfast.core.turn", "from holdfast import Turn"),
+        ("holdfast.ids", "import holdfast.core"),
+        ("holdfast.wire.chat", "import holdfast.observe"),
+        ("holdfast.models.base", "from holdfast.tools.base import Tool"),
+        ("holdfast.loop.play", "from holdfast.sessions.lease import Lease"),
+        ("holdfast.loop.play", "from holdfast import sessions"),
+        ("holdfast.sessions.lanes", "from holdfast.loop import play"),
+        ("holdfast.sessions.lanes", "from holdfast.store.sqlite import SqliteStore"),
+        ("holdfast.sessions.lanes", "from holdfast.store import sqlite"),
+        ("holdfast.sessions.lanes", "from holdfast.store import MemoryStore"),
+        ("holdfast.config", "from holdfast.server.app import app"),
+        ("holdfast.server.app", "from holdfast.testing import ManualClock"),
+        ("holdfast.server.app", "def app():\n    import holdfast.cli"),
+        ("holdfast.attic", "import re"),
+    ],
+)
+def test_an_import_that_goes_up_or_sideways_is_seen(importer: str, line: str) -> None:
+    assert architecture.room_rule(parse(importer, line), KNOWN)
+
+
+def test_a_cycle_is_seen_however_long_it_is() -> None:
+    sources = {
+        "holdfast.core.a": "from holdfast.core.b import B",
+        "holdfast.core.b": "from holdfast.core import c",
+        "holdfast.core.c": "import holdfast.core.a",
+    }
+    modules = {name: parse(name, source) for name, source in sources.items()}
+    [complaint] = architecture.cycle_rule(modules)
+    assert all(name in complaint for name in sources)
+
+    modules["holdfast.core.c"] = parse("holdfast.core.c", "import re")
+    assert architecture.cycle_rule(modules) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import hashlib, msgspec, re",
+        "from collections.abc import Iterator",
+        "from urllib.parse import quote",
+        "from urllib import parse",
+        "from datetime import datetime\nthen = datetime.fromtimestamp(0)",
+        "from holdfast.core.items import Item",
+    ],
+)
+@pytest.mark.parametrize("room", ["core", "wire"])
+def test_values_from_values_are_pure(room: str, source: str) -> None:
+    assert architecture.purity_rule(parse(f"holdfast.{room}.sample", source)) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *(
+            f"import {library}"
+            for library in (
+                "asyncio io json logging os os.path pathlib random secrets socket sqlite3"
+                " subprocess sys tempfile threading time urllib.request uuid apsw click"
+            ).split()
+        ),
+        "from os import path",
+        "from urllib import request",
+        "def f():\n    import time",
+        "from datetime import datetime\nat = datetime.now()",
+        "from datetime import date\nread = date.today",
+        "text = open('notes').read()",
+        "print('here')",
+    ],
+)
+@pytest.mark.parametrize("room", ["core", "wire"])
+def test_a_clock_a_die_or_a_file_in_a_pure_room_is_seen(room: str, source: str) -> None:
+    assert architecture.purity_rule(parse(f"holdfast.{room}.sample", source))
+    assert architecture.purity_rule(parse("holdfast.server.sample", source)) == []
+
+
+def test_waiting_belongs_to_the_shell_and_ports_only_describe_it() -> None:
+    waiting = "async def wait(): ..."
+    assert architecture.purity_rule(parse("holdfast.wire.sse", waiting))
+    assert architecture.purity_rule(parse("holdfast.core.turn", waiting))
+    assert architecture.purity_rule(parse("holdfast.core.ports", waiting)) == []
+
+
+LONG_FUNCTION = "def f():\n" + "    x = 1\n" * architecture.FUNCTION_LINES_MAX
+FAIR_FUNCTION = "def f():\n" + "    x = 1\n" * (architecture.FUNCTION_LINES_MAX - 1)
+LONG_MODULE = "x = 1\n" * (architecture.MODULE_LINES_MAX + 1)
+FAIR_MODULE = "x = 1\n" * architecture.MODULE_LINES_MAX
+GUARDED = "try:\n    f()\nexcept {}"
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad", "good"),
+    [
+        (architecture.relative_rule, "from . import x", "from holdfast.core import x"),
+        (architecture.lazy_rule, "def f():\n    import re", "import re"),
+        (architecture.lazy_rule, "async def f():\n    from re import sub", "if 1:\n    import re"),
+        (architecture.pickle_rule, "import pickle", "import msgspec"),
+        (architecture.pickle_rule, "from marshal import loads", "from msgspec import json"),
+        (architecture.length_rule, LONG_FUNCTION, FAIR_FUNCTION),
+        (architecture.length_rule, LONG_MODULE, FAIR_MODULE),
+        (
+            architecture.swallow_rule,
+            GUARDED.format(":\n    pass"),
+            GUARDED.format("OSError:\n    pass"),
+        ),
+        (
+            architecture.swallow_rule,
+            GUARDED.format("Exception:\n    log()"),
+            GUARDED.format("Exception:\n    log()\n    raise"),
+        ),
+        (
+            architecture.swallow_rule,
+            GUARDED.format("BaseException as error:\n    pass"),
+            GUARDED.format("BaseException as error:\n    future.set_exception(error)"),
+        ),
+        (
+            architecture.swallow_rule,
+            GUARDED.format("(OSError, Exception):\n    pass"),
+            GUARDED.format("(OSError, ValueError):\n    pass"),
+        ),
+        (
+            architecture.swallow_rule,
+            "with contextlib.suppress(Exception): f()",
+            "with contextlib.suppress(OSError): f()",
+        ),
+        (architecture.untyped_rule, "x: dict[str, Any]", "x: dict[str, int]"),
+        (architecture.untyped_rule, "x: list[Mapping[str, typing.Any]]", "x: list[str]"),
+    ],
+)
+def test_each_rule_tells_bad_from_good(
+    rule: Callable[[Module], list[str]], bad: str, good: str
+) -> None:
+    assert rule(parse("holdfast.core.sample", bad))
+    assert rule(parse("holdfast.core.sample", good)) == []
+
+
+def test_every_rule_is_on_trial_above_and_at_work() -> None:
+    rules = {value for name, value in vars(architecture).items() if name.endswith("_rule")}
+    assert rules == {*architecture.MODULE_RULES, architecture.room_rule, architecture.cycle_rule}
+
+
+def test_the_command_table_alone_may_import_late() -> None:
+    late = "def f():\n    import holdfast.server"
+    assert architecture.lazy_rule(parse("holdfast.cli", late)) == []
+    assert architecture.lazy_rule(parse("holdfast.cli.db", late))
+
+
+def test_a_package_is_read_whole(tmp_path: Path) -> None:
+    package = tmp_path / "holdfast"
+    (package / "core").mkdir(parents=True)
+    for name in ("__init__.py", "ids.py", "core/__init__.py", "core/turn.py"):
+        (package / name).write_text("")
+    names = {"holdfast", "holdfast.ids", "holdfast.core", "holdfast.core.turn"}
+    assert set(architecture.read_package(package)) == names
