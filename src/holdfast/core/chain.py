@@ -1,0 +1,42 @@
+"""The hash chain over a session's committed turns. It shows damage, not forgery.
+
+Each turn's link is a SHA-256 over the link before it, the turn's header, the bytes of its items and of
+what it changed in the session's state, each with its length in front. The bytes are hashed as they are
+stored, so that reading old records with newer code never breaks a chain.
+A fork goes on from the link that it was forked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+
+from holdfast.core.codec import Value, encode
+from holdfast.core.items import EndedBy
+from holdfast.ids import TurnId, Version
+
+GENESIS = bytes(32)
+"""What the first turn of a session is linked to."""
+
+
+class Header(Value):
+    """What a link says about its turn besides the content."""
+
+    turn_id: TurnId
+    version: Version
+    ended_by: EndedBy
+    agent: str
+
+
+def link(
+    previous: bytes, header: Header, *, items: Iterable[bytes], changes: Iterable[bytes]
+) -> bytes:
+    """The link of a turn: 32 bytes that depend on everything before and in it."""
+    state = sha256(previous)
+    for group in ((encode(header),), tuple(items), tuple(changes)):
+        # Counting each group keeps an item from passing for a change, or two items for one.
+        state.update(len(group).to_bytes(8))
+        for piece in group:
+            state.update(len(piece).to_bytes(8))
+            state.update(piece)
+    return state.digest()

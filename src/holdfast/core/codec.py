@@ -1,0 +1,76 @@
+"""How core values become bytes and come back. JSON, so that a person with a database shell can read it.
+
+Bytes on disk outlive code. Three rules keep old ones readable for ever:
+
+1. A field may be added with a default; a field never loses its meaning, and a tag is never reused.
+2. Defaults are left out when writing, so a value costs what it says, and a default never changes.
+3. What does not decode is `Unreadable`, by itself: its neighbours and its session live on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar, dataclass_transform
+
+import msgspec
+
+from holdfast.errors import InvalidId
+from holdfast.ids import Name, Version
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class Value(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A fact: immutable, comparable by content, encodable. The base of everything in `core/`."""
+
+
+class Unreadable(Value, tag="unreadable"):
+    """Bytes that this code cannot read: damaged, or written by a newer version."""
+
+    raw: bytes
+    why: str
+
+
+def _to_builtin(value: object) -> object:
+    if isinstance(value, Name):
+        return str(value)
+    if isinstance(value, Version):
+        return int(value)
+    raise NotImplementedError(f"{type(value).__name__} has no encoding")
+
+
+def _from_builtin(kind: type, value: object) -> object:
+    make: Callable[[object], object] = kind
+    try:
+        return make(value)
+    except (InvalidId, TypeError) as error:
+        raise ValueError(str(error)) from error
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_to_builtin)
+
+encode: Callable[[object], bytes] = _encoder.encode
+"""The bytes of a core value. The same value always gives the same bytes."""
+
+
+class Decoder(Generic[T]):
+    """Reads values of one type. Built once per type, at import."""
+
+    def __init__(self, kind: object) -> None:
+        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(
+            kind,
+            dec_hook=_from_builtin,
+        )
+
+    def strict(self, raw: bytes | str) -> T:
+        """Decode, or raise msgspec.DecodeError. For bytes that must be ours, such as a test's."""
+        return self._decoder.decode(raw)
+
+    def lenient(self, raw: bytes) -> T | Unreadable:
+        """Decode, or say why not. For bytes from disk."""
+        try:
+            return self._decoder.decode(raw)
+        # Broken UTF-8 and endless nesting are damage too; msgspec has no error of its own for them.
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return Unreadable(raw=raw, why=str(error))

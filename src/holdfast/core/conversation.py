@@ -1,0 +1,401 @@
+"""A conversation at one version: a value that never changes, and costs what is new.
+
+`Snapshot` is what a turn begins from. Its history is a prefix of an append-only log that all versions of a
+session share, so `with_commit` is proportional to the turn and not to what came before.
+
+Nothing in a history is ever rewritten. What people later say about it is an `Annotation`: appended beside
+the items with its own revision, folded into `Notes`. Notes decide what people see and what the model sees;
+they never decide what is there.
+
+A fork shares its parent's past by reference. Its lineage is flat: which session holds the positions up to
+where, seen at which revision. So reading a fork of a fork of a fork walks no chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias, assert_never
+
+import msgspec
+
+from holdfast.core import chain
+from holdfast.core.codec import Decoder, Unreadable, Value, encode
+from holdfast.core.events import Change, StateSet, Usage
+from holdfast.core.items import (
+    AssistantMessage,
+    EndedBy,
+    Item,
+    Items,
+    Reasoning,
+    SessionSettings,
+    StoredItem,
+    Summary,
+    ToolCall,
+    ToolResult,
+)
+from holdfast.core.log import Log
+from holdfast.core.turn import Turn, committed_items
+from holdfast.ids import ItemId, SessionId, TurnId, Version
+
+# ── annotations ──────────────────────────────────────────────────────────────────────────────
+
+
+class Visibility(Value, tag="visibility"):
+    """Hide an item, or show it again. A call and its result are hidden from the model together."""
+
+    to_people: bool | None = None
+    to_model: bool | None = None
+
+
+class Titled(Value, tag="titled"):
+    title: str
+
+
+class Flagged(Value, tag="flagged"):
+    """A named remark about an item, or about the session; an empty value takes it away."""
+
+    name: str
+    value: str = ""
+
+
+class Summarized(Value, tag="summarized"):
+    """A summary made outside a turn. Accepted only on top of the summary that it was made from."""
+
+    summary: Summary
+
+
+class SettingsChanged(Value, tag="settings"):
+    settings: SessionSettings
+
+
+Patch: TypeAlias = Visibility | Titled | Flagged | Summarized | SettingsChanged
+
+
+class Annotation(Value):
+    """Something said about a session, or one of its items, after the fact. Appended only."""
+
+    rev: int
+    """1, 2, 3 … within the session."""
+    patch: Patch
+    item: ItemId | None = None
+    at_ms: int = 0
+
+
+patch_decoder: Decoder[Patch] = Decoder(Patch)
+settings_decoder: Decoder[SessionSettings] = Decoder(SessionSettings)
+
+
+class Notes(Value):
+    """All annotations of a session up to `rev`, folded."""
+
+    rev: int = 0
+    title: str = ""
+    settings: SessionSettings = SessionSettings()
+    hidden_from_people: frozenset[ItemId] = frozenset()
+    hidden_from_model: frozenset[ItemId] = frozenset()
+    flags: frozenset[tuple[ItemId | None, str, str]] = frozenset()
+    summary: Summary | None = None
+    summary_rev: int = 0
+    """The revision that `summary` came with; 0 if there is none."""
+
+
+def annotated(notes: Notes, annotations: Iterable[Annotation]) -> Notes:
+    """Fold more annotations, in the order of their revisions, into these notes."""
+    people, model = set(notes.hidden_from_people), set(notes.hidden_from_model)
+    flags = {(item, name): value for item, name, value in notes.flags}
+    for annotation in annotations:
+        item, patch = annotation.item, annotation.patch
+        notes = msgspec.structs.replace(notes, rev=annotation.rev)
+        match patch:
+            case Titled():
+                notes = msgspec.structs.replace(notes, title=patch.title)
+            case SettingsChanged():
+                notes = msgspec.structs.replace(notes, settings=patch.settings)
+            case Summarized():
+                notes = msgspec.structs.replace(
+                    notes, summary=patch.summary, summary_rev=annotation.rev
+                )
+            case Flagged():
+                flags[item, patch.name] = patch.value
+            case Visibility():
+                assert item is not None, "visibility is an item's"
+                _hide(people, item, shown=patch.to_people)
+                _hide(model, item, shown=patch.to_model)
+            case _:  # pragma: no cover
+                assert_never(patch)
+    return msgspec.structs.replace(
+        notes,
+        hidden_from_people=frozenset(people),
+        hidden_from_model=frozenset(model),
+        flags=frozenset((item, name, value) for (item, name), value in flags.items() if value),
+    )
+
+
+def _hide(hidden: set[ItemId], item: ItemId, *, shown: bool | None) -> None:
+    if shown is not None:
+        (hidden.discard if shown else hidden.add)(item)
+
+
+# ── commits ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Commit(Value):
+    """Everything that a kept turn adds to its session: what the store writes, in the bytes it writes."""
+
+    turn_id: TurnId
+    version: Version
+    """The version that this commit makes."""
+    ended_by: EndedBy
+    source_key: str
+    entry_agent: str
+    """Whom the request named; the first commit's is the session's for good."""
+    agent: str
+    """Who speaks at the end of the turn, after any hand-offs."""
+    items: Items
+    encoded: tuple[bytes, ...]
+    """The items' bytes, in order; encoded once, hashed and stored as they are."""
+    changes: tuple[Change, ...]
+    waiting: tuple[ToolCall, ...]
+    usage: Usage
+    link: bytes
+    detail: str = ""
+    """Why it ended so, if it was not by completing."""
+
+
+def commit_of(turn: Turn, *, previous: bytes) -> Commit:
+    """The commit of a kept turn on top of the link `previous`."""
+    items = committed_items(turn)
+    assert turn.ended is not None
+    header = chain.Header(
+        turn_id=turn.request.turn_id,
+        version=turn.request.base.next,
+        ended_by=turn.ended.by,
+        agent=turn.agent,
+    )
+    encoded = tuple(map(encode, items))
+    return Commit(
+        turn_id=header.turn_id,
+        version=header.version,
+        ended_by=header.ended_by,
+        source_key=turn.request.source_key,
+        entry_agent=turn.request.agent,
+        agent=header.agent,
+        items=items,
+        encoded=encoded,
+        changes=turn.changes,
+        waiting=turn.waiting,
+        usage=turn.usage,
+        link=chain.link(previous, header, items=encoded, changes=map(encode, turn.changes)),
+        detail=turn.interrupted.detail if turn.interrupted else "",
+    )
+
+
+# ── snapshots ────────────────────────────────────────────────────────────────────────────────
+
+
+class Segment(Value):
+    """A stretch of a fork's past that lies in another session: its positions below `upto_pos`."""
+
+    session_id: SessionId
+    upto_pos: int
+    upto_version: Version
+    upto_rev: int
+
+
+Lineage: TypeAlias = tuple[Segment, ...]
+
+
+class TurnMark(Value):
+    """Where a committed turn lies in the history: positions `start` to before `end`."""
+
+    turn_id: TurnId
+    version: Version
+    start: int
+    end: int
+    link: bytes
+    ended_by: EndedBy = "completed"
+    agent: str = ""
+
+
+class Snapshot(Value):
+    """A conversation as it stood at one version. Safe to share: nothing here changes."""
+
+    session_id: SessionId
+    version: Version = Version(0)
+    items: Log[StoredItem] = msgspec.field(default_factory=Log)
+    marks: Log[TurnMark] = msgspec.field(default_factory=Log)
+    """One per version, in order; those of a fork's past included."""
+    state: tuple[tuple[str, str], ...] = ()
+    """What tools remember in this session, sorted by name."""
+    waiting: tuple[ToolCall, ...] = ()
+    """Calls that the next turn has to answer."""
+    turn_summary: Summary | None = None
+    """The furthest-reaching summary that was made inside a turn."""
+    notes: Notes = Notes()
+    lineage: Lineage = ()
+    link: bytes = chain.GENESIS
+    source_key: str = ""
+    entry_agent: str = ""
+    agent: str = ""
+    size_bytes: int = 0
+    """What its items weigh, encoded: for caches."""
+
+    def with_commit(self, commit: Commit) -> Snapshot:
+        """The session after this commit. Costs what the commit adds, not the history."""
+        assert commit.version == self.version.next, "a commit goes on top of its base"
+        start = len(self.items)
+        mark = TurnMark(
+            turn_id=commit.turn_id,
+            version=commit.version,
+            start=start,
+            end=start + len(commit.items),
+            link=commit.link,
+            ended_by=commit.ended_by,
+            agent=commit.agent,
+        )
+        return msgspec.structs.replace(
+            self,
+            version=commit.version,
+            items=self.items.extended(commit.items),
+            marks=self.marks.appended(mark),
+            state=changed_state(self.state, commit.changes),
+            waiting=commit.waiting,
+            link=commit.link,
+            turn_summary=further(self.turn_summary, *_summaries(commit.items)),
+            source_key=self.source_key or commit.source_key,
+            entry_agent=self.entry_agent or commit.entry_agent,
+            agent=commit.agent,
+            size_bytes=self.size_bytes + sum(map(len, commit.encoded)),
+        )
+
+    def with_annotations(self, *annotations: Annotation) -> Snapshot:
+        return msgspec.structs.replace(self, notes=annotated(self.notes, annotations))
+
+    def forked(self, session_id: SessionId) -> Snapshot:
+        """A new session that begins as this one stands. Neither will see what the other does next.
+
+        Inside the past of a fork, its lineage ends with the session that made the next version.
+        """
+        before = tuple(each for each in self.lineage if each.upto_version <= self.version)
+        holders = (*(each.session_id for each in self.lineage), self.session_id)
+        here = Segment(
+            session_id=holders[len(before)],
+            upto_pos=len(self.items),
+            upto_version=self.version,
+            upto_rev=self.notes.rev,
+        )
+        return msgspec.structs.replace(self, session_id=session_id, lineage=(*before, here))
+
+
+def changed_state(
+    state: tuple[tuple[str, str], ...], changes: Iterable[Change]
+) -> tuple[tuple[str, str], ...]:
+    """Session state after some changes. An empty value forgets the name."""
+    sets = {each.name: each.value for each in changes if isinstance(each, StateSet)}
+    if not sets:
+        return state
+    merged = {**dict(state), **sets}
+    return tuple(sorted((name, value) for name, value in merged.items() if value))
+
+
+# ── who sees what ────────────────────────────────────────────────────────────────────────────
+
+
+def seen_by_people(snapshot: Snapshot) -> Iterator[StoredItem]:
+    """The history as people see it: everything but what was hidden from them, damage included."""
+    hidden = snapshot.notes.hidden_from_people
+    return (
+        each for each in snapshot.items if isinstance(each, Unreadable) or each.id not in hidden
+    )
+
+
+def seen_by_model(snapshot: Snapshot, *, since: int = 0) -> Iterator[Item]:
+    """The history as the session's agent sees it, from position `since` on.
+
+    A summary that is not hidden stands in place of what it covers. Left out are: what sub-agents said
+    among themselves, steps that were set aside, unfinished reasoning, hidden items and what cannot be read.
+    What comes out is well formed: a call or result that lost its partner so is left out as well, and a call
+    that the summary covers comes along while its result is not covered, or still awaited.
+    """
+    hidden = snapshot.notes.hidden_from_model
+    made = (snapshot.turn_summary, snapshot.notes.summary)
+    summary = further(*(each for each in made if each is not None and each.id not in hidden))
+    start = max(since, summary.covers_to if summary else 0)
+    items = snapshot.items.since(start)
+    earlier = _for_model(_calls_before(start, snapshot, items), hidden)
+    shown = _for_model(items, hidden)
+    alone = _alone((*earlier, *shown), snapshot.waiting)
+    if since == 0:
+        shown = [*earlier, *shown]
+        if summary is not None:
+            yield summary
+    yield from (each for each in shown if each.id not in alone) if alone else shown
+
+
+def further(*summaries: Summary | None) -> Summary | None:
+    """The summary that reaches furthest; of those that reach equally far, the last one."""
+    best: Summary | None = None
+    for each in summaries:
+        if each is not None and (best is None or each.covers_to >= best.covers_to):
+            best = each
+    return best
+
+
+def _summaries(items: Iterable[StoredItem]) -> Iterator[Summary]:
+    return (each for each in items if isinstance(each, Summary) and not each.path)
+
+
+def _for_model(items: Iterable[StoredItem], hidden: frozenset[ItemId]) -> list[Item]:
+    readable = (each for each in items if not isinstance(each, Unreadable))
+    return [each for each in readable if each.id not in hidden and _concerns_model(each)]
+
+
+def _concerns_model(item: Item) -> bool:
+    if item.path:
+        return False
+    match item:
+        case Summary():
+            return False
+        case Reasoning():
+            return item.state == "complete"
+        case ToolCall() | AssistantMessage():
+            return item.state != "set_aside"
+        case _:
+            return True
+
+
+def _alone(items: Iterable[Item], waiting: Iterable[ToolCall]) -> set[ItemId]:
+    """The calls among these items that have no result and await none, and the results without a call."""
+    calls = {each.id for each in items if isinstance(each, ToolCall)}
+    results = {each.call: each.id for each in items if isinstance(each, ToolResult)}
+    unanswered = calls - results.keys() - {each.id for each in waiting}
+    return unanswered | {result for call, result in results.items() if call not in calls}
+
+
+def _calls_before(
+    start: int, snapshot: Snapshot, items: Iterable[StoredItem]
+) -> Iterable[StoredItem]:
+    """Calls before `start` whose results are among `items`, which begin there, or are still awaited."""
+    wanted = {each.call for each in items if isinstance(each, ToolResult)}
+    wanted.update(each.id for each in snapshot.waiting)
+    wanted.difference_update(each.id for each in items if isinstance(each, ToolCall))
+    found: list[ToolCall] = []
+    # A turn answers what the one before it left waiting, so this does not go far back.
+    for position in range(min(start, len(snapshot.items)) - 1, -1, -1):
+        if len(found) == len(wanted):
+            break
+        item = snapshot.items[position]
+        if isinstance(item, ToolCall) and item.id in wanted:
+            found.append(item)
+    return reversed(found)
+
+
+def waiting_calls(last_turn: Iterable[StoredItem]) -> tuple[ToolCall, ...]:
+    """The calls that the last committed turn left for the next one to answer."""
+    items = tuple(last_turn)
+    answered = {each.call for each in items if isinstance(each, ToolResult)}
+    return tuple(
+        each
+        for each in items
+        if isinstance(each, ToolCall) and each.waits_for and each.id not in answered
+    )

@@ -1,0 +1,101 @@
+"""Which live source of agents continues a stored session.
+
+A session remembers its source by the exact key that it was begun under: a file, a directory entry, a
+`module:agent`, or a URL. Addresses change between deploys (a version in the query, a token in the user
+part), and a session must not be lost to that. So, in this order:
+
+1. the source with exactly that key, compared percent-decoded on both sides;
+2. else, for URLs, the one live source with the same scheme, host and path;
+3. else nothing: a clear refusal, never a guess among several.
+
+Text that is not what it seems (a bad escape, a broken URL) has no looser identity than itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from holdfast.core.codec import Value
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class Found(Value):
+    """The session continues with this live source. `exact` is False if only its address changed."""
+
+    key: str
+    exact: bool
+
+
+class Ambiguous(Value):
+    """Several live sources have this identity; somebody has to say which."""
+
+    keys: tuple[str, ...]
+
+
+class NotFound(Value):
+    """No live source has this identity."""
+
+    key: str
+
+
+Match: TypeAlias = Found | Ambiguous | NotFound
+
+
+def find_source(wanted: str, live: Iterable[str]) -> Match:
+    """Find the live source that a session with source key `wanted` continues with."""
+    keys = tuple(dict.fromkeys(live))
+    if wanted in keys:
+        return Found(key=wanted, exact=True)
+    for identity, is_exact in ((exact_identity, True), (stable_identity, False)):
+        same = tuple(key for key in keys if identity(key) == identity(wanted))
+        if len(same) == 1:
+            return Found(key=same[0], exact=is_exact)
+        if same:
+            return Ambiguous(keys=same)
+    return NotFound(key=wanted)
+
+
+def exact_identity(key: str) -> str:
+    """The key, percent-decoded once. A key with a bad escape, or none, is its own identity."""
+    return _decoded(key) or key
+
+
+def stable_identity(key: str) -> tuple[str, ...]:
+    """What of a key stays the same between deploys: a URL's scheme, host and path; all of the rest.
+
+    Host and scheme compare without case and with their default port; the user part is volatile, since
+    that is where tokens are.
+    """
+    itself = ("key", exact_identity(key))
+    try:
+        parts = urlsplit(key)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return itself
+    # urlsplit overlooks control characters and leading space; a key with those is not what it seems.
+    if not parts.scheme or not host or key != key.strip() or not key.isprintable():
+        return itself
+    path = _decoded(parts.path)
+    if path is None:
+        return itself
+    if port is None:
+        port = _DEFAULT_PORTS.get(parts.scheme)
+    return ("url", parts.scheme, host, "" if port is None else str(port), path or "/")
+
+
+def _decoded(text: str) -> str | None:
+    """Percent-decoded once; None if an escape is bad or does not decode to text."""
+    pieces = text.split("%")
+    if any(not _is_escape(piece[:2]) for piece in pieces[1:]):
+        return None
+    try:
+        return unquote_to_bytes(text).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _is_escape(pair: str) -> bool:
+    return len(pair) == 2 and all(char in "0123456789abcdefABCDEF" for char in pair)

@@ -1,0 +1,335 @@
+"""What a history is made of.
+
+An item is one thing that was said or done. Items are facts: they are appended by a turn's commit and
+never changed afterwards; what people later think of them (flags, titles, summaries) lies beside them
+as annotations (`conversation.py`).
+
+Text, images, audio and files are `Part`s. Large bytes are not in the item but in a blob that it names.
+What only one provider understands (signatures, encrypted reasoning) travels as `Opaque`: byte for byte,
+bounded, never looked into.
+
+`path` says whose words they are. The turn's own agent has the empty path; a sub-agent's items carry the
+ids of the calls that led to it, outermost first. So a sub-agent's work lies inside its parent's turn.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from holdfast import limits
+from holdfast.core.codec import Decoder, Unreadable, Value
+from holdfast.ids import CallId, ItemId, MessageId, Minter, NoteId, ReasoningId, ResultId
+
+Path: TypeAlias = tuple[CallId, ...]
+
+# ── opaque values ────────────────────────────────────────────────────────────────────────────
+
+
+class Opaque(Value):
+    """JSON that is somebody else's: kept exactly as it came, never interpreted."""
+
+    owner: Annotated[str, Meta(min_length=1, max_length=64)]
+    """Who understands it: a provider's name, or an evaluation's."""
+    json: Annotated[str, Meta(max_length=limits.opaque_bytes_max)]
+
+
+Opaques: TypeAlias = Annotated[tuple[Opaque, ...], Meta(max_length=limits.opaques_max)]
+
+# ── parts ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Inline(Value, tag="inline"):
+    """Bytes small enough to lie inside the item."""
+
+    media_type: str
+    data: Annotated[bytes, Meta(max_length=limits.inline_bytes_max)]
+
+
+class Blob(Value, tag="blob"):
+    """Bytes that lie in the store under their digest, written before the item that names them."""
+
+    media_type: str
+    digest: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
+    size_bytes: int
+
+
+class Link(Value, tag="link"):
+    """Bytes that lie elsewhere. We pass the address on and do not fetch it."""
+
+    url: str
+
+
+Source: TypeAlias = Inline | Blob | Link
+
+
+class Text(Value, tag="text"):
+    text: str
+
+
+class Refusal(Value, tag="refusal"):
+    """The model's own words for declining; clients show it apart from text."""
+
+    text: str
+
+
+class Image(Value, tag="image"):
+    source: Source
+    detail: Literal["auto", "low", "high", "original"] = "auto"
+
+
+class Audio(Value, tag="audio"):
+    source: Source
+    format: str = ""
+    transcript: str = ""
+
+
+class File(Value, tag="file"):
+    source: Source
+    name: str = ""
+
+
+Part: TypeAlias = Text | Refusal | Image | Audio | File
+Parts: TypeAlias = tuple[Part, ...]
+
+# ── items ────────────────────────────────────────────────────────────────────────────────────
+
+
+class UserMessage(Value, tag="user"):
+    id: MessageId
+    content: Parts
+    name: str = ""
+    path: Path = ()
+    extras: Opaques = ()
+
+
+class SystemMessage(Value, tag="system"):
+    """Instructions that belong to the history (Responses, Conversations); chat's are per request."""
+
+    id: MessageId
+    content: Parts
+    path: Path = ()
+    extras: Opaques = ()
+
+
+Completeness = Literal["complete", "interrupted", "set_aside"]
+"""`interrupted`: the turn ended here; the model is shown the words and told that they broke off.
+`set_aside`: the step was tried again; people see the words, the model does not."""
+
+
+class AssistantMessage(Value, tag="assistant"):
+    id: MessageId
+    content: Parts
+    agent: str = ""
+    state: Completeness = "complete"
+    path: Path = ()
+    extras: Opaques = ()
+
+
+class Reasoning(Value, tag="reasoning"):
+    """What the model thought, as far as its provider shows it; signatures are in `extras`."""
+
+    id: ReasoningId
+    text: str = ""
+    summary: tuple[str, ...] = ()
+    state: Completeness = "complete"
+    path: Path = ()
+    extras: Opaques = ()
+
+
+WaitsFor = Literal["client", "approval"]
+
+
+class ToolCall(Value, tag="call"):
+    """The model asks for a tool. `id` is its stable key, `call_id` the provider's or client's word for it.
+
+    `waits_for`: the turn commits with the call unanswered, and the next turn's input answers it.
+    """
+
+    id: CallId
+    call_id: str
+    name: str
+    arguments: str
+    agent: str = ""
+    waits_for: WaitsFor | None = None
+    state: Completeness = "complete"
+    path: Path = ()
+    extras: Opaques = ()
+
+
+Outcome = Literal["ok", "error", "not_run", "unknown", "refused", "not_answered"]
+"""`not_run`: it never started. `unknown`: it started, and nobody knows what it did.
+`refused`: a rule or a person said no. `not_answered`: the client went on without answering."""
+
+
+class ToolResult(Value, tag="result"):
+    """What became of a call. Every call in a committed turn has exactly one, unless it still waits."""
+
+    id: ResultId
+    call: CallId
+    outcome: Outcome
+    content: Parts = ()
+    call_id: str = ""
+    """The provider's or client's word for the call: what they know it by."""
+    from_client: bool = False
+    """It was the client's to answer, so the client knows of it."""
+    path: Path = ()
+    extras: Opaques = ()
+
+
+def result_for(
+    call: ToolCall, outcome: Outcome, content: Parts, mint: Minter, *, from_client: bool = False
+) -> ToolResult:
+    """A result for this call, in its branch."""
+    return ToolResult(
+        id=mint(ResultId),
+        call=call.id,
+        outcome=outcome,
+        content=content,
+        call_id=call.call_id,
+        from_client=from_client,
+        path=call.path,
+    )
+
+
+EndedBy = Literal[
+    "completed",
+    "cancelled",
+    "disconnected",
+    "deadline",
+    "model_error",
+    "tool_error",
+    "limit",
+    "crash",
+    "superseded",
+    "shutdown",
+    "deleted",
+]
+
+
+class Interruption(Value, tag="interruption"):
+    """Where a kept turn broke off, and why. The model is told in plain words."""
+
+    id: NoteId
+    ended_by: EndedBy
+    detail: str = ""
+    path: Path = ()
+
+
+class HandOff(Value, tag="handoff"):
+    """From here on another agent of the same source speaks."""
+
+    id: NoteId
+    from_agent: str
+    to_agent: str
+    path: Path = ()
+
+
+class Summary(Value, tag="summary"):
+    """The model sees this in place of everything before `covers_to`; people still see everything.
+
+    `covers_to` is a position in the session's history: the first that the model still sees in full.
+    """
+
+    id: NoteId
+    text: str
+    covers_to: Annotated[int, Meta(ge=0)]
+    path: Path = ()
+
+
+Item: TypeAlias = (
+    UserMessage
+    | SystemMessage
+    | AssistantMessage
+    | Reasoning
+    | ToolCall
+    | ToolResult
+    | Interruption
+    | HandOff
+    | Summary
+)
+Items: TypeAlias = tuple[Item, ...]
+
+StoredItem: TypeAlias = Item | Unreadable
+
+item_decoder: Decoder[Item] = Decoder(Item)
+
+# ── small questions about items ──────────────────────────────────────────────────────────────
+
+
+def text_of(parts: Parts) -> str:
+    """All the text in some parts, refusals included, without separators."""
+    return "".join(part.text for part in parts if isinstance(part, Text | Refusal))
+
+
+def is_substantial(parts: Parts) -> bool:
+    """Whether these parts say anything: an image or file alone does, white space does not."""
+    return any(not isinstance(part, Text | Refusal) or part.text.strip() for part in parts)
+
+
+def path_text(path: Path) -> str:
+    """A path as one string, for an index column: empty for the turn's own agent."""
+    return "/".join(path)
+
+
+def parse_path(text: str) -> Path:
+    return tuple(CallId(each) for each in text.split("/")) if text else ()
+
+
+def plain_text(text: str) -> Parts:
+    return (Text(text=text),) if text else ()
+
+
+def item_id(item: StoredItem) -> ItemId | None:
+    """An item's id, or None for one that cannot be read."""
+    return None if isinstance(item, Unreadable) else item.id
+
+
+# ── session settings ─────────────────────────────────────────────────────────────────────────
+
+AttributeName: TypeAlias = Annotated[
+    str, Meta(min_length=1, max_length=limits.attribute_name_chars_max)
+]
+AttributeValue: TypeAlias = Annotated[str, Meta(max_length=limits.attribute_value_chars_max)]
+
+
+class Permissions(Value):
+    """Name patterns of tools. `deny` wins over `ask`, `ask` over `allow`."""
+
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+class TurnLimits(Value):
+    """How far a turn may go before it ends as `limit`. None means the server's own bound."""
+
+    steps_max: Annotated[int, Meta(ge=1)] | None = None
+    calls_max: Annotated[int, Meta(ge=0)] | None = None
+    output_chars_max: Annotated[int, Meta(ge=1)] | None = None
+    cost_micros_max: Annotated[int, Meta(ge=0)] | None = None
+
+
+class SessionSettings(Value):
+    """What was decided about a session as a whole. Changing it makes the next value of it."""
+
+    attributes: Annotated[
+        tuple[tuple[AttributeName, AttributeValue], ...],
+        Meta(max_length=limits.attributes_max),
+    ] = ()
+    """Sorted by name, each name once: see `with_attributes`."""
+    permissions: Permissions = Permissions()
+    models: tuple[tuple[str, str], ...] = ()
+    """Agent name → the model it shall use in this session."""
+    limits: TurnLimits = TurnLimits()
+    working_directory: str = ""
+    evaluations: Opaques = ()
+    """Evaluation fields and results: ours to keep, not to understand."""
+
+    def with_attributes(self, /, **changes: str | None) -> SessionSettings:
+        """The same settings with some attributes set; None removes one."""
+        merged = {**dict(self.attributes), **changes}
+        kept = tuple(sorted((name, value) for name, value in merged.items() if value is not None))
+        return msgspec.structs.replace(self, attributes=kept)

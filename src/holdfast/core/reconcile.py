@@ -1,0 +1,346 @@
+"""Which of a request's messages are new.
+
+Clients may resend the whole conversation or only what is new, and neither is stored twice.
+
+1. If the request begins with the whole history, as its client has seen it, that prefix is dropped.
+2. Otherwise what follows the request's last assistant message is new; if it has one, it has diverged.
+
+A request that merely repeats words is not a resend: "continue", sent twice, is two messages. Only a prefix
+that covers the *whole* history is taken for one, so what is said anew is never mistaken for the past; and if
+nobody has answered in it (the turn was stopped at once), only one with something new after it.
+
+White space is nothing: it is not stored, not missed, and answers no call.
+
+What is new must be something: a message with content, or results for calls that wait for the client. Calls
+that wait are answered all or none: some results without the others are refused with the missing ids; a
+message instead closes them as not answered, and open approvals as refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import zip_longest
+from typing import Literal, TypeAlias, assert_never
+
+import msgspec
+
+from holdfast.core.codec import Unreadable, Value
+from holdfast.core.conversation import Snapshot, seen_by_people
+from holdfast.core.items import (
+    AssistantMessage,
+    Blob,
+    Inline,
+    Item,
+    Items,
+    Link,
+    Opaques,
+    Outcome,
+    Parts,
+    Refusal,
+    Source,
+    SystemMessage,
+    Text,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+    is_substantial,
+    result_for,
+    text_of,
+)
+from holdfast.ids import CallId, MessageId, Minter
+
+# ── what a request brings ────────────────────────────────────────────────────────────────────
+
+
+class IncomingCall(Value):
+    call_id: str
+    name: str
+    arguments: str
+
+
+class Incoming(Value):
+    """One message of a request, as its client tells it."""
+
+    role: Literal["user", "assistant", "system", "tool"]
+    content: Parts = ()
+    name: str = ""
+    calls: tuple[IncomingCall, ...] = ()
+    """An assistant's calls."""
+    call_id: str = ""
+    """The call that a tool message answers."""
+    extras: Opaques = ()
+
+
+# ── what becomes of it ───────────────────────────────────────────────────────────────────────
+
+
+class Fresh(Value):
+    """Something new: the turn may begin."""
+
+    input: Items
+    approved: tuple[CallId, ...] = ()
+    dropped: int = 0
+    """How many of the request's messages were history."""
+    diverged: bool = False
+
+
+class NothingNew(Value):
+    """No message with content, and no results: there is nothing to answer."""
+
+
+class ResultsMissing(Value):
+    """Some waiting calls were answered, these were not."""
+
+    call_ids: tuple[str, ...]
+
+
+class UnknownCall(Value):
+    """A result for a call that nobody made, or that has its result already."""
+
+    call_id: str
+
+
+Reconciled: TypeAlias = Fresh | NothingNew | ResultsMissing | UnknownCall
+
+NOT_ANSWERED = "Not answered: the user went on without a result for this call."
+REFUSED = "Refused: the user did not allow this call."
+
+
+def reconcile(
+    snapshot: Snapshot,
+    messages: Sequence[Incoming],
+    mint: Minter,
+    *,
+    approvals: Mapping[CallId, bool] | None = None,
+    system_is_stored: bool = False,
+) -> Reconciled:
+    """Decide what of `messages` is new on top of `snapshot`, and what the turn will store of it.
+
+    `approvals` are a person's answers to calls that wait for one. `system_is_stored` keeps system
+    messages as items (Responses, Conversations); on chat they are instructions for one request.
+    """
+    spoken = [each for each in messages if system_is_stored or each.role != "system"]
+    dropped = _history_in(snapshot, spoken)
+    diverged = False
+    if dropped is None:
+        dropped = max(
+            (n + 1 for n, each in enumerate(spoken) if each.role == "assistant"), default=0
+        )
+        diverged = dropped > 0
+    intake = _Intake(snapshot.waiting, approvals or {}, mint)
+    for message in spoken[dropped:]:
+        refusal = intake.take(message)
+        if refusal is not None:
+            return refusal
+    return intake.outcome(dropped=dropped, diverged=diverged)
+
+
+# ── comparing with history ───────────────────────────────────────────────────────────────────
+
+_Seen: TypeAlias = tuple[str, str, tuple[str, ...]]
+"""Role, text without surrounding space, and what else identifies it: calls, or other parts."""
+
+
+def _history_in(snapshot: Snapshot, spoken: Sequence[Incoming]) -> int | None:
+    """How many of these messages are the whole history, or None if they do not begin with it.
+
+    Stops at the first difference, so a request with only new messages costs one comparison.
+    """
+    told = _merged((seen, n + 1) for n, each in enumerate(spoken) if (seen := _told(each)))
+    held = _merged((seen, 0) for each in seen_by_people(snapshot) if (seen := _held(each)))
+    consumed, answered = 0, False
+    for ours, theirs in zip_longest(held, told):
+        if ours is None:
+            return consumed
+        if theirs is None or ours[0] != theirs[0]:
+            return None
+        (role, _, _), consumed = theirs
+        answered = answered or role == "assistant"
+    # The same words, and no answer to any of them: they are said again.
+    return consumed if answered else 0
+
+
+def _merged(said: Iterator[tuple[_Seen, int]]) -> Iterator[tuple[_Seen, int]]:
+    """Neighbouring assistant messages as one: a chat client has heard one answer, however many steps
+    it took. What says nothing is left out."""
+    held: tuple[_Seen, int] | None = None
+    for (role, text, marks), end in said:
+        if held is not None and role == held[0][0] == "assistant":
+            (_, before, earlier), _ = held
+            held = (("assistant", before + text, earlier + marks), end)
+            continue
+        if held is not None:
+            yield from _stripped(held)
+        held = ((role, text, marks), end)
+    if held is not None:
+        yield from _stripped(held)
+
+
+def _stripped(said: tuple[_Seen, int]) -> Iterator[tuple[_Seen, int]]:
+    (role, text, marks), end = said
+    text = text.strip()
+    if text or marks:
+        yield (role, text, marks), end
+
+
+def _told(message: Incoming) -> _Seen | None:
+    if message.role == "tool":
+        return "tool", "", (message.call_id,)
+    if message.role == "assistant":
+        return "assistant", text_of(message.content), tuple(call.call_id for call in message.calls)
+    return message.role, text_of(message.content), _media(message.content)
+
+
+def _held(item: Item | Unreadable) -> _Seen | None:
+    """An item as a client has seen it, or None if clients do not see such items."""
+    if isinstance(item, Unreadable) or item.path:
+        return None
+    match item:
+        case UserMessage():
+            return "user", text_of(item.content), _media(item.content)
+        case SystemMessage():
+            return "system", text_of(item.content), _media(item.content)
+        case AssistantMessage() if item.state != "set_aside":
+            return "assistant", text_of(item.content), ()
+        case ToolCall() if item.waits_for == "client":
+            return "assistant", "", (item.call_id,)
+        case ToolResult() if item.from_client and item.outcome != "not_answered":
+            return "tool", "", (item.call_id,)
+        case _:
+            return None
+
+
+def _media(parts: Parts) -> tuple[str, ...]:
+    return tuple(_mark(part.source) for part in parts if not isinstance(part, Text | Refusal))
+
+
+def _mark(source: Source) -> str:
+    match source:
+        case Blob():
+            return source.digest
+        case Inline():
+            return f"sha256:{sha256(source.data).hexdigest()}"
+        case Link():
+            return source.url
+        case _:  # pragma: no cover
+            assert_never(source)
+
+
+# ── taking in what is new ────────────────────────────────────────────────────────────────────
+
+
+class _Intake:
+    """Turns new messages into items, and keeps track of calls that want an answer."""
+
+    def __init__(
+        self, waiting: Sequence[ToolCall], approvals: Mapping[CallId, bool], mint: Minter
+    ) -> None:
+        self._mint = mint
+        self._items: list[Item] = []
+        self._answered = False
+        self._substantial = False
+        self._approved = tuple(
+            each.id for each in waiting if each.waits_for == "approval" and approvals.get(each.id)
+        )
+        # By our own id: a provider's may come twice in one answer.
+        self._open = {each.id: each for each in waiting if each.id not in self._approved}
+        denied = [
+            each
+            for each in self._open.values()
+            if each.waits_for == "approval" and approvals.get(each.id) is False
+        ]
+        for call in denied:
+            self._close(call)
+        self._substantial = bool(self._approved or denied)
+
+    def take(self, message: Incoming) -> ResultsMissing | UnknownCall | None:
+        """Take one more message in, or say why it cannot be."""
+        if message.role == "tool":
+            return self._take_result(message)
+        if not message.calls and not is_substantial(message.content):
+            return None
+        refusal = self._settle_open()
+        if refusal is not None:
+            return refusal
+        if message.role == "assistant":
+            self._take_answer(message)
+        elif message.role == "system":
+            self._items.append(
+                SystemMessage(
+                    id=self._mint(MessageId), content=message.content, extras=message.extras
+                )
+            )
+        else:
+            self._substantial = True
+            self._items.append(
+                UserMessage(
+                    id=self._mint(MessageId),
+                    content=message.content,
+                    name=message.name,
+                    extras=message.extras,
+                )
+            )
+        return None
+
+    def outcome(self, *, dropped: int, diverged: bool) -> Fresh | NothingNew | ResultsMissing:
+        """What all of it comes to."""
+        if not self._substantial:
+            return NothingNew()
+        refusal = self._settle_open()
+        if refusal is not None:
+            return refusal
+        return Fresh(
+            input=tuple(self._items), approved=self._approved, dropped=dropped, diverged=diverged
+        )
+
+    @property
+    def _asked(self) -> Iterator[ToolCall]:
+        """The open calls that are the client's to answer."""
+        return (each for each in self._open.values() if each.waits_for == "client")
+
+    def _take_result(self, message: Incoming) -> UnknownCall | None:
+        call = next((each for each in self._asked if each.call_id == message.call_id), None)
+        if call is None:
+            return UnknownCall(call_id=message.call_id)
+        del self._open[call.id]
+        self._answered = self._substantial = True
+        result = result_for(call, "ok", message.content, self._mint, from_client=True)
+        self._items.append(msgspec.structs.replace(result, extras=message.extras))
+        return None
+
+    def _take_answer(self, message: Incoming) -> None:
+        """An assistant's message that this session has not heard: brought along from elsewhere."""
+        if is_substantial(message.content):
+            self._items.append(
+                AssistantMessage(
+                    id=self._mint(MessageId), content=message.content, extras=message.extras
+                )
+            )
+        for each in message.calls:
+            call = ToolCall(
+                id=self._mint(CallId),
+                call_id=each.call_id,
+                name=each.name,
+                arguments=each.arguments,
+                waits_for="client",
+            )
+            self._items.append(call)
+            self._open[call.id] = call
+
+    def _settle_open(self) -> ResultsMissing | None:
+        """Something else is being said: calls are answered by now, all of them or none."""
+        missing = tuple(each.call_id for each in self._asked)
+        if missing and self._answered:
+            return ResultsMissing(call_ids=missing)
+        for call in tuple(self._open.values()):
+            self._close(call)
+        self._answered = False
+        return None
+
+    def _close(self, call: ToolCall) -> None:
+        asked = call.waits_for == "approval"
+        outcome: Outcome = "refused" if asked else "not_answered"
+        words = (Text(text=REFUSED if asked else NOT_ANSWERED),)
+        self._items.append(result_for(call, outcome, words, self._mint, from_client=not asked))
+        del self._open[call.id]

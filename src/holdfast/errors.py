@@ -1,0 +1,222 @@
+"""Everything that Holdfast raises on purpose.
+
+HoldfastError
+├── InvalidValue           a value from outside cannot become one of ours; say it differently
+│   ├── InvalidId          … an id or key with the wrong form
+│   ├── InvalidPolicy      … a turn policy with an unknown name or choice
+│   └── InvalidCursor      … a cursor that this server did not hand out
+├── IllegalEvent           an event that the turn, as it stands, cannot accept: a bug of the caller's
+├── Superseded             another node owns the turn now; the write was refused and nothing changed
+├── SessionMissing         no such session, turn or key; nothing was created
+├── SessionGone            it was deleted or has expired; a reset starts a new one
+├── SessionConflict        the session moved on meanwhile; reload and try again
+├── SessionBusy            another turn holds the session; trying later is right
+├── TurnRejected           this request cannot become a turn; trying it again will not help
+├── KeyReused              the idempotency key belongs to a different request
+├── TurnFailed             raised by whoever plays a turn, to say how it failed
+└── StoreError
+    ├── StoreUnavailable   the store did not answer in time; nothing is known to have changed
+    │   └── StorageFull    no room left; nothing changed, reading still works
+    ├── StorePoisoned      the store lost its footing (EIO, failed fsync); reopen it, recovery runs then
+    ├── StoreClosed        the store was closed, or belongs to the process that we were forked from
+    └── StoreUnusable      this store cannot be opened here: wrong version, wrong file system, damaged
+
+Each error tells the facts and the way out, and carries the facts as attributes.
+`code` is stable: clients may match on it, so it changes for nobody.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias
+
+FailedBy: TypeAlias = Literal["model_error", "tool_error", "limit", "deadline"]
+
+
+class HoldfastError(Exception):
+    """The root. Catch this to catch everything that Holdfast raises on purpose."""
+
+    code: ClassVar[str] = "holdfast_error"
+
+
+class InvalidValue(HoldfastError, ValueError):
+    """A value from outside cannot become one of ours."""
+
+    code = "invalid_value"
+
+
+class InvalidId(InvalidValue):
+    """`text` does not have the form of a `kind`."""
+
+    code = "invalid_id"
+
+    def __init__(self, kind: str, text: str, *, expected: str) -> None:
+        shown = text if len(text) <= 60 else f"{text[:57]}…"
+        super().__init__(f"{shown!r} is not a valid {kind}: expected {expected}")
+        self.kind = kind
+        self.text = text
+        self.expected = expected
+
+
+class InvalidPolicy(InvalidValue):
+    """A turn policy names an end or a choice that does not exist."""
+
+    code = "invalid_turn_policy"
+
+
+class InvalidCursor(InvalidValue):
+    """A listing cursor that was not handed out by this server, or has been altered."""
+
+    code = "invalid_cursor"
+
+
+class IllegalEvent(HoldfastError):
+    """The turn, as it stands, cannot accept this event. Nothing changed."""
+
+    code = "illegal_event"
+
+    def __init__(self, event: str, because: str) -> None:
+        super().__init__(f"{event} is not possible now: {because}")
+        self.event = event
+        self.because = because
+
+
+class Superseded(HoldfastError):
+    """A write carried an old fence: another node has taken the turn over. Nothing changed."""
+
+    code = "superseded"
+
+    def __init__(self, turn_id: str, *, token: int) -> None:
+        super().__init__(
+            f"turn {turn_id!r} is no longer held under token {token}; "
+            "whoever holds it now will end it or resume it"
+        )
+        self.turn_id = turn_id
+        self.token = token
+
+
+class SessionMissing(HoldfastError):
+    """There is no such session (or turn, or key) for this tenant."""
+
+    code = "conversation_not_found"
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(f"{what} {name!r} does not exist")
+        self.what = what
+        self.name = name
+
+
+class SessionGone(HoldfastError):
+    """The session was here and is deleted or expired; it is never revived silently."""
+
+    code = "conversation_gone"
+
+    def __init__(self, name: str, *, why: str) -> None:
+        super().__init__(f"session {name!r} is {why}; reset its key to start a new one")
+        self.name = name
+        self.why = why
+
+
+class SessionConflict(HoldfastError):
+    """The session has moved past the version that the caller knows."""
+
+    code = "version_mismatch"
+
+    def __init__(self, session_id: str, *, expected: int, found: int) -> None:
+        super().__init__(
+            f"session {session_id!r} is at version {found}, not at {expected} as this request "
+            "assumes; reload it and retry"
+        )
+        self.session_id = session_id
+        self.expected = expected
+        self.found = found
+
+
+class SessionBusy(HoldfastError):
+    """Another turn holds the session."""
+
+    code = "conversation_locked"
+
+    def __init__(self, session_id: str, *, turn_id: str, retry_after_s: float) -> None:
+        super().__init__(
+            f"session {session_id!r} is busy with turn {turn_id!r}; retry in {retry_after_s:g} s"
+        )
+        self.session_id = session_id
+        self.turn_id = turn_id
+        self.retry_after_s = retry_after_s
+
+
+class TurnRejected(HoldfastError):
+    """The request cannot become a turn as it is. `reason` is a stable code of its own."""
+
+    code = "turn_rejected"
+
+    def __init__(self, reason: str, message: str, *, call_ids: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.call_ids = call_ids
+
+
+class KeyReused(HoldfastError):
+    """An idempotency key came with a request that is not the one it was first used for."""
+
+    code = "idempotency_key_reused"
+
+    def __init__(self, key: str, *, turn_id: str) -> None:
+        super().__init__(
+            f"the idempotency key {key!r} was used for a different request (turn {turn_id!r}); "
+            "repeat that request as it was, or take a new key"
+        )
+        self.key = key
+        self.turn_id = turn_id
+
+
+class TurnFailed(HoldfastError):
+    """A player's way to end its turn: it could not go on, and this is why.
+
+    `ended_by` is `model_error`, `tool_error`, `limit` or `deadline`; the policy decides what is kept.
+    """
+
+    code = "turn_failed"
+
+    def __init__(self, ended_by: FailedBy, detail: str, *, reason: str = "") -> None:
+        super().__init__(detail)
+        self.ended_by = ended_by
+        self.detail = detail
+        self.reason = reason
+        """A stable code for clients, such as `context_length_exceeded`."""
+
+
+class StoreError(HoldfastError):
+    """Where conversations live said no."""
+
+    code = "storage_error"
+
+
+class StoreUnavailable(StoreError):
+    """The store did not answer in time. What was asked for has not happened, or is not known to have."""
+
+    code = "storage_unavailable"
+
+
+class StorageFull(StoreUnavailable):
+    """The disk (or the quota) is full. Nothing changed; reading still works."""
+
+    code = "storage_full"
+
+
+class StorePoisoned(StoreError):
+    """A read, write or sync failed in a way after which nothing may be trusted but a fresh start."""
+
+    code = "storage_poisoned"
+
+
+class StoreClosed(StoreError):
+    """This store object is closed, or was opened by the process that this one was forked from."""
+
+    code = "storage_closed"
+
+
+class StoreUnusable(StoreError):
+    """The store cannot be opened here; the message says what to do about it."""
+
+    code = "storage_unusable"

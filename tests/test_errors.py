@@ -1,0 +1,136 @@
+"""Every error tells the facts and the way out, has a code of its own, and is on the map."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast import errors
+from holdfast.errors import (
+    HoldfastError,
+    IllegalEvent,
+    InvalidId,
+    InvalidValue,
+    KeyReused,
+    SessionBusy,
+    SessionConflict,
+    SessionGone,
+    SessionMissing,
+    Superseded,
+    TurnFailed,
+    TurnRejected,
+)
+
+
+def family(kind: type[HoldfastError] = HoldfastError) -> Iterator[type[HoldfastError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from family(child)
+
+
+OURS = [kind for kind in family() if kind.__module__ == errors.__name__]
+
+CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
+    (
+        InvalidId("tenant", "Acme!", expected="small letters"),
+        "'Acme!' is not a valid tenant: expected small letters",
+        {"kind": "tenant", "text": "Acme!", "expected": "small letters"},
+    ),
+    (
+        IllegalEvent("Answered", "no model is being asked here"),
+        "Answered is not possible now: no model is being asked here",
+        {"event": "Answered", "because": "no model is being asked here"},
+    ),
+    (
+        Superseded("turn_19", token=3),
+        "turn 'turn_19' is no longer held under token 3; whoever holds it now will end it or resume it",
+        {"turn_id": "turn_19", "token": 3},
+    ),
+    (
+        SessionMissing("session", "conv_4f"),
+        "session 'conv_4f' does not exist",
+        {"what": "session", "name": "conv_4f"},
+    ),
+    (
+        SessionGone("conv_4f", why="deleted"),
+        "session 'conv_4f' is deleted; reset its key to start a new one",
+        {"name": "conv_4f", "why": "deleted"},
+    ),
+    (
+        SessionConflict("conv_4f", expected=7, found=8),
+        "session 'conv_4f' is at version 8, not at 7 as this request assumes; reload it and retry",
+        {"session_id": "conv_4f", "expected": 7, "found": 8},
+    ),
+    (
+        SessionBusy("conv_4f", turn_id="turn_19", retry_after_s=2.5),
+        "session 'conv_4f' is busy with turn 'turn_19'; retry in 2.5 s",
+        {"session_id": "conv_4f", "turn_id": "turn_19", "retry_after_s": 2.5},
+    ),
+    (
+        TurnRejected("results_missing", "call_7 has no result", call_ids=("call_7",)),
+        "call_7 has no result",
+        {"reason": "results_missing", "call_ids": ("call_7",)},
+    ),
+    (
+        KeyReused("order-7", turn_id="turn_19"),
+        "the idempotency key 'order-7' was used for a different request (turn 'turn_19'); repeat that request as it was, or take a new key",
+        {"key": "order-7", "turn_id": "turn_19"},
+    ),
+    (
+        TurnFailed("model_error", "the model is overloaded", reason="overloaded"),
+        "the model is overloaded",
+        {"ended_by": "model_error", "detail": "the model is overloaded", "reason": "overloaded"},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "facts"), CASES, ids=[type(each[0]).__name__ for each in CASES]
+)
+def test_an_error_says_what_happened_and_carries_the_facts(
+    error: HoldfastError, message: str, facts: dict[str, object]
+) -> None:
+    assert str(error) == message
+    assert vars(error) == facts
+
+
+def test_every_error_that_carries_facts_has_a_case_here() -> None:
+    assert {type(error) for error, _, _ in CASES} == {k for k in OURS if "__init__" in vars(k)}
+
+
+def test_a_long_text_is_shown_shortened_and_carried_whole() -> None:
+    text = "x" * 1000
+    error = InvalidId("session key", text, expected="less")
+    assert error.text == text
+    assert len(str(error)) < 150
+    assert "…" in str(error)
+
+
+def test_a_text_of_sixty_characters_is_shown_whole() -> None:
+    assert "x" * 60 in str(InvalidId("session key", "x" * 60, expected="less"))
+
+
+def test_every_error_has_a_code_of_its_own() -> None:
+    codes = [kind.code for kind in OURS]
+    assert len(set(codes)) == len(codes)
+    assert all(re.fullmatch("[a-z_]+", code) for code in codes)
+
+
+def test_the_map_at_the_top_shows_the_whole_family_and_nobody_else() -> None:
+    """It is what people read first, so it has to be true."""
+    drawn = {}
+    for line in (errors.__doc__ or "").splitlines():
+        if found := re.match(r"([│├└─ ]*)(\w+)(?: {2,}|$)", line):
+            drawn[found[2]] = len(found[1]) // 4
+    assert drawn == {kind.__name__: len(kind.__mro__) - len(_outside(kind)) - 1 for kind in OURS}
+
+
+def _outside(kind: type[HoldfastError]) -> list[type]:
+    return [each for each in kind.__mro__ if not issubclass(each, HoldfastError)]
+
+
+def test_a_bad_value_is_a_value_error_too() -> None:
+    """So that decoders, which know only ValueError, treat it as what it is."""
+    assert issubclass(InvalidValue, ValueError)
