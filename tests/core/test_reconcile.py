@@ -291,19 +291,43 @@ def test_a_turn_of_many_steps_is_one_answer_to_its_client() -> None:
         assert (words(found.input), found.diverged) == (["U: So?"], False)
 
 
-def test_an_answer_that_broke_off_is_matched_by_what_was_heard_of_it() -> None:
+def broken_off(session: Snapshot, prompt: str, text: str) -> Snapshot:
+    """The session after a turn that was stopped in the middle of its answer, and kept."""
     message = said("")
     turn = after(
-        turn_on(new_session(), user("Oslo?")),
+        turn_on(session, user(prompt)),
         asked(),
         ev.ItemOpened(item=message.id, kind="message"),
-        ev.Grew(item=message.id, text="It is c"),
+        ev.Grew(item=message.id, text=text),
         interrupted(),
     )
-    session = ending(new_session(), turn)
-    assert not fresh(session, says("Oslo?"), heard("It is c"), says("So?")).diverged
-    shorter = fresh(session, says("Oslo?"), heard("It"), says("So?"))
-    assert (words(shorter.input), shorter.diverged) == (["U: So?"], True)
+    return ending(session, turn)
+
+
+@pytest.mark.parametrize(
+    "kept", [[heard("It is c")], [heard("It")], []], ids=["all", "part", "none"]
+)
+def test_a_stopped_answer_is_known_again_by_whatever_a_client_kept_of_it(
+    kept: list[Incoming],
+) -> None:
+    """A stop button keeps less than we do, or nothing; what was asked is not stored twice for that."""
+    for before, told_before in ((new_session(), ()), (TALK, SO_FAR)):
+        session = broken_off(before, "Rome?", "It is c")
+        found = fresh(session, *told_before, says("Rome?"), *kept, says("So?"))
+        assert (words(found.input), found.diverged) == (["U: So?"], False)
+
+
+def test_other_words_than_those_of_a_stopped_answer_diverge() -> None:
+    session = broken_off(new_session(), "Rome?", "It is c")
+    found = fresh(session, says("Rome?"), heard("Warm"), says("So?"))
+    assert (words(found.input), found.diverged) == (["U: So?"], True)
+
+
+def test_asking_again_after_a_stop_is_a_new_message() -> None:
+    """Pressing stop and then retry sends the conversation up to the question, and nothing after it."""
+    session = broken_off(TALK, "Rome?", "It is c")
+    again = fresh(session, *SO_FAR, says("Rome?"))
+    assert (words(again.input), again.diverged) == (["U: Rome?"], True)
 
 
 def test_an_empty_answer_in_a_resend_is_nothing() -> None:
@@ -460,6 +484,10 @@ WAITING = waiting_for(new_session(), ONE, TWO)
 
 ANSWERS: dict[str, tuple[list[Incoming], list[str]]] = {
     "all, in order": ([tells(ONE.call_id), tells(TWO.call_id)], ["ok 1", "ok 2"]),
+    "all, after a message": (
+        [says("Here:"), tells(ONE.call_id), tells(TWO.call_id)],
+        ["ok 1", "ok 2", "U: Here:"],
+    ),
     "all, in another order": ([tells(TWO.call_id), tells(ONE.call_id)], ["ok 2", "ok 1"]),
     "all, and a message": (
         [tells(ONE.call_id), tells(TWO.call_id), says("So?")],
@@ -504,9 +532,9 @@ REFUSALS: dict[str, tuple[list[Incoming], Reconciled]] = {
         [tells(ONE.call_id), tells(ONE.call_id)],
         UnknownCall(call_id=ONE.call_id),
     ),
-    "a call after going on": (
+    "some, after going on": (
         [says("Stop"), tells(ONE.call_id)],
-        UnknownCall(call_id=ONE.call_id),
+        ResultsMissing(call_ids=(TWO.call_id,)),
     ),
     "by white space": ([says("  ")], NothingNew()),
     "by nothing": ([], NothingNew()),

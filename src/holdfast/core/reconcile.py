@@ -3,6 +3,7 @@
 Clients may resend the whole conversation or only what is new, and neither is stored twice.
 
 1. If the request begins with the whole history, as its client has seen it, that prefix is dropped.
+   What a client shows of an answer that was stopped may be less than we hold of it.
 2. Otherwise what follows the request's last assistant message is new; if it has one, it has diverged.
 
 A request that merely repeats words is not a resend: "continue", sent twice, is two messages. Only a prefix
@@ -20,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from itertools import zip_longest
 from typing import Literal, TypeAlias, assert_never
 
 import msgspec
@@ -39,6 +39,7 @@ from holdfast.core.items import (
     Parts,
     Refusal,
     Source,
+    StoredItem,
     SystemMessage,
     Text,
     ToolCall,
@@ -129,11 +130,17 @@ def reconcile(
         )
         diverged = dropped > 0
     intake = _Intake(snapshot.waiting, approvals or {}, mint)
-    for message in spoken[dropped:]:
+    for message in _results_first(spoken[dropped:], snapshot.waiting):
         refusal = intake.take(message)
         if refusal is not None:
             return refusal
     return intake.outcome(dropped=dropped, diverged=diverged)
+
+
+def _results_first(new: Sequence[Incoming], waiting: Sequence[ToolCall]) -> list[Incoming]:
+    """Results for calls that wait, then everything else: clients may send them in any order."""
+    wanted = {each.call_id for each in waiting}
+    return sorted(new, key=lambda each: each.role != "tool" or each.call_id not in wanted)
 
 
 # ── comparing with history ───────────────────────────────────────────────────────────────────
@@ -146,19 +153,40 @@ def _history_in(snapshot: Snapshot, spoken: Sequence[Incoming]) -> int | None:
     """How many of these messages are the whole history, or None if they do not begin with it.
 
     Stops at the first difference, so a request with only new messages costs one comparison.
+    An answer that broke off may be told in part, or left out if something new follows: clients differ
+    in what they keep of an answer that was stopped.
     """
     told = _merged((seen, n + 1) for n, each in enumerate(spoken) if (seen := _told(each)))
-    held = _merged((seen, 0) for each in seen_by_people(snapshot) if (seen := _held(each)))
-    consumed, answered = 0, False
-    for ours, theirs in zip_longest(held, told):
-        if ours is None:
-            return consumed
-        if theirs is None or ours[0] != theirs[0]:
+    held = _merged(
+        (seen, _broke_off(each)) for each in seen_by_people(snapshot) if (seen := _held(each))
+    )
+    theirs, end = next(told, _NOTHING)
+    consumed, answered, left_out = 0, False, False
+    for ours, broke_off in held:
+        if broke_off and (theirs is None or theirs[0] != "assistant"):
+            left_out = True
+            continue
+        if theirs is None or not (ours == theirs or (broke_off and _is_part_of(theirs, ours))):
             return None
-        (role, _, _), consumed = theirs
-        answered = answered or role == "assistant"
+        consumed, answered = end, answered or theirs[0] == "assistant"
+        theirs, end = next(told, _NOTHING)
+    if theirs is not None:
+        return consumed
+    if left_out:
+        return None  # nothing follows what was stopped: it is said again
     # The same words, and no answer to any of them: they are said again.
     return consumed if answered else 0
+
+
+_NOTHING = (None, 0)
+
+
+def _broke_off(item: StoredItem) -> int:
+    return int(isinstance(item, AssistantMessage) and item.state == "interrupted")
+
+
+def _is_part_of(told: _Seen, whole: _Seen) -> bool:
+    return told[0] == whole[0] and whole[1].startswith(told[1]) and told[2] == whole[2]
 
 
 def _merged(said: Iterator[tuple[_Seen, int]]) -> Iterator[tuple[_Seen, int]]:
