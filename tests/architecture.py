@@ -35,7 +35,7 @@ ROOMS: Mapping[str, frozenset[str]] = {
     "tools": SHELL,
     "agents": SHELL | {"models", "tools"},
     "loop": SHELL | {"models", "tools", "agents"},
-    "sessions": SHELL | {"store.base"},
+    "sessions": SHELL | {"store.base", "store.rows"},
     "config": PARTS,
     "console": BASE,
     "server": PARTS | {"config", "console"},

@@ -14,6 +14,12 @@ HoldfastError
 ├── TurnRejected           this request cannot become a turn; trying it again will not help
 ├── KeyReused              the idempotency key belongs to a different request
 ├── TurnFailed             raised by whoever plays a turn, to say how it failed
+├── AgentUnavailable       nobody can be asked to answer; nothing began
+│   ├── ModelNotFound      … no agent goes by this name, or several do; the message lists what there is
+│   ├── AgentNotFound      … the session's agent is not served any more
+│   ├── AgentAmbiguous     … several live sources could continue the session
+│   └── AgentMismatch      … the session belongs to the agents of another source
+├── SourceUnusable         agents cannot be loaded from there; the message says what to change
 └── StoreError
     ├── StoreUnavailable   the store did not answer in time; nothing is known to have changed
     │   └── StorageFull    no room left; nothing changed, reading still works
@@ -87,7 +93,7 @@ class Superseded(HoldfastError):
 
     def __init__(self, turn_id: str, *, token: int) -> None:
         super().__init__(
-            f"turn {turn_id!r} is no longer held under token {token}; "
+            f"turn '{turn_id}' is no longer held under token {token}; "
             "whoever holds it now will end it or resume it"
         )
         self.turn_id = turn_id
@@ -100,7 +106,7 @@ class SessionMissing(HoldfastError):
     code = "conversation_not_found"
 
     def __init__(self, what: str, name: str) -> None:
-        super().__init__(f"{what} {name!r} does not exist")
+        super().__init__(f"{what} '{name}' does not exist")
         self.what = what
         self.name = name
 
@@ -111,7 +117,7 @@ class SessionGone(HoldfastError):
     code = "conversation_gone"
 
     def __init__(self, name: str, *, why: str) -> None:
-        super().__init__(f"session {name!r} is {why}; reset its key to start a new one")
+        super().__init__(f"session '{name}' is {why}; reset its key to start a new one")
         self.name = name
         self.why = why
 
@@ -123,7 +129,7 @@ class SessionConflict(HoldfastError):
 
     def __init__(self, session_id: str, *, expected: int, found: int) -> None:
         super().__init__(
-            f"session {session_id!r} is at version {found}, not at {expected} as this request "
+            f"session '{session_id}' is at version {found}, not at {expected} as this request "
             "assumes; reload it and retry"
         )
         self.session_id = session_id
@@ -138,7 +144,7 @@ class SessionBusy(HoldfastError):
 
     def __init__(self, session_id: str, *, turn_id: str, retry_after_s: float) -> None:
         super().__init__(
-            f"session {session_id!r} is busy with turn {turn_id!r}; retry in {retry_after_s:g} s"
+            f"session '{session_id}' is busy with turn '{turn_id}'; retry in {retry_after_s:g} s"
         )
         self.session_id = session_id
         self.turn_id = turn_id
@@ -163,7 +169,7 @@ class KeyReused(HoldfastError):
 
     def __init__(self, key: str, *, turn_id: str) -> None:
         super().__init__(
-            f"the idempotency key {key!r} was used for a different request (turn {turn_id!r}); "
+            f"the idempotency key '{key}' was used for a different request (turn '{turn_id}'); "
             "repeat that request as it was, or take a new key"
         )
         self.key = key
@@ -186,6 +192,79 @@ class TurnFailed(HoldfastError):
         """A stable code for clients, such as `context_length_exceeded`."""
 
 
+class AgentUnavailable(HoldfastError):
+    """Nobody can be asked to answer. Nothing began."""
+
+    code = "agent_unavailable"
+
+
+class ModelNotFound(AgentUnavailable):
+    """`model` names no agent, or more than one. `known` are the names that there are."""
+
+    code = "model_not_found"
+
+    def __init__(self, model: str, *, known: tuple[str, ...], why: str = "does not exist") -> None:
+        shown = model if len(model) <= 100 else f"{model[:97]}…"
+        there = ", ".join(known[:50]) + (", …" if len(known) > 50 else "")
+        super().__init__(f"the model {shown!r} {why}; there are: {there or 'none'}")
+        self.model = model
+        self.known = known
+
+
+class AgentNotFound(AgentUnavailable):
+    """The agent that a session continues with is not there any more."""
+
+    code = "agent_not_found"
+
+    def __init__(self, agent: str, *, source: str, why: str) -> None:
+        super().__init__(f"this conversation continues with {agent!r} of {source!r}, but {why}")
+        self.agent = agent
+        self.source = source
+        self.why = why
+
+
+class AgentAmbiguous(AgentUnavailable):
+    """Several live sources have the identity of a session's source, none of them exactly."""
+
+    code = "agent_ambiguous"
+
+    def __init__(self, agent: str, *, source: str, candidates: tuple[str, ...]) -> None:
+        super().__init__(
+            f"this conversation continues with {agent!r} of {source!r}, which is served in several "
+            f"variants ({', '.join(candidates)}) and under none exactly; serve only one of them, or one "
+            "under its former address"
+        )
+        self.agent = agent
+        self.source = source
+        self.candidates = candidates
+
+
+class AgentMismatch(AgentUnavailable):
+    """A request names an agent of another source than its session's."""
+
+    code = "agent_mismatch"
+
+    def __init__(self, model: str, *, source: str, known: tuple[str, ...]) -> None:
+        super().__init__(
+            f"this conversation belongs to the agents of {source!r}, and {model!r} is not one of them; "
+            f"name one of {', '.join(known)}, or begin another conversation"
+        )
+        self.model = model
+        self.source = source
+        self.known = known
+
+
+class SourceUnusable(HoldfastError):
+    """No agents can be loaded from a source. `problems` are lines for people, each with its place."""
+
+    code = "source_unusable"
+
+    def __init__(self, source: str, *problems: str) -> None:
+        super().__init__("\n".join(problems) if problems else f"{source}: cannot be loaded")
+        self.source = source
+        self.problems = problems
+
+
 class StoreError(HoldfastError):
     """Where conversations live said no."""
 
@@ -199,7 +278,7 @@ class StoreUnavailable(StoreError):
 
 
 class StorageFull(StoreUnavailable):
-    """The disk (or the quota) is full. Nothing changed; reading still works."""
+    """The disk is full. Nothing changed; reading still works."""
 
     code = "storage_full"
 

@@ -136,3 +136,93 @@ commit_retry_s: Final = 10.0
 
 drain_grace_s: Final = 20.0
 """How long a shutdown lets running turns go on before they are handed over."""
+
+# ── the server ───────────────────────────────────────────────────────────────────────────────
+
+api_body_bytes_max: Final = 1024 * 1024
+"""Bodies under `/api`, which carry settings and notes, not conversations."""
+
+# ── tools ────────────────────────────────────────────────────────────────────────────────────
+
+tool_output_bytes_max: Final = 4 * 1024 * 1024
+"""One tool's output in memory, and in the blob that holds the whole of it. Longer: only its two ends."""
+
+tool_parts_max: Final = 64
+"""Parts of one tool's output."""
+
+tool_changes_max: Final = 64
+"""What one call may want remembered."""
+
+tool_timeout_s_max: Final = 3600.0
+
+tool_threads_max: Final = 32
+"""Threads of one synchronous tool, those included that nobody waits for any more: a thread cannot be stopped."""
+
+state_name_chars_max: Final = 64
+memory_text_bytes_max: Final = 16 * 1024
+memory_id_chars_max: Final = 128
+
+script_flood_bytes_max: Final = 64 * 1024 * 1024
+"""A command that has printed this much is stopped: nobody will read it."""
+
+script_argument_bytes_max: Final = 96 * 1024
+"""One argument as an environment variable; Linux refuses more than 128 KB in one string."""
+
+script_kill_grace_s: Final = 2.0
+"""Between SIGTERM and SIGKILL."""
+
+# ── agents ───────────────────────────────────────────────────────────────────────────────────
+
+agent_file_bytes_max: Final = 1024 * 1024
+agent_file_expanded_max: Final = 4 * 1024 * 1024
+"""What a file weighs once its aliases are written out: characters, and 16 for each node."""
+agent_file_depth_max: Final = 32
+agent_file_problems_max: Final = 20
+"""More than this at once helps nobody."""
+agent_name_chars_max: Final = 64
+agents_max: Final = 64
+"""Agents in one file."""
+agent_models_max: Final = 64
+agent_toolsets_max: Final = 32
+script_commands_max: Final = 64
+sources_max: Final = 256
+"""Sources of one server, those in directories included."""
+
+fetch_timeout_s: Final = 10.0
+fetch_redirects_max: Final = 5
+
+file_poll_s: Final = 1.0
+url_poll_s: Final = 60.0
+"""How often a live source is asked whether it has changed."""
+
+version_keep_s: Final = 60.0
+"""A version that was replaced is kept this long: a turn may have chosen it and not yet begun."""
+
+# ── models ───────────────────────────────────────────────────────────────────────────────────
+
+upstream_connect_s: Final = 10.0
+"""Name, connection and TLS together. A server that is not there is worth finding out soon."""
+
+upstream_first_byte_s: Final = 120.0
+"""From the request to the first byte of an answer: large models read long prompts for a while."""
+
+upstream_between_bytes_s: Final = 90.0
+"""Silence in the middle of an answer. Reasoning models that show nothing still send comments."""
+
+upstream_after_finish_s: Final = 5.0
+"""An answer that is whole waits this long for its usage, and no longer."""
+
+upstream_event_bytes_max: Final = 4 * 1024 * 1024
+"""One event of a model's stream. A token is 300 bytes; a whole answer in one event is rare and fits."""
+
+upstream_body_bytes_max: Final = 32 * 1024 * 1024
+"""An answer that a server gave in one piece although it was asked to stream."""
+
+upstream_error_chars_max: Final = 1000
+"""What is kept of an upstream's own words about an error."""
+
+retry_attempts_max: Final = 3
+"""How often a model is asked before a turn fails, as long as nothing was shown."""
+
+retry_hint_s_max: Final = 30.0
+"""An upstream that asks for more patience than this is not waited for; its hint goes to the client."""

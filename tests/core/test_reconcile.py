@@ -286,7 +286,11 @@ def test_a_turn_of_many_steps_is_one_answer_to_its_client() -> None:
         answered(said("Cold.")),
     )
     session = ending(new_session(), turn)
-    for answer in ([heard("Let me see. Cold.")], [heard("Let me see. "), heard("Cold.")]):
+    for answer in (
+        [heard("Let me see. Cold.")],
+        [heard("Let me see.\n\nCold.")],
+        [heard("Let me see. "), heard("Cold.")],
+    ):
         found = fresh(session, says("Oslo?"), *answer, says("So?"))
         assert (words(found.input), found.diverged) == (["U: So?"], False)
 

@@ -146,7 +146,7 @@ def _results_first(new: Sequence[Incoming], waiting: Sequence[ToolCall]) -> list
 # ── comparing with history ───────────────────────────────────────────────────────────────────
 
 _Seen: TypeAlias = tuple[str, str, tuple[str, ...]]
-"""Role, text without surrounding space, and what else identifies it: calls, or other parts."""
+"""Role, trimmed text, and what else identifies it: calls, or other parts."""
 
 
 def _history_in(snapshot: Snapshot, spoken: Sequence[Incoming]) -> int | None:
@@ -206,8 +206,9 @@ def _merged(said: Iterator[tuple[_Seen, int]]) -> Iterator[tuple[_Seen, int]]:
 
 
 def _stripped(said: tuple[_Seen, int]) -> Iterator[tuple[_Seen, int]]:
+    """Trimmed, and an answer without any white space: clients put it between its steps as they like."""
     (role, text, marks), end = said
-    text = text.strip()
+    text = "".join(text.split()) if role == "assistant" else text.strip()
     if text or marks:
         yield (role, text, marks), end
 

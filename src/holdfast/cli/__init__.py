@@ -1,0 +1,89 @@
+"""The command line: `holdfast COMMAND …`.
+
+Start-up time is a feature, so this table is all that is loaded at first: a command's module comes when the command is
+called, and with it the store, SQLite and rich. The table has a sentence for each, so that `--help` needs none of them.
+
+Exit codes, for every command: 0 all is well, 1 the command found what it looks for (`db verify`), 2 it was called
+wrongly or cannot do its work here, 70 a bug of ours, 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import traceback
+from importlib import import_module
+
+import click
+
+from holdfast.errors import HoldfastError
+
+COMMANDS = {
+    "db": ("holdfast.cli.db", "Look after a database: migrate, verify, back up, count, prune."),
+}
+"""Name → the module that has a command of that name, and what it is for."""
+
+
+class Failure(click.ClickException):
+    """What ends a command, in one sentence; with `--debug`, preceded by where it came from."""
+
+    def __init__(self, message: str, *, debug: bool) -> None:
+        super().__init__(message)
+        self.debug = debug
+
+    def show(self, file: object = None) -> None:
+        if self.debug and self.__cause__ is not None:
+            shown = "".join(traceback.format_exception(self.__cause__))
+            click.echo(shown, err=True, nl=False)
+        click.echo(f"holdfast: {self.message}", err=True)
+
+
+class Refused(Failure):
+    exit_code = 2
+
+
+class Bug(Failure):
+    exit_code = 70
+
+
+class Stopped(Failure):
+    exit_code = 130
+
+
+class CommandTable(click.Group):
+    """Imports a command's module when the command is called, and says how it ended."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command = getattr(import_module(COMMANDS[name][0]), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+    def invoke(self, ctx: click.Context) -> object:
+        debug = bool(ctx.params.get("debug"))
+        try:
+            return super().invoke(ctx)
+        except HoldfastError as error:
+            raise Refused(str(error), debug=debug) from error
+        except KeyboardInterrupt as error:
+            raise Stopped("stopped", debug=debug) from error
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise  # click's own ways to end
+        except Exception as error:
+            told = f"a bug of ours ({type(error).__name__}: {error})"
+            if not debug:
+                told += "; run it again as `holdfast --debug …` and report what it says"
+            raise Bug(told, debug=debug) from error
+
+
+@click.command(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="holdfast", message="holdfast %(version)s")
+@click.option("--debug", is_flag=True, help="Show where an error came from.")
+def main(debug: bool) -> None:
+    """AI agents over the OpenAI API, with conversations that hold: every turn is a transaction."""

@@ -1,0 +1,252 @@
+"""`holdfast db`: look after a database, also while a server uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+import msgspec
+
+from holdfast.cli import showing
+from holdfast.errors import StoreError
+from holdfast.store.base import Store, StoreStats
+from holdfast.store.open import DEFAULT_URL, existing_file, file_of, open_existing
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.backup import back_up
+from holdfast.store.sqlite.migrate import Migrated
+from holdfast.store.verify import Finding, Progress, verify
+
+FOUND = 1
+"""The exit code of a `verify` that found something."""
+
+PRUNE_PAUSE_S = 0.02
+"""Between two steps of pruning, each a few milliseconds: whoever waits to write goes first."""
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def store_option(command: F) -> F:
+    return click.option(
+        "--store",
+        "url",
+        envvar="HOLDFAST_STORE",
+        default=DEFAULT_URL,
+        show_default=True,
+        show_envvar=True,
+        metavar="URL",
+        help="Which store: sqlite:///PATH.",
+    )(command)
+
+
+def json_option(command: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(command)
+
+
+@click.group()
+def db() -> None:
+    """Look after a database, also while a server uses it."""
+
+
+# ── migrate ──────────────────────────────────────────────────────────────────────────────────
+
+
+@db.command(short_help="Bring the tables up to date.")
+@store_option
+def migrate(url: str) -> None:
+    """Bring the tables up to date; make the database if there is none.
+
+    A database that a newer Holdfast has written is left alone.
+    """
+    path = file_of(url)
+    migrated = asyncio.run(_migrate(path))
+    if migrated.before == migrated.after:
+        click.echo(f"{path}: nothing to do, the tables are at step {migrated.after}")
+    elif migrated.before == 0:
+        click.echo(f"{path}: made, the tables are at step {migrated.after}")
+    else:
+        click.echo(f"{path}: migrated from step {migrated.before} to step {migrated.after}")
+
+
+async def _migrate(path: Path) -> Migrated:
+    store = await SqliteStore.open(path)
+    await store.close()
+    assert store.migrated is not None, "opening says what it did"
+    return store.migrated
+
+
+# ── verify ───────────────────────────────────────────────────────────────────────────────────
+
+
+@db.command("verify", short_help="Check everything.")
+@store_option
+@json_option
+@click.pass_context
+def verify_command(ctx: click.Context, url: str, as_json: bool) -> None:
+    """Check every promise that a store can show, and name what is broken.
+
+    Reads only, in short steps. Ends with 0 if all is well, and with 1 if something is broken.
+    """
+    seen = Seen(lines=not as_json and not showing.is_watched())
+    try:
+        with showing.bar() as tell:
+            asyncio.run(_verify(url, seen, tell))
+    except StoreError:
+        # The store stopped on the way. What was found until then is worth the more.
+        if seen.findings:
+            _show_verified(seen, as_json=as_json)
+        raise
+    seen.complete = True
+    _show_verified(seen, as_json=as_json)
+    ctx.exit(FOUND if seen.findings else 0)
+
+
+class Seen(msgspec.Struct):
+    """What `verify` has seen so far."""
+
+    lines: bool
+    """Findings are printed as they come."""
+    findings: list[Finding] = msgspec.field(default_factory=list)
+    sessions: int = 0
+    complete: bool = False
+
+
+async def _verify(url: str, seen: Seen, tell: showing.Tell) -> None:
+    store = await open_existing(url)
+    try:
+        async for report in verify(store):
+            match report:
+                case Finding():
+                    seen.findings.append(report)
+                    if seen.lines:
+                        click.echo(str(report))
+                case Progress(what=what, done=done, of=of):
+                    tell(what, done, of)
+                    seen.sessions = done if what == "sessions" else seen.sessions
+    finally:
+        await store.close()
+
+
+def _show_verified(seen: Seen, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(_verified(seen), indent=2))
+        return
+    if seen.findings and not seen.lines:
+        showing.table(
+            ("tenant", "session", "code", "where", "what"),
+            (
+                (each.tenant, each.session_id, found.code, found.where, found.what)
+                for each in seen.findings
+                for found in (each.violation,)
+            ),
+        )
+    click.echo(f"{_counted(seen.sessions, 'session')} checked, {_judged(seen)}", err=True)
+
+
+def _verified(seen: Seen) -> dict[str, object]:
+    return {
+        "complete": seen.complete,
+        "clean": seen.complete and not seen.findings,
+        "sessions": seen.sessions,
+        "findings": [
+            {
+                "tenant": each.tenant,
+                "session": each.session_id,
+                "code": each.violation.code,
+                "where": each.violation.where,
+                "what": each.violation.what,
+            }
+            for each in seen.findings
+        ],
+    }
+
+
+def _judged(seen: Seen) -> str:
+    if not seen.findings:
+        return "all is well"
+    return (
+        f"{_counted(len(seen.findings), 'finding')}; keep this file, and restore a backup beside it"
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+# ── backup ───────────────────────────────────────────────────────────────────────────────────
+
+
+@db.command(short_help="Copy the database into a new file.")
+@click.argument("target", type=click.Path(path_type=Path))
+@store_option
+def backup(target: Path, url: str) -> None:
+    """Copy the database, as it is at this moment, into the new file TARGET.
+
+    Turns go on meanwhile. TARGET appears when the copy is whole and on disk.
+    """
+    source = existing_file(url, any_step=True)
+    with showing.bar() as tell:
+        copied = back_up(source, target, progress=lambda done, of: tell("pages", done, of))
+    click.echo(f"{target}: {showing.size(copied.bytes)}, a copy of {source}")
+
+
+# ── stats ────────────────────────────────────────────────────────────────────────────────────
+
+
+@db.command(short_help="Count what is there.")
+@store_option
+@json_option
+def stats(url: str, as_json: bool) -> None:
+    """Count what is there."""
+    found = asyncio.run(_stats(url))
+    numbers = {name: getattr(found, name) for name in found.__struct_fields__}
+    if as_json:
+        click.echo(json.dumps(numbers, indent=2))
+    elif showing.is_watched():
+        wide = max(len(f"{each:,}") for each in numbers.values())
+        rows = ((name, f"{each:,}".rjust(wide)) for name, each in numbers.items())
+        showing.table(("", "number".rjust(wide)), rows)
+    else:
+        for name, each in numbers.items():
+            click.echo(f"{name}\t{each}")
+
+
+async def _stats(url: str) -> StoreStats:
+    store = await open_existing(url)
+    try:
+        return await store.stats()
+    finally:
+        await store.close()
+
+
+# ── prune ────────────────────────────────────────────────────────────────────────────────────
+
+
+@db.command(short_help="Remove what may go.")
+@store_option
+def prune(url: str) -> None:
+    """Remove what may go: discarded turns after a week, bytes of deleted sessions, and the like.
+
+    Small steps with pauses, so that turns go first. A server does this by itself.
+    """
+    with showing.bar() as tell:
+        rows = asyncio.run(_prune(url, tell))
+    click.echo(f"{_counted(rows, 'row')} removed" if rows else "nothing to remove")
+
+
+async def _prune(url: str, tell: showing.Tell) -> int:
+    store: Store = await open_existing(url)
+    try:
+        rows = 0
+        while True:
+            step = await store.prune()
+            rows += step.rows
+            tell("rows", rows, None)
+            if not step.more:
+                return rows
+            await asyncio.sleep(PRUNE_PAUSE_S)
+    finally:
+        await store.close()

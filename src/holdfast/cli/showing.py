@@ -1,0 +1,67 @@
+"""How commands show what they have: to people in tables and bars, to programs in lines and JSON.
+
+What was asked for goes to stdout, everything about the work itself to stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+
+class Tell(Protocol):
+    """Moves a bar on: `done` of `of`, or of nobody knows how many."""
+
+    def __call__(self, what: str, done: int, of: int | None) -> None: ...
+
+
+@contextmanager
+def bar() -> Iterator[Tell]:
+    """A progress bar on stderr, that is gone when the work is done; nothing at all if nobody is watching."""
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    with progress:
+        task = progress.add_task("", total=None)
+
+        def tell(what: str, done: int, of: int | None) -> None:
+            progress.update(task, description=what, completed=done, total=of)
+
+        yield tell
+
+
+def is_watched() -> bool:
+    """Whether a person reads stdout."""
+    return sys.stdout.isatty()
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on stdout; what does not fit is broken into lines, never cut."""
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        shown.add_column(heading, overflow="fold")
+    for row in rows:
+        shown.add_row(*row)
+    Console(markup=False, highlight=False, emoji=False).print(shown)
+
+
+def size(count: int) -> str:
+    """Bytes for people: 4.0 KiB."""
+    number = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.1f} {unit}" if unit != "B" else f"{count} B"
+        number /= 1024
+    return f"{number:.1f} TiB"

@@ -1,0 +1,105 @@
+"""From rows to a snapshot. Pure, and the same for every home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast.core import chain
+from holdfast.core.codec import Unreadable
+from holdfast.core.conversation import (
+    Annotation,
+    Notes,
+    Snapshot,
+    TurnMark,
+    Visibility,
+    annotated,
+    further,
+    patch_decoder,
+    waiting_calls,
+)
+from holdfast.core.items import StoredItem, Summary, item_decoder
+from holdfast.ids import SessionId, Version
+from holdfast.store.rows import AnnotationRow, SessionRow, StateRow, TurnRow
+
+NO_NOTES = Notes()
+
+
+def mark_of(turn: TurnRow) -> TurnMark:
+    """Where a committed turn lies."""
+    assert turn.seq is not None and turn.ended_by is not None, "only a committed turn has a mark"
+    return TurnMark(
+        turn_id=turn.turn_id,
+        version=turn.seq,
+        start=turn.start,
+        end=turn.end,
+        link=turn.link,
+        ended_by=turn.ended_by,
+        agent=turn.agent,
+    )
+
+
+def annotation_of(row: AnnotationRow) -> Annotation | None:
+    """An annotation, or None if it cannot be read: then it says nothing, and its session lives on."""
+    patch = patch_decoder.lenient(row.patch)
+    if isinstance(patch, Unreadable) or (isinstance(patch, Visibility) and row.item is None):
+        return None
+    return Annotation(rev=row.rev, patch=patch, item=row.item, at_ms=row.at_ms)
+
+
+def notes_of(rows: Iterable[AnnotationRow], *, on: Notes = NO_NOTES) -> Notes:
+    """Annotations folded, in the order of their revisions."""
+    rows = tuple(rows)
+    readable = (each for each in map(annotation_of, rows) if each is not None)
+    notes = annotated(on, readable)
+    return msgspec.structs.replace(notes, rev=rows[-1].rev) if rows else notes
+
+
+def state_of(
+    rows: Iterable[StateRow], *, on: tuple[tuple[str, str], ...] = ()
+) -> tuple[tuple[str, str], ...]:
+    """Session state after these rows, in the order of their versions."""
+    merged = dict(on)
+    for row in rows:
+        merged[row.name] = row.value
+    return tuple(sorted((name, value) for name, value in merged.items() if value))
+
+
+def extended_snapshot(
+    known: Snapshot,
+    session: SessionRow,
+    *,
+    turns: Sequence[TurnRow],
+    items: Sequence[bytes],
+    state: Iterable[StateRow],
+    annotations: Iterable[AnnotationRow],
+) -> Snapshot:
+    """An earlier snapshot brought forward by the rows that came after it. Costs what is new."""
+    decoded: tuple[StoredItem, ...] = tuple(map(item_decoder.lenient, items))
+    log = known.items.extended(decoded)
+    marks = known.marks.extended(map(mark_of, turns))
+    last = marks[-1] if marks else None
+    made = (each for each in decoded if isinstance(each, Summary) and not each.path)
+    return msgspec.structs.replace(
+        known,
+        version=last.version if last else Version(0),
+        items=log,
+        marks=marks,
+        state=state_of(state, on=known.state),
+        waiting=waiting_calls(log[last.start : last.end]) if last else (),
+        turn_summary=further(known.turn_summary, *made),
+        notes=notes_of(annotations, on=known.notes),
+        lineage=session.lineage,
+        link=last.link if last else chain.GENESIS,
+        # Written by the first commit, so version 0 does not know them yet.
+        source_key=session.source_key if last else "",
+        entry_agent=session.entry_agent if last else "",
+        agent=last.agent if last else "",
+        size_bytes=known.size_bytes + sum(map(len, items)),
+    )
+
+
+def empty_snapshot(session_id: SessionId) -> Snapshot:
+    """A session before its first turn."""
+    return Snapshot(session_id=session_id)

@@ -1,0 +1,666 @@
+"""The store: where conversations live, and where every promise is kept or broken.
+
+One protocol, several homes: memory (the verified stand-in), SQLite, PostgreSQL. One contract suite runs
+against all of them. The rules that a home must keep:
+
+1. Every method is one transaction: it happens whole, or not at all. What a method wrote is durable when it
+   returns; a method that raises has changed nothing, unless the error is StoreUnavailable or StorePoisoned:
+   then the outcome is unknown, and asking again tells.
+2. Repeating a method with the same arguments is safe, and answers as the first time where it says so.
+3. A write under an old fence raises Superseded. Whoever holds a fence may be wrong about still holding it;
+   the store never is.
+4. Every row has a tenant. Another tenant's rows are absent, in every method, exactly like rows that do
+   not exist.
+5. Times are the store's. A caller's clock decides nothing here.
+6. Nothing rewrites a history. Items are inserted by `commit` and `restore`, and go with their session.
+
+Outcomes that a caller must decide on are values; errors are for what a caller cannot sensibly handle here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol, TypeAlias
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.core.conversation import Annotation, Commit, Patch, Snapshot
+from holdfast.core.events import TurnRequest
+from holdfast.core.items import EndedBy
+from holdfast.ids import (
+    IdempotencyKey,
+    ItemId,
+    NodeId,
+    SessionId,
+    SessionKey,
+    Tenant,
+    TurnId,
+    Version,
+)
+from holdfast.store.rows import (
+    AnnotationRow,
+    IdempotencyRow,
+    ItemRow,
+    JournalRow,
+    KeyRow,
+    MemoryRow,
+    NodeRow,
+    SessionRow,
+    SignalKind,
+    SignalRow,
+    StateRow,
+    TurnRow,
+)
+
+# ── T1: begin ────────────────────────────────────────────────────────────────────────────────
+
+
+class ByKey(Value):
+    """The session that this key names; if there is none and `create`, a new one with id `fresh`."""
+
+    key: SessionKey
+    fresh: SessionId
+    create: bool = True
+
+
+class ById(Value):
+    """The session with this id, which must exist."""
+
+    session_id: SessionId
+
+
+class Anonymous(Value):
+    """A new session that nobody named."""
+
+    fresh: SessionId
+
+
+Target: TypeAlias = ByKey | ById | Anonymous
+
+
+class Attempt(Value):
+    """How a request can be recognised when it comes again."""
+
+    request_hash: bytes
+    """Over caller, method, route, conversation name, answer-shaping headers and body."""
+    key: IdempotencyKey | None = None
+    client_attempt: int = 0
+    """The SDK's retry count; from 1 on the request may be one that we have seen."""
+
+
+class Begin(Value):
+    """A request that wants to become a turn."""
+
+    tenant: Tenant
+    node: NodeId
+    nonce: str
+    target: Target
+    expected: SessionId | None
+    """The session that the request was reconciled against; None if there was none yet."""
+    request: TurnRequest
+    """Becomes record 0. Its `base` is the version that it was reconciled against."""
+    attempt: Attempt
+    expire_after_ms: int | None = None
+    """Sessions that were idle for longer answer `Gone`."""
+
+
+class Fence(Value):
+    """The right to write one turn, as long as nobody has taken it over."""
+
+    tenant: Tenant
+    session_id: SessionId
+    turn_id: TurnId
+    token: int
+    nonce: str
+
+
+class Started(Value):
+    """The turn is open and ours; its request is durable."""
+
+    fence: Fence
+    created: bool
+    """The session is new with this turn."""
+    retry_of: TurnId | None = None
+    """An earlier attempt under the same idempotency key failed; its finished steps may be used."""
+
+
+class Joined(Value):
+    """This request is running already, as this turn. Watch it."""
+
+    turn_id: TurnId
+    session_id: SessionId
+
+
+class Replay(Value):
+    """This request has been answered, by this turn. Render its answer again."""
+
+    turn_id: TurnId
+    session_id: SessionId
+
+
+class Mismatch(Value):
+    """The idempotency key belongs to a different request."""
+
+    turn_id: TurnId
+
+
+class Busy(Value):
+    """Another turn is open. If its holder is dead, take the session over first."""
+
+    session_id: SessionId
+    turn_id: TurnId
+    holder_alive: bool
+
+
+class Moved(Value):
+    """The key means another session now, or it has another head or newer annotations: reconcile again."""
+
+    session_id: SessionId
+    head: Version
+
+
+class Gone(Value):
+    """It was here, and is deleted or expired."""
+
+    session_id: SessionId
+    why: Literal["deleted", "expired"]
+
+
+class Missing(Value):
+    """No such session for this tenant, and none was to be created."""
+
+
+class NotLive(Value):
+    """This node's own row has expired: renew it before beginning anything."""
+
+
+BeginOutcome: TypeAlias = (
+    Started | Joined | Replay | Mismatch | Busy | Moved | Gone | Missing | NotLive
+)
+"""All but `Started` leave nothing behind."""
+
+# ── T2: commit and end ───────────────────────────────────────────────────────────────────────
+
+Settlement: TypeAlias = Literal["done", "failed"]
+"""What an idempotency row becomes: `done` answers retries with this turn, `failed` lets them begin anew."""
+
+
+class Committed(Value):
+    """The turn is in the history, at this version. Repeating the commit says the same."""
+
+    version: Version
+    at_ms: int
+
+
+class Unconsumed(Value):
+    """Nothing was committed: people have said something to this turn that it has not heard yet."""
+
+    signals: tuple[SignalRow, ...]
+
+
+CommitOutcome: TypeAlias = Committed | Unconsumed
+
+# ── takeover, signals, operations ────────────────────────────────────────────────────────────
+
+
+class Taken(Value):
+    """The open turn is ours now; the old holder's writes will be refused."""
+
+    fence: Fence
+    turn: TurnRow
+    """As it is after the takeover; `attempt` already counts the one that begins now."""
+
+
+class HolderAlive(Value):
+    """Somebody plays this turn, and is to be left alone."""
+
+    turn_id: TurnId
+    node: NodeId
+
+
+class NotEligible(Value):
+    """This node has not renewed its own row for a whole TTL without a gap, so it judges nobody."""
+
+
+class NothingOpen(Value):
+    """There is no open turn (any more)."""
+
+
+TakeoverOutcome: TypeAlias = Taken | HolderAlive | NotEligible | NothingOpen
+
+
+class Signalled(Value):
+    """The signal is on its way, under this number."""
+
+    n: int
+
+
+class TooLate(Value):
+    """The turn has ended; here is what it became."""
+
+    turn: TurnRow
+
+
+SignalOutcome: TypeAlias = Signalled | TooLate
+
+
+class Orphan(Value):
+    """An open turn whose holder is dead, or is the node that asks; for the sweeper."""
+
+    tenant: Tenant
+    session_id: SessionId
+    turn_id: TurnId
+    holder: NodeId | None
+    """None if it was handed over."""
+
+
+class Annotated(Value):
+    """The annotations are there, with their revisions."""
+
+    annotations: tuple[Annotation, ...]
+
+
+class SummaryMoved(Value):
+    """Somebody else's summary came first, at this revision; look at it and decide again."""
+
+    summary_rev: int
+
+
+AnnotateOutcome: TypeAlias = Annotated | SummaryMoved
+
+# ── listing ──────────────────────────────────────────────────────────────────────────────────
+
+
+class SessionFilter(Value):
+    """Which sessions to list. Everything given must hold."""
+
+    agent: str | None = None
+    key_prefix: str | None = None
+    attributes: tuple[tuple[str, str], ...] = ()
+    active_from_ms: int | None = None
+    active_before_ms: int | None = None
+    busy: bool | None = None
+    anonymous: bool = False
+    """The lines that nobody named, in place of the others."""
+    """List the lines that nobody named, instead of the named sessions."""
+
+
+EVERYTHING = SessionFilter()
+
+
+class SessionInfo(Value):
+    """A session as lists show it: no message is read for it."""
+
+    session: SessionRow
+    keys: tuple[SessionKey, ...]
+
+
+class Page(Value):
+    """Some sessions, the last active first, and where to go on. `cursor` is None at the end."""
+
+    sessions: tuple[SessionInfo, ...]
+    cursor: str | None
+
+
+# ── moving sessions ──────────────────────────────────────────────────────────────────────────
+
+
+class SessionDump(Value):
+    """A whole session as it lies in a store: what an export writes and `restore` reads.
+
+    A fork's own rows only; its lineage names the sessions that have to be there before it.
+    """
+
+    session: SessionRow
+    keys: tuple[KeyRow, ...]
+    turns: tuple[TurnRow, ...]
+    items: tuple[ItemRow, ...]
+    state: tuple[StateRow, ...]
+    annotations: tuple[AnnotationRow, ...]
+    blobs: tuple[tuple[str, bytes], ...] = ()
+
+
+class Restored(Value):
+    """The session is there; `fresh` is False if it was there already, equal."""
+
+    fresh: bool
+
+
+class Refused(Value):
+    """The dump cannot be taken in, and nothing was; `why` says what is in the way."""
+
+    why: str
+
+
+RestoreOutcome: TypeAlias = Restored | Refused
+
+
+class Pruned(Value):
+    """One retention step: how many rows went, and whether there is more to do."""
+
+    rows: int
+    more: bool
+
+
+class StoreStats(Value):
+    """What is there, in numbers that need no scan of messages."""
+
+    sessions: int
+    turns_open: int
+    turns_committed: int
+    turns_discarded: int
+    items: int
+    bytes: int
+
+
+# ── the protocol ─────────────────────────────────────────────────────────────────────────────
+
+
+class TurnStore(Protocol):
+    """What the owner of an open turn needs of a store."""
+
+    async def append(
+        self, fence: Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
+    ) -> None: ...
+
+    async def commit(
+        self,
+        fence: Fence,
+        commit: Commit,
+        *,
+        n: int,
+        records: bytes,
+        settlement: Settlement = "done",
+    ) -> CommitOutcome: ...
+
+    async def end(
+        self,
+        fence: Fence,
+        *,
+        ended_by: EndedBy,
+        detail: str,
+        n: int,
+        records: bytes,
+        settlement: Settlement,
+    ) -> TurnRow | None: ...
+
+    async def release(self, fence: Fence) -> None: ...
+
+    async def put_blob(self, tenant: Tenant, session_id: SessionId, data: bytes) -> str: ...
+
+
+class Store(TurnStore, Protocol):
+    """Where conversations live. See the rules at the top of this module."""
+
+    # nodes
+
+    async def renew(self, node: NodeId, *, ttl_ms: int) -> NodeRow:
+        """Say that this process is alive for another `ttl_ms`; the first call enrols it.
+
+        If the row had expired meanwhile, `since_ms` starts anew: there was a gap.
+        """
+        ...
+
+    async def resign(self, node: NodeId) -> None:
+        """Say that this process is gone. Its open turns can be taken over at once."""
+        ...
+
+    # turns
+
+    async def find_attempt(
+        self, tenant: Tenant, attempt: Attempt, target: Target | None = None
+    ) -> Joined | Replay | Mismatch | Gone | None:
+        """Whether this request is known already, without beginning anything. A plain read.
+
+        By its idempotency key, or, with a `target`, as a recognised retry of that session's turn.
+        `begin` asks again; this is for checks that a retry must not meet, such as `If-Match`.
+        """
+        ...
+
+    async def begin(self, ask: Begin) -> BeginOutcome:
+        """T1. Claim the idempotency key, find or make the session, open the turn, write record 0.
+
+        Checks, in this order: the idempotency row; a recognised retry (`client_attempt` ≥ 1, the same
+        request hash, begun by an earlier attempt, and either open, or the session's head, ended within
+        `recognised_retry_s` and not acknowledged); the session; an open turn; the head; this node.
+        A `Begin` whose own turn is open already (the same turn id) answers `Started` again.
+        """
+        ...
+
+    async def append(
+        self, fence: Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
+    ) -> None:
+        """Add records to the turn's journal, from number `n` on, and consume these steer signals.
+
+        Raises Superseded under an old fence. The same append again changes nothing.
+        """
+        ...
+
+    async def commit(
+        self,
+        fence: Fence,
+        commit: Commit,
+        *,
+        n: int,
+        records: bytes,
+        settlement: Settlement = "done",
+    ) -> CommitOutcome:
+        """T2. Put the turn into the history: items, state, memories, link, idempotency; close the turn.
+
+        Raises Superseded under an old fence, or if the session has moved past the turn's base.
+        Answers `Unconsumed`, and changes nothing, if a steer is waiting. Committing the same turn
+        again returns the same version, also after it was closed.
+
+        `records` are the journal's last ones; they, and the journal, are kept only for a replayable
+        turn: nobody comes back for the events of another, and its items say it all.
+        """
+        ...
+
+    async def end(
+        self,
+        fence: Fence,
+        *,
+        ended_by: EndedBy,
+        detail: str,
+        n: int,
+        records: bytes,
+        settlement: Settlement,
+    ) -> TurnRow:
+        """Discard the turn: everything but its own row and journal is as if it had not been.
+
+        Raises Superseded under an old fence. Ending it again returns the same row.
+        """
+        ...
+
+    async def release(self, fence: Fence) -> None:
+        """Hand an open turn over: any node may take it at once, and it does not count as a crash."""
+        ...
+
+    async def takeover(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        node: NodeId,
+        nonce: str,
+        turn_id: TurnId | None = None,
+        ignored_cancel: bool = False,
+    ) -> TakeoverOutcome:
+        """Make the session's open turn ours, if its holder is dead, has handed it over, or is this node.
+
+        With `turn_id`, only that turn: another one that was begun meanwhile is left alone.
+        The token is bumped and the attempt counted before this returns. With `ignored_cancel` a live
+        holder is overruled too, if a cancel has been waiting for `cancel_grace_s`.
+        """
+        ...
+
+    async def orphans(self, *, node: NodeId, limit: int) -> tuple[Orphan, ...]:
+        """Open turns without a live holder, the oldest first. A plain read; `takeover` decides.
+
+        Those that `node` itself holds are among them: it knows which of them it plays.
+        """
+        ...
+
+    async def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
+        """Note that the answer has been handed to the client whole. Absent turns are ignored."""
+        ...
+
+    # signals
+
+    async def signal(
+        self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
+    ) -> SignalOutcome:
+        """Tell the turn's owner something. Raises SessionMissing if there is no such turn."""
+        ...
+
+    async def signals(self, node: NodeId) -> tuple[SignalRow, ...]:
+        """Every signal that waits for a turn of this node, oldest first. One plain read."""
+        ...
+
+    async def find_signal(self, tenant: Tenant, turn_id: TurnId, n: int) -> SignalRow | None:
+        """One signal, to see whether its turn has heard it."""
+        ...
+
+    # operations on sessions
+
+    async def annotate(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        patches: Sequence[tuple[ItemId | None, Patch]],
+        *,
+        summary_rev: int | None = None,
+    ) -> AnnotateOutcome:
+        """Append annotations. With `summary_rev`, only on top of that summary (0: none yet).
+
+        Raises SessionMissing or SessionGone.
+        """
+        ...
+
+    async def bind(
+        self, tenant: Tenant, key: SessionKey, *, fresh: SessionId, version: Version | None = None
+    ) -> SessionRow:
+        """Make the key mean a new session: an empty one (reset), or a fork at `version` (rewind).
+
+        The old session stays as it is, reachable by its id. Binding again with the same `fresh`
+        returns the same row. Raises SessionMissing for an unknown key or version; a reset of a key
+        whose session was deleted or never existed starts a new one.
+        """
+        ...
+
+    async def fork(
+        self, tenant: Tenant, session_id: SessionId, *, version: Version, fresh: SessionId
+    ) -> SessionRow:
+        """Make a session that begins as this one stood at `version`, state and annotations included.
+
+        Forking again with the same `fresh` returns the same row. Raises SessionMissing, SessionGone.
+        """
+        ...
+
+    async def remove(self, tenant: Tenant, session_id: SessionId) -> SessionRow:
+        """Delete a session: it is gone at once, its key is free, its open turn ended; bytes go later.
+
+        Deleting again returns the same row. Raises SessionMissing.
+        """
+        ...
+
+    async def restore(self, tenant: Tenant, dump: SessionDump) -> RestoreOutcome:
+        """Take in a dumped session, whole or not at all. The same dump again is fine."""
+        ...
+
+    async def put_blob(self, tenant: Tenant, session_id: SessionId, data: bytes) -> str:
+        """Keep bytes under their digest, before an item names them. Returns `sha256:…`.
+
+        The session need not exist yet: its first turn may bring them. Raises SessionGone.
+        """
+        ...
+
+    # reading: plain reads, each a consistent view of one moment
+
+    async def resolve(self, tenant: Tenant, key: SessionKey) -> KeyRow | None: ...
+
+    async def session(self, tenant: Tenant, session_id: SessionId) -> SessionRow | None:
+        """The row, also of a deleted session as long as its tombstone is kept."""
+        ...
+
+    async def info(self, tenant: Tenant, session_id: SessionId) -> SessionInfo | None: ...
+
+    async def snapshot(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        version: Version | None = None,
+        known: Snapshot | None = None,
+    ) -> Snapshot | None:
+        """The session at a version (by default its head), or None if there is no such session or version.
+
+        `known` is an earlier snapshot of it: only what came after is read.
+        """
+        ...
+
+    async def turn(self, tenant: Tenant, turn_id: TurnId) -> TurnRow | None: ...
+
+    async def turns(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        before: TurnId | None = None,
+        limit: int = 100,
+    ) -> tuple[TurnRow, ...]:
+        """The session's own turns, newest first, in every state."""
+        ...
+
+    async def journal(
+        self, tenant: Tenant, turn_id: TurnId, *, since: int = 0
+    ) -> tuple[JournalRow, ...]:
+        """Rows that may hold records from number `since` on, in order."""
+        ...
+
+    async def idempotency(self, tenant: Tenant, key: IdempotencyKey) -> IdempotencyRow | None: ...
+
+    async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]: ...
+
+    async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
+        """Bytes by digest, a fork's past included."""
+        ...
+
+    async def sessions(
+        self,
+        tenant: Tenant,
+        *,
+        where: SessionFilter = EVERYTHING,
+        cursor: str | None = None,
+        limit: int = limits.page_size_default,
+    ) -> Page:
+        """List sessions with a committed turn by last activity. Raises InvalidCursor."""
+        ...
+
+    async def dump(self, tenant: Tenant, session_id: SessionId) -> SessionDump | None:
+        """All rows of a session but its open turn, as they lie; of a deleted one, what is left."""
+        ...
+
+    async def tenants(self) -> tuple[Tenant, ...]:
+        """Everyone who has a row. For operators: verify, copy, stats."""
+        ...
+
+    async def session_ids(
+        self, tenant: Tenant, *, after: SessionId | None, limit: int
+    ) -> tuple[SessionId, ...]:
+        """Every session, by id, deleted ones included. For operators."""
+        ...
+
+    async def stats(self) -> StoreStats: ...
+
+    # upkeep
+
+    async def prune(self, *, limit: int = limits.prune_batch_max) -> Pruned:
+        """Remove some of what may go: discarded turns after a week, journals and idempotency rows a day
+        after their end, bytes of deleted sessions that no live fork reads, dead nodes, anonymous lines.
+
+        One small step; call it again while there is `more`.
+        """
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,510 @@
+"""What a store decides, as pure functions over the rows that it has read.
+
+A home reads the rows under its lock, asks here, and writes what comes back. So the rules are written once,
+whatever the home, and can be read without any SQL in the way. The homes differ in how they read and write,
+and the contract suite and the model test hold them to the same answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.core.conversation import Commit, Lineage, Segment, Snapshot
+from holdfast.errors import StoreError, Superseded
+from holdfast.ids import NodeId, SessionId, TurnId, Version
+from holdfast.store.base import (
+    Anonymous,
+    Attempt,
+    Begin,
+    BeginOutcome,
+    Busy,
+    ById,
+    ByKey,
+    Committed,
+    Fence,
+    Gone,
+    HolderAlive,
+    Joined,
+    Mismatch,
+    Missing,
+    Moved,
+    NotEligible,
+    NothingOpen,
+    NotLive,
+    Replay,
+    Signalled,
+    Started,
+    Taken,
+    TooLate,
+    Unconsumed,
+)
+from holdfast.store.rows import (
+    IdempotencyRow,
+    KeyRow,
+    NodeRow,
+    SessionRow,
+    SignalRow,
+    TurnRow,
+)
+
+# ── nodes ────────────────────────────────────────────────────────────────────────────────────
+
+Holder: TypeAlias = Literal["alive", "expired", "dead", "absent", "self"]
+"""`expired`: by the clock. `dead`: known to be dead (its process lock is free). `absent`: handed over."""
+
+
+def renewed(row: NodeRow | None, fresh: NodeRow) -> NodeRow:
+    """A node's row after it said that it is alive; a gap starts its record anew."""
+    if row is None or row.expires_ms <= fresh.since_ms:
+        return fresh
+    return msgspec.structs.replace(fresh, since_ms=row.since_ms)
+
+
+def is_live(row: NodeRow | None, now_ms: int) -> bool:
+    return row is not None and row.expires_ms > now_ms
+
+
+def judge_holder(
+    lease_node: NodeId | None,
+    row: NodeRow | None,
+    *,
+    asking: NodeId,
+    lock_free: bool = False,
+    now_ms: int,
+) -> Holder:
+    """What is known about whoever holds a session. `row` is that node's, `lock_free` its process lock."""
+    if lease_node is None:
+        return "absent"
+    if lease_node == asking:
+        return "self"
+    # A node that resigned, or whose process lock is free, is dead whatever the clock says.
+    if row is None or lock_free:
+        return "dead"
+    return "alive" if is_live(row, now_ms) else "expired"
+
+
+# ── attempts ─────────────────────────────────────────────────────────────────────────────────
+
+
+class Claim(Value):
+    """What is known under an idempotency key: the row, its turn, and that turn's session."""
+
+    row: IdempotencyRow
+    turn: TurnRow | None
+    session: SessionRow | None
+
+
+def judge_claim(
+    attempt: Attempt, claim: Claim | None, *, now_ms: int
+) -> Joined | Replay | Mismatch | Gone | None:
+    """What an idempotency key says about this request; None if it may begin."""
+    if claim is None or (claim.row.state != "running" and claim.row.expires_ms <= now_ms):
+        return None
+    row, turn, session = claim.row, claim.turn, claim.session
+    if row.request_hash != attempt.request_hash:
+        return Mismatch(turn_id=row.turn_id)
+    if session is not None and session.state == "deleted":
+        return Gone(session_id=session.id, why="deleted")
+    if row.state == "failed" or turn is None:
+        return None
+    answer = Joined if row.state == "running" else Replay
+    return answer(turn_id=turn.turn_id, session_id=turn.session_id)
+
+
+def recognised(
+    attempt: Attempt,
+    session: SessionRow | None,
+    *,
+    open_turn: TurnRow | None,
+    head_turn: TurnRow | None,
+    now_ms: int,
+) -> Joined | Replay | None:
+    """Whether this is an SDK's own retry of a turn that we know, where that is certain."""
+    if attempt.client_attempt < 1 or session is None or session.state == "deleted":
+        return None
+    if open_turn is not None and _is_earlier_try(open_turn, attempt):
+        return Joined(turn_id=open_turn.turn_id, session_id=open_turn.session_id)
+    if head_turn is None or head_turn.acked or not _is_earlier_try(head_turn, attempt):
+        return None
+    if now_ms - head_turn.ended_ms > limits.recognised_retry_s * 1000:
+        return None
+    return Replay(turn_id=head_turn.turn_id, session_id=head_turn.session_id)
+
+
+def _is_earlier_try(turn: TurnRow, attempt: Attempt) -> bool:
+    same = turn.request_hash == attempt.request_hash
+    return same and turn.client_attempt < attempt.client_attempt
+
+
+# ── begin ────────────────────────────────────────────────────────────────────────────────────
+
+
+class BeginFacts(Value):
+    """What T1 has read, under its lock."""
+
+    now_ms: int
+    node: NodeRow | None
+    claim: Claim | None = None
+    key: KeyRow | None = None
+    session: SessionRow | None = None
+    """What the target means now."""
+    open_turn: TurnRow | None = None
+    head_turn: TurnRow | None = None
+    holder: Holder = "absent"
+    own_turn: TurnRow | None = None
+    """A turn with the very id of this request, if this `Begin` is being repeated."""
+    own_session: SessionRow | None = None
+    """The session of that turn; the target may mean another one by now."""
+
+
+def judge_begin(ask: Begin, facts: BeginFacts) -> BeginOutcome:
+    """T1's decision. `Started` means: write it."""
+    session = facts.session
+    if facts.own_turn is not None:
+        return _repeated(ask, facts.own_turn, facts.own_session)
+    known = judge_claim(ask.attempt, facts.claim, now_ms=facts.now_ms)
+    if known is None:
+        known = recognised(
+            ask.attempt,
+            session,
+            open_turn=facts.open_turn,
+            head_turn=facts.head_turn,
+            now_ms=facts.now_ms,
+        )
+    if known is not None:
+        return known
+    refusal = _refused(ask, facts)
+    if refusal is not None:
+        return refusal
+    return Started(
+        fence=_first_fence(ask, session),
+        created=session is None,
+        retry_of=_failed_attempt(facts),
+    )
+
+
+def _failed_attempt(facts: BeginFacts) -> TurnId | None:
+    """The turn whose finished steps may be used: it failed, and has not been forgotten since."""
+    claim = facts.claim
+    if claim is None or claim.row.state != "failed" or claim.turn is None:
+        return None
+    return None if claim.row.expires_ms <= facts.now_ms else claim.row.turn_id
+
+
+def _refused(ask: Begin, facts: BeginFacts) -> BeginOutcome | None:
+    session = facts.session
+    if session is None:
+        absent = _absent(ask, facts.key)
+        if absent is not None:
+            return absent
+    else:
+        in_the_way = _in_the_way(ask, session, facts)
+        if in_the_way is not None:
+            return in_the_way
+    return None if is_live(facts.node, facts.now_ms) else NotLive()
+
+
+def _absent(ask: Begin, key: KeyRow | None) -> BeginOutcome | None:
+    """The target means no session: refuse, or let a new one be made."""
+    match ask.target:
+        case ById():
+            return Missing()
+        case ByKey(create=False):
+            return Missing()
+        case ByKey():
+            assert key is None, "a key that exists means a session"
+    if ask.expected is not None:
+        # The request was reconciled against a session that its key meant then; it was deleted.
+        return Gone(session_id=ask.expected, why="deleted")
+    assert ask.request.base == 0, "a new session has no history to go on from"
+    return None
+
+
+def _in_the_way(ask: Begin, session: SessionRow, facts: BeginFacts) -> BeginOutcome | None:
+    if session.state == "deleted":
+        return Gone(session_id=session.id, why="deleted")
+    idle_ms = facts.now_ms - session.active_ms
+    if ask.expire_after_ms is not None and not session.open_turn and idle_ms > ask.expire_after_ms:
+        return Gone(session_id=session.id, why="expired")
+    if session.id != ask.expected:
+        return Moved(session_id=session.id, head=session.head)
+    if session.open_turn is not None:
+        alive = facts.holder in ("alive", "self")
+        return Busy(session_id=session.id, turn_id=session.open_turn, holder_alive=alive)
+    # What the model is shown depends on the annotations as much as on the history.
+    if (session.head, session.meta_rev) != (ask.request.base, ask.request.base_rev):
+        return Moved(session_id=session.id, head=session.head)
+    return None
+
+
+def _repeated(ask: Begin, turn: TurnRow, session: SessionRow | None) -> Started | Joined | Replay:
+    """This very request has begun already: its answer was lost on the way to the caller."""
+    if session is None or session.open_turn != turn.turn_id:
+        return Replay(turn_id=turn.turn_id, session_id=turn.session_id)
+    if session.lease_nonce != ask.nonce:  # taken over since: the fence is somebody else's
+        return Joined(turn_id=turn.turn_id, session_id=turn.session_id)
+    # Only the request that made the session has brought its id.
+    created = not isinstance(ask.target, ById) and target_id(ask) == session.id
+    return Started(fence=fence_of(session), created=created, retry_of=turn.retry_of)
+
+
+_FIRST_TOKEN = 1
+"""Handed out with the turn that makes its session."""
+
+
+def _first_fence(ask: Begin, session: SessionRow | None) -> Fence:
+    return Fence(
+        tenant=ask.tenant,
+        session_id=target_id(ask) if session is None else session.id,
+        turn_id=ask.request.turn_id,
+        token=_FIRST_TOKEN if session is None else session.lease_token + 1,
+        nonce=ask.nonce,
+    )
+
+
+def target_id(ask: Begin) -> SessionId:
+    """The id that the session will have if it has to be made."""
+    match ask.target:
+        case ById():
+            return ask.target.session_id
+        case ByKey() | Anonymous():
+            return ask.target.fresh
+
+
+def fence_of(session: SessionRow) -> Fence:
+    """The fence under which this session's open turn is held now."""
+    assert session.open_turn is not None
+    return Fence(
+        tenant=session.tenant,
+        session_id=session.id,
+        turn_id=session.open_turn,
+        token=session.lease_token,
+        nonce=session.lease_nonce,
+    )
+
+
+# ── writing under a fence ────────────────────────────────────────────────────────────────────
+
+
+def demand_fence(fence: Fence, session: SessionRow | None) -> SessionRow:
+    """The session, if the fence still holds. Raises Superseded if it does not."""
+    held = session is not None and session.open_turn is not None and fence_of(session) == fence
+    if session is None or not held:
+        raise Superseded(fence.turn_id, token=fence.token)
+    return session
+
+
+def judge_commit(
+    fence: Fence,
+    commit: Commit,
+    *,
+    session: SessionRow | None,
+    turn: TurnRow | None,
+    steers: tuple[SignalRow, ...],
+) -> Committed | Unconsumed | None:
+    """What T2 finds; None means: write it. Raises Superseded."""
+    if turn is not None and turn.state == "committed" and turn.link == commit.link:
+        assert turn.seq is not None
+        return Committed(version=turn.seq, at_ms=turn.ended_ms)
+    session = demand_fence(fence, session)
+    if session.head.next != commit.version:
+        raise Superseded(fence.turn_id, token=fence.token)
+    # A turn that broke off, or that waits for its client, cannot hear anybody any more; what was said
+    # to it begins the next one.
+    if steers and commit.ended_by == "completed" and not commit.waiting:
+        return Unconsumed(signals=steers)
+    return None
+
+
+def judge_append(n: int, records: bytes, *, last_n: int, same_n: bytes | None) -> bool:
+    """Whether these records are to be written; False if they are there already.
+
+    `last_n` is the first number of the journal's last row, `same_n` the row with number `n`, if any.
+    """
+    if not records or same_n == records:
+        return False
+    if same_n is not None or n <= last_n:
+        raise StoreError(f"the journal has come past record {n}, with other words: a bug of ours")
+    return True
+
+
+def judge_end(fence: Fence, *, session: SessionRow | None, turn: TurnRow | None) -> TurnRow | None:
+    """The row of a turn that this fence has ended already; None means: end it. Raises Superseded."""
+    if turn is not None and turn.state == "discarded" and turn.lease_token == fence.token:
+        return turn
+    demand_fence(fence, session)
+    return None
+
+
+# ── signals ──────────────────────────────────────────────────────────────────────────────────
+
+
+def judge_signal(turn: TurnRow, session: SessionRow | None, *, last_n: int) -> Signalled | TooLate:
+    """Whether a turn can still hear. `last_n` is the number of its last signal, 0 before the first."""
+    if session is None or session.open_turn != turn.turn_id:
+        return TooLate(turn=turn)
+    return Signalled(n=last_n + 1)
+
+
+def waiting_steers(signals: Iterable[SignalRow]) -> tuple[SignalRow, ...]:
+    """What people have said to a turn, and it has not heard yet."""
+    return tuple(each for each in signals if each.kind == "steer" and not each.consumed)
+
+
+def cancel_since(signals: Iterable[SignalRow]) -> int | None:
+    """Since when a turn has been asked to stop. An interrupt asks for it as well."""
+    asked = (each.at_ms for each in signals if each.kind != "steer" and not each.consumed)
+    return min(asked, default=None)
+
+
+# ── takeover ─────────────────────────────────────────────────────────────────────────────────
+
+
+class TakeoverFacts(Value):
+    """What a takeover has read, the session's row locked first."""
+
+    now_ms: int
+    node: NodeRow | None
+    session: SessionRow | None
+    turn: TurnRow | None
+    holder: Holder
+    cancel_since_ms: int | None = None
+    """When the oldest cancel that nobody has heeded was sent."""
+
+
+def judge_takeover(
+    facts: TakeoverFacts, *, nonce: str, turn_id: TurnId | None, ignored_cancel: bool
+) -> Taken | HolderAlive | NotEligible | NothingOpen:
+    """Whether an open turn changes hands. `Taken` means: write its fence, node and attempt."""
+    session, turn, node = facts.session, facts.turn, facts.node
+    if session is None or session.open_turn is None or turn is None:
+        return NothingOpen()
+    if turn_id is not None and turn_id != session.open_turn:
+        return NothingOpen()
+    if node is None or not is_live(node, facts.now_ms):
+        return NotEligible()
+    if facts.holder == "alive":
+        overruled = ignored_cancel and _ignored(facts)
+        if not overruled:
+            assert session.lease_node is not None
+            return HolderAlive(turn_id=turn.turn_id, node=session.lease_node)
+    elif facts.holder == "expired" and facts.now_ms - node.since_ms < node.ttl_ms:
+        # After an outage of the store everybody looks expired. Whoever has just come back itself
+        # waits for one TTL, so that nobody kills everybody.
+        return NotEligible()
+    crashed = facts.holder in ("expired", "dead")
+    fence = msgspec.structs.replace(fence_of(session), token=session.lease_token + 1, nonce=nonce)
+    return Taken(
+        fence=fence,
+        turn=msgspec.structs.replace(
+            turn, lease_token=fence.token, attempt=turn.attempt + (1 if crashed else 0)
+        ),
+    )
+
+
+def _ignored(facts: TakeoverFacts) -> bool:
+    if facts.cancel_since_ms is None:
+        return False
+    return facts.now_ms - facts.cancel_since_ms >= limits.cancel_grace_s * 1000
+
+
+# ── forks ────────────────────────────────────────────────────────────────────────────────────
+
+
+class ForkPoint(Value):
+    """A version of a session, and who holds it: the session itself, or one in its past."""
+
+    holder: SessionId
+    version: Version
+    depth: int
+    """How many segments of the session's lineage come before the holder."""
+    rev: int | None
+    """The annotation revision that belongs to it; None: the turn after it, which `holder` made, tells."""
+
+
+def fork_point(session: SessionRow, version: Version) -> ForkPoint | None:
+    """Where a version lies. None if the session has not come so far.
+
+    A version belongs with the annotations that were made while it was the head. At the head the row knows
+    their revision; before it, the turn that came next does. So whoever made the next version holds this one.
+    """
+    own = len(session.lineage)
+    if version > session.head:
+        return None
+    if version == session.head:
+        return ForkPoint(holder=session.id, version=version, depth=own, rev=session.meta_rev)
+    for depth, segment in enumerate(session.lineage):
+        if version < segment.upto_version:
+            return ForkPoint(holder=segment.session_id, version=version, depth=depth, rev=None)
+    return ForkPoint(holder=session.id, version=version, depth=own, rev=None)
+
+
+def lineage_at(session: SessionRow, point: ForkPoint, *, length: int, rev: int) -> Lineage:
+    """The past of a session that begins at this point, flat."""
+    here = Segment(
+        session_id=point.holder, upto_pos=length, upto_version=point.version, upto_rev=rev
+    )
+    return (*session.lineage[: point.depth], here)
+
+
+def owner_of(session: SessionRow, version: Version) -> SessionId:
+    """Which session's own turn made this version: the first in the lineage that reaches it."""
+    for segment in session.lineage:
+        if version <= segment.upto_version:
+            return segment.session_id
+    return session.id
+
+
+class Stretch(Value):
+    """The part of a session's past that one session holds: everything after `from_*`, up to `upto_*`."""
+
+    session_id: SessionId
+    from_pos: int
+    from_version: Version
+    from_rev: int
+    upto_pos: int
+    upto_version: Version
+    upto_rev: int
+
+
+def stretches(lineage: Lineage) -> tuple[Stretch, ...]:
+    """A lineage as the ranges to read from each session, oldest first; empty ones left out."""
+    found: list[Stretch] = []
+    pos, version, rev = 0, Version(0), 0
+    for each in lineage:
+        stretch = Stretch(
+            session_id=each.session_id,
+            from_pos=pos,
+            from_version=version,
+            from_rev=rev,
+            upto_pos=each.upto_pos,
+            upto_version=each.upto_version,
+            upto_rev=each.upto_rev,
+        )
+        if (pos, version, rev) != (each.upto_pos, each.upto_version, each.upto_rev):
+            found.append(stretch)
+        pos, version, rev = each.upto_pos, each.upto_version, each.upto_rev
+    return tuple(found)
+
+
+def after(known: Snapshot, past: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
+    """What of these stretches comes after a snapshot that one has already."""
+    newer = (
+        msgspec.structs.replace(
+            each,
+            from_pos=max(each.from_pos, len(known.items)),
+            from_version=max(each.from_version, known.version),
+            from_rev=max(each.from_rev, known.notes.rev),
+        )
+        for each in past
+    )
+    return tuple(
+        each
+        for each in newer
+        if each.from_version < each.upto_version or each.from_rev < each.upto_rev
+    )

@@ -1,0 +1,82 @@
+"""Lists of sessions: their order, what a filter lets through, and where the next page begins.
+
+A page ends at a session, and the next one begins after it: by last activity, then by id. So a session that
+becomes active while somebody leafs through goes to the front; none is shown twice, none of the rest left out.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.core.codec import Decoder, encode
+from holdfast.errors import InvalidCursor
+from holdfast.ids import SessionId, SessionKey
+from holdfast.store.base import SessionFilter
+from holdfast.store.rows import SessionRow
+
+Place: TypeAlias = tuple[int, str]
+"""Last activity and id. A list shows what is smaller than a place, the greatest first."""
+
+BEGINNING: Place = ((1 << 63) - 1, "~")
+"""Greater than every session's place, and still an integer and a text to any database."""
+
+
+def place_of(session: SessionRow) -> Place:
+    return session.active_ms, session.id
+
+
+def is_listed(session: SessionRow, keys: Sequence[SessionKey], where: SessionFilter) -> bool:
+    """Whether a session is to be seen in a list with this filter."""
+    if session.state != "live" or session.head == 0 or session.anonymous != where.anonymous:
+        return False
+    if where.agent is not None and session.agent != where.agent:
+        return False
+    prefix = where.key_prefix
+    if prefix is not None and not any(key.startswith(prefix) for key in keys):
+        return False
+    if where.active_from_ms is not None and session.active_ms < where.active_from_ms:
+        return False
+    if where.active_before_ms is not None and session.active_ms >= where.active_before_ms:
+        return False
+    if where.busy is not None and where.busy != (session.open_turn is not None):
+        return False
+    return set(where.attributes) <= set(session.settings.attributes)
+
+
+# ── cursors ──────────────────────────────────────────────────────────────────────────────────
+
+_CHECK_BYTES = 6
+_decoder: Decoder[tuple[int, SessionId]] = Decoder(tuple[int, SessionId])
+
+
+def cursor_after(session: SessionRow) -> str:
+    """Where a list goes on after this session, as an opaque word.
+
+    Its check finds slips of the pen, not forgers: there is nothing to be gained by forging it.
+    """
+    said = encode(place_of(session))
+    return urlsafe_b64encode(_check(said) + said).decode().rstrip("=")
+
+
+def start(cursor: str | None) -> Place:
+    """The place that a page begins after. Raises InvalidCursor."""
+    if cursor is None:
+        return BEGINNING
+    try:
+        raw = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
+        check, said = raw[:_CHECK_BYTES], raw[_CHECK_BYTES:]
+        if check == _check(said):
+            return _decoder.strict(said)
+    except (UnicodeEncodeError, binascii.Error, msgspec.DecodeError):
+        pass  # all of them mean the same to the caller
+    raise InvalidCursor(f"{cursor[:60]!r} is not a cursor of this server; begin at the first page")
+
+
+def _check(said: bytes) -> bytes:
+    return sha256(b"cursor" + said).digest()[:_CHECK_BYTES]

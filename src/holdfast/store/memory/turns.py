@@ -1,0 +1,471 @@
+"""What happens to a turn: T1, append, T2, end, takeover, signals.
+
+Each function reads the rows, asks `decisions.py`, and only then writes; so one that raises has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core import chain
+from holdfast.core.conversation import Commit
+from holdfast.core.events import Began, MemoryAdded, MemoryDeleted, StateSet
+from holdfast.core.items import EndedBy
+from holdfast.core.journal import encode_records, numbered
+from holdfast.errors import SessionMissing
+from holdfast.ids import NodeId, SessionId, Tenant, TurnId
+from holdfast.store import decisions
+from holdfast.store.base import (
+    Anonymous,
+    Attempt,
+    Begin,
+    BeginOutcome,
+    ById,
+    ByKey,
+    CommitOutcome,
+    Committed,
+    Fence,
+    Gone,
+    Joined,
+    Mismatch,
+    Orphan,
+    Replay,
+    Settlement,
+    Signalled,
+    SignalOutcome,
+    Started,
+    Taken,
+    TakeoverOutcome,
+    Target,
+)
+from holdfast.store.memory.tables import Tables
+from holdfast.store.opening import opening_of
+from holdfast.store.rows import (
+    IdempotencyRow,
+    ItemRow,
+    JournalRow,
+    KeyRow,
+    MemoryRow,
+    NodeRow,
+    SessionRow,
+    SignalKind,
+    SignalRow,
+    StateRow,
+    TurnRow,
+)
+
+
+def renew(tables: Tables, node: NodeId, *, ttl_ms: int, now_ms: int) -> NodeRow:
+    fresh = NodeRow(node_id=node, ttl_ms=ttl_ms, since_ms=now_ms, expires_ms=now_ms + ttl_ms)
+    row = tables.nodes[node] = decisions.renewed(tables.nodes.get(node), fresh)
+    return row
+
+
+# ── begin ────────────────────────────────────────────────────────────────────────────────────
+
+
+def find_claim(tables: Tables, tenant: Tenant, attempt: Attempt) -> decisions.Claim | None:
+    row = None if attempt.key is None else tables.claims.get((tenant, attempt.key))
+    if row is None:
+        return None
+    turn = tables.find_turn(tenant, row.turn_id)
+    session = tables.sessions.get((tenant, turn.session_id)) if turn else None
+    return decisions.Claim(row=row, turn=turn, session=session)
+
+
+def find_attempt(
+    tables: Tables, tenant: Tenant, attempt: Attempt, target: Target | None, *, now_ms: int
+) -> Joined | Replay | Mismatch | Gone | None:
+    known = decisions.judge_claim(attempt, find_claim(tables, tenant, attempt), now_ms=now_ms)
+    session = find_target(tables, tenant, target)[1] if target else None
+    if known is not None or session is None:
+        return known
+    return decisions.recognised(
+        attempt,
+        session,
+        open_turn=tables.find_turn(tenant, session.open_turn),
+        head_turn=tables.turn_at(tenant, session.id, session.head),
+        now_ms=now_ms,
+    )
+
+
+def begin(tables: Tables, ask: Begin, *, now_ms: int) -> BeginOutcome:
+    """T1."""
+    facts = _begin_facts(tables, ask, now_ms=now_ms)
+    outcome = decisions.judge_begin(ask, facts)
+    if isinstance(outcome, Started) and facts.own_turn is None:
+        _open(tables, ask, outcome, session=facts.session, now_ms=now_ms)
+    return outcome
+
+
+def _begin_facts(tables: Tables, ask: Begin, *, now_ms: int) -> decisions.BeginFacts:
+    tenant = ask.tenant
+    key, session = find_target(tables, tenant, ask.target)
+    own_turn = tables.find_turn(tenant, ask.request.turn_id)
+    return decisions.BeginFacts(
+        now_ms=now_ms,
+        node=tables.nodes.get(ask.node),
+        claim=find_claim(tables, tenant, ask.attempt),
+        key=key,
+        session=session,
+        open_turn=tables.find_turn(tenant, session.open_turn) if session else None,
+        head_turn=tables.turn_at(tenant, session.id, session.head) if session else None,
+        holder=tables.holder_of(session, asking=ask.node, now_ms=now_ms) if session else "absent",
+        own_turn=own_turn,
+        own_session=tables.sessions.get((tenant, own_turn.session_id)) if own_turn else None,
+    )
+
+
+def find_target(
+    tables: Tables, tenant: Tenant, target: Target
+) -> tuple[KeyRow | None, SessionRow | None]:
+    """What a target means now."""
+    match target:
+        case ByKey(key=name):
+            key = tables.keys.get((tenant, name))
+            return key, tables.sessions[tenant, key.session_id] if key else None
+        case ById(session_id=session_id) | Anonymous(fresh=session_id):
+            return None, tables.sessions.get((tenant, session_id))
+
+
+def _open(
+    tables: Tables, ask: Begin, started: Started, *, session: SessionRow | None, now_ms: int
+) -> None:
+    fence, request, attempt = started.fence, ask.request, ask.attempt
+    if session is None:
+        session = _new_session(tables, ask, fence, now_ms=now_ms)
+    tables.put_session(_held(session, fence, ask.node))
+    tables.put_turn(
+        TurnRow(
+            tenant=ask.tenant,
+            turn_id=request.turn_id,
+            session_id=fence.session_id,
+            base_head=request.base,
+            state="open",
+            retry_of=started.retry_of,
+            client_attempt=attempt.client_attempt,
+            lease_token=fence.token,
+            agent=request.agent,
+            source_digest=request.source_digest,
+            request_hash=attempt.request_hash,
+            replayable=request.replayable,
+            began_ms=now_ms,
+        )
+    )
+    record = encode_records(numbered((Began(request=request),), first=0, at_ms=now_ms))
+    tables.journals[ask.tenant, request.turn_id] = [
+        JournalRow(n=0, token=fence.token, records=record)
+    ]
+    if attempt.key is not None:
+        tables.claims[ask.tenant, attempt.key] = IdempotencyRow(
+            tenant=ask.tenant,
+            key=attempt.key,
+            request_hash=attempt.request_hash,
+            turn_id=request.turn_id,
+            state="running",
+        )
+
+
+def _new_session(tables: Tables, ask: Begin, fence: Fence, *, now_ms: int) -> SessionRow:
+    if isinstance(ask.target, ByKey):
+        tables.keys[ask.tenant, ask.target.key] = KeyRow(
+            tenant=ask.tenant, key=ask.target.key, session_id=fence.session_id
+        )
+    return SessionRow(
+        tenant=ask.tenant,
+        id=fence.session_id,
+        link=chain.GENESIS,
+        anonymous=isinstance(ask.target, Anonymous),
+        created_ms=now_ms,
+        active_ms=now_ms,
+    )
+
+
+def _held(session: SessionRow, fence: Fence, node: NodeId) -> SessionRow:
+    return msgspec.structs.replace(
+        session,
+        open_turn=fence.turn_id,
+        lease_token=fence.token,
+        lease_nonce=fence.nonce,
+        lease_node=node,
+    )
+
+
+# ── append, commit, end ──────────────────────────────────────────────────────────────────────
+
+
+def append(
+    tables: Tables, fence: Fence, *, n: int, records: bytes, consumed: Sequence[int]
+) -> None:
+    decisions.demand_fence(fence, tables.sessions.get((fence.tenant, fence.session_id)))
+    _append_records(tables, fence, n=n, records=records)
+    if consumed:
+        sent = tables.signals[fence.tenant, fence.turn_id]
+        sent[:] = (
+            msgspec.structs.replace(each, consumed=each.consumed or each.n in consumed)
+            for each in sent
+        )
+
+
+def _append_records(tables: Tables, fence: Fence, *, n: int, records: bytes) -> None:
+    journal = tables.journals[fence.tenant, fence.turn_id]
+    same = next((row.records for row in journal if row.n == n), None)
+    if decisions.judge_append(n, records, last_n=journal[-1].n if journal else -1, same_n=same):
+        journal.append(JournalRow(n=n, token=fence.token, records=records))
+
+
+def commit(
+    tables: Tables,
+    fence: Fence,
+    made: Commit,
+    *,
+    n: int,
+    records: bytes,
+    settlement: Settlement,
+    now_ms: int,
+) -> CommitOutcome:
+    """T2."""
+    tenant = fence.tenant
+    session = tables.sessions.get((tenant, fence.session_id))
+    turn = tables.find_turn(tenant, fence.turn_id)
+    steers = decisions.waiting_steers(tables.signals.get((tenant, fence.turn_id), ()))
+    found = decisions.judge_commit(fence, made, session=session, turn=turn, steers=steers)
+    if found is not None:
+        return found
+    assert session is not None and turn is not None, "judge_commit lets only held turns through"
+    if turn.replayable:
+        _append_records(tables, fence, n=n, records=records)
+    else:  # nobody will come back for this turn's events
+        tables.journals.pop((tenant, turn.turn_id), None)
+    _write_content(tables, session, made, now_ms=now_ms)
+    _write_turn(tables, session, turn, made, now_ms=now_ms)
+    _settle(tables, turn, settlement, now_ms=now_ms)
+    return Committed(version=made.version, at_ms=now_ms)
+
+
+def _write_content(tables: Tables, session: SessionRow, made: Commit, *, now_ms: int) -> None:
+    """Items, state and memories."""
+    tenant, place = session.tenant, (session.tenant, session.id)
+    tables.items[place] += (
+        ItemRow(pos=pos, turn_id=made.turn_id, body=body)
+        for pos, body in enumerate(made.encoded, start=session.length)
+    )
+    values = {each.name: each.value for each in made.changes if isinstance(each, StateSet)}
+    tables.state[place] += (
+        StateRow(tenant=tenant, session_id=session.id, name=name, seq=made.version, value=value)
+        for name, value in sorted(values.items())
+    )
+    for change in made.changes:
+        match change:
+            case MemoryAdded(agent=agent, memory_id=memory_id, text=text):
+                row = MemoryRow(
+                    tenant=tenant,
+                    agent=agent,
+                    memory_id=memory_id,
+                    text=text,
+                    turn_id=made.turn_id,
+                    at_ms=now_ms,
+                )
+                tables.memories[tenant, agent].setdefault(memory_id, row)
+            case MemoryDeleted(agent=agent, memory_id=memory_id):
+                tables.memories[tenant, agent].pop(memory_id, None)
+
+
+def _write_turn(
+    tables: Tables, session: SessionRow, turn: TurnRow, made: Commit, *, now_ms: int
+) -> None:
+    """The turn's row, and the session's next version."""
+    end = session.length + len(made.encoded)
+    tables.put_turn(
+        msgspec.structs.replace(
+            turn,
+            state="committed",
+            seq=made.version,
+            ended_by=made.ended_by,
+            detail=made.detail,
+            agent=made.agent,
+            start=session.length,
+            end=end,
+            rev=session.meta_rev,
+            changes=made.changes,
+            link=made.link,
+            usage=made.usage,
+            ended_ms=now_ms,
+        )
+    )
+    tables.put_session(
+        msgspec.structs.replace(
+            session,
+            head=made.version,
+            length=end,
+            link=made.link,
+            agent=made.agent,
+            source_key=session.source_key or made.source_key,
+            entry_agent=session.entry_agent or made.entry_agent,
+            opening=session.opening or opening_of(made.items),
+            active_ms=now_ms,
+            open_turn=None,
+            lease_node=None,
+        )
+    )
+
+
+def end(
+    tables: Tables,
+    fence: Fence,
+    *,
+    ended_by: EndedBy,
+    detail: str,
+    n: int,
+    records: bytes,
+    settlement: Settlement,
+    now_ms: int,
+) -> TurnRow:
+    session = tables.sessions.get((fence.tenant, fence.session_id))
+    turn = tables.find_turn(fence.tenant, fence.turn_id)
+    ended = decisions.judge_end(fence, session=session, turn=turn)
+    if ended is not None:
+        return ended
+    assert session is not None and turn is not None, "judge_end lets only held turns through"
+    _append_records(tables, fence, n=n, records=records)
+    tables.put_session(msgspec.structs.replace(session, open_turn=None, lease_node=None))
+    return discard(
+        tables, turn, ended_by=ended_by, detail=detail, settlement=settlement, now_ms=now_ms
+    )
+
+
+def discard(
+    tables: Tables,
+    turn: TurnRow,
+    *,
+    ended_by: EndedBy,
+    detail: str,
+    settlement: Settlement,
+    now_ms: int,
+) -> TurnRow:
+    """End an open turn's row without adding anything to its session."""
+    row = msgspec.structs.replace(
+        turn, state="discarded", ended_by=ended_by, detail=detail, ended_ms=now_ms
+    )
+    tables.put_turn(row)
+    _settle(tables, row, settlement, now_ms=now_ms)
+    return row
+
+
+def _settle(tables: Tables, turn: TurnRow, settlement: Settlement, *, now_ms: int) -> None:
+    expires_ms = now_ms + int(limits.idempotency_keep_s * 1000)
+    for row in tables.claims_of(turn):
+        if row.state == "running":
+            tables.claims[row.tenant, row.key] = msgspec.structs.replace(
+                row, state=settlement, expires_ms=expires_ms
+            )
+
+
+# ── takeover ─────────────────────────────────────────────────────────────────────────────────
+
+
+def release(tables: Tables, fence: Fence) -> None:
+    session = tables.sessions.get((fence.tenant, fence.session_id))
+    session = decisions.demand_fence(fence, session)
+    tables.put_session(msgspec.structs.replace(session, lease_node=None))
+
+
+def takeover(
+    tables: Tables,
+    tenant: Tenant,
+    session_id: SessionId,
+    *,
+    node: NodeId,
+    nonce: str,
+    turn_id: TurnId | None,
+    ignored_cancel: bool,
+    now_ms: int,
+) -> TakeoverOutcome:
+    session = tables.sessions.get((tenant, session_id))
+    turn = tables.find_turn(tenant, session.open_turn) if session else None
+    facts = decisions.TakeoverFacts(
+        now_ms=now_ms,
+        node=tables.nodes.get(node),
+        session=session,
+        turn=turn,
+        holder=tables.holder_of(session, asking=node, now_ms=now_ms) if session else "absent",
+        cancel_since_ms=decisions.cancel_since(tables.signals.get((tenant, turn.turn_id), ()))
+        if turn
+        else None,
+    )
+    outcome = decisions.judge_takeover(
+        facts, nonce=nonce, turn_id=turn_id, ignored_cancel=ignored_cancel
+    )
+    if isinstance(outcome, Taken):
+        assert session is not None
+        tables.put_session(_held(session, outcome.fence, node))
+        tables.put_turn(outcome.turn)
+    return outcome
+
+
+def orphans(tables: Tables, *, node: NodeId, limit: int, now_ms: int) -> tuple[Orphan, ...]:
+    """Open turns without a live holder, the oldest first."""
+    found = (
+        Orphan(
+            tenant=session.tenant,
+            session_id=session.id,
+            turn_id=turn.turn_id,
+            holder=session.lease_node,
+        )
+        for session, turn in tables.held()
+        if tables.holder_of(session, asking=node, now_ms=now_ms) != "alive"
+    )
+    return tuple(found)[:limit]
+
+
+def acknowledge(tables: Tables, tenant: Tenant, turn_id: TurnId) -> None:
+    turn = tables.find_turn(tenant, turn_id)
+    if turn is not None:
+        tables.put_turn(msgspec.structs.replace(turn, acked=True))
+
+
+# ── signals ──────────────────────────────────────────────────────────────────────────────────
+
+
+def signal(
+    tables: Tables,
+    tenant: Tenant,
+    turn_id: TurnId,
+    *,
+    kind: SignalKind,
+    payload: bytes,
+    now_ms: int,
+) -> SignalOutcome:
+    turn = tables.find_turn(tenant, turn_id)
+    if turn is None:
+        raise SessionMissing("turn", turn_id)
+    session = tables.sessions.get((tenant, turn.session_id))
+    sent = tables.signals.get((tenant, turn_id), ())
+    outcome = decisions.judge_signal(turn, session, last_n=sent[-1].n if sent else 0)
+    if isinstance(outcome, Signalled):
+        tables.signals[tenant, turn_id].append(
+            SignalRow(
+                tenant=tenant,
+                turn_id=turn_id,
+                n=outcome.n,
+                kind=kind,
+                payload=payload,
+                at_ms=now_ms,
+            )
+        )
+    return outcome
+
+
+def signals(tables: Tables, node: NodeId) -> tuple[SignalRow, ...]:
+    """Every signal that waits for an open turn of this node, oldest first."""
+    waiting = (
+        each
+        for session, turn in tables.held()
+        if session.lease_node == node
+        for each in tables.signals.get((session.tenant, turn.turn_id), ())
+        if not each.consumed
+    )
+    return tuple(sorted(waiting, key=lambda each: (each.at_ms, each.tenant, each.turn_id, each.n)))

@@ -1,0 +1,137 @@
+"""Whether a dumped session may be taken in. Pure, for every home.
+
+A store trusts what it wrote itself. A dump comes from outside: from an older backup, another server, an
+editor. It is taken in whole or not at all, so everything that would make it half a session is looked for
+first. Damage inside an item is not: the chain shows it, here as there, and its neighbours are worth moving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+
+from holdfast.core import chain
+from holdfast.core.codec import Unreadable, Value, encode
+from holdfast.core.conversation import Segment
+from holdfast.core.items import item_decoder
+from holdfast.ids import Tenant, TurnId
+from holdfast.store.base import SessionDump
+from holdfast.store.rows import AnnotationRow, ItemRow, KeyRow, SessionRow, StateRow, TurnRow
+from holdfast.store.shaping import at_rest
+
+
+class Ancestor(Value):
+    """What this store knows about one segment of a dump's past."""
+
+    segment: Segment
+    session: SessionRow | None
+    turn: TurnRow | None
+    """The turn that made the segment's last version: see `decisions.owner_of`."""
+
+
+def digest_of(data: bytes) -> str:
+    """The name of a blob."""
+    return f"sha256:{sha256(data).hexdigest()}"
+
+
+def flaw_in(dump: SessionDump, *, tenant: Tenant, past: Sequence[Ancestor]) -> str | None:
+    """Why this dump cannot be taken in by this tenant, on top of this past; None if it can."""
+    flaw = _foreign_rows(dump, tenant) or _unrest(dump)
+    if flaw is None and dump.session.state == "live":  # of a deleted one there may be little left
+        flaw = _another_past(dump, past) or _gaps(dump)
+    return flaw
+
+
+def _foreign_rows(dump: SessionDump, tenant: Tenant) -> str | None:
+    session = dump.session
+    rows: tuple[KeyRow | TurnRow | StateRow | AnnotationRow, ...] = (
+        *dump.keys,
+        *dump.turns,
+        *dump.state,
+        *dump.annotations,
+    )
+    if session.tenant != tenant or any(row.tenant != tenant for row in rows):
+        return f"the dump of {session.id} belongs to another tenant"
+    if any(row.session_id != session.id for row in rows):
+        return f"the dump of {session.id} has rows of another session"
+    return None
+
+
+def _unrest(dump: SessionDump) -> str | None:
+    session = dump.session
+    if session != at_rest(session) or any(turn.state == "open" for turn in dump.turns):
+        return f"{session.id} was dumped in the middle of a turn"
+    if any(digest != digest_of(data) for digest, data in dump.blobs):
+        return f"the dump of {session.id} has a blob that is not what its digest says"
+    return None
+
+
+def _another_past(dump: SessionDump, past: Sequence[Ancestor]) -> str | None:
+    """A fork reads its past where it lies: it has to be there, and be the same one."""
+    fork, previous = dump.session.id, chain.GENESIS
+    for each in past:
+        wanted, turn = each.segment, each.turn
+        if each.session is None:
+            return f"{fork} goes on from {wanted.session_id}; restore that first"
+        end = turn.end if turn else 0
+        missing = turn is None and wanted.upto_version > 0
+        if missing or end != wanted.upto_pos or each.session.meta_rev < wanted.upto_rev:
+            return f"{wanted.session_id}, which {fork} goes on from, is not the same here"
+        previous = turn.link if turn else chain.GENESIS
+    if not _goes_on_from(dump, previous):
+        return f"{fork} goes on from something else than what is here"
+    return None
+
+
+def _goes_on_from(dump: SessionDump, previous: bytes) -> bool:
+    """Whether the first turn of a fork is linked to the end of its past. For others it does not matter."""
+    if not dump.session.lineage:
+        return True
+    first = next(iter(_committed(dump)), None)
+    if first is None:
+        return dump.session.link == previous
+    bodies = tuple(row.body for row in dump.items if row.pos < first.end)
+    if any(isinstance(item_decoder.lenient(body), Unreadable) for body in bodies):
+        return True  # no link can be made over damage, and damage alone is no reason to refuse
+    assert first.seq is not None and first.ended_by is not None
+    header = chain.Header(
+        turn_id=first.turn_id, version=first.seq, ended_by=first.ended_by, agent=first.agent
+    )
+    changes = map(encode, first.changes)
+    return first.link == chain.link(previous, header, items=bodies, changes=changes)
+
+
+def _gaps(dump: SessionDump) -> str | None:
+    """Versions, positions and revisions follow each other without a gap, up to what the row says."""
+    session, lineage = dump.session, dump.session.lineage
+    version, pos, rev = (
+        (lineage[-1].upto_version, lineage[-1].upto_pos, lineage[-1].upto_rev)
+        if lineage
+        else (0, 0, 0)
+    )
+    turns = _committed(dump)
+    whole = (
+        [turn.seq for turn in turns] == list(range(version + 1, session.head + 1))
+        and _is_dense(turns, dump.items, start=pos, end=session.length)
+        and (not turns or turns[-1].link == session.link)
+        and [row.rev for row in dump.annotations] == list(range(rev + 1, session.meta_rev + 1))
+        and all(version < row.seq <= session.head for row in dump.state)
+    )
+    return None if whole else f"the dump of {session.id} is not whole"
+
+
+def _is_dense(turns: Iterable[TurnRow], items: Sequence[ItemRow], *, start: int, end: int) -> bool:
+    """Whether each turn begins where the one before ended, and every position has the item of its turn."""
+    owners: list[TurnId] = []
+    for turn in turns:
+        if turn.start != start + len(owners):
+            return False
+        owners += [turn.turn_id] * (turn.end - turn.start)
+    expected = list(zip(range(start, end), owners, strict=False))
+    return len(owners) == end - start and [(row.pos, row.turn_id) for row in items] == expected
+
+
+def _committed(dump: SessionDump) -> list[TurnRow]:
+    """The turns of the history in its order, which their ids need not have: those are other clocks'."""
+    kept = (turn for turn in dump.turns if turn.seq is not None)
+    return sorted(kept, key=lambda turn: turn.seq or 0)

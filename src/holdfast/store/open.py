@@ -1,0 +1,141 @@
+"""From a URL to a store.
+
+sqlite:///relative/path    a file, from where the process runs
+sqlite:////absolute/path   a file
+memory:                    nowhere: it ends with its process
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+
+from holdfast.core.codec import Value
+from holdfast.errors import StoreUnusable
+from holdfast.store.base import Store
+from holdfast.store.memory import MemoryStore
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.connection import open_reader, unusable
+from holdfast.store.sqlite.migrate import newest_step, step_of
+
+DEFAULT_URL = "sqlite:///holdfast.db"
+
+
+class InFile(Value):
+    """A SQLite file."""
+
+    path: Path
+
+
+class InMemory(Value):
+    """A store that ends with its process."""
+
+
+Address = InFile | InMemory
+
+
+async def open_store(url: str) -> Store:
+    """Open the store at this URL; a file is made if there is none, and brought up to date.
+
+    Raises StoreUnusable, with the way out, if there can be none.
+    """
+    match parse_url(url):
+        case InFile(path=path):
+            look_at(path)
+            return await SqliteStore.open(path)
+        case InMemory():
+            return MemoryStore()
+
+
+async def open_existing(url: str) -> Store:
+    """Open a store that is there, and up to date; nothing is made or migrated.
+
+    Raises StoreUnusable, with the way out, if there is none.
+    """
+    return await SqliteStore.open(existing_file(url))
+
+
+def existing_file(url: str, *, any_step: bool = False) -> Path:
+    """The file of a store that is there; up to date, unless `any_step` will do."""
+    path = file_of(url)
+    found = look_at(path)
+    if found is None:
+        raise StoreUnusable(
+            f"there is no database at {path}; `holdfast db migrate` makes one, --store names another"
+        )
+    if found.step == 0:
+        raise StoreUnusable(f"{path} is empty; `holdfast db migrate` makes a store of it")
+    if found.step < found.newest and not any_step:
+        raise StoreUnusable(
+            f"the tables of {path} are at step {found.step} of {found.newest}; "
+            "run `holdfast db backup`, then `holdfast db migrate`"
+        )
+    return path
+
+
+def file_of(url: str) -> Path:
+    """The file that a URL names. Raises StoreUnusable for a store that is none."""
+    match parse_url(url):
+        case InFile(path=path):
+            return path
+        case InMemory():
+            raise StoreUnusable(
+                "a memory store ends with its process, so there is none to look after; "
+                "name a file: sqlite:///PATH"
+            )
+
+
+def parse_url(url: str) -> Address:
+    """Where a store is. Raises StoreUnusable, and says what there is."""
+    scheme, colon, rest = url.partition(":")
+    if not colon or "/" in scheme:
+        raise _refused(f"{url!r} is not the URL of a store")
+    match scheme.lower():
+        case "memory" if not rest:
+            return InMemory()
+        case "sqlite":
+            return InFile(path=_path(rest))
+        case "postgresql" | "postgres":  # the rest may have a password in it
+            raise _refused("PostgreSQL is not there yet")
+        case _:
+            raise _refused(f"there is no kind of store called {scheme!r}")
+
+
+def _path(rest: str) -> Path:
+    path = rest.removeprefix("///")
+    if path == rest or not path:
+        raise _refused(f"'sqlite:{rest}' names no file")
+    if "?" in path or "#" in path:
+        raise _refused(f"'sqlite:{rest}' has options, and there are none")
+    if path == ":memory:":
+        raise _refused("SQLite's own memory databases are not supported")
+    return Path(path)
+
+
+def _refused(why: str) -> StoreUnusable:
+    return StoreUnusable(
+        f"{why}; use sqlite:///PATH (with four slashes for an absolute path) or memory:"
+    )
+
+
+class Found(Value):
+    """What is at a path: how far the tables have come, and how far they could."""
+
+    step: int
+    newest: int
+
+
+def look_at(path: Path) -> Found | None:
+    """What is at a path, without changing it in any way; None if there is nothing.
+
+    Raises StoreUnusable if it is not ours: better before the engine has set it up to be.
+    """
+    if not path.is_file():
+        return None
+    try:
+        with closing(open_reader(path.resolve())) as db:
+            return Found(step=step_of(db), newest=newest_step())
+    except apsw.Error as error:
+        raise unusable(path, error) from error

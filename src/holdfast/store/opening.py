@@ -1,0 +1,30 @@
+"""What a session is called until somebody says otherwise: the first words of its first message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.items import Item, UserMessage, text_of
+
+TITLE_CHARS = 60
+"""What fits a line of a list. A title that somebody gives may be longer (`title_chars_max`)."""
+
+
+def opening_of(items: Iterable[Item]) -> str:
+    """The first words of the first user message with text in it; empty if there is none."""
+    for item in items:
+        if isinstance(item, UserMessage) and not item.path:
+            # No more than the beginning is looked at, however long the message is.
+            words = text_of(item.content)[: TITLE_CHARS * 20].split()
+            if words:
+                return _shortened(words)
+    return ""
+
+
+def _shortened(words: list[str]) -> str:
+    title = words[0][:TITLE_CHARS]
+    for word in words[1:]:
+        if len(title) + 1 + len(word) > TITLE_CHARS - 1:
+            return f"{title}…"
+        title = f"{title} {word}"
+    return title if title == " ".join(words) else f"{title[: TITLE_CHARS - 1]}…"

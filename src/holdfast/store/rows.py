@@ -1,0 +1,195 @@
+"""What a store holds, as values. One struct a table; the homes differ only in how they keep them.
+
+Times are milliseconds by the store's own clock. `docs/reference/store.md` draws how the tables hang together.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from holdfast.core.codec import Value
+from holdfast.core.conversation import Lineage
+from holdfast.core.events import Change, Usage
+from holdfast.core.items import EndedBy, SessionSettings
+from holdfast.ids import (
+    IdempotencyKey,
+    ItemId,
+    NodeId,
+    SessionId,
+    SessionKey,
+    Tenant,
+    TurnId,
+    Version,
+)
+
+
+class NodeRow(Value):
+    """One boot of a process. `since_ms`: renewed without a gap since then."""
+
+    node_id: NodeId
+    ttl_ms: int
+    since_ms: int
+    expires_ms: int
+    slot: int = 0
+    """SQLite: the byte of the side file that this process has locked. 0 elsewhere."""
+
+
+SessionState: TypeAlias = Literal["live", "deleted"]
+
+
+class SessionRow(Value):
+    """A session. What its items say is elsewhere; this is what has to be locked and listed."""
+
+    tenant: Tenant
+    id: SessionId
+    head: Version = Version(0)
+    length: int = 0
+    """Positions in the history, a fork's past included: where the next item goes."""
+    link: bytes = b""
+    """The hash chain's end."""
+    lease_token: int = 0
+    """Grows with every turn and takeover; a write with a smaller one is refused."""
+    lease_nonce: str = ""
+    """Tells two holders apart even if a restored backup hands out the same token twice."""
+    lease_node: NodeId | None = None
+    """Who plays the open turn; None if it was handed over by a node that drained."""
+    open_turn: TurnId | None = None
+    source_key: str = ""
+    entry_agent: str = ""
+    agent: str = ""
+    lineage: Lineage = ()
+    settings: SessionSettings = SessionSettings()
+    meta_rev: int = 0
+    summary_rev: int = 0
+    title: str = ""
+    """What somebody called it; empty if nobody did."""
+    opening: str = ""
+    """The first words of its first message: what lists show without a title."""
+    state: SessionState = "live"
+    anonymous: bool = False
+    """A line that nobody named: listed on request only, and it expires."""
+    created_ms: int = 0
+    active_ms: int = 0
+
+
+class KeyRow(Value):
+    """What a client's name means now. `generation` counts resets and rewinds."""
+
+    tenant: Tenant
+    key: SessionKey
+    session_id: SessionId
+    generation: int = 1
+
+
+TurnState: TypeAlias = Literal["queued", "open", "committed", "discarded"]
+
+
+class TurnRow(Value):
+    """A turn, from its begin to its retention. `seq` is the version it made, if it was committed."""
+
+    tenant: Tenant
+    turn_id: TurnId
+    session_id: SessionId
+    base_head: Version
+    state: TurnState
+    seq: Version | None = None
+    ended_by: EndedBy | None = None
+    detail: str = ""
+    """Why it ended so, for people; with a stable error code in front where there is one."""
+    attempt: int = 1
+    """Counts crashes; a hand-over does not count."""
+    retry_of: TurnId | None = None
+    client_attempt: int = 0
+    """The SDK's own retry count when it began (`x-stainless-retry-count`)."""
+    lease_token: int = 0
+    agent: str = ""
+    source_digest: str = ""
+    request_hash: bytes = b""
+    replayable: bool = False
+    start: int = 0
+    end: int = 0
+    """Positions of its items, if it was committed."""
+    rev: int = 0
+    """The annotation revision when it was committed."""
+    changes: tuple[Change, ...] = ()
+    link: bytes = b""
+    usage: Usage = Usage()
+    acked: bool = False
+    """The answer was handed to the client's socket, to its last byte."""
+    began_ms: int = 0
+    ended_ms: int = 0
+
+
+IdempotencyState: TypeAlias = Literal["running", "done", "failed"]
+
+
+class IdempotencyRow(Value):
+    """A client's key for one request. Running never expires; done and failed do, a day after the end."""
+
+    tenant: Tenant
+    key: IdempotencyKey
+    request_hash: bytes
+    turn_id: TurnId
+    state: IdempotencyState
+    expires_ms: int = 0
+
+
+SignalKind: TypeAlias = Literal["cancel", "interrupt", "steer"]
+
+
+class SignalRow(Value):
+    """A wish that reaches a turn's owner from anywhere. A steer is consumed once, or begins a turn."""
+
+    tenant: Tenant
+    turn_id: TurnId
+    n: int
+    kind: SignalKind
+    payload: bytes = b""
+    consumed: bool = False
+    at_ms: int = 0
+
+
+class AnnotationRow(Value):
+    tenant: Tenant
+    session_id: SessionId
+    rev: int
+    item: ItemId | None
+    patch: bytes
+    at_ms: int
+
+
+class StateRow(Value):
+    """A value of session state, from version `seq` on until the next row of that name."""
+
+    tenant: Tenant
+    session_id: SessionId
+    name: str
+    seq: Version
+    value: str
+
+
+class MemoryRow(Value):
+    """Something an agent remembers across sessions."""
+
+    tenant: Tenant
+    agent: str
+    memory_id: str
+    text: str
+    turn_id: TurnId
+    at_ms: int
+
+
+class ItemRow(Value):
+    """One item, in the bytes that the chain was computed over."""
+
+    pos: int
+    turn_id: TurnId
+    body: bytes
+
+
+class JournalRow(Value):
+    """Some records of a turn, from number `n` on, one JSON line each."""
+
+    n: int
+    token: int
+    records: bytes

@@ -1,0 +1,119 @@
+"""What rows become when a session is forked, annotated, deleted or moved. Pure, for every home."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core import chain
+from holdfast.core.conversation import Annotation, Lineage, Notes, Patch, annotated
+from holdfast.core.items import SessionSettings
+from holdfast.errors import SessionGone, SessionMissing
+from holdfast.ids import ItemId, SessionId, Tenant
+from holdfast.store.base import SummaryMoved
+from holdfast.store.rows import SessionRow, TurnRow
+
+
+def demand_live(session: SessionRow | None, session_id: SessionId) -> SessionRow:
+    """The session, if it is there and was not deleted. Raises SessionMissing or SessionGone."""
+    if session is None:
+        raise SessionMissing("session", session_id)
+    if session.state == "deleted":
+        raise SessionGone(session_id, why="deleted")
+    return session
+
+
+def empty_session(tenant: Tenant, session_id: SessionId, *, now_ms: int) -> SessionRow:
+    """A session without a turn: what a reset leaves a key with."""
+    return SessionRow(
+        tenant=tenant, id=session_id, link=chain.GENESIS, created_ms=now_ms, active_ms=now_ms
+    )
+
+
+def forked_session(
+    parent: SessionRow,
+    fresh: SessionId,
+    *,
+    lineage: Lineage,
+    turn: TurnRow | None,
+    notes: Notes,
+    now_ms: int,
+) -> SessionRow:
+    """A session that begins as `parent` stood at the end of `lineage`.
+
+    `turn` made that version (None for version 0); `notes` are the annotations as of then.
+    """
+    here = lineage[-1]
+    return SessionRow(
+        tenant=parent.tenant,
+        id=fresh,
+        head=here.upto_version,
+        length=here.upto_pos,
+        link=turn.link if turn else chain.GENESIS,
+        source_key=parent.source_key if turn else "",
+        entry_agent=parent.entry_agent if turn else "",
+        agent=turn.agent if turn else "",
+        lineage=lineage,
+        settings=notes.settings,
+        meta_rev=here.upto_rev,
+        summary_rev=notes.summary_rev,
+        title=notes.title,
+        opening=parent.opening if turn else "",
+        anonymous=parent.anonymous,
+        created_ms=now_ms,
+        active_ms=now_ms,
+    )
+
+
+def annotate_session(
+    session: SessionRow,
+    patches: Sequence[tuple[ItemId | None, Patch]],
+    *,
+    summary_rev: int | None,
+    now_ms: int,
+) -> tuple[SessionRow, tuple[Annotation, ...]] | SummaryMoved:
+    """The annotations that these patches become, and the row that knows of them."""
+    if summary_rev is not None and summary_rev != session.summary_rev:
+        return SummaryMoved(summary_rev=session.summary_rev)
+    made = tuple(
+        Annotation(rev=rev, patch=patch, item=item, at_ms=now_ms)
+        for rev, (item, patch) in enumerate(patches, start=session.meta_rev + 1)
+    )
+    known = Notes(
+        rev=session.meta_rev,
+        title=session.title,
+        settings=session.settings,
+        summary_rev=session.summary_rev,
+    )
+    notes = annotated(known, made)
+    row = msgspec.structs.replace(
+        session,
+        meta_rev=notes.rev,
+        summary_rev=notes.summary_rev,
+        title=notes.title,
+        settings=notes.settings,
+    )
+    return row, made
+
+
+def deleted_session(session: SessionRow) -> SessionRow:
+    """The tombstone: whoever holds the session may write no more, and nothing personal is left in it."""
+    return msgspec.structs.replace(
+        session,
+        state="deleted",
+        lease_token=session.lease_token + 1,
+        lease_nonce="",
+        lease_node=None,
+        open_turn=None,
+        title="",
+        opening="",
+        settings=SessionSettings(),
+    )
+
+
+def at_rest(session: SessionRow) -> SessionRow:
+    """The row without what only concerns its present home: leases, and the turn that is open."""
+    return msgspec.structs.replace(
+        session, lease_token=0, lease_nonce="", lease_node=None, open_turn=None
+    )

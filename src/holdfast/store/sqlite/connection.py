@@ -1,0 +1,176 @@
+"""SQLite connections, opened our way, and what becomes of them in a forked child.
+
+One writer connection and a few readers per engine. The settings are the ones that durability and
+several processes need; the comments beside them say which.
+
+A connection must not survive a fork: SQLite believes to hold locks that the child does not have,
+and closing it could check-point or reset a log that the parent is writing. So the child never
+calls SQLite on an inherited connection, not even to close it at exit: it is leaked on purpose.
+Nor may the child open the same file anew, because SQLite keeps its record of locks per process
+and would trust the inherited one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+import apsw
+from apsw import Connection
+
+from holdfast.errors import StoreUnusable
+from holdfast.store.sqlite.faults import translated
+
+STATEMENTS_CACHED = 256
+"""More than the store has queries, so each is prepared once per connection."""
+
+CACHE_KIB = 16 * 1024
+"""Of pages, per connection. The hot part of the indexes fits; the rest is the kernel's to cache."""
+
+LOG_BYTES_KEPT = 64 * 1024 * 1024
+"""A log that starts over is cut to this, so one huge transaction does not keep its disk space."""
+
+BUSY_BACKSTOP_S = 0.1
+"""Our processes take turns by their own lock; this is for strangers, such as the sqlite3 shell."""
+
+OPENING_BUSY_S = 5.0
+"""Opening may meet another process that recovers the log, which takes as long as the log is."""
+
+
+def open_writer(path: Path, *, vfs: str | None = None) -> Connection:
+    """The connection that writes; makes the file if there is none.
+
+    Raises StoreUnusable if the file is no database of ours to open.
+    The log mode is set by `ensure_log`, which needs the write turn.
+    """
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    with _process.opening:
+        _make_private(path)
+        connection = _open(path, flags, vfs)
+    connection.execute("PRAGMA synchronous = FULL")  # a commit returns after the sync
+    return connection
+
+
+def open_reader(path: Path, *, vfs: str | None = None) -> Connection:
+    """A connection that can only read."""
+    with _process.opening:
+        connection = _open(path, apsw.SQLITE_OPEN_READONLY, vfs)
+    connection.execute("PRAGMA query_only = ON")
+    connection.set_busy_timeout(round(OPENING_BUSY_S * 1000))
+    return connection
+
+
+def has_log(connection: Connection) -> bool:
+    """Whether the database is in WAL mode, which it remembers once it has been set."""
+    return bool(connection.execute("PRAGMA journal_mode").get == "wal")
+
+
+def ensure_log(connection: Connection) -> None:
+    """Set WAL mode. Call it while no other process of ours is at work on the file."""
+    mode = connection.execute("PRAGMA journal_mode = WAL").get
+    if mode != "wal":
+        raise StoreUnusable(
+            f"SQLite cannot use a write-ahead log here (it stays with {mode!r}); "
+            "put the database on a local disk"
+        )
+
+
+def _open(path: Path, flags: int, vfs: str | None) -> Connection:
+    if identity(path) in _process.inherited:
+        raise StoreUnusable(
+            f"{path} was open when this process was forked, and SQLite cannot open it again here; "
+            "start the process afresh (spawn instead of fork), or open the store after forking"
+        )
+    try:
+        connection = Connection(
+            str(path), flags=flags, vfs=vfs, statementcachesize=STATEMENTS_CACHED
+        )
+        _configure(connection)
+    except apsw.Error as error:
+        raise unusable(path, error) from error
+    _process.open[connection] = identity(path)
+    return connection
+
+
+def _configure(connection: Connection) -> None:
+    connection.set_busy_timeout(round(OPENING_BUSY_S * 1000))
+    # Nothing in the file can make us run what we did not ask for, or corrupt it by plain SQL.
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    # We check-point when we want to, and not at all after a failure.
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.wal_autocheckpoint(0)
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA mmap_size = 0")  # an I/O error would be a signal, not a result
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_KEPT}").fetchall()
+    # The first read: here SQLite looks into the file, and recovers the log if it has to.
+    connection.execute("PRAGMA schema_version").fetchall()
+
+
+def unusable(path: Path, error: apsw.Error) -> Exception:
+    """What an error at opening means: mostly that this file will not do, whoever tries."""
+    if isinstance(error, apsw.NotADBError):
+        return StoreUnusable(f"{path} is not a SQLite database; name another file, or move it away")
+    if isinstance(error, apsw.CorruptError):
+        return StoreUnusable(f"{path} is damaged ({error}); restore it from a backup")
+    if isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError | apsw.PermissionsError):
+        return StoreUnusable(f"{path} cannot be opened ({error}); look at its permissions")
+    return translated(error)
+
+
+def _make_private(path: Path) -> None:
+    """A new database is its owner's alone; SQLite gives its log the same permissions.
+
+    Only a file that did not exist is touched. Opening and closing one that SQLite has open in
+    this process would drop its locks.
+    """
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise StoreUnusable(f"{path} cannot be created ({error.strerror})") from error
+    os.close(fd)
+
+
+# Forking
+
+Identity = tuple[int, int]
+"""A file's device and inode."""
+
+
+def identity(path: Path) -> Identity | None:
+    """Which file is at `path`, found without opening it; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+class _Process:
+    """What this process has open, and what it inherited and must not touch."""
+
+    def __init__(self) -> None:
+        self.opening = threading.Lock()
+        """Held while a file is made and opened: see `_make_private`."""
+        self.open: WeakKeyDictionary[Connection, Identity | None] = WeakKeyDictionary()
+        self.inherited: set[Identity] = set()
+
+    def park(self) -> None:
+        """In a forked child: keep every inherited connection from ever being finalised."""
+        self.opening = threading.Lock()  # another thread may have held it when we forked
+        for connection, file in tuple(self.open.items()):
+            if file is not None:
+                self.inherited.add(file)
+            # A reference from a list would not do: the interpreter clears those at exit.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
+_process = _Process()
+os.register_at_fork(after_in_child=_process.park)

@@ -1,0 +1,88 @@
+"""What SQLite's errors mean to us. Foreign errors are translated here and nowhere else.
+
+*Fatal* ones leave us without knowing what is on disk. After a failed sync the kernel may have
+dropped the pages it could not write and reports success the next time; so we never try again,
+but stop, and let recovery read what is really there.
+"""
+
+from __future__ import annotations
+
+import apsw
+
+from holdfast.errors import StorageFull, StorePoisoned, StoreUnavailable
+
+_FATAL = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.InternalError)
+
+_PASSING = (
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.NoMemError,
+    apsw.CantOpenError,
+    apsw.ProtocolError,
+    apsw.ReadOnlyError,
+    apsw.PermissionsError,
+    apsw.InterruptError,
+)
+
+
+class Fatal(Exception):
+    """The store has lost its footing; `reason` says how. Becomes StorePoisoned for callers."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Whether nothing may be trusted after `error` but a fresh start."""
+    if isinstance(error, _FATAL):
+        return True
+    # The file was renamed or deleted under us: what we write goes nowhere.
+    return _number(error) == apsw.SQLITE_READONLY_DBMOVED
+
+
+def translated(error: Exception) -> Exception:
+    """Our error for one of SQLite's; any other, a broken constraint included, stays as it is."""
+    if is_fatal(error):
+        return poisoned(described(error))
+    if isinstance(error, apsw.FullError):
+        return caused(
+            StorageFull("no space is left for the database; free some and retry, nothing changed"),
+            error,
+        )
+    if isinstance(error, _PASSING):
+        return caused(
+            StoreUnavailable(f"the database did not answer ({described(error)}); retry later"),
+            error,
+        )
+    if isinstance(error, StopIteration):
+        # A future cannot carry it, and in a coroutine it would mean something else.
+        return caused(RuntimeError("a function run by the store let StopIteration out"), error)
+    return error
+
+
+def poisoned(reason: str) -> StorePoisoned:
+    """The error that every caller gets after a fatal one."""
+    return StorePoisoned(
+        f"the store stopped after a failure that it cannot judge ({reason}); "
+        "restart the process: recovery keeps all that was acknowledged"
+    )
+
+
+def described(error: BaseException) -> str:
+    """`IOError: disk I/O error` and the like, with SQLite's number where there is one."""
+    number = _number(error)
+    shown = "" if number is None else f" [{number}]"
+    return f"{type(error).__name__}: {error}{shown}"
+
+
+def _number(error: BaseException) -> int | None:
+    """SQLite's extended result code; apsw sets it on what SQLite itself reported."""
+    number: int | None = getattr(error, "extendedresult", None)
+    return number
+
+
+def caused(error: Exception, cause: BaseException) -> Exception:
+    """`raise error from cause`, for errors that travel as values."""
+    error.__cause__ = cause
+    return error

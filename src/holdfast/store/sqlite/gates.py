@@ -1,0 +1,194 @@
+"""Where the store refuses to live, and why.
+
+Three things make a SQLite file unsafe in ways that no later check would notice:
+
+1. a SQLite library with the WAL-reset bug, which can lose committed pages;
+2. a network file system, where POSIX locks and the shared memory of WAL do not hold;
+3. a place that we cannot write to, or that is no plain file.
+
+Each is decided by a plain function from facts to nothing, or to StoreUnusable with the way out.
+Whether the file *is* a database is left to SQLite: opening it by other means in a process that
+has it open would, on closing, drop the locks that SQLite holds on it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+import apsw
+from msgspec import Struct
+
+from holdfast.errors import StoreUnusable
+
+Version = tuple[int, int, int]
+
+
+def check_all(path: Path) -> None:
+    """Pass if `path`, already resolved, can be our database; raise StoreUnusable if not."""
+    check_library(parse_version(apsw.sqlite_lib_version()))
+    check_place(survey(path))
+    check_file_system(path, read_mounts())
+
+
+# The library
+
+
+def parse_version(text: str) -> Version:
+    """`3.51.3` as numbers. Raises ValueError for anything else."""
+    major, minor, patch = (int(part) for part in text.split(".")[:3])
+    return major, minor, patch
+
+
+def check_library(version: Version) -> None:
+    """Refuse versions that may lose committed pages when the WAL starts over."""
+    if version >= (3, 51, 3):
+        return
+    # The fix was carried back to two older lines, and to no other.
+    if version[:2] == (3, 50) and version >= (3, 50, 7):
+        return
+    if version[:2] == (3, 44) and version >= (3, 44, 6):
+        return
+    shown = ".".join(map(str, version))
+    raise StoreUnusable(
+        f"SQLite {shown} can lose committed data when its write-ahead log starts over; "
+        "install apsw 3.51.3.0 or later, which brings a SQLite without that bug"
+    )
+
+
+# The place
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """What there is at a path, as far as we need to know."""
+
+    path: Path
+    kind: str
+    """`absent`, `file`, `directory` or `special`."""
+    usable: bool = True
+    """The file, if there is one, can be read and written."""
+    parent_exists: bool = True
+    parent_usable: bool = True
+    """Files can be made beside it: SQLite and we keep some there."""
+
+
+def survey(path: Path) -> Place:
+    """Look at `path` without opening it."""
+    parent = path.parent
+    kind = "absent"
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    else:
+        kind = _kind(mode)
+    return Place(
+        path=path,
+        kind=kind,
+        usable=kind != "file" or os.access(path, os.R_OK | os.W_OK),
+        parent_exists=parent.is_dir(),
+        parent_usable=os.access(parent, os.W_OK | os.X_OK),
+    )
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return "file"
+    return "directory" if stat.S_ISDIR(mode) else "special"
+
+
+def check_place(place: Place) -> None:
+    """Refuse a path that cannot hold a database of ours."""
+    path = place.path
+    if place.kind == "directory":
+        raise StoreUnusable(f"{path} is a directory; name a file in it, such as {path}/holdfast.db")
+    if place.kind == "special":
+        raise StoreUnusable(f"{path} is not a plain file; name another path for the database")
+    if not place.parent_exists:
+        raise StoreUnusable(f"the directory {path.parent} does not exist; create it first")
+    if not place.parent_usable:
+        raise StoreUnusable(
+            f"the directory {path.parent} is not writable, and SQLite keeps its log beside the "
+            "database; change its permissions or choose another directory"
+        )
+    if not place.usable:
+        raise StoreUnusable(f"{path} cannot be read and written; change its owner or permissions")
+
+
+# The file system
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    """
+    9p afs beegfs blobfuse blobfuse2 ceph ceph-fuse cephfs cifs coda curvefs davfs davfs2 gcsfuse
+    glusterfs goofys gpfs juicefs lizardfs lustre mfs mount-s3 mountpoint-s3 ncp ncpfs
+    nfs nfs4 orangefs pvfs2 rclone s3fs s3ql seaweedfs smb smb2 smb3 smbfs smbnetfs sshfs vmhgfs
+    vmhgfs-fuse weed
+    """.split()
+)
+"""By the names in mountinfo, with and without `fuse.` before them.
+
+What is not named here is allowed: local ones are many, and new ones appear each year.
+"""
+
+
+class Mount(Struct, frozen=True):
+    """One mounted file system."""
+
+    point: str
+    kind: str
+
+
+def parse_mounts(lines: Iterable[str]) -> list[Mount]:
+    """The mounts in `/proc/self/mountinfo`, in its order; lines of another form are left out."""
+    mounts = []
+    for line in lines:
+        # 36 35 98:0 /root /mount/point rw,noatime master:1 - ext3 /dev/root rw
+        left, dash, right = line.partition(" - ")
+        fields, kinds = left.split(), right.split()
+        if dash and len(fields) >= 5 and kinds:
+            mounts.append(Mount(_unescaped(fields[4]), kinds[0]))
+    return mounts
+
+
+def _unescaped(text: str) -> str:
+    r"""Spaces, tabs, line ends and backslashes are written as `\040` and so on."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+def mount_of(path: Path, mounts: Iterable[Mount]) -> Mount | None:
+    """The mount that holds `path`: the longest prefix; among equals the last, which covers."""
+    place = PurePosixPath(path)
+    found: Mount | None = None
+    for mount in mounts:
+        if not place.is_relative_to(mount.point):
+            continue
+        if found is None or len(mount.point) >= len(found.point):
+            found = mount
+    return found
+
+
+def check_file_system(path: Path, mounts: Iterable[Mount]) -> None:
+    """Refuse network file systems. A mount table that says nothing about `path` allows it."""
+    mount = mount_of(path, mounts)
+    if mount is None:
+        return
+    if mount.kind.lower().removeprefix("fuse.") in NETWORK_FILE_SYSTEMS:
+        raise StoreUnusable(
+            f"{path} is on {mount.kind} (mounted at {mount.point}), where SQLite's locks do not "
+            "hold; put the database on a local disk, or use PostgreSQL to share it"
+        )
+
+
+def read_mounts() -> list[Mount]:
+    """The mounts that this process sees; none on systems that do not tell."""
+    if not sys.platform.startswith("linux"):
+        return []
+    try:
+        text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:  # no /proc in this container
+        return []
+    return parse_mounts(text.splitlines())

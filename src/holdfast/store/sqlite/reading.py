@@ -1,0 +1,250 @@
+"""Plain reads, as functions of a connection: each sees one moment, and none reads more than it returns."""
+
+from __future__ import annotations
+
+from apsw import Connection
+
+from holdfast.core.codec import Value, encode
+from holdfast.core.conversation import Lineage, Snapshot
+from holdfast.ids import SessionId, Tenant, TurnId, Version
+from holdfast.store import decisions, listing, shaping
+from holdfast.store.assemble import empty_snapshot, extended_snapshot
+from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, StoreStats
+from holdfast.store.rows import AnnotationRow, JournalRow, SessionRow, StateRow, TurnRow
+from holdfast.store.sqlite import tables, turns
+from holdfast.store.sqlite.tables import queries
+
+# ── one session ──────────────────────────────────────────────────────────────────────────────
+
+
+class Place(Value):
+    """A version of a session: everything that has to be read for it, and the turn that made it."""
+
+    lineage: Lineage
+    turn: TurnRow | None
+
+
+def find_place(db: Connection, session: SessionRow, version: Version) -> Place | None:
+    """Where a version lies, or None if the session has no such version."""
+    point = decisions.fork_point(session, version)
+    if point is None:
+        return None
+    owner = decisions.owner_of(session, version)
+    turn = _turn_at(db, session.tenant, owner, version) if version else None
+    rev = point.rev
+    if rev is None:
+        following = _turn_at(db, session.tenant, point.holder, version.next)
+        assert following is not None, "inside a stretch there is a next turn"
+        rev = following.rev
+    lineage = decisions.lineage_at(session, point, length=turn.end if turn else 0, rev=rev)
+    return Place(lineage=lineage, turn=turn)
+
+
+def snapshot(
+    db: Connection,
+    tenant: Tenant,
+    session_id: SessionId,
+    *,
+    version: Version | None,
+    known: Snapshot | None,
+) -> Snapshot | None:
+    session = turns.find_session(db, tenant, session_id)
+    if session is None or session.state == "deleted":
+        return None
+    wanted = session.head if version is None else version
+    place = find_place(db, session, wanted)
+    if place is None:
+        return None
+    if known is None or known.session_id != session_id or known.version > wanted:
+        known = empty_snapshot(session_id)
+    past = decisions.after(known, decisions.stretches(place.lineage))
+    return extended_snapshot(
+        known,
+        session,
+        turns=[row for each in past for row in _turns_in(db, tenant, each)],
+        items=[body for each in past for body in _bodies_in(db, tenant, each)],
+        state=[row for each in past for row in _state_in(db, tenant, each)],
+        annotations=annotations_of(db, tenant, past),
+    )
+
+
+def annotations_of(
+    db: Connection, tenant: Tenant, past: tuple[decisions.Stretch, ...]
+) -> tuple[AnnotationRow, ...]:
+    """The annotations of these stretches, in the order of their revisions."""
+    return tuple(
+        row
+        for each in past
+        for row in tables.annotation_rows.all(
+            db,
+            "annotations",
+            tenant=tenant,
+            session_id=each.session_id,
+            from_rev=each.from_rev,
+            upto_rev=each.upto_rev,
+        )
+    )
+
+
+def _turns_in(db: Connection, tenant: Tenant, past: decisions.Stretch) -> tuple[TurnRow, ...]:
+    return tables.turn_rows.all(
+        db,
+        "committed_turns",
+        tenant=tenant,
+        session_id=past.session_id,
+        from_version=past.from_version,
+        upto_version=past.upto_version,
+    )
+
+
+def _state_in(db: Connection, tenant: Tenant, past: decisions.Stretch) -> tuple[StateRow, ...]:
+    return tables.state_rows.all(
+        db,
+        "state_rows",
+        tenant=tenant,
+        session_id=past.session_id,
+        from_version=past.from_version,
+        upto_version=past.upto_version,
+    )
+
+
+def _bodies_in(db: Connection, tenant: Tenant, past: decisions.Stretch) -> list[bytes]:
+    where = {
+        "tenant": tenant,
+        "session_id": past.session_id,
+        "from_pos": past.from_pos,
+        "upto_pos": past.upto_pos,
+    }
+    return [body for (body,) in db.execute(queries["item_bodies"], where)]
+
+
+def _turn_at(
+    db: Connection, tenant: Tenant, session_id: SessionId, version: Version
+) -> TurnRow | None:
+    return tables.turn_rows.one(db, "turn_at", tenant=tenant, session_id=session_id, seq=version)
+
+
+def blob(db: Connection, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
+    """Bytes by digest: the session's own, or those of its past."""
+    session = turns.find_session(db, tenant, session_id)
+    if session is None or session.state == "deleted":
+        return None
+    for owner in (session.id, *(segment.session_id for segment in reversed(session.lineage))):
+        found = tables.scalar(db, "blob", tenant=tenant, session_id=owner, digest=digest)
+        if isinstance(found, bytes):
+            return found
+    return None
+
+
+def journal(
+    db: Connection, tenant: Tenant, turn_id: TurnId, *, since: int
+) -> tuple[JournalRow, ...]:
+    return tables.journal_rows.all(db, "journal", tenant=tenant, turn_id=turn_id, since=since)
+
+
+def own_turns(
+    db: Connection, tenant: Tenant, session_id: SessionId, *, before: TurnId | None, limit: int
+) -> tuple[TurnRow, ...]:
+    return tables.turn_rows.all(
+        db,
+        "turns",
+        tenant=tenant,
+        session_id=session_id,
+        before=before or LAST,
+        limit=limit,
+    )
+
+
+LAST = "~"
+"""Sorts after every id."""
+
+LAST_NUMBER = (1 << 63) - 1
+"""No integer of SQLite's is greater."""
+
+
+def dump(db: Connection, tenant: Tenant, session_id: SessionId) -> SessionDump | None:
+    """All rows of a session, as they lie; the open turn, if any, is left out.
+
+    Of a deleted one, what is left. Rows that the session's own numbers do not reach are there, too: `verify`
+    looks for them.
+    """
+    session = turns.find_session(db, tenant, session_id)
+    if session is None:
+        return None
+    everything = own_turns(db, tenant, session_id, before=None, limit=-1)
+    own = {"tenant": tenant, "session_id": session_id}
+    return SessionDump(
+        session=shaping.at_rest(session),
+        keys=tables.key_rows.all(db, "session_keys", **own),
+        turns=tuple(turn for turn in reversed(everything) if turn.state != "open"),
+        items=tables.item_rows.all(db, "items", **own),
+        state=tables.state_rows.all(
+            db, "state_rows", from_version=-1, upto_version=LAST_NUMBER, **own
+        ),
+        annotations=tables.annotation_rows.all(
+            db, "annotations", from_rev=-1, upto_rev=LAST_NUMBER, **own
+        ),
+        blobs=tuple(db.execute(queries["blobs"], own)),
+    )
+
+
+# ── many sessions ────────────────────────────────────────────────────────────────────────────
+
+
+def info(db: Connection, session: SessionRow) -> SessionInfo:
+    found = tables.key_rows.all(db, "session_keys", tenant=session.tenant, session_id=session.id)
+    return SessionInfo(session=session, keys=tuple(row.key for row in found))
+
+
+def page(
+    db: Connection, tenant: Tenant, *, where: SessionFilter, cursor: str | None, limit: int
+) -> Page:
+    """One page of a listing. One session more than asked for is read, to know whether there is more."""
+    before_ms, before_id = listing.start(cursor)
+    found = tables.session_rows.all(
+        db,
+        "listed_sessions",
+        tenant=tenant,
+        agent=where.agent,
+        key_prefix=where.key_prefix,
+        attributes=encode(where.attributes).decode(),
+        active_from_ms=where.active_from_ms,
+        active_before_ms=where.active_before_ms,
+        busy=where.busy,
+        anonymous=where.anonymous,
+        before_ms=before_ms,
+        before_id=before_id,
+        limit=limit + 1,
+    )
+    shown = found[:limit]
+    return Page(
+        sessions=tuple(info(db, each) for each in shown),
+        cursor=listing.cursor_after(shown[-1]) if len(found) > limit else None,
+    )
+
+
+def session_ids(
+    db: Connection, tenant: Tenant, *, after: SessionId | None, limit: int
+) -> tuple[SessionId, ...]:
+    found = tables.texts(db, "session_ids", tenant=tenant, after=after or "", limit=limit)
+    return tuple(SessionId(each) for (each,) in found)
+
+
+def tenants(db: Connection) -> tuple[Tenant, ...]:
+    found: list[Tenant] = []
+    while (name := tables.scalar(db, "next_tenant", after=found[-1] if found else "")) is not None:
+        assert isinstance(name, str)
+        found.append(Tenant(name))
+    return tuple(found)
+
+
+def stats(db: Connection, *, size_bytes: int) -> StoreStats:
+    live, opened, committed, discarded, items = tables.numbers(db, "counts")
+    return StoreStats(
+        sessions=live,
+        turns_open=opened,
+        turns_committed=committed,
+        turns_discarded=discarded,
+        items=items,
+        bytes=size_bytes,
+    )

@@ -1,0 +1,153 @@
+-- Sessions as a whole: annotations, keys, forks, removal, reading, listing.
+
+-- insert_annotation
+-- Something said about a session after the fact.
+insert into annotation (tenant, session_id, rev, item, patch, at_ms)
+values (:tenant, :session_id, :rev, :item, :patch, :at_ms);
+
+-- annotate_session
+-- What annotations say about the session as a whole, kept where it is listed.
+update session set meta_rev = :meta_rev, summary_rev = :summary_rev, title = :title, settings = :settings
+ where tenant = :tenant and id = :id;
+
+-- clear_attributes
+-- The session's attributes are about to be written anew.
+delete from session_attribute where tenant = :tenant and session_id = :session_id;
+
+-- insert_attribute
+-- An attribute, for filters.
+insert into session_attribute (tenant, session_id, name, value) values (?, ?, ?, ?);
+
+-- rebind_key
+-- A key means another session from now on.
+insert into session_key (tenant, key, session_id, generation)
+values (:tenant, :key, :session_id, :generation)
+on conflict (tenant, key) do update
+   set session_id = excluded.session_id, generation = excluded.generation;
+
+-- free_keys
+-- A session's keys mean nothing any more.
+delete from session_key where tenant = :tenant and session_id = :session_id;
+
+-- insert_past
+-- A session reads the items of another one.
+insert or ignore into session_past (tenant, ancestor, session_id) values (?, ?, ?);
+
+-- delete_session
+-- The tombstone: it is gone, and whoever holds it may write no more.
+update session
+   set state = 'deleted', lease_token = lease_token + 1, lease_nonce = '', lease_node = null,
+       open_turn = null, title = '', opening = '', settings = :settings
+ where tenant = :tenant and id = :id;
+
+-- insert_blob
+-- Bytes under their digest; the same bytes again change nothing.
+insert into blob (tenant, session_id, digest, bytes) values (:tenant, :session_id, :digest, :bytes)
+on conflict do nothing;
+
+-- blob
+-- Bytes by digest.
+select bytes from blob where tenant = :tenant and session_id = :session_id and digest = :digest;
+
+-- blobs
+-- All blobs of a session.
+select digest, bytes from blob where tenant = :tenant and session_id = :session_id order by digest;
+
+-- session_keys
+-- The keys that mean a session.
+select tenant, key, session_id, generation from session_key
+ where tenant = :tenant and session_id = :session_id order by key;
+
+-- committed_turns
+-- A stretch of a session's turns, in order.
+select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
+       client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
+       changes, link, usage, acked, began_ms, ended_ms
+  from turn
+ where tenant = :tenant and session_id = :session_id and seq > :from_version and seq <= :upto_version
+ order by seq;
+
+-- item_bodies
+-- A stretch of a session's items, in order.
+select body from item
+ where tenant = :tenant and session_id = :session_id and pos >= :from_pos and pos < :upto_pos
+ order by pos;
+
+-- items
+-- A session's own items, in order.
+select pos, turn_id, body from item
+ where tenant = :tenant and session_id = :session_id order by pos;
+
+-- state_rows
+-- A stretch of a session's state, in order.
+select tenant, session_id, name, seq, value from state
+ where tenant = :tenant and session_id = :session_id and seq > :from_version and seq <= :upto_version
+ order by seq, name;
+
+-- annotations
+-- A stretch of a session's annotations, in order.
+select tenant, session_id, rev, item, patch, at_ms from annotation
+ where tenant = :tenant and session_id = :session_id and rev > :from_rev and rev <= :upto_rev
+ order by rev;
+
+-- turns
+-- A session's own turns, newest first.
+select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
+       client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
+       changes, link, usage, acked, began_ms, ended_ms
+  from turn
+ where tenant = :tenant and session_id = :session_id and turn_id < :before
+ order by turn_id desc limit :limit;
+
+-- journal
+-- A turn's journal from the row that holds record :since.
+select n, token, records from journal
+ where tenant = :tenant and turn_id = :turn_id
+   and n >= (select coalesce(max(n), 0) from journal
+              where tenant = :tenant and turn_id = :turn_id and n <= :since)
+ order by n;
+
+-- memories
+-- What an agent remembers.
+select tenant, agent, memory_id, text, turn_id, at_ms from memory
+ where tenant = :tenant and agent = :agent order by at_ms, memory_id;
+
+-- listed_sessions
+-- Sessions by last activity, from a cursor on, as far as they fit the filter.
+select tenant, id, head, length, link, lease_token, lease_nonce, lease_node, open_turn, source_key,
+       entry_agent, agent, lineage, settings, meta_rev, summary_rev, title, opening, state, anonymous,
+       created_ms, active_ms
+  from session s
+ where tenant = :tenant and state = 'live' and head > 0 and anonymous = :anonymous
+   and (active_ms, id) < (:before_ms, :before_id)
+   and (:agent is null or agent = :agent)
+   and (:active_from_ms is null or active_ms >= :active_from_ms)
+   and (:active_before_ms is null or active_ms < :active_before_ms)
+   and (:busy is null or (open_turn is not null) = :busy)
+   and (:key_prefix is null or exists (
+         select 1 from session_key k
+          where k.tenant = s.tenant and k.session_id = s.id
+            and k.key >= :key_prefix and k.key < :key_prefix || char(127)))
+   and not exists (
+         select 1 from json_each(:attributes) wanted
+          where not exists (
+                select 1 from session_attribute a
+                 where a.tenant = s.tenant and a.session_id = s.id
+                   and a.name = wanted.value ->> 0 and a.value = wanted.value ->> 1))
+ order by active_ms desc, id desc limit :limit;
+
+-- session_ids
+-- Every session of a tenant, by id.
+select id from session where tenant = :tenant and id > :after order by id limit :limit;
+
+-- next_tenant
+-- The tenant that comes after another, by jumping along the index.
+select tenant from session where tenant > :after order by tenant limit 1;
+
+-- counts
+-- What is there, in numbers.
+select (select count(*) from session where state = 'live'),
+       (select count(*) from session where open_turn is not null),
+       (select count(*) from turn where state = 'committed'),
+       (select count(*) from turn where state = 'discarded'),
+       (select count(*) from item);

@@ -1,0 +1,207 @@
+-- Turns: begin, append, commit, end, takeover, signals.
+
+-- node
+-- A node's row.
+select node_id, ttl_ms, since_ms, expires_ms, slot from node where node_id = :node_id;
+
+-- enrol_node
+-- A new boot of a process; the slot is never handed out twice.
+insert into node (node_id, ttl_ms, since_ms, expires_ms)
+values (:node_id, :ttl_ms, :since_ms, :expires_ms);
+
+-- renew_node
+-- A node says that it is alive.
+update node set ttl_ms = :ttl_ms, since_ms = :since_ms, expires_ms = :expires_ms
+ where node_id = :node_id;
+
+-- drop_node
+-- A node is gone, and said so.
+delete from node where node_id = :node_id;
+
+-- session
+-- A session's row.
+select tenant, id, head, length, link, lease_token, lease_nonce, lease_node, open_turn, source_key,
+       entry_agent, agent, lineage, settings, meta_rev, summary_rev, title, opening, state, anonymous,
+       created_ms, active_ms
+  from session where tenant = :tenant and id = :id;
+
+-- insert_session
+-- A new session: by its first turn, a fork, a reset or an import.
+insert into session (tenant, id, head, length, link, lease_token, lease_nonce, lease_node, open_turn,
+                     source_key, entry_agent, agent, lineage, settings, meta_rev, summary_rev, title,
+                     opening, state, anonymous, created_ms, active_ms)
+values (:tenant, :id, :head, :length, :link, :lease_token, :lease_nonce, :lease_node, :open_turn,
+        :source_key, :entry_agent, :agent, :lineage, :settings, :meta_rev, :summary_rev, :title,
+        :opening, :state, :anonymous, :created_ms, :active_ms);
+
+-- hold_session
+-- A turn opens, or changes hands: from now on only this token and nonce may write it.
+update session set open_turn = :turn_id, lease_token = :token, lease_nonce = :nonce,
+                   lease_node = :node
+ where tenant = :tenant and id = :session_id;
+
+-- let_go
+-- The open turn has ended without adding anything.
+update session set open_turn = null, lease_node = null
+ where tenant = :tenant and id = :session_id;
+
+-- hand_over
+-- The open turn stays open and has no holder.
+update session set lease_node = null where tenant = :tenant and id = :session_id;
+
+-- advance_session
+-- A commit moves the session to its next version. Who and what it is for is written by the first.
+update session
+   set head = :head, length = :length, link = :link, agent = :agent,
+       opening = iif(opening = '', :opening, opening),
+       source_key = iif(source_key = '', :source_key, source_key),
+       entry_agent = iif(entry_agent = '', :entry_agent, entry_agent),
+       open_turn = null, lease_node = null, active_ms = :active_ms
+ where tenant = :tenant and id = :session_id;
+
+-- key
+-- What a session key means.
+select tenant, key, session_id, generation from session_key where tenant = :tenant and key = :key;
+
+-- insert_key
+-- A key gets its first meaning.
+insert into session_key (tenant, key, session_id, generation)
+values (:tenant, :key, :session_id, :generation);
+
+-- turn
+-- A turn's row.
+select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
+       client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
+       changes, link, usage, acked, began_ms, ended_ms
+  from turn where tenant = :tenant and turn_id = :turn_id;
+
+-- turn_at
+-- The turn that made a version of a session.
+select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
+       client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
+       changes, link, usage, acked, began_ms, ended_ms
+  from turn where tenant = :tenant and session_id = :session_id and seq = :seq;
+
+-- insert_turn
+-- A turn begins, or is imported.
+insert into turn (tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt,
+                  retry_of, client_attempt, lease_token, agent, source_digest, request_hash,
+                  replayable, start, "end", rev, changes, link, usage, acked, began_ms, ended_ms)
+values (:tenant, :turn_id, :session_id, :base_head, :state, :seq, :ended_by, :detail, :attempt,
+        :retry_of, :client_attempt, :lease_token, :agent, :source_digest, :request_hash,
+        :replayable, :start, :end, :rev, :changes, :link, :usage, :acked, :began_ms, :ended_ms);
+
+-- commit_turn
+-- A turn becomes part of the history.
+update turn
+   set state = 'committed', seq = :seq, ended_by = :ended_by, detail = :detail, agent = :agent,
+       start = :start, "end" = :end, rev = :rev, changes = :changes, link = :link, usage = :usage,
+       ended_ms = :ended_ms
+ where tenant = :tenant and turn_id = :turn_id;
+
+-- discard_turn
+-- A turn ends without adding anything.
+update turn set state = 'discarded', ended_by = :ended_by, detail = :detail, ended_ms = :ended_ms
+ where tenant = :tenant and turn_id = :turn_id;
+
+-- retake_turn
+-- A turn changes hands.
+update turn set lease_token = :lease_token, attempt = :attempt
+ where tenant = :tenant and turn_id = :turn_id;
+
+-- acknowledge_turn
+-- The client has the whole answer.
+update turn set acked = 1 where tenant = :tenant and turn_id = :turn_id;
+
+-- insert_item
+-- An item goes to the end of its session's history.
+insert into item (tenant, session_id, pos, turn_id, path, body) values (?, ?, ?, ?, ?, ?);
+
+-- insert_state
+-- A value of session state, from this version on.
+insert into state (tenant, session_id, name, seq, value)
+values (:tenant, :session_id, :name, :seq, :value);
+
+-- add_memory
+-- An agent remembers something; remembering it again changes nothing.
+insert into memory (tenant, agent, memory_id, text, turn_id, at_ms)
+values (:tenant, :agent, :memory_id, :text, :turn_id, :at_ms)
+on conflict do nothing;
+
+-- delete_memory
+-- An agent forgets something.
+delete from memory where tenant = :tenant and agent = :agent and memory_id = :memory_id;
+
+-- last_record
+-- The newest journal row of a turn.
+select n, token, records from journal where tenant = :tenant and turn_id = :turn_id
+ order by n desc limit 1;
+
+-- journal_row
+-- One journal row.
+select n, token, records from journal where tenant = :tenant and turn_id = :turn_id and n = :n;
+
+-- insert_journal
+-- Some more records of a turn.
+insert into journal (tenant, turn_id, n, token, records)
+values (:tenant, :turn_id, :n, :token, :records);
+
+-- delete_journal
+-- Nobody will come back for this turn's events.
+delete from journal where tenant = :tenant and turn_id = :turn_id;
+
+-- idempotency
+-- What is known under an idempotency key.
+select tenant, key, request_hash, turn_id, state, expires_ms from idempotency
+ where tenant = :tenant and key = :key;
+
+-- claim_key
+-- A request claims its idempotency key; a failed or expired claim is replaced.
+insert into idempotency (tenant, key, request_hash, turn_id, state, expires_ms)
+values (:tenant, :key, :request_hash, :turn_id, 'running', 0)
+on conflict (tenant, key) do update
+   set request_hash = excluded.request_hash, turn_id = excluded.turn_id, state = 'running',
+       expires_ms = 0;
+
+-- settle_key
+-- The turn behind an idempotency key has ended.
+update idempotency set state = :state, expires_ms = :expires_ms
+ where tenant = :tenant and turn_id = :turn_id and state = 'running';
+
+-- waiting_signals
+-- Signals of one kind that a turn has not heeded, oldest first.
+select tenant, turn_id, n, kind, payload, consumed, at_ms from signal
+ where tenant = :tenant and turn_id = :turn_id and kind = :kind and consumed = 0
+ order by n;
+
+-- signal
+-- One signal.
+select tenant, turn_id, n, kind, payload, consumed, at_ms from signal
+ where tenant = :tenant and turn_id = :turn_id and n = :n;
+
+-- last_signal
+-- The number of a turn's newest signal.
+select coalesce(max(n), 0) from signal where tenant = :tenant and turn_id = :turn_id;
+
+-- insert_signal
+-- A signal for a turn's owner.
+insert into signal (tenant, turn_id, n, kind, payload, consumed, at_ms)
+values (:tenant, :turn_id, :n, :kind, :payload, 0, :at_ms);
+
+-- consume_signal
+-- The turn has heard it.
+update signal set consumed = 1 where tenant = ? and turn_id = ? and n = ?;
+
+-- node_signals
+-- Every signal that waits for an open turn of one node.
+select g.tenant, g.turn_id, g.n, g.kind, g.payload, g.consumed, g.at_ms
+  from session s join signal g on g.tenant = s.tenant and g.turn_id = s.open_turn
+ where s.lease_node = :node and s.open_turn is not null and g.consumed = 0
+ order by g.at_ms, g.tenant, g.turn_id, g.n;
+
+-- held_sessions
+-- Open turns, and who holds them.
+select s.tenant, s.id, s.open_turn, s.lease_node, n.node_id, n.ttl_ms, n.since_ms, n.expires_ms, n.slot
+  from session s left join node n on n.node_id = s.lease_node
+ where s.open_turn is not null
+ order by s.open_turn;

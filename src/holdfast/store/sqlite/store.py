@@ -1,0 +1,386 @@
+"""The SQLite home: the `Store` protocol over one file.
+
+Everything here is wiring. What a method does is a function of a connection in `turns.py`, `operations.py`,
+`reading.py` or `upkeep.py`; what it decides is in `store/decisions.py`; how it becomes durable is the
+engine's business. The clock is read when the work runs, not when it was asked for: a job may have waited.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from apsw import Connection
+
+from holdfast import limits
+from holdfast.core.conversation import Commit, Patch, Snapshot
+from holdfast.core.items import EndedBy
+from holdfast.ids import (
+    IdempotencyKey,
+    ItemId,
+    NodeId,
+    SessionId,
+    SessionKey,
+    Tenant,
+    TurnId,
+    Version,
+)
+from holdfast.store import base
+from holdfast.store.rows import (
+    IdempotencyRow,
+    JournalRow,
+    KeyRow,
+    MemoryRow,
+    NodeRow,
+    SessionRow,
+    SignalKind,
+    SignalRow,
+    TurnRow,
+)
+from holdfast.store.sqlite import inspection, operations, reading, tables, turns, upkeep
+from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.migrate import Migrated, load_migrations, migrate
+from holdfast.store.verify import Report
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SqliteStore:
+    """Conversations in one SQLite file, for any number of processes of one machine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        migrated: Migrated | None = None,
+    ) -> None:
+        self.engine = engine
+        self.migrated = migrated
+        """What opening did to the tables."""
+        self._now_ms = now_ms
+
+    @classmethod
+    async def open(
+        cls,
+        path: str | Path,
+        *,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        engine: Callable[[str | Path], Engine] = Engine.open,
+    ) -> SqliteStore:
+        """Open a store, make it if there is none, and bring its tables up to date.
+
+        Raises StoreUnusable, with the way out, if the file cannot be one.
+        """
+        opened = engine(path)
+        try:
+            migrated = await opened.write(partial(migrate, migrations=load_migrations()))
+        except BaseException:
+            await opened.close()
+            raise
+        return cls(opened, now_ms=now_ms, migrated=migrated)
+
+    # nodes
+
+    async def renew(self, node: NodeId, *, ttl_ms: int) -> NodeRow:
+        row = await self.engine.write(
+            lambda db: turns.renew(db, node, ttl_ms=ttl_ms, now_ms=self._now_ms())
+        )
+        self.engine.liveness.hold_nowait(row.slot)
+        return row
+
+    async def resign(self, node: NodeId) -> None:
+        row = await self.engine.write(lambda db: _resign(db, node))
+        if row is not None:
+            self.engine.liveness.release(row.slot)
+
+    # turns
+
+    async def find_attempt(
+        self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
+    ) -> base.Joined | base.Replay | base.Mismatch | base.Gone | None:
+        return await self.engine.read(
+            lambda db: turns.find_attempt(db, tenant, attempt, target, now_ms=self._now_ms())
+        )
+
+    async def begin(self, ask: base.Begin) -> base.BeginOutcome:
+        return await self.engine.write(
+            lambda db: turns.begin(
+                db, ask, is_held=self.engine.liveness.is_held, now_ms=self._now_ms()
+            )
+        )
+
+    async def append(
+        self, fence: base.Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
+    ) -> None:
+        await self.engine.write(
+            lambda db: turns.append(db, fence, n=n, records=records, consumed=consumed)
+        )
+
+    async def commit(
+        self,
+        fence: base.Fence,
+        commit: Commit,
+        *,
+        n: int,
+        records: bytes,
+        settlement: base.Settlement = "done",
+    ) -> base.CommitOutcome:
+        return await self.engine.write(
+            lambda db: turns.commit(
+                db,
+                fence,
+                commit,
+                n=n,
+                records=records,
+                settlement=settlement,
+                now_ms=self._now_ms(),
+            )
+        )
+
+    async def end(
+        self,
+        fence: base.Fence,
+        *,
+        ended_by: EndedBy,
+        detail: str,
+        n: int,
+        records: bytes,
+        settlement: base.Settlement,
+    ) -> TurnRow:
+        return await self.engine.write(
+            lambda db: turns.end(
+                db,
+                fence,
+                ended_by=ended_by,
+                detail=detail,
+                n=n,
+                records=records,
+                settlement=settlement,
+                now_ms=self._now_ms(),
+            )
+        )
+
+    async def release(self, fence: base.Fence) -> None:
+        await self.engine.write(lambda db: turns.release(db, fence))
+
+    async def takeover(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        node: NodeId,
+        nonce: str,
+        turn_id: TurnId | None = None,
+        ignored_cancel: bool = False,
+    ) -> base.TakeoverOutcome:
+        return await self.engine.write(
+            lambda db: turns.takeover(
+                db,
+                tenant,
+                session_id,
+                node=node,
+                nonce=nonce,
+                turn_id=turn_id,
+                ignored_cancel=ignored_cancel,
+                is_held=self.engine.liveness.is_held,
+                now_ms=self._now_ms(),
+            )
+        )
+
+    async def orphans(self, *, node: NodeId, limit: int) -> tuple[base.Orphan, ...]:
+        return await self.engine.read(
+            lambda db: turns.orphans(
+                db,
+                node=node,
+                limit=limit,
+                is_held=self.engine.liveness.is_held,
+                now_ms=self._now_ms(),
+            )
+        )
+
+    async def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
+        await self.engine.write(
+            lambda db: tables.run(db, "acknowledge_turn", tenant=tenant, turn_id=turn_id)
+        )
+
+    # signals
+
+    async def signal(
+        self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
+    ) -> base.SignalOutcome:
+        return await self.engine.write(
+            lambda db: turns.signal(
+                db, tenant, turn_id, kind=kind, payload=payload, now_ms=self._now_ms()
+            )
+        )
+
+    async def signals(self, node: NodeId) -> tuple[SignalRow, ...]:
+        return await self.engine.read(
+            lambda db: tables.signal_rows.all(db, "node_signals", node=node)
+        )
+
+    async def find_signal(self, tenant: Tenant, turn_id: TurnId, n: int) -> SignalRow | None:
+        return await self.engine.read(
+            lambda db: tables.signal_rows.one(db, "signal", tenant=tenant, turn_id=turn_id, n=n)
+        )
+
+    # operations on sessions
+
+    async def annotate(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        patches: Sequence[tuple[ItemId | None, Patch]],
+        *,
+        summary_rev: int | None = None,
+    ) -> base.AnnotateOutcome:
+        return await self.engine.write(
+            lambda db: operations.annotate(
+                db, tenant, session_id, patches, summary_rev=summary_rev, now_ms=self._now_ms()
+            )
+        )
+
+    async def bind(
+        self, tenant: Tenant, key: SessionKey, *, fresh: SessionId, version: Version | None = None
+    ) -> SessionRow:
+        return await self.engine.write(
+            lambda db: operations.bind(
+                db, tenant, key, fresh=fresh, version=version, now_ms=self._now_ms()
+            )
+        )
+
+    async def fork(
+        self, tenant: Tenant, session_id: SessionId, *, version: Version, fresh: SessionId
+    ) -> SessionRow:
+        return await self.engine.write(
+            lambda db: operations.fork(
+                db, tenant, session_id, version=version, fresh=fresh, now_ms=self._now_ms()
+            )
+        )
+
+    async def remove(self, tenant: Tenant, session_id: SessionId) -> SessionRow:
+        return await self.engine.write(
+            lambda db: operations.remove(db, tenant, session_id, now_ms=self._now_ms())
+        )
+
+    async def restore(self, tenant: Tenant, dump: base.SessionDump) -> base.RestoreOutcome:
+        return await self.engine.write(lambda db: operations.restore(db, tenant, dump))
+
+    async def put_blob(self, tenant: Tenant, session_id: SessionId, data: bytes) -> str:
+        return await self.engine.write(lambda db: operations.put_blob(db, tenant, session_id, data))
+
+    # reading
+
+    async def resolve(self, tenant: Tenant, key: SessionKey) -> KeyRow | None:
+        return await self.engine.read(
+            lambda db: tables.key_rows.one(db, "key", tenant=tenant, key=key)
+        )
+
+    async def session(self, tenant: Tenant, session_id: SessionId) -> SessionRow | None:
+        return await self.engine.read(lambda db: turns.find_session(db, tenant, session_id))
+
+    async def info(self, tenant: Tenant, session_id: SessionId) -> base.SessionInfo | None:
+        def work(db: Connection) -> base.SessionInfo | None:
+            session = turns.find_session(db, tenant, session_id)
+            return reading.info(db, session) if session else None
+
+        return await self.engine.read(work)
+
+    async def snapshot(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        version: Version | None = None,
+        known: Snapshot | None = None,
+    ) -> Snapshot | None:
+        return await self.engine.read(
+            lambda db: reading.snapshot(db, tenant, session_id, version=version, known=known)
+        )
+
+    async def turn(self, tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
+        return await self.engine.read(lambda db: turns.find_turn(db, tenant, turn_id))
+
+    async def turns(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        before: TurnId | None = None,
+        limit: int = 100,
+    ) -> tuple[TurnRow, ...]:
+        return await self.engine.read(
+            lambda db: reading.own_turns(db, tenant, session_id, before=before, limit=limit)
+        )
+
+    async def journal(
+        self, tenant: Tenant, turn_id: TurnId, *, since: int = 0
+    ) -> tuple[JournalRow, ...]:
+        return await self.engine.read(lambda db: reading.journal(db, tenant, turn_id, since=since))
+
+    async def idempotency(self, tenant: Tenant, key: IdempotencyKey) -> IdempotencyRow | None:
+        return await self.engine.read(
+            lambda db: tables.idempotency_rows.one(db, "idempotency", tenant=tenant, key=key)
+        )
+
+    async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]:
+        return await self.engine.read(
+            lambda db: tables.memory_rows.all(db, "memories", tenant=tenant, agent=agent)
+        )
+
+    async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
+        return await self.engine.read(lambda db: reading.blob(db, tenant, session_id, digest))
+
+    async def sessions(
+        self,
+        tenant: Tenant,
+        *,
+        where: base.SessionFilter = base.EVERYTHING,
+        cursor: str | None = None,
+        limit: int = limits.page_size_default,
+    ) -> base.Page:
+        return await self.engine.read(
+            lambda db: reading.page(db, tenant, where=where, cursor=cursor, limit=limit)
+        )
+
+    async def dump(self, tenant: Tenant, session_id: SessionId) -> base.SessionDump | None:
+        return await self.engine.read(lambda db: reading.dump(db, tenant, session_id))
+
+    async def tenants(self) -> tuple[Tenant, ...]:
+        return await self.engine.read(reading.tenants)
+
+    async def session_ids(
+        self, tenant: Tenant, *, after: SessionId | None, limit: int
+    ) -> tuple[SessionId, ...]:
+        return await self.engine.read(
+            lambda db: reading.session_ids(db, tenant, after=after, limit=limit)
+        )
+
+    async def stats(self) -> base.StoreStats:
+        size_bytes = self.engine.path.stat().st_size
+        return await self.engine.read(lambda db: reading.stats(db, size_bytes=size_bytes))
+
+    # upkeep
+
+    def inspect(self) -> AsyncIterator[Report]:
+        """What `verify` can check about the file itself; see `inspection.py`."""
+        return inspection.inspect(self.engine)
+
+    async def prune(self, *, limit: int = limits.prune_batch_max) -> base.Pruned:
+        return await self.engine.write(
+            lambda db: upkeep.prune(db, limit=limit, now_ms=self._now_ms())
+        )
+
+    async def close(self) -> None:
+        await self.engine.close()
+
+
+def _resign(db: Connection, node: NodeId) -> NodeRow | None:
+    row = tables.node_rows.one(db, "node", node_id=node)
+    tables.run(db, "drop_node", node_id=node)
+    return row

@@ -1,0 +1,168 @@
+"""`holdfast db verify`: every promise that a store can show, checked session by session.
+
+    async for each in verify(store):
+        match each:
+            case Finding(): ...     # something that must never be
+            case Progress(): ...    # how far we have come
+
+1. It reads and never writes; each read is short, so turns go on meanwhile.
+2. Several reads see several moments. So what looks wrong is looked at again, and a finding is what was found
+   both times: a turn that ended in between is no damage.
+3. What cannot be read is a finding, and the rest is still checked. Only a store that stops ends the walk.
+
+What is checked of a session is in `audit.py`; a home adds what only it can see (`Inspectable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from holdfast.core.check import Violation
+from holdfast.core.codec import Unreadable, Value
+from holdfast.core.journal import decode_records
+from holdfast.errors import StoreError
+from holdfast.ids import SessionId, Tenant, TurnId
+from holdfast.store.audit import audit, judge_open_turns
+from holdfast.store.base import SessionDump, Store
+from holdfast.store.rows import SessionRow, TurnRow
+
+PAGE = 100
+"""Ids or turns in one read: some milliseconds."""
+
+USELESS_TO_GO_ON = frozenset({"schema_broken"})
+"""Findings after which every further one would only repeat them."""
+
+
+class Finding(Value):
+    """Something that must never be, and whose it is; both are empty for what is nobody's."""
+
+    violation: Violation
+    tenant: str = ""
+    session_id: str = ""
+
+    def __str__(self) -> str:
+        """One line: where, what kind, what."""
+        found = self.violation
+        place = "/".join(filter(None, (self.tenant, self.session_id))) or "store"
+        inside = "" if found.where in ("", self.session_id) else f" {found.where}:"
+        return f"{place}: {found.code}:{inside} {found.what}"
+
+
+class Progress(Value):
+    """`done` of about `of`; more may have come since they were counted."""
+
+    what: str
+    done: int
+    of: int
+
+
+Report: TypeAlias = Finding | Progress
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """A home that can check more about itself than the protocol shows: its file, its tables, its indexes."""
+
+    def inspect(self) -> AsyncIterator[Report]: ...
+
+
+async def verify(store: Store) -> AsyncIterator[Report]:
+    """Go through everything that is there. Raises StoreError if the store stops."""
+    useless = False
+    if isinstance(store, Inspectable):
+        async for report in store.inspect():
+            yield report
+            useless |= isinstance(report, Finding) and report.violation.code in USELESS_TO_GO_ON
+    if useless:
+        return
+    done, of = 0, (await store.stats()).sessions
+    for tenant in await store.tenants():
+        async for session_id in _session_ids(store, tenant):
+            for violation in await _found_twice(store, tenant, session_id):
+                yield Finding(violation=violation, tenant=tenant, session_id=session_id)
+            done += 1
+            yield Progress(what="sessions", done=done, of=max(done, of))
+
+
+async def _session_ids(store: Store, tenant: Tenant) -> AsyncIterator[SessionId]:
+    after: SessionId | None = None
+    while page := await store.session_ids(tenant, after=after, limit=PAGE):
+        for session_id in page:
+            yield session_id
+        after = page[-1]
+
+
+async def _found_twice(store: Store, tenant: Tenant, session_id: SessionId) -> list[Violation]:
+    found = await _look(store, tenant, session_id)
+    again = await _look(store, tenant, session_id) if found else []
+    return [each for each in found if each in again]
+
+
+async def _look(store: Store, tenant: Tenant, session_id: SessionId) -> list[Violation]:
+    try:
+        dump = await store.dump(tenant, session_id)
+        if dump is None:
+            return []
+        return [
+            *audit(dump, await _past(store, dump)),
+            *await _keys(store, dump),
+            *await _open_turns(store, tenant, session_id),
+        ]
+    except StoreError:
+        raise
+    except Exception as error:
+        # Whatever keeps rows from being read, it keeps the session from being read.
+        return [Violation(code="unreadable", where=session_id, what=_told(error))]
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+async def _past(store: Store, dump: SessionDump) -> list[SessionDump | None]:
+    session = dump.session
+    return [await store.dump(session.tenant, each.session_id) for each in session.lineage]
+
+
+async def _keys(store: Store, dump: SessionDump) -> list[Violation]:
+    """A key that a session has must lead to it. What it leads to if no session has it, a home can see."""
+    wrong = []
+    for row in dump.keys:
+        if await store.resolve(row.tenant, row.key) != row:
+            what = f"the key {row.key!r} means another session, or none"
+            wrong.append(Violation(code="key_off", where=dump.session.id, what=what))
+    return wrong
+
+
+async def _open_turns(store: Store, tenant: Tenant, session_id: SessionId) -> list[Violation]:
+    turns = await _turns(store, tenant, session_id)
+    session = await store.session(tenant, session_id)
+    assert session is not None, "a session that can be dumped has a row"
+    wrong = list(judge_open_turns(session, turns))
+    if session.open_turn is not None and not wrong:
+        wrong += await _journal(store, session, session.open_turn)
+    return wrong
+
+
+async def _turns(store: Store, tenant: Tenant, session_id: SessionId) -> list[TurnRow]:
+    turns: list[TurnRow] = []
+    before: TurnId | None = None
+    while page := await store.turns(tenant, session_id, before=before, limit=PAGE):
+        turns += page
+        before = page[-1].turn_id
+    return turns
+
+
+async def _journal(store: Store, session: SessionRow, turn_id: TurnId) -> list[Violation]:
+    """An open turn can be resumed by anybody: its request is there, and all its records can be read."""
+    rows = await store.journal(session.tenant, turn_id)
+    if not rows or rows[0].n != 0:
+        what = "it is open, and its journal does not begin with its request"
+        return [Violation(code="journal_cut", where=turn_id, what=what)]
+    return [
+        Violation(code="unreadable", where=turn_id, what=f"in journal row {row.n}: {record.why}")
+        for row in rows
+        for record in decode_records(row.records)
+        if isinstance(record, Unreadable)
+    ]

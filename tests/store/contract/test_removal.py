@@ -1,0 +1,147 @@
+"""Removal: a session is gone at once, says so for ever, and its bytes go later."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from holdfast.core import events as ev
+from holdfast.core.conversation import SettingsChanged, Titled
+from holdfast.core.items import SessionSettings
+from holdfast.errors import SessionGone, SessionMissing, Superseded
+from holdfast.ids import IdempotencyKey, Minter, SessionId, SessionKey, Version
+from holdfast.store.base import Store
+from holdfast.testing import ManualClock
+from tests.store.builders import ACME, Player
+from tests.store.contract.words import changes_nothing
+
+
+async def test_a_tombstone_is_left_and_nothing_personal_in_it(store: Store, player: Player) -> None:
+    turn = await player.play("trip", "My name is Anna")
+    settings = SessionSettings(attributes=(("name", "Anna"),))
+    await store.annotate(
+        ACME,
+        turn.session_id,
+        [(None, Titled(title="Anna's trip")), (None, SettingsChanged(settings=settings))],
+    )
+    before = await store.session(ACME, turn.session_id)
+    row = await store.remove(ACME, turn.session_id)
+
+    assert before is not None
+    assert row == msgspec.structs.replace(
+        before,
+        state="deleted",
+        lease_token=before.lease_token + 1,
+        lease_nonce="",
+        title="",
+        opening="",
+        settings=SessionSettings(),
+    )
+    assert await store.session(ACME, turn.session_id) == row
+
+
+async def test_deleting_again_returns_the_same_row(
+    store: Store, player: Player, clock: ManualClock
+) -> None:
+    turn = await player.play("trip")
+    row = await store.remove(ACME, turn.session_id)
+    clock.advance(1)
+    async with changes_nothing(store):
+        assert await store.remove(ACME, turn.session_id) == row
+
+
+async def test_what_never_was_cannot_be_deleted(store: Store, player: Player, mint: Minter) -> None:
+    with pytest.raises(SessionMissing):
+        await store.remove(ACME, mint(SessionId))
+
+
+async def test_what_was_deleted_cannot_be_read(store: Store, player: Player) -> None:
+    turn = await player.play("trip")
+    digest = await store.put_blob(ACME, turn.session_id, b"picture")
+    known = await player.snapshot("trip")
+    await store.remove(ACME, turn.session_id)
+
+    for version in (None, Version(0), Version(1)):
+        assert await store.snapshot(ACME, turn.session_id, version=version) is None
+    assert await store.snapshot(ACME, turn.session_id, known=known) is None
+    assert await store.blob(ACME, turn.session_id, digest) is None
+    assert (await store.sessions(ACME)).sessions == ()
+
+
+async def test_its_key_is_free_for_somebody_else(store: Store, player: Player) -> None:
+    first = await player.play("trip")
+    await store.remove(ACME, first.session_id)
+    assert await store.resolve(ACME, SessionKey("trip")) is None
+
+    second = await player.play("trip")
+    assert second.started.created and second.session_id != first.session_id
+
+
+async def test_a_key_that_means_another_session_by_now_stays_with_it(
+    store: Store, player: Player, mint: Minter
+) -> None:
+    turn = await player.play("trip")
+    fresh = await store.bind(ACME, SessionKey("trip"), fresh=mint(SessionId))
+    await store.remove(ACME, turn.session_id)
+    assert await player.id_of("trip") == fresh.id
+
+
+async def test_its_open_turn_is_ended(store: Store, player: Player, clock: ManualClock) -> None:
+    turn = await player.open("trip", key="k")
+    now = clock.advance(1)
+    row = await store.remove(ACME, turn.session_id)
+
+    assert (row.open_turn, row.lease_node) == (None, None)
+    ended = await turn.row()
+    assert (ended.state, ended.ended_by, ended.ended_ms) == ("discarded", "deleted", now)
+    claim = await store.idempotency(ACME, IdempotencyKey("k"))
+    assert claim is not None and claim.state != "running"
+
+
+async def test_whoever_played_it_writes_no_more(store: Store, player: Player) -> None:
+    turn = await player.open("trip")
+    await store.remove(ACME, turn.session_id)
+    async with changes_nothing(store):
+        with pytest.raises(Superseded):
+            await turn.answer()
+    turn = await player.open("holiday")
+    await turn.answer()
+    await store.remove(ACME, turn.session_id)
+    async with changes_nothing(store):
+        with pytest.raises(Superseded):
+            await turn.commit()
+        with pytest.raises(Superseded):
+            await store.release(turn.fence)
+        assert await turn.end("cancelled") == await turn.row()
+    assert (await turn.row()).ended_by == "deleted"
+
+
+async def test_a_turn_that_was_committed_before_says_so_still(store: Store, player: Player) -> None:
+    """Its commit was durable; that its answer was lost does not undo it."""
+    turn = await player.play("trip")
+    await store.remove(ACME, turn.session_id)
+    assert (await turn.commit()).version == 1
+
+
+async def test_nothing_can_be_put_into_it(store: Store, player: Player) -> None:
+    turn = await player.play("trip")
+    await store.remove(ACME, turn.session_id)
+    async with changes_nothing(store):
+        with pytest.raises(SessionGone):
+            await store.put_blob(ACME, turn.session_id, b"picture")
+        with pytest.raises(SessionGone):
+            await store.annotate(ACME, turn.session_id, [(None, Titled(title="x"))])
+
+
+async def test_what_its_agent_remembers_stays(store: Store, player: Player) -> None:
+    added = ev.MemoryAdded(memory_id="m1", agent="butler", text="likes trains")
+    turn = await player.play("trip", changes=(added,))
+    await store.remove(ACME, turn.session_id)
+    assert len(await store.memories(ACME, "butler")) == 1
+
+
+async def test_operators_still_see_that_it_was_there(store: Store, player: Player) -> None:
+    turn = await player.play("trip")
+    await store.remove(ACME, turn.session_id)
+    assert await store.session_ids(ACME, after=None, limit=10) == (turn.session_id,)
+    assert (await store.stats()).sessions == 0

@@ -1,0 +1,237 @@
+"""One transaction for many functions, each of which fails alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+from apsw import Connection
+
+from holdfast.errors import StorageFull, StorePoisoned, StoreUnavailable
+from holdfast.store.sqlite.batch import run_batch
+from holdfast.store.sqlite.connection import ensure_log, open_writer
+from holdfast.store.sqlite.jobs import Done, Failed, Outcome, Work
+from tests.store.sqlite.disk import Disk
+from tests.store.sqlite.rows import add, make_table, texts
+
+
+@pytest.fixture
+def connection(path: Path, disk: Disk) -> Iterator[Connection]:
+    connection = open_writer(path, vfs=disk.name)
+    ensure_log(connection)
+    make_table(connection)
+    connection.set_busy_timeout(0)
+    yield connection
+    disk.mend()
+    connection.close(force=True)
+
+
+def error_of(outcome: Outcome) -> Exception:
+    assert isinstance(outcome, Failed)
+    return outcome.error
+
+
+def then(*works: Work) -> Work:
+    """One function made of several."""
+
+    def work(connection: Connection) -> None:
+        for part in works:
+            part(connection)
+
+    return work
+
+
+def fail(error: Exception) -> Work:
+    def work(connection: Connection) -> None:
+        raise error
+
+    return work
+
+
+def lose_the_transaction(connection: Connection) -> None:
+    """What SQLite does by itself when it runs out of memory or disk in a bad place."""
+    connection.execute("insert or rollback into note (id, text) values (1, 'a'), (1, 'b')")
+
+
+def test_the_functions_share_one_commit(connection: Connection, disk: Disk) -> None:
+    before = disk.events.count("sync")
+    batch = run_batch(connection, [add("a"), add("b"), add("c")])
+    assert batch.outcomes == [Done(1), Done(2), Done(3)]
+    assert batch.fatal is None
+    assert texts(connection) == ["a", "b", "c"]
+    assert disk.events.count("sync") - before == 1
+
+
+def test_a_function_that_fails_hurts_only_itself(connection: Connection) -> None:
+    trouble = ValueError("no")
+    works = [add("a"), then(add("half"), fail(trouble)), add("a"), add("b")]
+    batch = run_batch(connection, works)
+    assert batch.outcomes[0] == Done(1)
+    assert error_of(batch.outcomes[1]) is trouble
+    assert isinstance(error_of(batch.outcomes[2]), apsw.ConstraintError)
+    assert isinstance(batch.outcomes[3], Done)
+    assert texts(connection) == ["a", "b"]
+
+
+def test_if_the_whole_transaction_is_lost_the_others_run_again(connection: Connection) -> None:
+    runs: list[str] = []
+
+    def noted(text: str) -> Work:
+        return then(lambda _: runs.append(text), add(text))
+
+    batch = run_batch(
+        connection, [noted("a"), fail(ValueError()), noted("b"), lose_the_transaction, noted("c")]
+    )
+    assert [type(outcome) for outcome in batch.outcomes] == [Done, Failed, Done, Failed, Done]
+    assert isinstance(error_of(batch.outcomes[3]), apsw.ConstraintError)
+    assert runs == ["a", "b", "a", "b", "c"]
+    assert texts(connection) == ["a", "b", "c"]
+
+
+def test_a_function_that_loses_the_transaction_each_time_it_runs_ends_the_repeating(
+    connection: Connection,
+) -> None:
+    """The second run of something may fail where the first did not."""
+    runs = 0
+
+    def moody(connection: Connection) -> None:
+        nonlocal runs
+        runs += 1
+        if runs > 1:
+            lose_the_transaction(connection)
+
+    batch = run_batch(connection, [add("a"), moody, lose_the_transaction, add("b")])
+    assert [type(outcome) for outcome in batch.outcomes] == [Done, Failed, Failed, Done]
+    assert texts(connection) == ["a", "b"]
+
+
+def test_functions_are_taken_only_once_the_transaction_has_begun(
+    connection: Connection, path: Path
+) -> None:
+    """A job that has not been taken can still be withdrawn."""
+    taken: list[str] = []
+
+    def works() -> Iterator[Work]:
+        for name in ("a", "b"):
+            taken.append(name)
+            yield add(name)
+
+    stranger = apsw.Connection(str(path))
+    stranger.execute("BEGIN IMMEDIATE")
+    with pytest.raises(apsw.BusyError):
+        run_batch(connection, works())
+    assert taken == []
+
+    stranger.execute("ROLLBACK")
+    stranger.close()
+    run_batch(connection, works())
+    assert texts(connection) == ["a", "b"]
+
+
+def test_a_stranger_who_gets_in_between_leaves_everybody_unchanged(
+    connection: Connection, path: Path
+) -> None:
+    stranger = apsw.Connection(str(path))
+
+    def lose(connection: Connection) -> None:
+        try:
+            lose_the_transaction(connection)
+        finally:
+            stranger.execute("BEGIN IMMEDIATE")
+
+    batch = run_batch(connection, [add("a"), lose, add("never taken")])
+    assert isinstance(error_of(batch.outcomes[0]), StoreUnavailable)
+    assert isinstance(error_of(batch.outcomes[1]), apsw.ConstraintError)
+    assert len(batch.outcomes) == 2
+    stranger.close()
+    assert texts(connection) == []
+
+
+def test_a_full_disk_fails_those_who_ask_for_too_much(connection: Connection) -> None:
+    connection.execute("pragma max_page_count = 20")
+
+    batch = run_batch(connection, [add("a"), add("x" * 200_000), add("b")])
+    assert [type(outcome) for outcome in batch.outcomes] == [Done, Failed, Done]
+    assert isinstance(error_of(batch.outcomes[1]), StorageFull)
+    assert texts(connection) == ["a", "b"]
+
+
+def test_a_disk_that_is_full_at_the_commit_is_tried_one_by_one(
+    connection: Connection, disk: Disk, path: Path
+) -> None:
+    """SQLite writes the log at the commit, so one large job would fail all of its batch."""
+    log = path.with_name("store.db-wal")
+    disk.log_bytes_max = log.stat().st_size + 50_000
+
+    batch = run_batch(connection, [add("a"), add("x" * 200_000), add("b")])
+    assert [type(outcome) for outcome in batch.outcomes] == [Done, Failed, Done]
+    assert isinstance(error_of(batch.outcomes[1]), StorageFull)
+    assert texts(connection) == ["a", "b"]
+
+    disk.log_bytes_max = None
+    assert isinstance(run_batch(connection, [add("x" * 200_000)]).outcomes[0], Done)
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_an_io_error_at_the_commit_is_never_a_success(
+    connection: Connection, disk: Disk, operation: str
+) -> None:
+    disk.break_next(operation, "-wal", apsw.IOError)
+    batch = run_batch(connection, [add("a"), fail(ValueError("mine")), add("b")])
+    assert batch.fatal is not None
+    assert "COMMIT" in batch.fatal
+    assert isinstance(error_of(batch.outcomes[0]), StorePoisoned)
+    assert isinstance(error_of(batch.outcomes[1]), ValueError)
+    assert isinstance(error_of(batch.outcomes[2]), StorePoisoned)
+
+
+@pytest.mark.parametrize("error", [apsw.IOError, apsw.CorruptError, apsw.NotADBError])
+def test_an_error_that_nobody_can_judge_stops_the_batch(
+    connection: Connection, error: Callable[[], Exception]
+) -> None:
+    batch = run_batch(connection, [add("a"), fail(error()), add("not taken")])
+    assert batch.fatal is not None
+    assert [type(error_of(outcome)) for outcome in batch.outcomes] == [StorePoisoned] * 2
+    assert texts(connection) == []
+
+
+@pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK"])
+def test_a_function_that_ends_the_transaction_stops_the_store(
+    connection: Connection, statement: str
+) -> None:
+    """Whether the others' work is durable, nobody can tell."""
+    batch = run_batch(connection, [add("a"), lambda connection: connection.execute(statement)])
+    assert batch.fatal is not None
+    assert "ended the transaction" in batch.fatal
+    assert isinstance(error_of(batch.outcomes[0]), StorePoisoned)
+
+
+def test_a_deferred_constraint_fails_only_those_who_break_it(connection: Connection) -> None:
+    connection.execute(
+        "create table reply (note integer references note deferrable initially deferred)"
+    )
+    orphan: Work = lambda connection: connection.execute("insert into reply values (99)")  # noqa: E731
+    batch = run_batch(connection, [add("a"), orphan, add("b")])
+    assert [type(outcome) for outcome in batch.outcomes] == [Done, Failed, Done]
+    assert isinstance(error_of(batch.outcomes[1]), apsw.ConstraintError)
+    assert texts(connection) == ["a", "b"]
+
+
+def test_a_stop_iteration_becomes_an_error_that_a_future_can_carry(connection: Connection) -> None:
+    def work(connection: Connection) -> object:
+        return next(connection.execute("select 1 where 0"))
+
+    [outcome] = run_batch(connection, [work]).outcomes
+    assert isinstance(error_of(outcome), RuntimeError)
+
+
+def test_an_interrupt_rolls_back_and_travels(connection: Connection) -> None:
+    def work(connection: Connection) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_batch(connection, [add("a"), work])
+    assert not connection.in_transaction
+    assert texts(connection) == []

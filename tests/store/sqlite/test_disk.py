@@ -1,0 +1,182 @@
+"""A full disk is a nuisance; a broken one is the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+from apsw import Connection
+
+from holdfast.errors import StorageFull, StorePoisoned
+from holdfast.store.sqlite.checkpoint import Policy
+from holdfast.store.sqlite.desk import Bounds
+from holdfast.store.sqlite.engine import Engine
+from tests.store.sqlite.conftest import OpenEngine
+from tests.store.sqlite.disk import Disk
+from tests.store.sqlite.rows import add, count, texts
+
+
+async def test_a_full_disk_refuses_writes_and_goes_on_reading(
+    open_engine: OpenEngine, disk: Disk
+) -> None:
+    poisoned: list[StorePoisoned] = []
+    engine = await open_engine(vfs=disk.name, on_poison=poisoned.append)
+    await engine.write(add("before"))
+    disk.break_next("write", "-wal", apsw.FullError)
+    results = await asyncio.gather(
+        *(engine.write(add(f"{index}")) for index in range(5)), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [StorageFull] * 5
+    assert await engine.read(texts) == ["before"]
+
+    disk.mend()
+    await engine.write(add("after"))
+    assert await engine.read(texts) == ["before", "after"]
+    assert poisoned == []
+
+
+async def test_a_disk_too_full_to_check_point_keeps_the_log(
+    open_engine: OpenEngine, disk: Disk
+) -> None:
+    engine = await open_engine(
+        vfs=disk.name, bounds=Bounds(checkpoint=Policy(step_pages=1, hard_pages=2))
+    )
+    disk.break_next("write", ".db", apsw.FullError)
+    await engine.write(add("a"))
+    await engine.write(add("b"))
+    assert await engine.read(texts) == ["a", "b"]
+    assert engine.stats.checkpoints >= 1
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+async def test_a_failed_write_or_sync_stops_the_store(
+    open_engine: OpenEngine, disk: Disk, operation: str
+) -> None:
+    told: list[StorePoisoned] = []
+    engine = await open_engine(vfs=disk.name, on_poison=told.append)
+    await engine.write(add("acknowledged"))
+    disk.break_next(operation, "-wal", apsw.IOError)
+
+    results = await asyncio.gather(
+        *(engine.write(add(f"{index}")) for index in range(5)), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [StorePoisoned] * 5
+    # A second sync may report success for pages that the kernel has dropped: nobody tries one.
+    disk.mend()
+    for _ in range(2):
+        with pytest.raises(StorePoisoned):
+            await engine.write(add("later"))
+        with pytest.raises(StorePoisoned):
+            await engine.read(count)
+        with pytest.raises(StorePoisoned):
+            await asyncio.to_thread(engine.write_wait, add("later"))
+    events = list(disk.events)
+    await engine.close()
+    assert len(told) == 1
+    assert disk.events == events
+    assert disk.events[-1] == f"{operation} failed"
+
+
+async def test_recovery_keeps_what_was_acknowledged(
+    open_engine: OpenEngine, disk: Disk, path: Path
+) -> None:
+    engine = await open_engine(vfs=disk.name)
+    await engine.write(add("acknowledged"))
+    disk.break_next("sync", "-wal", apsw.IOError)
+    with pytest.raises(StorePoisoned):
+        await engine.write(add("unknown"))
+    await engine.close()
+    disk.mend()
+    async with Engine.open(path) as again:
+        assert (await again.read(texts))[0] == "acknowledged"
+        await again.write(add("after"))
+        assert (await again.read(texts))[-1] == "after"
+
+
+async def test_those_who_wait_are_told_before_the_alarm_is_raised(
+    open_engine: OpenEngine, disk: Disk
+) -> None:
+    """The alarm may well end the process."""
+    failed: list[type[BaseException]] = []
+    alarmed = asyncio.Event()
+    failed_at_alarm: list[type[BaseException]] = []
+    loop = asyncio.get_running_loop()
+
+    def alarm(_: StorePoisoned) -> None:
+        loop.call_soon_threadsafe(failed_at_alarm.extend, failed)
+        loop.call_soon_threadsafe(alarmed.set)
+
+    engine = await open_engine(vfs=disk.name, on_poison=alarm, bounds=Bounds(batch_jobs=1))
+    disk.break_next("sync", "-wal", apsw.IOError)
+
+    async def write(text: str) -> None:
+        try:
+            await engine.write(add(text))
+        except StorePoisoned as error:
+            failed.append(type(error))
+
+    await asyncio.gather(*(write(f"{index}") for index in range(5)))
+    await alarmed.wait()
+    assert failed == [StorePoisoned] * 5
+
+
+async def test_a_failed_read_stops_the_store_too(open_engine: OpenEngine, disk: Disk) -> None:
+    told: list[StorePoisoned] = []
+    engine = await open_engine(vfs=disk.name, on_poison=told.append, readers=1)
+    await engine.write(add("x" * 50_000))
+    disk.break_next("read", "-wal", apsw.IOError)
+    with pytest.raises(StorePoisoned, match="IOError"):
+        await engine.read(texts)
+    disk.mend()
+    with pytest.raises(StorePoisoned):
+        await engine.write(add("later"))
+    with pytest.raises(StorePoisoned):
+        await engine.read(count)
+    assert len(told) == 1
+
+
+async def test_a_check_point_that_fails_stops_the_store(
+    open_engine: OpenEngine, disk: Disk
+) -> None:
+    told: list[StorePoisoned] = []
+    engine = await open_engine(
+        vfs=disk.name, on_poison=told.append, bounds=Bounds(checkpoint=Policy(step_pages=1))
+    )
+
+    def work(connection: Connection) -> None:
+        add("durable in the log")(connection)
+        disk.break_next("sync", ".db", apsw.IOError)
+
+    await engine.write(work)  # it is acknowledged: the log has it
+    await engine.close()
+    assert len(told) == 1
+    assert "check-point" in str(told[0])
+
+
+@pytest.mark.parametrize("error", [apsw.CorruptError, apsw.NotADBError])
+async def test_a_damaged_file_stops_the_store(
+    engine: Engine, error: Callable[[], Exception]
+) -> None:
+    def work(connection: Connection) -> None:
+        raise error()
+
+    with pytest.raises(StorePoisoned):
+        await engine.write(work)
+    with pytest.raises(StorePoisoned):
+        await engine.read(count)
+
+
+async def test_a_bug_in_the_writer_tells_everybody(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that has died without a word would leave its callers waiting."""
+    monkeypatch.setattr("threading.excepthook", lambda _: None)
+    monkeypatch.setattr(engine._desk, "_still_there", lambda: 1 / 0)
+    with pytest.raises(StorePoisoned, match="ZeroDivisionError"):
+        await engine.write(add("a"))
+    with pytest.raises(StorePoisoned, match="ZeroDivisionError"):
+        await engine.write(add("b"))
+    await engine.close()  # until the thread has ended, its last words are still to come

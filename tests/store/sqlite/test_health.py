@@ -1,0 +1,29 @@
+"""A store that has lost its footing says so to everybody, in an order that leaves no gap."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import StorePoisoned
+from holdfast.store.sqlite.health import Health
+
+
+def test_whoever_hears_of_a_failure_cannot_be_served_any_more() -> None:
+    """The caller of the work that failed may ask again at once, from another thread."""
+    health = Health("a store")
+
+    def ask_again() -> None:
+        with pytest.raises(StorePoisoned):
+            health.check()
+
+    health.poison("the disk is gone", tell=ask_again)
+
+
+def test_callers_are_told_before_the_alarm_is_raised_and_it_is_raised_once() -> None:
+    told: list[str] = []
+    health = Health("a store", on_poison=lambda _: told.append("alarm"))
+    health.when_poisoned(lambda: told.append("waiting"))
+    health.poison("first", tell=lambda: told.append("caller"))
+    health.poison("second", tell=lambda: told.append("another caller"))
+    assert told == ["caller", "waiting", "alarm", "another caller"]
+    assert health.fatal == "first"

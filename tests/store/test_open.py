@@ -1,0 +1,144 @@
+"""From a URL to a store, or to a sentence that says which URLs there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.errors import StoreUnusable
+from holdfast.store.memory import MemoryStore
+from holdfast.store.open import (
+    InFile,
+    InMemory,
+    existing_file,
+    file_of,
+    look_at,
+    open_existing,
+    open_store,
+    parse_url,
+)
+from holdfast.store.sqlite import SqliteStore
+
+
+def left_in(folder: Path) -> set[str]:
+    return {each.name for each in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("sqlite:///holdfast.db", InFile(path=Path("holdfast.db"))),
+        ("sqlite:///data/a b%20c.db", InFile(path=Path("data/a b%20c.db"))),
+        ("sqlite:////var/lib/holdfast.db", InFile(path=Path("/var/lib/holdfast.db"))),
+        ("SQLite:///x", InFile(path=Path("x"))),
+        ("memory:", InMemory()),
+    ],
+)
+def test_a_url_names_a_place(url: str, address: InFile | InMemory) -> None:
+    assert parse_url(url) == address
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "holdfast.db",
+        "./a:b",
+        "sqlite:",
+        "sqlite:holdfast.db",
+        "sqlite://holdfast.db",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "sqlite:///x.db?mode=ro",
+        "memory:x",
+        "mysql://db/holdfast",
+    ],
+)
+def test_anything_else_is_refused_with_what_there_is(url: str) -> None:
+    with pytest.raises(StoreUnusable) as refused:
+        parse_url(url)
+    told = str(refused.value)
+    assert "sqlite:///PATH" in told
+    assert "memory:" in told
+    assert "\n" not in told
+
+
+def test_postgresql_is_told_to_wait_and_its_password_is_not_repeated() -> None:
+    with pytest.raises(StoreUnusable, match="not there yet") as refused:
+        parse_url("postgresql://ada:secret@db/holdfast")
+    assert "secret" not in str(refused.value)
+
+
+async def test_a_store_is_made_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for url in ("sqlite:///one.db", f"sqlite:///{tmp_path}/two.db"):
+        store = await open_store(url)
+        assert isinstance(store, SqliteStore)
+        assert (await store.stats()).sessions == 0
+        await store.close()
+    assert {"one.db", "two.db"} <= left_in(tmp_path)
+
+
+async def test_a_memory_store_is_a_store() -> None:
+    store = await open_store("memory:")
+    assert isinstance(store, MemoryStore)
+    assert await store.tenants() == ()
+    await store.close()
+    with pytest.raises(StoreUnusable, match="ends with its process"):
+        file_of("memory:")
+
+
+async def test_what_is_to_exist_is_not_made(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/holdfast.db"
+    with pytest.raises(StoreUnusable, match=r"there is no database at .*holdfast db migrate"):
+        await open_existing(url)
+    assert left_in(tmp_path) == set()
+
+    (tmp_path / "holdfast.db").touch()
+    with pytest.raises(StoreUnusable, match="is empty; `holdfast db migrate`"):
+        await open_existing(url)
+    assert (tmp_path / "holdfast.db").stat().st_size == 0
+
+
+async def test_what_is_to_exist_is_not_migrated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who looks after an old database wants to copy it first."""
+    url = f"sqlite:///{tmp_path}/holdfast.db"
+    await (await open_store(url)).close()
+    await (await open_existing(url)).close()
+    monkeypatch.setattr("holdfast.store.open.newest_step", lambda: 2)
+    with pytest.raises(StoreUnusable, match="step 1 of 2; run `holdfast db backup`"):
+        await open_existing(url)
+    assert existing_file(url, any_step=True) == tmp_path / "holdfast.db"
+
+
+async def test_somebody_elses_database_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "photos.db"
+    theirs = apsw.Connection(str(path))
+    theirs.execute("create table photo (x)")
+    theirs.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreUnusable, match="not a Holdfast store"):
+        await open_store(f"sqlite:///{path}")
+    assert path.read_bytes() == before
+    assert left_in(tmp_path) == {"photos.db"}
+
+
+@pytest.mark.parametrize("content", [b"Dear diary", b"Dear diary, " * 1000])
+async def test_what_is_no_database_is_left_as_it_is(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "diary.txt"
+    path.write_bytes(content)
+    with pytest.raises(StoreUnusable, match="not a SQLite database"):
+        await open_store(f"sqlite:///{path}")
+    assert path.read_bytes() == content
+
+
+def test_looking_at_nothing_makes_nothing(tmp_path: Path) -> None:
+    assert look_at(tmp_path / "none.db") is None
+    assert look_at(tmp_path) is None
+    assert left_in(tmp_path) == set()
