@@ -13,6 +13,10 @@ from tests.means import Skipped, closing_block
 # To look for new ones: pytest --hypothesis-profile=explore
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None, print_blob=True)
 hypothesis.settings.register_profile("explore", max_examples=2000, deadline=None, print_blob=True)
+# For mutants: one failure is enough, and nobody reads it.
+hypothesis.settings.register_profile(
+    "hunt", max_examples=300, derandomize=True, deadline=None, phases=[hypothesis.Phase.generate]
+)
 hypothesis.settings.load_profile("steady")
 
 SKIP_IS_FAILURE = bool(os.environ.get("CI"))

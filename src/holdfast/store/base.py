@@ -388,6 +388,8 @@ class TurnStore(Protocol):
 
     async def put_blob(self, tenant: Tenant, session_id: SessionId, data: bytes) -> str: ...
 
+    async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None: ...
+
 
 class Store(TurnStore, Protocol):
     """Where conversations live. See the rules at the top of this module."""

@@ -306,9 +306,17 @@ def judge_commit(
     session: SessionRow | None,
     turn: TurnRow | None,
     steers: tuple[SignalRow, ...],
+    n: int,
+    last_n: int,
 ) -> Committed | Unconsumed | None:
-    """What T2 finds; None means: write it. Raises Superseded."""
-    if turn is not None and turn.state == "committed" and turn.link == commit.link:
+    """What T2 finds; None means: write it. Raises Superseded.
+
+    `n` is the number of its first record, `last_n` the first number of the journal's last row.
+    """
+    # Under the same token: somebody who took the turn over may have committed the very same items, but
+    # that was another commit, with another journal.
+    again = turn is not None and turn.lease_token == fence.token and turn.link == commit.link
+    if turn is not None and turn.state == "committed" and again:
         assert turn.seq is not None
         return Committed(version=turn.seq, at_ms=turn.ended_ms)
     session = demand_fence(fence, session)
@@ -318,6 +326,10 @@ def judge_commit(
     # to it begins the next one.
     if steers and commit.ended_by == "completed" and not commit.waiting:
         return Unconsumed(signals=steers)
+    if n <= last_n:
+        # It was given up for lost on its way here, and the turn has gone on since: what it says to be the
+        # whole turn is not.
+        raise StoreError(f"the journal has come past record {n}, so this commit comes too late")
     return None
 
 

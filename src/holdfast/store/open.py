@@ -8,6 +8,7 @@ memory:                    nowhere: it ends with its process
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -18,6 +19,8 @@ from holdfast.store.base import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import open_reader, unusable
+from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.health import OnPoison
 from holdfast.store.sqlite.migrate import newest_step, step_of
 
 DEFAULT_URL = "sqlite:///holdfast.db"
@@ -36,15 +39,16 @@ class InMemory(Value):
 Address = InFile | InMemory
 
 
-async def open_store(url: str) -> Store:
+async def open_store(url: str, *, on_poison: OnPoison | None = None) -> Store:
     """Open the store at this URL; a file is made if there is none, and brought up to date.
 
-    Raises StoreUnusable, with the way out, if there can be none.
+    Raises StoreUnusable, with the way out, if there can be none. `on_poison` is told once, in some
+    thread, if the store has to stop for good; without it, calls raise StorePoisoned and that is all.
     """
     match parse_url(url):
         case InFile(path=path):
             look_at(path)
-            return await SqliteStore.open(path)
+            return await SqliteStore.open(path, engine=partial(Engine.open, on_poison=on_poison))
         case InMemory():
             return MemoryStore()
 

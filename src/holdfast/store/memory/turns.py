@@ -124,9 +124,10 @@ def find_target(
 ) -> tuple[KeyRow | None, SessionRow | None]:
     """What a target means now."""
     match target:
-        case ByKey(key=name):
+        case ByKey(key=name, fresh=fresh):
             key = tables.keys.get((tenant, name))
-            return key, tables.sessions[tenant, key.session_id] if key else None
+            # An id that the request has brought is taken already if the request comes again, late.
+            return key, tables.sessions.get((tenant, key.session_id if key else fresh))
         case ById(session_id=session_id) | Anonymous(fresh=session_id):
             return None, tables.sessions.get((tenant, session_id))
 
@@ -232,7 +233,16 @@ def commit(
     session = tables.sessions.get((tenant, fence.session_id))
     turn = tables.find_turn(tenant, fence.turn_id)
     steers = decisions.waiting_steers(tables.signals.get((tenant, fence.turn_id), ()))
-    found = decisions.judge_commit(fence, made, session=session, turn=turn, steers=steers)
+    journal = tables.journals.get((tenant, fence.turn_id))
+    found = decisions.judge_commit(
+        fence,
+        made,
+        session=session,
+        turn=turn,
+        steers=steers,
+        n=n,
+        last_n=journal[-1].n if journal else -1,
+    )
     if found is not None:
         return found
     assert session is not None and turn is not None, "judge_commit lets only held turns through"

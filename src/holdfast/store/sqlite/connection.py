@@ -100,6 +100,9 @@ def _configure(connection: Connection) -> None:
     # Nothing in the file can make us run what we did not ask for, or corrupt it by plain SQL.
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    # A plan is a query's own, whatever is bound to it. Otherwise SQLite prepares many of ours anew
+    # each time: it looks at the values to see whether they save it an ORDER BY.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     # We check-point when we want to, and not at all after a failure.
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     connection.wal_autocheckpoint(0)

@@ -69,6 +69,16 @@ class Reader:
 
 def read(connection: Connection, work: Work) -> Outcome:
     """Run `work` in one read transaction; errors come back as they are."""
+    outcome = _read_once(connection, work)
+    if isinstance(outcome, Failed) and isinstance(outcome.error, apsw.SQLError):
+        # A connection that knows the tables from before a migration looks whether they have changed.
+        # If the disk fails it there, SQLite keeps that to itself and says "no such table".
+        # Asked again it finds the table, or the disk's error, or there really is none.
+        return _read_once(connection, work)
+    return outcome
+
+
+def _read_once(connection: Connection, work: Work) -> Outcome:
     try:
         connection.execute("BEGIN")
         try:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from importlib.resources import files
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
+import msgspec
 from apsw import Connection
 
 from holdfast.core.codec import Decoder, Value, encode
@@ -45,7 +46,8 @@ queries = load_queries(*(_sql / name for name in ("turns.sql", "sessions.sql", "
 
 R = TypeVar("R", bound=Value)
 Column: TypeAlias = str | int | float | bytes | None
-Read = Callable[[Column], object]
+Read = Callable[[Any], object]
+"""Makes a field of a column that is not null; the constructor of an id is its parser."""
 
 
 class Table(Generic[R]):
@@ -55,7 +57,8 @@ class Table(Generic[R]):
         """`columns` names the fields that are more than a plain column, and how they are read."""
         self._kind = kind
         self._fields = kind.__struct_fields__
-        self._read = tuple((name, columns.get(name)) for name in self._fields)
+        self._read = tuple(columns.items())
+        self._json = tuple(name for name, read in columns.items() if isinstance(read, _Json))
 
     def one(self, db: Connection, query: str, /, **bindings: Column) -> R | None:
         """The first row of a named query, or None."""
@@ -68,19 +71,23 @@ class Table(Generic[R]):
 
     def made(self, row: Iterable[Column]) -> R:
         """The value of a row whose columns are in the order of the fields."""
-        return self._kind(
-            **{
-                name: value if read is None or value is None else read(value)
-                for (name, read), value in zip(self._read, row, strict=True)
-            }
-        )
+        # Most columns are plain, and this runs for every row of every turn.
+        values: dict[str, object] = dict(zip(self._fields, row, strict=True))
+        for name, read in self._read:
+            value = values[name]
+            if value is not None:
+                values[name] = read(value)
+        return self._kind(**values)
 
     def put(self, db: Connection, query: str, *rows: R) -> None:
         """Execute a named query for each row, its fields bound by name."""
-        db.executemany(
-            queries[query],
-            [{name: to_column(getattr(row, name)) for name in self._fields} for row in rows],
-        )
+        db.executemany(queries[query], map(self._bound, rows))
+
+    def _bound(self, row: R) -> dict[str, Column]:
+        values: dict[str, Column] = msgspec.structs.asdict(row)
+        for name in self._json:
+            values[name] = encode(values[name])
+        return values
 
 
 def to_column(value: object) -> Column:
@@ -121,60 +128,50 @@ def _number(value: Column) -> int:
     return value
 
 
-def _id(kind: Callable[[str], object]) -> Read:
-    return lambda value: kind(_text(value))
+class _Json:
+    """A column that holds a value as JSON."""
 
+    def __init__(self, decode: Callable[[bytes], object]) -> None:
+        self._decode = decode
 
-def _json(decode: Callable[[bytes], object]) -> Read:
-    def read(value: Column) -> object:
-        assert isinstance(value, bytes)
-        return decode(value)
-
-    return read
-
-
-def _version(value: Column) -> Version:
-    return Version(_number(value))
+    def __call__(self, value: Any) -> object:
+        return self._decode(value)
 
 
 _lineage: Decoder[Lineage] = Decoder(Lineage)
 _changes: Decoder[tuple[Change, ...]] = Decoder(tuple[Change, ...])
 _usage: Decoder[Usage] = Decoder(Usage)
 
-node_rows = Table(NodeRow, node_id=_id(NodeId))
+node_rows = Table(NodeRow, node_id=NodeId)
 session_rows = Table(
     SessionRow,
-    tenant=_id(Tenant),
-    id=_id(SessionId),
-    head=_version,
-    lease_node=_id(NodeId),
-    open_turn=_id(TurnId),
-    lineage=_json(_lineage.strict),
-    settings=_json(settings_decoder.strict),
+    tenant=Tenant,
+    id=SessionId,
+    head=Version,
+    lease_node=NodeId,
+    open_turn=TurnId,
+    lineage=_Json(_lineage.strict),
+    settings=_Json(settings_decoder.strict),
     anonymous=bool,
 )
-key_rows = Table(KeyRow, tenant=_id(Tenant), key=_id(SessionKey), session_id=_id(SessionId))
+key_rows = Table(KeyRow, tenant=Tenant, key=SessionKey, session_id=SessionId)
 turn_rows = Table(
     TurnRow,
-    tenant=_id(Tenant),
-    turn_id=_id(TurnId),
-    session_id=_id(SessionId),
-    base_head=_version,
-    seq=_version,
-    retry_of=_id(TurnId),
+    tenant=Tenant,
+    turn_id=TurnId,
+    session_id=SessionId,
+    base_head=Version,
+    seq=Version,
+    retry_of=TurnId,
     replayable=bool,
-    changes=_json(_changes.strict),
-    usage=_json(_usage.strict),
+    changes=_Json(_changes.strict),
+    usage=_Json(_usage.strict),
     acked=bool,
 )
-idempotency_rows = Table(
-    IdempotencyRow, tenant=_id(Tenant), key=_id(IdempotencyKey), turn_id=_id(TurnId)
-)
-signal_rows = Table(SignalRow, tenant=_id(Tenant), turn_id=_id(TurnId), consumed=bool)
-annotation_rows = Table(
-    AnnotationRow, tenant=_id(Tenant), session_id=_id(SessionId), item=_id(ItemId)
-)
-state_rows = Table(StateRow, tenant=_id(Tenant), session_id=_id(SessionId), seq=_version)
-memory_rows = Table(MemoryRow, tenant=_id(Tenant), turn_id=_id(TurnId))
-item_rows = Table(ItemRow, turn_id=_id(TurnId))
+idempotency_rows = Table(IdempotencyRow, tenant=Tenant, key=IdempotencyKey, turn_id=TurnId)
+signal_rows = Table(SignalRow, tenant=Tenant, turn_id=TurnId, consumed=bool)
+annotation_rows = Table(AnnotationRow, tenant=Tenant, session_id=SessionId, item=ItemId)
+state_rows = Table(StateRow, tenant=Tenant, session_id=SessionId, seq=Version)
+memory_rows = Table(MemoryRow, tenant=Tenant, turn_id=TurnId)
+item_rows = Table(ItemRow, turn_id=TurnId)
 journal_rows = Table(JournalRow)

@@ -156,9 +156,10 @@ def _find_target(
     match target:
         case ById(session_id=session_id) | Anonymous(fresh=session_id):
             return None, find_session(db, tenant, session_id)
-        case ByKey(key=name):
+        case ByKey(key=name, fresh=fresh):
             key = tables.key_rows.one(db, "key", tenant=tenant, key=name)
-            return key, find_session(db, tenant, key.session_id) if key else None
+            # An id that the request has brought is taken already if the request comes again, late.
+            return key, find_session(db, tenant, key.session_id if key else fresh)
 
 
 def _open(
@@ -283,7 +284,11 @@ def commit(
     session = find_session(db, tenant, fence.session_id)
     turn = find_turn(db, tenant, fence.turn_id)
     steers = waiting_signals(db, tenant, fence.turn_id, "steer")
-    found = decisions.judge_commit(fence, made, session=session, turn=turn, steers=steers)
+    last_n = tables.scalar(db, "last_n", tenant=tenant, turn_id=fence.turn_id)
+    assert isinstance(last_n, int)
+    found = decisions.judge_commit(
+        fence, made, session=session, turn=turn, steers=steers, n=n, last_n=last_n
+    )
     if found is not None:
         return found
     assert session is not None and turn is not None, "judge_commit lets only held turns through"

@@ -26,8 +26,9 @@ on conflict (tenant, key) do update
    set session_id = excluded.session_id, generation = excluded.generation;
 
 -- free_keys
--- A session's keys mean nothing any more.
-delete from session_key where tenant = :tenant and session_id = :session_id;
+-- A session's keys mean nothing any more. Left to itself, SQLite would go through the tenant's keys.
+delete from session_key indexed by session_key_by_session
+ where tenant = :tenant and session_id = :session_id;
 
 -- insert_past
 -- A session reads the items of another one.
@@ -54,8 +55,8 @@ select bytes from blob where tenant = :tenant and session_id = :session_id and d
 select digest, bytes from blob where tenant = :tenant and session_id = :session_id order by digest;
 
 -- session_keys
--- The keys that mean a session.
-select tenant, key, session_id, generation from session_key
+-- The keys that mean a session. Left to itself, SQLite would go through the tenant's keys.
+select tenant, key, session_id, generation from session_key indexed by session_key_by_session
  where tenant = :tenant and session_id = :session_id order by key;
 
 -- committed_turns

@@ -137,6 +137,10 @@ delete from memory where tenant = :tenant and agent = :agent and memory_id = :me
 select n, token, records from journal where tenant = :tenant and turn_id = :turn_id
  order by n desc limit 1;
 
+-- last_n
+-- The number of the newest journal row of a turn, or -1.
+select coalesce(max(n), -1) from journal where tenant = :tenant and turn_id = :turn_id;
+
 -- journal_row
 -- One journal row.
 select n, token, records from journal where tenant = :tenant and turn_id = :turn_id and n = :n;
@@ -164,8 +168,9 @@ on conflict (tenant, key) do update
        expires_ms = 0;
 
 -- settle_key
--- The turn behind an idempotency key has ended.
-update idempotency set state = :state, expires_ms = :expires_ms
+-- The turn behind an idempotency key has ended. Left to itself, SQLite would go through the tenant's keys.
+update idempotency indexed by idempotency_by_turn
+   set state = :state, expires_ms = :expires_ms
  where tenant = :tenant and turn_id = :turn_id and state = 'running';
 
 -- waiting_signals

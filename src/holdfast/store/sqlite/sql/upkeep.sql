@@ -20,10 +20,11 @@ delete from turn where tenant = :tenant and turn_id = :turn_id;
 update turn set replayable = 0 where tenant = :tenant and turn_id = :turn_id;
 
 -- prune_signals
--- What was said to committed turns, a day after their end. There are never many.
+-- What was said to committed turns, a day after their end. There are never many, so they are gone through,
+-- and not the turns: `cross join` keeps the order.
 delete from signal where (tenant, turn_id, n) in (
   select g.tenant, g.turn_id, g.n
-    from signal g join turn t on t.tenant = g.tenant and t.turn_id = g.turn_id
+    from signal g cross join turn t on t.tenant = g.tenant and t.turn_id = g.turn_id
    where t.state = 'committed' and t.ended_ms <= :before_ms limit :limit);
 
 -- delete_signals
@@ -62,7 +63,7 @@ select tenant, id from session d
      or exists (select 1 from annotation where tenant = d.tenant and session_id = d.id)
      or exists (select 1 from blob where tenant = d.tenant and session_id = d.id)
      or not exists (
-          select 1 from turn t join idempotency i on i.tenant = t.tenant and i.turn_id = t.turn_id
+          select 1 from turn t cross join idempotency i on i.tenant = t.tenant and i.turn_id = t.turn_id
            where t.tenant = d.tenant and t.session_id = d.id)
      or exists (
           select 1 from turn t

@@ -1,0 +1,29 @@
+"""The homes against the model: the same random operations, the same answers, the same bytes.
+
+A longer search: pytest tests/store/model --hypothesis-profile=explore
+"""
+
+from __future__ import annotations
+
+import hypothesis
+import pytest
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.store.model.homes import open_homes
+from tests.store.model.machine import StoreMachine
+
+STEPS = 80
+
+
+@pytest.mark.slow
+def test_every_home_keeps_the_promises_that_the_model_makes() -> None:
+    """One disagreement here is one way to lose or mix up somebody's conversation."""
+    profile = hypothesis.settings.get_current_profile_name()
+    settings = hypothesis.settings(
+        hypothesis.settings.get_profile(profile),
+        stateful_step_count=STEPS,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    with open_homes() as homes:
+        # Its type asks for the class, its code for anything that makes a machine.
+        run_state_machine_as_test(lambda: StoreMachine(homes), settings=settings)  # type: ignore[arg-type]

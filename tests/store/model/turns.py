@@ -1,0 +1,402 @@
+"""What can happen to turns: begin, append, commit, end, takeover, signals. See `model.py` for the rules."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core.conversation import Commit
+from holdfast.core.events import Began, MemoryAdded, MemoryDeleted
+from holdfast.core.items import EndedBy
+from holdfast.core.journal import encode_records, numbered
+from holdfast.errors import SessionMissing, StoreError, Superseded
+from holdfast.ids import NodeId, SessionId, SessionKey, Tenant, TurnId
+from holdfast.store import base
+from holdfast.store.rows import (
+    JournalRow,
+    KeyRow,
+    MemoryRow,
+    NodeRow,
+    SignalKind,
+    SignalRow,
+    TurnRow,
+    TurnState,
+)
+from tests.store.model.things import Claim, Entry, Rows, Session, Turn
+
+
+class Turns:
+    """The half of the model that a turn meets. `now_ms` is set from outside."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.nodes: dict[NodeId, NodeRow] = {}
+        self.of: dict[Tenant, Rows] = defaultdict(Rows)
+
+    # nodes
+
+    def renew(self, node: NodeId, *, ttl_ms: int) -> NodeRow:
+        since_ms = self.nodes[node].since_ms if self.is_live(node) else self.now_ms
+        expires_ms = self.now_ms + ttl_ms
+        row = NodeRow(node_id=node, ttl_ms=ttl_ms, since_ms=since_ms, expires_ms=expires_ms)
+        self.nodes[node] = row
+        return row
+
+    def resign(self, node: NodeId) -> None:
+        self.nodes.pop(node, None)
+
+    def is_live(self, node: NodeId) -> bool:
+        return node in self.nodes and self.nodes[node].expires_ms > self.now_ms
+
+    def is_held(self, turn: Turn, *, asking: NodeId) -> bool:
+        """Whether somebody plays this turn, or may: whoever asks knows about itself."""
+        return turn.node is not None and (turn.node == asking or self.is_live(turn.node))
+
+    # begin
+
+    def find_attempt(
+        self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
+    ) -> base.Joined | base.Replay | base.Mismatch | base.Gone | None:
+        session = self.meant(tenant, target) if target else None
+        return self.claimed(tenant, attempt) or self.recognised(attempt, session)
+
+    def claimed(
+        self, tenant: Tenant, attempt: base.Attempt
+    ) -> base.Joined | base.Replay | base.Mismatch | base.Gone | None:
+        claim = self.claim(tenant, attempt)
+        if claim is None:
+            return None
+        turn = claim.turn
+        if claim.request_hash != attempt.request_hash:
+            return base.Mismatch(turn_id=turn.id)
+        if turn.session.deleted:
+            return base.Gone(session_id=turn.session.id, why="deleted")
+        if claim.state == "failed":
+            return None
+        return _join(turn) if claim.state == "running" else _replay(turn)
+
+    def claim(self, tenant: Tenant, attempt: base.Attempt) -> Claim | None:
+        claim = self.of[tenant].claims.get(attempt.key) if attempt.key else None
+        if claim is not None and claim.state != "running" and claim.expires_ms <= self.now_ms:
+            return None
+        return claim
+
+    def begin(self, ask: base.Begin) -> base.BeginOutcome:
+        rows, request = self.of[ask.tenant], ask.request
+        again = rows.turns.get(request.turn_id)
+        if again is not None:
+            if again.state != "open":
+                return _replay(again)
+            if again.nonce != ask.nonce:
+                return _join(again)
+            return base.Started(fence=again.fence, created=again.created, retry_of=again.retry_of)
+        session = self.meant(ask.tenant, ask.target)
+        refusal = (
+            self.find_attempt(ask.tenant, ask.attempt, ask.target)
+            or (self.absent(ask) if session is None else self.in_the_way(ask, session))
+            or (None if self.is_live(ask.node) else base.NotLive())
+        )
+        return refusal or self.open(ask, session)
+
+    def meant(self, tenant: Tenant, target: base.Target) -> Session | None:
+        rows = self.of[tenant]
+        match target:
+            case base.ByKey(key=key) if key in rows.keys:
+                return rows.sessions[rows.keys[key].session_id]
+            case base.ById(session_id=session_id):
+                return rows.sessions.get(session_id)
+            case base.ByKey(fresh=fresh) | base.Anonymous(fresh=fresh):
+                return rows.sessions.get(fresh)  # only if this request comes again, late
+
+    def recognised(
+        self, attempt: base.Attempt, session: Session | None
+    ) -> base.Joined | base.Replay | None:
+        """An SDK's own retry, where that is certain. What was deleted is answered by nobody."""
+        if session is None or session.deleted:
+            return None
+        if session.open is not None and _earlier_try(session.open, attempt):
+            return _join(session.open)
+        last = next(self.committed(session), None)
+        recent_ms = self.now_ms - limits.recognised_retry_s * 1000
+        if last is None or last.acked or last.ended_ms < recent_ms:
+            return None
+        return _replay(last) if _earlier_try(last, attempt) else None
+
+    def committed(self, session: Session) -> Iterator[Turn]:
+        """The session's own committed turns, the last one first."""
+        for each in reversed(session.story):
+            if each.owner == session.id and isinstance(each.what, Commit):
+                yield self.of[session.tenant].turns[each.what.turn_id]
+
+    def absent(self, ask: base.Begin) -> base.BeginOutcome | None:
+        match ask.target:
+            case base.ById() | base.ByKey(create=False):
+                return base.Missing()
+        return base.Gone(session_id=ask.expected, why="deleted") if ask.expected else None
+
+    def in_the_way(self, ask: base.Begin, session: Session) -> base.BeginOutcome | None:
+        now, idle_ms = session.head, self.now_ms - session.active_ms
+        head = now.version
+        if session.deleted:
+            return base.Gone(session_id=session.id, why="deleted")
+        if session.open is None and idle_ms > (ask.expire_after_ms or idle_ms):
+            return base.Gone(session_id=session.id, why="expired")
+        if session.id != ask.expected:
+            return base.Moved(session_id=session.id, head=head)
+        if session.open is not None:
+            alive = self.is_held(session.open, asking=ask.node)
+            return base.Busy(session_id=session.id, turn_id=session.open.id, holder_alive=alive)
+        if (head, now.notes.rev) != (ask.request.base, ask.request.base_rev):
+            return base.Moved(session_id=session.id, head=head)
+        return None
+
+    def open(self, ask: base.Begin, session: Session | None) -> base.Started:
+        rows, created = self.of[ask.tenant], session is None
+        failed = self.claim(ask.tenant, ask.attempt)
+        if session is None:
+            assert not isinstance(ask.target, base.ById)
+            session = self.new_session(ask.tenant, ask.target.fresh)
+            session.anonymous = isinstance(ask.target, base.Anonymous)
+            if isinstance(ask.target, base.ByKey):
+                self.name(session, ask.target.key)
+        session.token += 1
+        turn = session.open = rows.turns[ask.request.turn_id] = Turn(
+            ask=ask,
+            session=session,
+            created=created,
+            retry_of=failed.turn.id if failed else None,
+            began_ms=self.now_ms,
+            token=session.token,
+            nonce=ask.nonce,
+            node=ask.node,
+            replayable=ask.request.replayable,
+        )
+        first = numbered((Began(request=ask.request),), first=0, at_ms=self.now_ms)
+        turn.journal.append(JournalRow(n=0, token=turn.token, records=encode_records(first)))
+        if ask.attempt.key is not None:
+            rows.claims[ask.attempt.key] = Claim(ask.attempt.key, ask.attempt.request_hash, turn)
+        return base.Started(fence=turn.fence, created=created, retry_of=turn.retry_of)
+
+    def new_session(self, tenant: Tenant, session_id: SessionId) -> Session:
+        made = Session(tenant, session_id, created_ms=self.now_ms, active_ms=self.now_ms)
+        self.of[tenant].sessions[session_id] = made
+        return made
+
+    def name(self, session: Session, key: SessionKey) -> None:
+        keys = self.of[session.tenant].keys
+        generation = keys[key].generation + 1 if key in keys else 1
+        keys[key] = KeyRow(
+            tenant=session.tenant, key=key, session_id=session.id, generation=generation
+        )
+
+    # writing under a fence
+
+    def held(self, fence: base.Fence) -> Turn:
+        session = self.of[fence.tenant].sessions.get(fence.session_id)
+        if session is None or session.open is None or session.open.fence != fence:
+            raise Superseded(fence.turn_id, token=fence.token)
+        return session.open
+
+    def append(
+        self, fence: base.Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
+    ) -> None:
+        turn = self.held(fence)
+        self.write(turn, n, records)
+        turn.signals = [
+            msgspec.structs.replace(each, consumed=each.consumed or each.n in consumed)
+            for each in turn.signals
+        ]
+
+    def write(self, turn: Turn, n: int, records: bytes) -> None:
+        if not records or any((each.n, each.records) == (n, records) for each in turn.journal):
+            return
+        if turn.journal and n <= turn.journal[-1].n:
+            raise StoreError("a journal is appended to, never changed")
+        turn.journal.append(JournalRow(n=n, token=turn.token, records=records))
+
+    def commit(
+        self,
+        fence: base.Fence,
+        commit: Commit,
+        *,
+        n: int,
+        records: bytes,
+        settlement: base.Settlement = "done",
+    ) -> base.CommitOutcome:
+        known = self.of[fence.tenant].turns.get(fence.turn_id)
+        if known is not None and known.commit is not None and known.token == fence.token:
+            if known.commit.link == commit.link:
+                return base.Committed(version=known.commit.version, at_ms=known.ended_ms)
+        turn = self.held(fence)
+        session, head = turn.session, turn.session.head
+        if commit.version != head.version + 1:
+            raise Superseded(fence.turn_id, token=fence.token)
+        # One that broke off, or waits for its client, plays no further step in which it could listen.
+        if turn.steers and commit.ended_by == "completed" and not commit.waiting:
+            return base.Unconsumed(signals=tuple(turn.steers))
+        if n <= turn.journal[-1].n:
+            raise StoreError("the turn has gone on since this commit was made")
+        if turn.replayable:
+            self.write(turn, n, records)
+        else:
+            turn.journal.clear()
+        self.remember(session.tenant, commit)
+        turn.commit, turn.start, turn.rev = commit, len(head.items), head.notes.rev
+        session.story.append(Entry(session.id, commit))
+        session.active_ms = self.now_ms
+        self.close(turn, "committed", commit.ended_by, commit.detail, settlement)
+        return base.Committed(version=commit.version, at_ms=self.now_ms)
+
+    def remember(self, tenant: Tenant, commit: Commit) -> None:
+        memories = self.of[tenant].memories
+        for each in commit.changes:
+            if isinstance(each, MemoryAdded):
+                row = MemoryRow(
+                    tenant=tenant,
+                    agent=each.agent,
+                    memory_id=each.memory_id,
+                    text=each.text,
+                    turn_id=commit.turn_id,
+                    at_ms=self.now_ms,
+                )
+                memories.setdefault((each.agent, each.memory_id), row)
+            elif isinstance(each, MemoryDeleted):
+                memories.pop((each.agent, each.memory_id), None)
+
+    def end(
+        self,
+        fence: base.Fence,
+        *,
+        ended_by: EndedBy,
+        detail: str,
+        n: int,
+        records: bytes,
+        settlement: base.Settlement,
+    ) -> TurnRow:
+        known = self.of[fence.tenant].turns.get(fence.turn_id)
+        if known is not None and known.state == "discarded" and known.token == fence.token:
+            return known.row
+        turn = self.held(fence)
+        self.write(turn, n, records)
+        self.close(turn, "discarded", ended_by, detail, settlement)
+        return turn.row
+
+    def close(
+        self, turn: Turn, state: TurnState, by: EndedBy, detail: str, settled: base.Settlement
+    ) -> None:
+        turn.state, turn.ended_by, turn.detail, turn.ended_ms = state, by, detail, self.now_ms
+        turn.session.open = None
+        for claim in self.of[turn.session.tenant].claims.values():
+            if claim.turn is turn and claim.state == "running":
+                claim.state = settled
+                claim.expires_ms = self.now_ms + int(limits.idempotency_keep_s * 1000)
+
+    # holders
+
+    def release(self, fence: base.Fence) -> None:
+        self.held(fence).node = None
+
+    def takeover(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        node: NodeId,
+        nonce: str,
+        ignored_cancel: bool = False,
+    ) -> base.TakeoverOutcome:
+        session = self.of[tenant].sessions.get(session_id)
+        turn = session.open if session else None
+        if session is None or turn is None:
+            return base.NothingOpen()
+        if not self.is_live(node):
+            return base.NotEligible()
+        holder, mine = turn.node, self.nodes[node]
+        if holder not in (None, node):
+            assert holder is not None
+            if self.is_live(holder):
+                if not (ignored_cancel and self.ignores_cancel(turn)):
+                    return base.HolderAlive(turn_id=turn.id, node=holder)
+            else:
+                # By the clock alone: whoever judges must have been there for a whole TTL itself.
+                if holder in self.nodes and self.now_ms - mine.since_ms < mine.ttl_ms:
+                    return base.NotEligible()
+                turn.attempt += 1
+        session.token += 1
+        turn.token, turn.nonce, turn.node = session.token, nonce, node
+        return base.Taken(fence=turn.fence, turn=turn.row)
+
+    def ignores_cancel(self, turn: Turn) -> bool:
+        asked = [each.at_ms for each in turn.signals if each.kind != "steer" and not each.consumed]
+        return bool(asked) and self.now_ms - min(asked) >= limits.cancel_grace_s * 1000
+
+    def orphans(self, *, node: NodeId, limit: int) -> tuple[base.Orphan, ...]:
+        found = (
+            base.Orphan(
+                tenant=turn.session.tenant,
+                session_id=turn.session.id,
+                turn_id=turn.id,
+                holder=turn.node,
+            )
+            for turn in self.open_turns()
+            if turn.node is None or turn.node == node or not self.is_live(turn.node)
+        )
+        return tuple(found)[:limit]
+
+    def open_turns(self) -> list[Turn]:
+        busy = [
+            session.open
+            for rows in self.of.values()
+            for session in rows.sessions.values()
+            if session.open is not None
+        ]
+        return sorted(busy, key=lambda each: each.id)
+
+    def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
+        if turn_id in self.of[tenant].turns:
+            self.of[tenant].turns[turn_id].acked = True
+
+    # signals
+
+    def signal(
+        self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
+    ) -> base.SignalOutcome:
+        turn = self.of[tenant].turns.get(turn_id)
+        if turn is None:
+            raise SessionMissing("turn", turn_id)
+        if turn.state != "open":
+            return base.TooLate(turn=turn.row)
+        n = len(turn.signals) + 1
+        row = SignalRow(
+            tenant=tenant, turn_id=turn_id, n=n, kind=kind, payload=payload, at_ms=self.now_ms
+        )
+        turn.signals.append(row)
+        return base.Signalled(n=n)
+
+    def signals(self, node: NodeId) -> tuple[SignalRow, ...]:
+        waiting = [
+            each
+            for turn in self.open_turns()
+            if turn.node == node
+            for each in turn.signals
+            if not each.consumed
+        ]
+        by_age = sorted(waiting, key=lambda each: (each.at_ms, each.tenant, each.turn_id, each.n))
+        return tuple(by_age)
+
+
+def _join(turn: Turn) -> base.Joined:
+    return base.Joined(turn_id=turn.id, session_id=turn.session.id)
+
+
+def _replay(turn: Turn) -> base.Replay:
+    return base.Replay(turn_id=turn.id, session_id=turn.session.id)
+
+
+def _earlier_try(turn: Turn, attempt: base.Attempt) -> bool:
+    known = turn.ask.attempt
+    same = known.request_hash == attempt.request_hash
+    return same and known.client_attempt < attempt.client_attempt

@@ -1,0 +1,561 @@
+"""Ways to break a store, each of which some test has to notice.
+
+A mutant is the real source with a few words exchanged. If those words are no longer there, exactly once, the
+mutant says nothing any more: then it has to be rewritten along with the source (`test_mutants.py` checks).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+DECISIONS = "store/decisions.py"
+TURNS = "store/sqlite/turns.py"
+OPERATIONS = "store/sqlite/operations.py"
+READING = "store/sqlite/reading.py"
+BATCH = "store/sqlite/batch.py"
+DESK = "store/sqlite/desk.py"
+MEMORY = "store/memory/turns.py"
+TURNS_SQL = "store/sqlite/sql/turns.sql"
+SESSIONS_SQL = "store/sqlite/sql/sessions.sql"
+UPKEEP_SQL = "store/sqlite/sql/upkeep.sql"
+
+MODEL = "tests/store/model/test_model.py"
+ATTEMPTS = "tests/store/contract/test_attempts.py"
+INTERLEAVINGS = "tests/store/model/test_interleavings.py"
+ENGINE = ("tests/store/sqlite/test_batch.py", "tests/store/sqlite/test_engine.py")
+
+
+class Edit(Struct, frozen=True):
+    file: str
+    """Inside src/holdfast."""
+    old: str
+    new: str
+
+
+class Mutant(Struct, frozen=True, kw_only=True):
+    name: str
+    edits: tuple[Edit, ...]
+    tests: tuple[str, ...] = (MODEL,)
+    """Who has to notice."""
+    telling: bool = False
+    """Among the few that every run of the tests tries."""
+
+
+def mutant(name: str, *edits: tuple[str, str, str], **more: object) -> Mutant:
+    return Mutant(name=name, edits=tuple(Edit(*each) for each in edits), **more)  # type: ignore[arg-type]
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    # ── fences ───────────────────────────────────────────────────────────────────────────────
+    mutant(
+        "append does not look at the fence",
+        (
+            TURNS,
+            (
+                "    decisions.demand_fence(fence, find_session(db, fence.tenant, fence.session_id))\n"
+                "    for each in consumed:"
+            ),
+            "    for each in consumed:",
+        ),
+        telling=True,
+    ),
+    mutant(
+        "append does not look at the fence, in memory",
+        (
+            MEMORY,
+            (
+                "    decisions.demand_fence(fence, tables.sessions.get((fence.tenant, fence.session_id)))\n"
+                "    _append_records"
+            ),
+            "    _append_records",
+        ),
+    ),
+    mutant(
+        "commit does not look at the fence",
+        (
+            DECISIONS,
+            "    session = demand_fence(fence, session)\n    if session.head.next",
+            "    assert session is not None\n    if session.head.next",
+        ),
+    ),
+    mutant(
+        "end does not look at the fence",
+        (
+            TURNS,
+            (
+                "    session = decisions.demand_fence(fence, find_session(db, fence.tenant, fence.session_id))\n"
+                "    assert turn is not None\n"
+            ),
+            (
+                "    session = find_session(db, fence.tenant, fence.session_id)\n"
+                "    assert session is not None and turn is not None\n"
+            ),
+        ),
+    ),
+    mutant(
+        "a takeover does not bump the token",
+        (
+            DECISIONS,
+            "token=session.lease_token + 1, nonce=nonce)",
+            "token=session.lease_token, nonce=nonce)",
+        ),
+        telling=True,
+    ),
+    mutant(
+        "a fence is compared without its nonce",
+        (
+            DECISIONS,
+            "fence_of(session) == fence",
+            "fence_of(session).token == fence.token",
+        ),
+    ),
+    mutant(
+        "a new turn gets the token of the last one",
+        (
+            DECISIONS,
+            "_FIRST_TOKEN if session is None else session.lease_token + 1",
+            "_FIRST_TOKEN if session is None else session.lease_token",
+        ),
+    ),
+    # ── begin ────────────────────────────────────────────────────────────────────────────────
+    mutant(
+        "a begin does not see that a turn is open",
+        (
+            DECISIONS,
+            "    if session.open_turn is not None:\n        alive =",
+            "    if not session.id:\n        alive =",
+        ),
+        telling=True,
+    ),
+    mutant(
+        "a begin does not compare the head",
+        (
+            DECISIONS,
+            "    if (session.head, session.meta_rev) != (ask.request.base, ask.request.base_rev):",
+            "    if session.meta_rev != ask.request.base_rev:",
+        ),
+    ),
+    mutant(
+        "a begin does not compare the annotations",
+        (
+            DECISIONS,
+            "    if (session.head, session.meta_rev) != (ask.request.base, ask.request.base_rev):",
+            "    if session.head != ask.request.base:",
+        ),
+    ),
+    mutant(
+        "a begin does not compare the session that it was meant for",
+        (DECISIONS, "    if session.id != ask.expected:", "    if not session.id:"),
+    ),
+    mutant(
+        "two first requests with one key start two sessions",
+        (
+            TURNS,
+            '            key = tables.key_rows.one(db, "key", tenant=tenant, key=name)\n',
+            "            key = None\n",
+        ),
+        (
+            TURNS_SQL,
+            "insert into session_key (tenant, key, session_id, generation)\nvalues",
+            "insert or replace into session_key (tenant, key, session_id, generation)\nvalues",
+        ),
+        telling=True,
+    ),
+    mutant(
+        "a dead node may begin turns",
+        (
+            DECISIONS,
+            "return None if is_live(facts.node, facts.now_ms) else NotLive()",
+            "return None",
+        ),
+    ),
+    mutant(
+        "a deleted session can be continued",
+        (
+            DECISIONS,
+            (
+                '    if session.state == "deleted":\n        return Gone(session_id=session.id, why="deleted")\n'
+                "    idle_ms"
+            ),
+            "    idle_ms",
+        ),
+    ),
+    mutant(
+        "an expired session is revived",
+        (
+            DECISIONS,
+            "if ask.expire_after_ms is not None and not session.open_turn",
+            "if ask.expire_after_ms == 0 and not session.open_turn",
+        ),
+    ),
+    mutant(
+        "a begin that is repeated begins again",
+        (
+            DECISIONS,
+            "    if facts.own_turn is not None:\n",
+            '    if facts.own_turn is not None and facts.own_turn.state != "open":\n',
+        ),
+    ),
+    mutant(
+        "whoever repeats a begin gets the fence of who has taken it over",
+        (DECISIONS, "    if session.lease_nonce != ask.nonce:", "    if not session.lease_nonce:"),
+    ),
+    # ── attempts ─────────────────────────────────────────────────────────────────────────────
+    mutant(
+        "an idempotency key answers any request",
+        (DECISIONS, "if row.request_hash != attempt.request_hash:", "if not row.request_hash:"),
+        telling=True,
+    ),
+    mutant(
+        "a running claim expires",
+        (
+            DECISIONS,
+            'if claim is None or (claim.row.state != "running" and claim.row.expires_ms <= now_ms):',
+            "if claim is None or claim.row.expires_ms <= now_ms:",
+        ),
+    ),
+    mutant(
+        "a running claim is pruned",
+        (
+            UPKEEP_SQL,
+            "where state <> 'running' and expires_ms <= :now_ms",
+            "where expires_ms <= :now_ms",
+        ),
+    ),
+    mutant(
+        "a claim that is done never expires",
+        (
+            DECISIONS,
+            'if claim is None or (claim.row.state != "running" and claim.row.expires_ms <= now_ms):',
+            "if claim is None:",
+        ),
+    ),
+    mutant(
+        "a failed attempt is replayed",
+        (
+            DECISIONS,
+            'if row.state == "failed" or turn is None:',
+            "if turn is None:",
+        ),
+    ),
+    mutant(
+        "a claim is not settled when its turn ends",
+        (
+            TURNS_SQL,
+            "where tenant = :tenant and turn_id = :turn_id and state = 'running';",
+            "where tenant = :tenant and turn_id = :turn_id and state = 'done';",
+        ),
+    ),
+    mutant(
+        "a request passes for a retry of itself",
+        (
+            DECISIONS,
+            "turn.client_attempt < attempt.client_attempt",
+            "turn.client_attempt <= attempt.client_attempt",
+        ),
+    ),
+    mutant(
+        "a retry is recognised after its answer has arrived",
+        (
+            DECISIONS,
+            "if head_turn is None or head_turn.acked or not",
+            "if head_turn is None or not",
+        ),
+        tests=(ATTEMPTS, MODEL),
+    ),
+    # ── takeover ─────────────────────────────────────────────────────────────────────────────
+    mutant(
+        "a takeover does not count the attempt",
+        (DECISIONS, "attempt=turn.attempt + (1 if crashed else 0)", "attempt=turn.attempt"),
+    ),
+    mutant(
+        "a hand-over counts as a crash",
+        (
+            DECISIONS,
+            'crashed = facts.holder in ("expired", "dead")',
+            'crashed = facts.holder in ("expired", "dead", "absent")',
+        ),
+    ),
+    mutant(
+        "a node takes over as soon as it is back",
+        (
+            DECISIONS,
+            'elif facts.holder == "expired" and facts.now_ms - node.since_ms < node.ttl_ms:',
+            "elif not node.ttl_ms:",
+        ),
+    ),
+    mutant(
+        "a gap in its renewals does not count",
+        (
+            DECISIONS,
+            "if row is None or row.expires_ms <= fresh.since_ms:",
+            "if row is None:",
+        ),
+    ),
+    mutant(
+        "a live holder is overruled at once",
+        (
+            DECISIONS,
+            "overruled = ignored_cancel and _ignored(facts)",
+            "overruled = ignored_cancel",
+        ),
+    ),
+    mutant(
+        "a killed process counts as alive until its time is up",
+        (DECISIONS, "if row is None or lock_free:", "if row is None:"),
+    ),
+    # ── commit and end ───────────────────────────────────────────────────────────────────────
+    mutant(
+        "a commit does not compare the head",
+        (
+            DECISIONS,
+            "    if session.head.next != commit.version:",
+            "    if not commit.version:",
+        ),
+    ),
+    mutant(
+        "a commit that is repeated is refused",
+        (
+            DECISIONS,
+            'if turn is not None and turn.state == "committed" and again:',
+            'if turn is not None and turn.state == "committed" and not commit.link:',
+        ),
+    ),
+    mutant(
+        "a commit that got lost lands in a turn that has gone on",
+        (
+            DECISIONS,
+            "    if n <= last_n:\n        # It was given up",
+            "    if n < 0:\n        # It was given up",
+        ),
+    ),
+    mutant(
+        "a commit does not ask for steers",
+        (
+            DECISIONS,
+            'if steers and commit.ended_by == "completed"',
+            'if not commit.link and commit.ended_by == "completed"',
+        ),
+        tests=(INTERLEAVINGS,),
+    ),
+    mutant(
+        "a commit does not write the session's state",
+        (TURNS, "    for name, value in values.items():", "    for name, value in ():"),
+    ),
+    mutant(
+        "the first word on a name counts, not the last",
+        (
+            TURNS,
+            "values = {each.name: each.value for each in made.changes if isinstance(each, StateSet)}",
+            "values = {e.name: e.value for e in made.changes[::-1] if isinstance(e, StateSet)}",
+        ),
+    ),
+    mutant(
+        "a commit leaves the turn open",
+        (
+            TURNS_SQL,
+            "       open_turn = null, lease_node = null, active_ms = :active_ms",
+            "       lease_node = null, active_ms = :active_ms",
+        ),
+    ),
+    mutant(
+        "a commit keeps the journal of a turn that nobody comes back for",
+        (TURNS, "    elif not turn.replayable:", "    elif not turn.turn_id:"),
+    ),
+    mutant(
+        "a discarded turn makes its session active",
+        (
+            TURNS_SQL,
+            "update session set open_turn = null, lease_node = null\n",
+            "update session set open_turn = null, lease_node = null, active_ms = active_ms + 1\n",
+        ),
+    ),
+    mutant(
+        "a discarded turn moves the head",
+        (
+            TURNS_SQL,
+            "update session set open_turn = null, lease_node = null\n",
+            "update session set open_turn = null, lease_node = null, head = head + 1\n",
+        ),
+    ),
+    mutant(
+        "an append overwrites the journal",
+        (
+            TURNS,
+            "    if last is not None and last.n >= n:",
+            "    if last is not None and not last.n + 1:",
+        ),
+        (
+            TURNS_SQL,
+            "insert into journal (tenant, turn_id, n, token, records)",
+            "insert or replace into journal (tenant, turn_id, n, token, records)",
+        ),
+    ),
+    # ── signals ──────────────────────────────────────────────────────────────────────────────
+    mutant(
+        "a steer that was heard is not marked",
+        (
+            TURNS_SQL,
+            "update signal set consumed = 1 where tenant = ? and turn_id = ? and n = ?;",
+            "update signal set consumed = 0 where tenant = ? and turn_id = ? and n = ?;",
+        ),
+    ),
+    mutant(
+        "a turn that has ended is still told things",
+        (
+            TURNS,
+            '    if turn.state != "open":\n        return TooLate',
+            "    if not turn.state:\n        return TooLate",
+        ),
+    ),
+    # ── sessions as a whole ──────────────────────────────────────────────────────────────────
+    mutant(
+        "a delete does not bump the token",
+        (
+            SESSIONS_SQL,
+            "set state = 'deleted', lease_token = lease_token + 1, lease_nonce = ''",
+            "set state = 'deleted', lease_nonce = ''",
+        ),
+    ),
+    mutant(
+        "a delete leaves the open turn to its holder",
+        (
+            SESSIONS_SQL,
+            (
+                "set state = 'deleted', lease_token = lease_token + 1, lease_nonce = '', lease_node = null,\n"
+                "       open_turn = null,"
+            ),
+            "set state = 'deleted',",
+        ),
+    ),
+    mutant(
+        "a delete keeps the key",
+        (
+            OPERATIONS,
+            '    run(db, "free_keys", tenant=tenant, session_id=session_id)\n',
+            "",
+        ),
+    ),
+    mutant(
+        "a fork reads its parent's later items",
+        (SESSIONS_SQL, "and pos >= :from_pos and pos < :upto_pos", "and pos >= :from_pos"),
+    ),
+    mutant(
+        "a fork reads its parent's later state",
+        (
+            SESSIONS_SQL,
+            (
+                "select tenant, session_id, name, seq, value from state\n"
+                " where tenant = :tenant and session_id = :session_id and seq > :from_version"
+                " and seq <= :upto_version"
+            ),
+            (
+                "select tenant, session_id, name, seq, value from state\n"
+                " where tenant = :tenant and session_id = :session_id and seq > :from_version"
+            ),
+        ),
+    ),
+    mutant(
+        "a fork reads its parent's later annotations",
+        (READING, "        rev = following.rev\n", "        rev = session.meta_rev\n"),
+    ),
+    mutant(
+        "a deleted parent takes its forks along",
+        (
+            UPKEEP_SQL,
+            "p.ancestor = d.id and s.state = 'live')",
+            "p.ancestor = d.id and s.state = '')",
+        ),
+    ),
+    mutant(
+        "a rewind does not count a generation",
+        (
+            OPERATIONS,
+            "generation=known.generation + 1 if known else 1,",
+            "generation=known.generation if known else 1,",
+        ),
+    ),
+    mutant(
+        "a summary is accepted on top of any other",
+        (
+            "store/shaping.py",
+            "if summary_rev is not None and summary_rev != session.summary_rev:",
+            "if summary_rev is not None and summary_rev < 0:",
+        ),
+    ),
+    mutant(
+        "another tenant's session can be read",
+        (
+            TURNS_SQL,
+            "  from session where tenant = :tenant and id = :id;",
+            "  from session where :tenant is not null and id = :id;",
+        ),
+    ),
+    mutant(
+        "another tenant's key is found",
+        (
+            TURNS_SQL,
+            "from session_key where tenant = :tenant and key = :key;",
+            "from session_key where :tenant is not null and key = :key;",
+        ),
+    ),
+    mutant(
+        "sessions of one moment are lost between two pages",
+        (
+            SESSIONS_SQL,
+            "(active_ms, id) < (:before_ms, :before_id)",
+            "active_ms < :before_ms and id <> :before_id",
+        ),
+    ),
+    # ── the engine ───────────────────────────────────────────────────────────────────────────
+    mutant(
+        "callers are told before the commit",
+        (
+            DESK,
+            "            yield job.work\n",
+            (
+                "            kept: list[object] = []\n"
+                "            yield lambda db, job=job: kept.append(job.work(db)) or kept[0]\n"
+                "            if kept:\n"
+                "                from holdfast.store.sqlite.jobs import Done\n"
+                "                self.deliver([(job, Done(kept[0]))])\n"
+            ),
+        ),
+        tests=ENGINE,
+    ),
+    mutant(
+        "a commit that was refused counts as done",
+        (BATCH, "        _refuse(outcomes, error)\n    return Batch", "    return Batch"),
+        tests=ENGINE,
+    ),
+    mutant(
+        "a job that fails leaves half of its work behind",
+        (BATCH, '    _control(connection, "SAVEPOINT work")\n', ""),
+        (
+            BATCH,
+            (
+                '            _control(connection, "ROLLBACK TO work")\n'
+                '            _control(connection, "RELEASE work")\n'
+            ),
+            "            pass\n",
+        ),
+        (BATCH, '    _control(connection, "RELEASE work")\n    return Done', "    return Done"),
+        tests=ENGINE,
+        telling=True,
+    ),
+    mutant(
+        "a job that fails takes the others along",
+        (
+            BATCH,
+            (
+                '            _control(connection, "ROLLBACK TO work")\n'
+                '            _control(connection, "RELEASE work")\n'
+            ),
+            (
+                '            _control(connection, "ROLLBACK")\n'
+                '            _control(connection, "BEGIN IMMEDIATE")\n'
+            ),
+        ),
+        tests=ENGINE,
+    ),
+)

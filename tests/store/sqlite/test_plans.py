@@ -1,0 +1,95 @@
+"""How SQLite finds its rows. A tenant may be the only one and hold everything, so its name alone selects nothing.
+
+Without statistics SQLite believes that any equality leaves ten rows, and may prefer the primary key's first column,
+the tenant, to an index that leads to the very row. Where it does, the query says which index it means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import apsw
+import pytest
+
+from holdfast.store.sqlite.connection import open_writer
+from holdfast.store.sqlite.migrate import load_migrations, migrate
+from holdfast.store.sqlite.tables import queries
+
+WALKS = {
+    "counts": "counts everything",
+    "held_sessions": "walks the index of open turns, which are few",
+    "clearable_sessions": "walks the index of deleted sessions that are to be cleared",
+    "prune_nodes": "there are as many nodes as boots in a day",
+    "prune_signals": "walks the signals, of which there are never many",
+    "prune_stray_blobs": "walks an index; blobs of sessions that never were have nothing to be found by",
+    "listed_sessions": "walks the attributes that it was given",
+}
+"""Queries that may go through a table or index from its start, and why."""
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connection]:
+    connection = open_writer(tmp_path_factory.mktemp("plans") / "holdfast.db")
+    migrate(connection, load_migrations())
+    yield connection
+    connection.close()
+
+
+def bindings_for(sql: str, value: str) -> dict[str, str] | tuple[str, ...]:
+    return dict.fromkeys(re.findall(r":(\w+)", sql), value) or (value,) * sql.count("?")
+
+
+def plan_of(db: apsw.Connection, sql: str) -> list[str]:
+    found = db.execute(f"explain query plan {sql}", bindings_for(sql, "1"))
+    return [str(row[3]) for row in found]
+
+
+@pytest.mark.parametrize("name", sorted(queries))
+def test_no_query_goes_through_all_that_a_tenant_has(db: apsw.Connection, name: str) -> None:
+    steps = plan_of(db, queries[name])
+    assert [step for step in steps if step.endswith("(tenant=?)")] == []
+
+
+@pytest.mark.parametrize("name", sorted(set(queries) - set(WALKS)))
+def test_no_query_goes_through_a_table(db: apsw.Connection, name: str) -> None:
+    steps = plan_of(db, queries[name])
+    assert [step for step in steps if re.match(r"SCAN (?!CONSTANT)", step)] == []
+
+
+def test_what_is_said_to_turns_is_pruned_without_a_walk_through_the_turns(
+    db: apsw.Connection,
+) -> None:
+    assert not any(step.startswith("SCAN t") for step in plan_of(db, queries["prune_signals"]))
+
+
+@pytest.mark.parametrize("name", sorted(name for name in queries if queries[name][0] == "s"))
+def test_no_query_is_prepared_anew_for_other_values(db: apsw.Connection, name: str) -> None:
+    """Preparing costs several times what most queries do."""
+    asked: list[int] = []
+
+    def allow(action: int, *_: str | None) -> int:
+        """Is asked while a statement is prepared, and at no other time."""
+        asked.append(action)
+        return apsw.SQLITE_OK
+
+    sql = queries[name]
+    db.authorizer = allow
+    try:
+        db.execute(sql, bindings_for(sql, "1")).fetchall()
+        assert asked
+        asked.clear()
+        for value in ("2", "3"):
+            db.execute(sql, bindings_for(sql, value)).fetchall()
+        assert asked == []
+    finally:
+        db.authorizer = None
+
+
+def test_the_list_of_walks_is_not_longer_than_it_has_to_be(db: apsw.Connection) -> None:
+    walking = {
+        name
+        for name in queries
+        if any(re.match(r"SCAN (?!CONSTANT)", step) for step in plan_of(db, queries[name]))
+    }
+    assert walking == set(WALKS)

@@ -1,0 +1,56 @@
+"""What a reader makes of SQLite's own mistakes."""
+
+from __future__ import annotations
+
+import apsw
+import pytest
+from apsw import Connection
+
+from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.jobs import Done, Failed
+from holdfast.store.sqlite.readers import read
+from tests.store.sqlite.rows import add, texts
+
+
+@pytest.fixture
+def connection() -> Connection:
+    return Connection(":memory:")
+
+
+def test_a_table_that_is_said_to_be_missing_is_looked_for_once_more(connection: Connection) -> None:
+    """If SQLite fails to read whether the tables have changed, it says that one does not exist."""
+    tries: list[int] = []
+
+    def work(db: Connection) -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise apsw.SQLError("no such table: session")
+        return "found"
+
+    assert read(connection, work) == Done("found")
+    assert not connection.in_transaction
+
+
+def test_a_table_that_is_missing_twice_is_missing(connection: Connection) -> None:
+    outcome = read(connection, lambda db: db.execute("select * from nothing").fetchall())
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, apsw.SQLError)
+    assert not connection.in_transaction
+
+
+def test_a_disk_that_fails_the_second_time_is_believed(connection: Connection) -> None:
+    errors: list[apsw.Error] = [apsw.SQLError("no such table: session"), apsw.IOError("disk")]
+
+    def work(db: Connection) -> None:
+        raise errors.pop(0)
+
+    outcome = read(connection, work)
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, apsw.IOError)
+
+
+async def test_a_reader_goes_on_after_a_query_that_cannot_be_understood(engine: Engine) -> None:
+    await engine.write(add("a"))
+    with pytest.raises(apsw.SQLError):
+        await engine.read(lambda db: db.execute("select * from nothing").fetchall())
+    assert await engine.read(texts) == ["a"]
