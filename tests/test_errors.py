@@ -9,15 +9,20 @@ import pytest
 
 from holdfast import errors
 from holdfast.errors import (
+    AgentAmbiguous,
+    AgentMismatch,
+    AgentNotFound,
     HoldfastError,
     IllegalEvent,
     InvalidId,
     InvalidValue,
     KeyReused,
+    ModelNotFound,
     SessionBusy,
     SessionConflict,
     SessionGone,
     SessionMissing,
+    SourceUnusable,
     Superseded,
     TurnFailed,
     TurnRejected,
@@ -82,6 +87,31 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
         TurnFailed("model_error", "the model is overloaded", reason="overloaded"),
         "the model is overloaded",
         {"ended_by": "model_error", "detail": "the model is overloaded", "reason": "overloaded"},
+    ),
+    (
+        ModelNotFound("gpt-5", known=("demo", "shop/root")),
+        "the model 'gpt-5' does not exist; there are: demo, shop/root",
+        {"model": "gpt-5", "known": ("demo", "shop/root")},
+    ),
+    (
+        AgentNotFound("root", source="shop.yaml", why="that source is not served any more"),
+        "this conversation continues with 'root' of 'shop.yaml', but that source is not served any more",
+        {"agent": "root", "source": "shop.yaml", "why": "that source is not served any more"},
+    ),
+    (
+        AgentAmbiguous("root", source="https://a/t?v=1", candidates=("t?v=2", "t?v=3")),
+        "this conversation continues with 'root' of 'https://a/t?v=1', which is served in several variants (t?v=2, t?v=3) and under none exactly; serve only one of them, or one under its former address",
+        {"agent": "root", "source": "https://a/t?v=1", "candidates": ("t?v=2", "t?v=3")},
+    ),
+    (
+        AgentMismatch("demo", source="shop.yaml", known=("root", "clerk")),
+        "this conversation belongs to the agents of 'shop.yaml', and 'demo' is not one of them; name one of root, clerk, or begin another conversation",
+        {"model": "demo", "source": "shop.yaml", "known": ("root", "clerk")},
+    ),
+    (
+        SourceUnusable("shop.yaml", "shop.yaml:3: modle: unknown field"),
+        "shop.yaml:3: modle: unknown field",
+        {"source": "shop.yaml", "problems": ("shop.yaml:3: modle: unknown field",)},
     ),
 ]
 

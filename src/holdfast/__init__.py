@@ -1,1 +1,71 @@
-"""Holdfast: AI agents over the OpenAI API, with conversations that hold. Every turn is a transaction."""
+"""Holdfast: AI agents over the OpenAI API, with conversations that hold. Every turn is a transaction.
+
+The public names. Each is loaded from its home when it is first asked for: the command line imports this package,
+and would otherwise load a store to print its help (tests/architecture.py says where else that is allowed).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.core.conversation import Snapshot as Snapshot
+    from holdfast.core.items import AssistantMessage as AssistantMessage
+    from holdfast.core.items import UserMessage as UserMessage
+    from holdfast.core.items import text_of as text_of
+    from holdfast.core.ports import OpenTurn as OpenTurn
+    from holdfast.core.ports import Play as Play
+    from holdfast.core.reconcile import Incoming as Incoming
+    from holdfast.errors import HoldfastError as HoldfastError
+    from holdfast.errors import TurnFailed as TurnFailed
+    from holdfast.ids import SessionId as SessionId
+    from holdfast.ids import SessionKey as SessionKey
+    from holdfast.ids import Tenant as Tenant
+    from holdfast.sessions.ask import Ask as Ask
+    from holdfast.sessions.ask import Ending as Ending
+    from holdfast.sessions.embed import LOCAL as LOCAL
+    from holdfast.sessions.embed import Hand as Hand
+    from holdfast.sessions.embed import nobody_plays as nobody_plays
+    from holdfast.sessions.embed import played as played
+    from holdfast.sessions.sessions import Sessions as Sessions
+    from holdfast.sessions.watch import Watch as Watch
+    from holdfast.store.base import Store as Store
+    from holdfast.store.open import open_store as open_store
+
+HOMES = {
+    "Ask": "holdfast.sessions.ask",
+    "AssistantMessage": "holdfast.core.items",
+    "Ending": "holdfast.sessions.ask",
+    "Hand": "holdfast.sessions.embed",
+    "HoldfastError": "holdfast.errors",
+    "Incoming": "holdfast.core.reconcile",
+    "LOCAL": "holdfast.sessions.embed",
+    "OpenTurn": "holdfast.core.ports",
+    "Play": "holdfast.core.ports",
+    "SessionId": "holdfast.ids",
+    "SessionKey": "holdfast.ids",
+    "Sessions": "holdfast.sessions.sessions",
+    "Snapshot": "holdfast.core.conversation",
+    "Store": "holdfast.store.base",
+    "Tenant": "holdfast.ids",
+    "TurnFailed": "holdfast.errors",
+    "UserMessage": "holdfast.core.items",
+    "Watch": "holdfast.sessions.watch",
+    "nobody_plays": "holdfast.sessions.embed",
+    "open_store": "holdfast.store.open",
+    "played": "holdfast.sessions.embed",
+    "text_of": "holdfast.core.items",
+}
+"""Public name → the module that has it."""
+
+if not TYPE_CHECKING:  # a checker would take every name for one of ours
+
+    def __getattr__(name: str) -> object:
+        if name not in HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *HOMES})

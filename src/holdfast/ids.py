@@ -21,6 +21,9 @@ from holdfast.limits import session_key_chars_max
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _BODY_CHARS = 26
+# Two characters at a time: ten bits each, of which the first pair has only eight.
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+_SHIFTS = range(120, -1, -10)
 _ENTROPY_BITS = 80
 _TIME_MS_END = 1 << 48
 # The first character of 26 carries only the top 3 of 128 bits, so it never passes "7".
@@ -217,8 +220,7 @@ def mint(kind: type[Minted], *, at_ms: int, entropy: int) -> Minted:
     assert 0 <= at_ms < _TIME_MS_END, "time is outside 48 bits"
     assert 0 <= entropy < 1 << _ENTROPY_BITS, "entropy is outside 80 bits"
     number = at_ms << _ENTROPY_BITS | entropy
-    body = "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
-    return kind.from_body(body)
+    return kind.from_body("".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS]))
 
 
 class Minter:

@@ -131,16 +131,34 @@ feed_events_max: Final = 50_000
 feed_keep_s: Final = 30.0
 """How long the events of an ended turn stay in its owner's memory, for watchers who are late."""
 
-commit_retry_s: Final = 10.0
-"""How long a commit whose store does not answer is tried again. Less than a TTL: the turn is ours then."""
+store_retry_s: Final = 60.0
+"""How long a turn whose store does not answer keeps trying before it is left to recovery. Longer than a TTL and
+a database's fail-over: nobody takes a turn from its holder until a TTL after the store is back, and if somebody
+does, the fence refuses what comes late."""
 
 drain_grace_s: Final = 20.0
 """How long a shutdown lets running turns go on before they are handed over."""
 
 # ── the server ───────────────────────────────────────────────────────────────────────────────
 
+body_bytes_max: Final = 4 * 1024 * 1024
+"""A request to `/v1`: a long conversation in full, or a few pictures."""
+
 api_body_bytes_max: Final = 1024 * 1024
 """Bodies under `/api`, which carry settings and notes, not conversations."""
+
+request_head_s: Final = 20.0
+request_body_s: Final = 60.0
+"""A request that has begun and does not come to its end holds a connection, and nothing else, for so long."""
+
+stream_patience_s: Final = 2.0
+"""How long a stream keeps its status to itself, so that an early failure can be a plain one."""
+
+heartbeat_s: Final = 15.0
+"""Silence after which a stream says that it is alive: less than any proxy's patience."""
+
+ending_grace_s: Final = 5.0
+"""After the turns have ended in a shutdown, how long their answers may take to reach their clients."""
 
 # ── tools ────────────────────────────────────────────────────────────────────────────────────
 

@@ -157,7 +157,7 @@ def _impossible_in_branches(turn: Turn) -> Iterator[ev.Event]:
         if not branch.idle or not branch.owes_answer:
             yield asked(path)
         for pending in branch.pending:
-            if pending.started:
+            if pending.may_have_run:
                 yield finished(pending.call, outcome="not_run")
             else:
                 yield finished(pending.call, outcome="unknown")

@@ -164,6 +164,21 @@ def test_what_is_heard_lies_in_its_branch_and_names_its_agent() -> None:
     assert (message.path, message.agent) == (path, "helper")
 
 
+def test_two_calls_with_one_id_are_told_apart() -> None:
+    """Whoever answers them, a client or the next prompt, could not say which one is meant."""
+    first, second = (
+        Hearing(
+            CallDelta(index=0, call_id="c0", name="look"),
+            CallDelta(index=1, call_id="c0", name="look"),
+        )
+        .answer()
+        .items
+    )
+    assert isinstance(first, ToolCall) and isinstance(second, ToolCall)
+    assert first.call_id == "c0"
+    assert second.call_id == f"call_{second.id.body}"
+
+
 def test_a_provider_that_names_no_call_id_gets_one_made() -> None:
     (made,) = Hearing(CallDelta(index=0, name="fly")).answer().items
     assert isinstance(made, ToolCall)

@@ -22,11 +22,13 @@ from holdfast.core.items import (
     AssistantMessage,
     EndedBy,
     Interruption,
+    Outcome,
     ToolCall,
     ToolResult,
     text_of,
 )
 from holdfast.core.turn import Turn, committed_items
+from holdfast.errors import IllegalEvent
 from holdfast.ids import CallId, MessageId
 from tests.core.builders import (
     after,
@@ -169,6 +171,21 @@ def test_recorded_results_are_used_and_nothing_is_run_again_silently() -> None:
 
     assert outcomes(turn) == [(done.id, "ok", "done"), (lost.id, "unknown", UNKNOWN)]
     assert wanted(turn) == (RunCall(call=safe), RunCall(call=fresh))
+
+
+def test_a_call_that_had_started_before_a_crash_is_never_said_not_to_have_run() -> None:
+    """It may have had its effect, whether or not anybody comes to starting it again."""
+    safe = call("safe")
+    turn = resumed(after(called(safe), started(safe, idempotent=True)))
+
+    untrue: Outcome
+    for untrue in ("not_run", "refused", "ok"):
+        with pytest.raises(IllegalEvent, match="start"):
+            after(turn, finished(safe, outcome=untrue))
+    turn = after(turn, interrupted())
+    turn = after(turn, *closing(turn, mint))
+
+    assert outcomes(turn) == [(safe.id, "unknown", UNKNOWN)]
 
 
 def test_a_branch_goes_on_where_it_was() -> None:

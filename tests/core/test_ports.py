@@ -16,7 +16,7 @@ from holdfast.core.items import Blob, ToolResult, TurnLimits, UserMessage
 from holdfast.core.ports import OpenTurn, Play
 from holdfast.core.turn import Turn
 from holdfast.errors import IllegalEvent
-from holdfast.ids import SessionId
+from holdfast.ids import SessionId, Tenant
 from tests.core.builders import (
     after,
     answered,
@@ -39,6 +39,7 @@ class TurnInMemory:
     """An open turn that nobody stores: enough to play one."""
 
     def __init__(self, turn: Turn, *waiting: UserMessage) -> None:
+        self.tenant = Tenant("acme")
         self.mint = mint
         self.blobs: dict[str, bytes] = {}
         self.snapshot = Snapshot(session_id=mint(SessionId))
@@ -58,6 +59,9 @@ class TurnInMemory:
         )
         self.blobs[blob.digest] = data
         return blob
+
+    async def blob(self, digest: str) -> bytes | None:
+        return self.blobs.get(digest)
 
     async def take_steering(self) -> tuple[UserMessage, ...]:
         if not self.turn.root.idle or not self._steering:
@@ -119,6 +123,7 @@ async def test_a_tool_may_keep_what_is_too_large_for_an_item() -> None:
     turn: OpenTurn = TurnInMemory(begun())
     blob = await turn.keep_blob(b"GIF89a", "image/gif")
     assert (blob.media_type, blob.size_bytes) == ("image/gif", 6)
+    assert await turn.blob(blob.digest) == b"GIF89a"
 
 
 async def test_steering_is_taken_between_two_steps_and_answered() -> None:

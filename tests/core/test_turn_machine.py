@@ -160,7 +160,7 @@ class TurnMachine(RuleBasedStateMachine):
         return [each for each in self.runnable() if len(each.call.path) < limits.branch_depth_max]
 
     def untouched(self) -> list[Pending]:
-        return [each for each in self.pending() if each.started is None]
+        return [each for each in self.pending() if not each.may_have_run]
 
     def running(self) -> list[Pending]:
         return [each for each in self.pending() if isinstance(each.started, ev.ToolStarted)]

@@ -20,6 +20,8 @@ from holdfast.core.conversation import (
     further,
     seen_by_model,
     seen_by_people,
+    seen_in_turn,
+    settled_to,
 )
 from holdfast.core.items import Item, StoredItem, Summary, ToolCall, ToolResult, item_id
 from holdfast.core.log import Log
@@ -28,11 +30,14 @@ from tests.core.builders import (
     after,
     answered,
     asked,
+    branch_opened,
     call,
+    finished,
     inside,
     note,
     result,
     said,
+    started,
     summary,
     thought,
     user,
@@ -228,6 +233,76 @@ def test_continuing_a_view_does_not_look_at_what_came_before(length: int) -> Non
     assert log.looks == 2
 
 
+# ── what is settled ──────────────────────────────────────────────────────────────────────────
+
+
+def settled(session: Snapshot) -> int:
+    return settled_to(session, session.marks[-1])
+
+
+def test_a_turn_is_settled_unless_its_calls_wait() -> None:
+    session = with_turn(new_session(), user("one"))
+    assert settled(session) == len(session.items)
+    look, tell = call("look"), call("tell", waits_for="client")
+    asks = answered(thought(), said("One moment."), look, tell)
+    turn = after(turn_on(session), asked(), asks, started(look), finished(look))
+    waiting = ending(session, turn)
+    assert settled(waiting) == len(session.items) + 1
+    assert list(seen_by_model(waiting, since=settled(waiting)))[1:] == [
+        *asks.items[1:],
+        result_in(waiting),
+    ]
+
+
+def result_in(session: Snapshot) -> StoredItem:
+    return next(each for each in session.items if isinstance(each, ToolResult))
+
+
+def test_what_cannot_be_read_does_not_cut_a_step_in_two() -> None:
+    look, tell = call("look"), call("tell", waits_for="client")
+    turn = after(turn_on(new_session()), asked(), answered(look, said("Hm."), tell), started(look))
+    waiting = ending(new_session(), after(turn, finished(look)))
+    assert settled(damaged(waiting, 2)) == settled(waiting) == 1
+
+
+def test_a_call_that_waits_comes_along_from_where_it_was_settled_though_a_summary_covers_it() -> (
+    None
+):
+    session = waiting_for(new_session(), tell := call(waits_for="client"))
+    short = noted(session, Summarized(summary=(made := summary(covers_to=len(session.items)))))
+    assert list(seen_by_model(short, since=settled(short))) == [tell]
+    then = with_turn(short, told := result(tell))
+    assert list(seen_by_model(then))[:3] == [made, tell, told]
+    assert list(seen_by_model(then, since=settled(short)))[:2] == [tell, told]
+
+
+# ── a turn that is open ──────────────────────────────────────────────────────────────────────
+
+
+def test_a_branch_of_an_open_turn_sees_its_own_work() -> None:
+    look = call("look")
+    path = inside(look)
+    turn = after(
+        turn_on(new_session(), question := user("Well?")),
+        asked(),
+        ev.StepBroken(items=(said("Let m", state="set_aside"),)),
+        asked(),
+        answered(look),
+        opened := branch_opened(look),
+        ev.Compacted(summary=summary()),
+    )
+    assert seen_in_turn(turn, path) == [opened.task]
+    turn = after(turn, asked(path), answered(said("Found", path=path)), done := finished(look))
+    assert seen_in_turn(turn) == [question, look, done.result]
+
+
+def test_a_result_in_an_open_turn_needs_its_call() -> None:
+    session = waiting_for(new_session(), tell := call(waits_for="client"))
+    turn = turn_on(session, told := result(tell), more := user("Well?"))
+    assert seen_in_turn(turn, after=[tell]) == [tell, told, more]
+    assert seen_in_turn(turn) == [more]
+
+
 # ── for all histories ────────────────────────────────────────────────────────────────────────
 
 
@@ -329,3 +404,17 @@ def test_a_view_continued_is_the_view_taken_anew(commits: tuple[Commit, ...], at
         continued = [*seen_by_model(before), *seen_by_model(now, since=len(before.items))]
         if before.items:
             assert continued == list(seen_by_model(now))
+
+
+@given(commits=histories(), remarks=REMARKS, at=st.integers(0, 60))
+def test_a_view_cut_where_it_is_settled_is_the_whole_view(
+    commits: tuple[Commit, ...], remarks: list[Remark], at: int
+) -> None:
+    session = remarked(session_after(commits), remarks)
+    cut = settled_to(session, session.marks[at % len(session.marks)])
+    before = {item_id(each) for each in session.items[:cut]}
+    whole = list(seen_by_model(session))
+    rest = list(seen_by_model(session, since=cut))
+    if cut:
+        assert rest == [e for e in whole if e.id not in before and not isinstance(e, Summary)]
+    assert broken_pairs(rest, session.waiting) == []

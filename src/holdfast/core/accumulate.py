@@ -78,6 +78,7 @@ class Accumulator:
         self._agent = agent
         self._path = path
         self._names: dict[tuple[ev.DraftKind, int], ItemId] = {}
+        self._call_ids: set[str] = set()
         self._nameless: dict[int, CallDelta] = {}
         self._extras: dict[tuple[ev.DraftKind, int], tuple[Opaque, ...]] = {}
         self._usage = ev.Usage()
@@ -185,8 +186,9 @@ class Accumulator:
     ) -> ev.ItemOpened:
         item = self._mint(ID_KIND[kind])
         self._names[kind, index] = item
-        if kind == "call" and not call_id:
-            call_id = f"call_{item.body}"  # some servers leave it out, and clients need one
+        if kind == "call" and (not call_id or call_id in self._call_ids):
+            call_id = f"call_{item.body}"  # some servers leave it out, or give one to two calls
+        self._call_ids.add(call_id)
         return ev.ItemOpened(item=item, kind=kind, path=self._path, call_id=call_id, name=name)
 
     def _judged(

@@ -109,9 +109,9 @@ def _broken_step(branch: Branch, state: Completeness, *, why: str) -> tuple[ev.E
 
 def _unanswered(turn: Turn, pending: Pending, mint: Minter) -> ev.ToolFinished:
     call = pending.call
-    if pending.started is None:
+    if not pending.may_have_run:
         return _finished(call, "not_run", NOT_RUN, mint)
-    if isinstance(pending.started, ev.ToolStarted):
+    if not isinstance(pending.started, ev.BranchOpened):
         return _finished(call, "unknown", UNKNOWN, mint)
     branch = turn.branch((*call.path, call.id))
     if branch is not None and branch.idle and not branch.owes_answer:

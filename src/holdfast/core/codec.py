@@ -21,8 +21,11 @@ T = TypeVar("T")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class Value(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A fact: immutable, comparable by content, encodable. The base of everything in `core/`."""
+class Value(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
+    """A fact: immutable, comparable by content, encodable. The base of everything in `core/`.
+
+    The garbage collector need not look at them: what never changes cannot come to refer to itself.
+    """
 
 
 class Unreadable(Value, tag="unreadable"):

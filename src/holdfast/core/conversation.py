@@ -26,12 +26,14 @@ from holdfast.core.items import (
     EndedBy,
     Item,
     Items,
+    Path,
     Reasoning,
     SessionSettings,
     StoredItem,
     Summary,
     ToolCall,
     ToolResult,
+    item_id,
 )
 from holdfast.core.log import Log
 from holdfast.core.turn import Turn, committed_items
@@ -186,7 +188,7 @@ def commit_of(turn: Turn, *, previous: bytes) -> Commit:
         waiting=turn.waiting,
         usage=turn.usage,
         link=chain.link(previous, header, items=encoded, changes=map(encode, turn.changes)),
-        detail=turn.interrupted.detail if turn.interrupted else "",
+        detail=turn.interrupted.told if turn.interrupted else "",
     )
 
 
@@ -316,20 +318,54 @@ def seen_by_model(snapshot: Snapshot, *, since: int = 0) -> Iterator[Item]:
     among themselves, steps that were set aside, unfinished reasoning, hidden items and what cannot be read.
     What comes out is well formed: a call or result that lost its partner so is left out as well, and a call
     that the summary covers comes along while its result is not covered, or still awaited.
+
+    A view up to a position that `settled_to` gives, and one from there on, make a whole view: no call is in
+    one of them and its result in the other.
     """
     hidden = snapshot.notes.hidden_from_model
     made = (snapshot.turn_summary, snapshot.notes.summary)
     summary = further(*(each for each in made if each is not None and each.id not in hidden))
     start = max(since, summary.covers_to if summary else 0)
     items = snapshot.items.since(start)
-    earlier = _for_model(_calls_before(start, snapshot, items), hidden)
+    before = _calls_before(start, snapshot, items)
     shown = _for_model(items, hidden)
+    earlier = _for_model(before.values(), hidden)
     alone = _alone((*earlier, *shown), snapshot.waiting)
-    if since == 0:
-        shown = [*earlier, *shown]
-        if summary is not None:
-            yield summary
-    yield from (each for each in shown if each.id not in alone) if alone else shown
+    if since == 0 and summary is not None:
+        yield summary
+    covered = _for_model((each for at, each in before.items() if at >= since), hidden)
+    yield from (each for each in (*covered, *shown) if each.id not in alone)
+
+
+def seen_in_turn(turn: Turn, path: Path = (), *, after: Iterable[Item] = ()) -> list[Item]:
+    """A turn so far as the agent of one of its branches sees it, by the same rules.
+
+    `after` is what comes before it and is not settled: calls that the turn before left waiting, say. They
+    come along with their results, and a result whose call is not among them is not seen.
+    """
+    both = [*after, *_for_model(turn.items, frozenset(), path)]
+    alone = _alone(both, ())
+    return [each for each in both if each.id not in alone]
+
+
+def settled_to(snapshot: Snapshot, turn: TurnMark) -> int:
+    """The position up to which a history, as it was after this turn, needed nothing that was still to come.
+
+    That is the turn's end, unless it left calls waiting: then it is where the step begins that made them.
+    """
+    items = snapshot.items[turn.start : turn.end]
+    waiting = {each.id for each in waiting_calls(items)}
+    at = next((n for n, each in enumerate(items) if item_id(each) in waiting), len(items))
+    while 0 < at < len(items) and _is_of_step(items[at - 1]):
+        at -= 1
+    return turn.start + at
+
+
+def _is_of_step(item: StoredItem) -> bool:
+    """Whether a model said it. What cannot be read may have been, and is seen by nobody."""
+    if isinstance(item, Unreadable):
+        return True
+    return isinstance(item, AssistantMessage | Reasoning | ToolCall) and not item.path
 
 
 def further(*summaries: Summary | None) -> Summary | None:
@@ -345,14 +381,15 @@ def _summaries(items: Iterable[StoredItem]) -> Iterator[Summary]:
     return (each for each in items if isinstance(each, Summary) and not each.path)
 
 
-def _for_model(items: Iterable[StoredItem], hidden: frozenset[ItemId]) -> list[Item]:
+def _for_model(
+    items: Iterable[StoredItem], hidden: frozenset[ItemId], path: Path = ()
+) -> list[Item]:
     readable = (each for each in items if not isinstance(each, Unreadable))
-    return [each for each in readable if each.id not in hidden and _concerns_model(each)]
+    here = (each for each in readable if each.path == path)
+    return [each for each in here if each.id not in hidden and _concerns_model(each)]
 
 
 def _concerns_model(item: Item) -> bool:
-    if item.path:
-        return False
     match item:
         case Summary():
             return False
@@ -374,20 +411,21 @@ def _alone(items: Iterable[Item], waiting: Iterable[ToolCall]) -> set[ItemId]:
 
 def _calls_before(
     start: int, snapshot: Snapshot, items: Iterable[StoredItem]
-) -> Iterable[StoredItem]:
-    """Calls before `start` whose results are among `items`, which begin there, or are still awaited."""
+) -> dict[int, ToolCall]:
+    """Calls before `start` whose results are among `items`, which begin there, or are still awaited, by
+    their positions."""
     wanted = {each.call for each in items if isinstance(each, ToolResult)}
     wanted.update(each.id for each in snapshot.waiting)
     wanted.difference_update(each.id for each in items if isinstance(each, ToolCall))
-    found: list[ToolCall] = []
+    found: dict[int, ToolCall] = {}
     # A turn answers what the one before it left waiting, so this does not go far back.
     for position in range(min(start, len(snapshot.items)) - 1, -1, -1):
         if len(found) == len(wanted):
             break
         item = snapshot.items[position]
         if isinstance(item, ToolCall) and item.id in wanted:
-            found.append(item)
-    return reversed(found)
+            found[position] = item
+    return dict(reversed(found.items()))
 
 
 def waiting_calls(last_turn: Iterable[StoredItem]) -> tuple[ToolCall, ...]:

@@ -249,6 +249,11 @@ class Interrupted(Value, tag="interrupted"):
     code: str = ""
     """A stable error code for clients, where there is one."""
 
+    @property
+    def told(self) -> str:
+        """Why, as a turn's row tells it: with the code in front, where there is one."""
+        return f"{self.code}: {self.detail}" if self.code else self.detail
+
 
 class Resumed(Value, tag="resumed"):
     """A node goes on with the turn from its journal. `attempt` counts from 2."""

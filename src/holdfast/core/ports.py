@@ -14,7 +14,7 @@ from holdfast.core.conversation import Snapshot
 from holdfast.core.events import Event
 from holdfast.core.items import Blob, UserMessage
 from holdfast.core.turn import Turn
-from holdfast.ids import Minter
+from holdfast.ids import Minter, Tenant
 
 
 class OpenTurn(Protocol):
@@ -23,6 +23,11 @@ class OpenTurn(Protocol):
     Playing ends by returning, once `wanted` asks for `Finish` or `Close`; ending the turn is not the
     player's business. It may be cancelled at any await: what it has recorded by then stands.
     """
+
+    @property
+    def tenant(self) -> Tenant:
+        """Whose turn it is."""
+        ...
 
     @property
     def mint(self) -> Minter:
@@ -56,6 +61,10 @@ class OpenTurn(Protocol):
 
     async def keep_blob(self, data: bytes, media_type: str) -> Blob:
         """Keep bytes that are too large for an item; durable before the item that names them is."""
+        ...
+
+    async def blob(self, digest: str) -> bytes | None:
+        """The bytes of a blob that this session's items name; None if they are not there."""
         ...
 
     async def take_steering(self) -> tuple[UserMessage, ...]:

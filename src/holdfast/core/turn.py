@@ -45,6 +45,12 @@ class Pending(Value):
 
     call: ToolCall
     started: ev.ToolStarted | ev.BranchOpened | None = None
+    tried: bool = False
+    """It had started before a crash and may be started again: nobody can say that it did not run."""
+
+    @property
+    def may_have_run(self) -> bool:
+        return self.tried or self.started is not None
 
     @property
     def runnable(self) -> bool:
@@ -273,9 +279,13 @@ def _tool_finished(turn: Turn, event: ev.ToolFinished) -> Turn:
     if result.path != branch.path:
         raise _illegal(event, "a result lies in its call's own branch")
     inner = (*branch.path, result.call)
-    started = _present(turn.find_pending(result.call)).started is not None
-    if result.outcome in (_NEEDS_NO_START if started else _NEEDS_START):
-        raise _illegal(event, f"{result.call} {'started' if started else 'did not start'}")
+    pending = _present(turn.find_pending(result.call))
+    if result.outcome == "ok" and pending.started is None:
+        raise _illegal(event, f"{result.call} did not start")
+    if result.outcome in (_NEEDS_NO_START if pending.may_have_run else _NEEDS_START):
+        raise _illegal(
+            event, f"{result.call} {'started' if pending.may_have_run else 'did not start'}"
+        )
     if any(each.path[: len(inner)] == inner and not each.idle for each in turn.branches):
         raise _illegal(event, "its branch is still at work")
     left = tuple(each for each in branch.pending if each.call.id != result.call)
@@ -292,7 +302,7 @@ def _tool_finished(turn: Turn, event: ev.ToolFinished) -> Turn:
     )
 
 
-_NEEDS_START = ("ok", "unknown")
+_NEEDS_START = ("unknown",)
 _NEEDS_NO_START = ("not_run", "refused", "not_answered")
 
 
@@ -483,7 +493,7 @@ def _rerunnable(pending: Pending) -> Pending:
     """After a crash, an idempotent tool that had started may simply be started again."""
     started = pending.started
     again = isinstance(started, ev.ToolStarted) and started.idempotent
-    return msgspec.structs.replace(pending, started=None) if again else pending
+    return msgspec.structs.replace(pending, started=None, tried=True) if again else pending
 
 
 def _chars(items: tuple[ev.Answer, ...]) -> int:

@@ -1,0 +1,1 @@
+"""Who may touch a session, and when. The heart of Holdfast, usable without our agents or server."""

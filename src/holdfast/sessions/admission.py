@@ -1,0 +1,396 @@
+"""From a request to a turn: recognised, queued, begun.
+
+The order of checks is part of the contract. A request that is known already (by its idempotency key, or as an
+SDK's retry) is joined or answered again before anything else is looked at, so that a retry never meets its own
+first attempt as an obstacle. Only then come the lane, `If-Match`, and whether there is something new; and T1
+asks all of it again, in one transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core import events as ev
+from holdfast.core.attachments import set_aside
+from holdfast.core.items import UserMessage
+from holdfast.core.journal import Record
+from holdfast.core.ports import Play
+from holdfast.core.reconcile import Fresh
+from holdfast.core.turn import begin
+from holdfast.errors import (
+    HoldfastError,
+    KeyReused,
+    SessionBusy,
+    SessionGone,
+    SessionMissing,
+    StoreError,
+)
+from holdfast.ids import SessionId, Tenant, TurnId, Version
+from holdfast.sessions.ambient import Ambient
+from holdfast.sessions.ask import Admission, Ask, Choose
+from holdfast.sessions.cache import SnapshotCache
+from holdfast.sessions.lanes import Lane, LaneFull, LaneName, Lanes
+from holdfast.sessions.owner import Owner
+from holdfast.sessions.recovery import Recovery
+from holdfast.sessions.resolve import Resolver, Seen, request_of
+from holdfast.sessions.transaction import steering_payload
+from holdfast.sessions.watch import Watch, find_ending
+from holdfast.store.base import (
+    Begin,
+    Busy,
+    Gone,
+    Joined,
+    Mismatch,
+    Missing,
+    Moved,
+    NotLive,
+    Replay,
+    Signalled,
+    Started,
+    Store,
+)
+from holdfast.store.rows import SignalRow
+
+RETRY_AFTER_S = 1.0
+"""What a client is told who meets a session that is busy: most turns take a few seconds."""
+
+
+class Admissions:
+    """The door to the sessions of one node."""
+
+    def __init__(
+        self,
+        store: Store,
+        cache: SnapshotCache,
+        lanes: Lanes,
+        owner: Owner,
+        recovery: Recovery,
+        ambient: Ambient,
+        choose: Choose,
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._lanes = lanes
+        self._owner = owner
+        self._recovery = recovery
+        self._ambient = ambient
+        self._choose = choose
+        self._resolver = Resolver(store, cache, ambient)
+        # Requests with one idempotency key are admitted one after the other, so that the second
+        # finds what the first has begun instead of queueing behind it.
+        self._claims = Lanes(waiting_max=limits.retries_waiting_max)
+
+    async def submit(self, ask: Ask, play: Play) -> Watch:
+        """Begin the turn that this request asks for, or find the one that it is."""
+        key = ask.attempt.key
+        if key is None:
+            return await self._submit(ask, play)
+        try:
+            claim = await self._claims.enter((ask.tenant, key))
+        except LaneFull:
+            raise _busy(ask, None) from None
+        try:
+            return await self._submit(ask, play)
+        finally:
+            self._claims.leave(claim)
+
+    async def _submit(self, ask: Ask, play: Play) -> Watch:
+        known = await self._find_known(ask)
+        if known is not None:
+            return known
+        patience = _Patience(ask)
+        if _steers(ask):
+            steered = await self._steer_holder(ask)
+            if steered is not None:
+                return steered
+        lane, bound = await self._enter_lane(ask, patience)
+        try:
+            watch = await self._begin(ask, play, lane, patience, bound)
+        except BaseException:
+            self._lanes.leave(lane)
+            raise
+        if lane.turn is None:  # joined or replayed: the turn that it is has its own lane, or none
+            self._lanes.leave(lane)
+        return watch
+
+    async def _find_known(self, ask: Ask) -> Watch | None:
+        if ask.attempt.key is None and not ask.attempt.client_attempt:
+            return None
+        target = None
+        if ask.attempt.client_attempt and ask.name is not None:
+            seen = await self._look(ask, verify=True)
+            target = seen.target if seen else None
+        found = await self._store.find_attempt(ask.tenant, ask.attempt, target)
+        return None if found is None else await self._attach(ask, found)
+
+    async def _look(self, ask: Ask, *, verify: bool) -> Seen | None:
+        """What the name means, or None where only T1 can say what a missing one is worth."""
+        try:
+            return await self._resolver.look(ask, verify=verify)
+        except (SessionMissing, SessionGone):
+            return None
+
+    # ── the lane ──
+
+    async def _enter_lane(self, ask: Ask, patience: _Patience) -> tuple[Lane, SessionId | None]:
+        """The lane, and the session that this request has waited for, if it had to wait."""
+        name = self._lane_name(ask)
+        held = self._lanes.is_held(name)
+        if held and ask.on_busy == "reject":
+            raise _busy(ask, self._lanes.holder(name))
+        first = ask.on_busy == "interrupt"
+        if held and first:
+            self._interrupt_here(self._lanes.holder(name))
+        try:
+            async with asyncio.timeout(patience.left_s):
+                lane = await self._lanes.enter(name, first=first)
+                return lane, lane.session if held else None
+        except (TimeoutError, LaneFull):
+            raise _busy(ask, self._lanes.holder(name)) from None
+
+    def _lane_name(self, ask: Ask) -> LaneName:
+        """A session's lane goes by its id, or by the key as long as we know no id for it."""
+        if ask.name is None:
+            return (ask.tenant, self._ambient.mint(SessionId))
+        if isinstance(ask.name, SessionId):
+            return (ask.tenant, ask.name)
+        return (ask.tenant, self._cache.meaning(ask.tenant, ask.name) or ask.name)
+
+    def _interrupt_here(self, turn_id: TurnId | None) -> None:
+        live = self._owner.live.get(turn_id) if turn_id else None
+        if live is not None:
+            live.interrupt("cancelled", "a newer request took its place")
+
+    # ── T1 ──
+
+    async def _begin(
+        self, ask: Ask, play: Play, lane: Lane, patience: _Patience, bound: SessionId | None
+    ) -> Watch:
+        """T1, until it says something final. `bound` is the session that the request has waited for."""
+        verify = False
+        while True:
+            try:
+                seen = await self._resolver.look(ask, verify=verify)
+                request, new = request_of(ask, seen.snapshot, self._ambient, self._choose)
+            except StoreError:
+                raise
+            except HoldfastError:
+                if verify:
+                    raise
+                verify = True  # what we remember may be old: look before refusing
+                continue
+            if bound is not None and seen.expected != bound:
+                await self._demand_not_deleted(ask, bound)
+            self._owner.demand_open()
+            request = await self._with_blobs(ask.tenant, seen, request)
+            with self._owner.claiming(request.turn_id):
+                outcome = await self._store.begin(self._ask_store(ask, seen, request))
+                if isinstance(outcome, Started):
+                    return self._started(ask, seen, request, new, outcome, play, lane)
+            match outcome:
+                case Gone(session_id=gone) if not seen.verified and gone != bound:
+                    verify = True
+                case Joined() | Replay() | Mismatch() | Gone():
+                    return await self._attach(ask, outcome)
+                case Missing():
+                    raise SessionMissing("session", str(ask.name))
+                case Moved():
+                    verify = True
+                case NotLive():
+                    await self._owner.lease.renew()
+                    patience.demand(ask, None)
+                case Busy(session_id=bound):
+                    lane.session = bound
+                    steered = await self._wait_for_release(ask, outcome, patience)
+                    if steered is not None:
+                        return steered
+                    verify = True
+
+    async def _with_blobs(
+        self, tenant: Tenant, seen: Seen, request: ev.TurnRequest
+    ) -> ev.TurnRequest:
+        """Keep what is too large for an item, before the turn that names it begins. A session that is not
+        there yet has its id already; if another one turns out to be meant, it is kept there, too."""
+        items, large = set_aside(request.input)
+        for data in large:
+            await self._store.put_blob(tenant, seen.snapshot.session_id, data)
+        return msgspec.structs.replace(request, input=items) if large else request
+
+    async def _demand_not_deleted(self, ask: Ask, bound: SessionId) -> None:
+        """Whoever has waited for a session wants that one. A reset is adopted: somebody has said that the
+        key means another one now. A delete has not."""
+        row = await self._store.session(ask.tenant, bound)
+        if row is None or row.state == "deleted":
+            raise SessionGone(bound, why="deleted")
+
+    def _ask_store(self, ask: Ask, seen: Seen, request: ev.TurnRequest) -> Begin:
+        expire_s = ask.expire_after_s
+        return Begin(
+            tenant=ask.tenant,
+            node=self._owner.lease.node,
+            nonce=self._ambient.nonce(),
+            target=seen.target,
+            expected=seen.expected,
+            request=request,
+            attempt=ask.attempt,
+            expire_after_ms=None if expire_s is None else round(expire_s * 1000),
+        )
+
+    def _started(
+        self,
+        ask: Ask,
+        seen: Seen,
+        request: ev.TurnRequest,
+        new: Fresh,
+        started: Started,
+        play: Play,
+        lane: Lane,
+    ) -> Watch:
+        fence = started.fence
+        if seen.expected is None and isinstance(ask.name, str):
+            self._learn(ask, fence.session_id)
+        lane.turn, lane.session = fence.turn_id, fence.session_id
+        self._lanes.alias((ask.tenant, fence.session_id), lane)
+        began = ev.Began(request=request)
+        live = self._owner.take_on(
+            fence,
+            seen.snapshot,
+            begin(began),
+            play,
+            shown=(Record(n=0, at_ms=self._ambient.now_ms(), event=began),),
+            lane=lane,
+        )
+        admission = Admission(
+            turn_id=fence.turn_id,
+            session_id=fence.session_id,
+            base=request.base,
+            created=started.created,
+            diverged=new.diverged,
+            input=request.input,
+        )
+        return Watch(self._store, ask.tenant, admission, live)
+
+    def _learn(self, ask: Ask, session_id: SessionId) -> None:
+        if ask.name is not None and not isinstance(ask.name, SessionId):
+            self._cache.learn(ask.tenant, ask.name, session_id)
+
+    # ── known already ──
+
+    async def _attach(self, ask: Ask, found: Joined | Replay | Mismatch | Gone) -> Watch:
+        match found:
+            case Mismatch(turn_id=turn_id):
+                raise KeyReused(str(ask.attempt.key), turn_id=turn_id)
+            case Gone(session_id=session_id, why=why):
+                raise SessionGone(session_id, why=why)
+            case Joined() | Replay():
+                how = "joined" if isinstance(found, Joined) else "replayed"
+                return await self._watch(ask, found.turn_id, how=how)
+
+    async def _watch(self, ask: Ask, turn_id: TurnId, *, how: str) -> Watch:
+        row = await self._store.turn(ask.tenant, turn_id)
+        if row is None:
+            raise SessionMissing("turn", turn_id)
+        admission = Admission(
+            turn_id=turn_id,
+            session_id=row.session_id,
+            base=row.base_head,
+            created=row.base_head == Version(0),
+            how=how,  # type: ignore[arg-type]
+        )
+        return Watch(self._store, ask.tenant, admission, self._owner.live.get(turn_id))
+
+    # ── busy ──
+
+    async def _wait_for_release(self, ask: Ask, busy: Busy, patience: _Patience) -> Watch | None:
+        """Somebody has this session open. Wait until it is let go, as the request wants it."""
+        if not busy.holder_alive:
+            await self._recovery.recover(ask.tenant, busy.session_id, busy.turn_id)
+        elif ask.on_busy == "reject":
+            raise _busy(ask, busy.turn_id)
+        elif ask.on_busy == "interrupt" and patience.once():
+            await self._store.signal(ask.tenant, busy.turn_id, kind="interrupt")
+            self._interrupt_here(busy.turn_id)
+        elif _steers(ask):
+            steered = await self._steer(ask, busy.turn_id)
+            if steered is not None:
+                return steered
+        while True:
+            session = await self._store.session(ask.tenant, busy.session_id)
+            if session is None or session.open_turn != busy.turn_id:
+                return None
+            live = self._owner.live.get(busy.turn_id)
+            patience.demand(ask, busy.turn_id)
+            if live is not None and not live.done.done():
+                await asyncio.wait({live.done}, timeout=patience.left_s)
+                continue
+            await asyncio.sleep(min(limits.busy_poll_s, patience.left_s))
+            if not busy.holder_alive:
+                return None  # ask T1 again: whoever may take it over has to be asked again, too
+
+    # ── steering ──
+
+    async def _steer_holder(self, ask: Ask) -> Watch | None:
+        turn_id = self._lanes.holder(self._lane_name(ask))
+        return await self._steer(ask, turn_id) if turn_id else None
+
+    async def _steer(self, ask: Ask, turn_id: TurnId) -> Watch | None:
+        """Hand the message to the running turn. None if it is too late: then it begins the next one."""
+        seen = await self._resolver.look(ask, verify=True)
+        request, _ = request_of(ask, seen.snapshot, self._ambient, self._choose)
+        said = (await self._with_blobs(ask.tenant, seen, request)).input
+        messages = tuple(each for each in said if isinstance(each, UserMessage))
+        if len(messages) != len(said):
+            return None  # results are answers, not remarks: they begin a turn of their own
+        payload = steering_payload(messages)
+        sent = await self._store.signal(ask.tenant, turn_id, kind="steer", payload=payload)
+        if not isinstance(sent, Signalled):
+            return None
+        self._owner.deliver(
+            SignalRow(tenant=ask.tenant, turn_id=turn_id, n=sent.n, kind="steer", payload=payload)
+        )
+        while True:
+            ending = await find_ending(self._store, ask.tenant, turn_id)
+            row = await self._store.find_signal(ask.tenant, turn_id, sent.n)
+            if row is not None and row.consumed:
+                return await self._watch(ask, turn_id, how="steered")
+            if ending is not None:
+                return None
+            await asyncio.sleep(limits.busy_poll_s)
+
+
+class _Patience:
+    """How long a request may still wait for its session."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._until = self._loop.time() + ask.wait_s
+        self._used: bool = False
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self._until - self._loop.time())
+
+    def demand(self, ask: Ask, turn_id: TurnId | None) -> None:
+        """Raise SessionBusy if there is none left."""
+        if self.left_s <= 0:
+            raise _busy(ask, turn_id)
+
+    def once(self) -> bool:
+        """True the first time."""
+        first, self._used = not self._used, True
+        return first
+
+
+def _steers(ask: Ask) -> bool:
+    """Whether the message may become part of a turn that is not its own.
+
+    One with an idempotency key may not: the key stands for a turn, and a retry would steer again.
+    """
+    return ask.on_busy == "steer" and ask.attempt.key is None
+
+
+def _busy(ask: Ask, turn_id: TurnId | None) -> SessionBusy:
+    return SessionBusy(str(ask.name), turn_id=str(turn_id or "?"), retry_after_s=RETRY_AFTER_S)

@@ -1,0 +1,118 @@
+"""What a caller asks of a session, and what it may be told. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+from holdfast.core.codec import Value
+from holdfast.core.conversation import Snapshot
+from holdfast.core.events import Parameters, ToolDefinition
+from holdfast.core.items import EndedBy, Items, TurnLimits
+from holdfast.core.policy import Policy
+from holdfast.core.reconcile import Incoming
+from holdfast.ids import CallId, SessionId, SessionKey, Tenant, TurnId, Version
+from holdfast.limits import lane_wait_s, turn_deadline_s
+from holdfast.store.base import Attempt
+from holdfast.store.rows import TurnRow
+
+OnBusy: TypeAlias = Literal["wait", "reject", "interrupt", "steer"]
+
+NO_ATTEMPT = Attempt(request_hash=b"")
+
+
+class Ask(Value):
+    """A request that wants to become a turn of a session."""
+
+    tenant: Tenant
+    name: SessionKey | SessionId | None
+    """A key (made if it is new), an id (must exist), or None for a line that nobody names."""
+    messages: tuple[Incoming, ...] = ()
+    approvals: tuple[tuple[CallId, bool], ...] = ()
+    agent: str = ""
+    source_key: str = ""
+    source_digest: str = ""
+    instructions: tuple[str, ...] = ()
+    parameters: Parameters = Parameters()
+    client_tools: tuple[ToolDefinition, ...] = ()
+    limits: TurnLimits = TurnLimits()
+    policies: tuple[Policy, ...] = ()
+    """Layers, the furthest from the request first."""
+    on_busy: OnBusy = "wait"
+    wait_s: float = lane_wait_s
+    if_match: Version | None = None
+    create: bool = True
+    attempt: Attempt = NO_ATTEMPT
+    background: bool = False
+    deadline_s: float = turn_deadline_s
+    expire_after_s: float | None = None
+    system_is_stored: bool = False
+
+    @property
+    def replayable(self) -> bool:
+        """Whether the client has said how it will come back."""
+        return self.attempt.key is not None or self.background
+
+
+class AgentChoice(Value):
+    """Which agent plays the turn, from which source."""
+
+    agent: str
+    source_key: str
+    source_digest: str = ""
+
+
+Choose: TypeAlias = Callable[[Ask, Snapshot], AgentChoice]
+"""Decides who continues a session. May raise: then nothing begins."""
+
+
+def as_asked(ask: Ask, snapshot: Snapshot) -> AgentChoice:
+    """The choice of callers who have only one agent: the session's own, else the one they named."""
+    return AgentChoice(
+        agent=snapshot.agent or ask.agent,
+        source_key=snapshot.source_key or ask.source_key,
+        source_digest=ask.source_digest,
+    )
+
+
+class Ending(Value):
+    """What became of a turn. Success is `completed` and kept, and nothing else."""
+
+    turn_id: TurnId
+    session_id: SessionId
+    kept: bool
+    by: EndedBy
+    detail: str = ""
+    version: Version | None = None
+    """The version that it made, if it was kept."""
+
+    @property
+    def ok(self) -> bool:
+        return self.kept and self.by == "completed"
+
+
+def ending_of(row: TurnRow) -> Ending | None:
+    """What a turn's row says became of it; None while it is open."""
+    if row.ended_by is None:
+        return None
+    return Ending(
+        turn_id=row.turn_id,
+        session_id=row.session_id,
+        kept=row.state == "committed",
+        by=row.ended_by,
+        detail=row.detail,
+        version=row.seq,
+    )
+
+
+class Admission(Value):
+    """How a request was admitted: what its answer can say before anything has been said."""
+
+    turn_id: TurnId
+    session_id: SessionId
+    base: Version
+    created: bool = False
+    """The session is new with this turn."""
+    how: Literal["began", "joined", "replayed", "steered"] = "began"
+    diverged: bool = False
+    input: Items = ()

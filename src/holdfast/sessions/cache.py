@@ -1,0 +1,80 @@
+"""Snapshots that are likely to be needed again, bounded by bytes.
+
+A cached snapshot is never trusted: T1 checks the head that a request was reconciled against. So an entry
+that is stale, or was evicted in the middle of a turn, costs a read and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from holdfast.core.conversation import Snapshot
+from holdfast.ids import SessionId, SessionKey, Tenant
+
+ENTRY_BYTES = 2048
+"""What an entry weighs besides its items."""
+
+KEYS_MAX = 65_536
+"""Keys whose session is remembered; each is a few hundred bytes."""
+
+
+class SnapshotCache:
+    """The most recently used snapshots, and what keys meant when they were last seen."""
+
+    def __init__(self, *, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._snapshots: OrderedDict[tuple[Tenant, SessionId], Snapshot] = OrderedDict()
+        self._keys: OrderedDict[tuple[Tenant, SessionKey], SessionId] = OrderedDict()
+
+    def get(self, tenant: Tenant, session_id: SessionId) -> Snapshot | None:
+        found = self._snapshots.get((tenant, session_id))
+        if found is not None:
+            self._snapshots.move_to_end((tenant, session_id))
+        return found
+
+    def put(self, tenant: Tenant, snapshot: Snapshot) -> None:
+        """Remember a snapshot, unless a newer one is there already."""
+        place = (tenant, snapshot.session_id)
+        known = self._snapshots.pop(place, None)
+        if known is not None:
+            self._bytes -= _weight(known)
+            if (known.version, known.notes.rev) > (snapshot.version, snapshot.notes.rev):
+                snapshot = known
+        self._snapshots[place] = snapshot
+        self._bytes += _weight(snapshot)
+        while self._bytes > self._bytes_max:
+            _, evicted = self._snapshots.popitem(last=False)
+            self._bytes -= _weight(evicted)
+
+    def drop(self, tenant: Tenant, session_id: SessionId) -> None:
+        known = self._snapshots.pop((tenant, session_id), None)
+        if known is not None:
+            self._bytes -= _weight(known)
+
+    def meaning(self, tenant: Tenant, key: SessionKey) -> SessionId | None:
+        """What a key meant when it was last seen."""
+        return self._keys.get((tenant, key))
+
+    def learn(self, tenant: Tenant, key: SessionKey, session_id: SessionId) -> None:
+        self._keys[tenant, key] = session_id
+        self._keys.move_to_end((tenant, key))
+        if len(self._keys) > KEYS_MAX:
+            self._keys.popitem(last=False)
+
+    def forget(self, tenant: Tenant, key: SessionKey) -> None:
+        self._keys.pop((tenant, key), None)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._bytes
+
+    def __len__(self) -> int:
+        return len(self._snapshots)
+
+    def __repr__(self) -> str:
+        return f"<SnapshotCache {len(self)} snapshots, {self._bytes} of {self._bytes_max} bytes>"
+
+
+def _weight(snapshot: Snapshot) -> int:
+    return ENTRY_BYTES + snapshot.size_bytes

@@ -1,0 +1,181 @@
+"""Somebody's own agent code as a turn: the shortest way to conversations that hold.
+
+    async with played(sessions, "trip-to-oslo", "And the weather?") as turn:
+        answer = await my_agent(turn.messages)
+        await turn.say(answer)
+
+The turn is committed when the block ends, and ended by policy if it raises: then the session is as if it had
+not been, and the error travels on. A turn that is cancelled from elsewhere cancels the block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from holdfast.core import events as ev
+from holdfast.core.conversation import seen_by_model
+from holdfast.core.items import (
+    AssistantMessage,
+    Item,
+    Summary,
+    SystemMessage,
+    Text,
+    ToolCall,
+    UserMessage,
+    plain_text,
+    result_for,
+    text_of,
+)
+from holdfast.core.ports import OpenTurn
+from holdfast.core.reconcile import Incoming
+from holdfast.errors import TurnFailed
+from holdfast.ids import CallId, MessageId, SessionKey, Tenant
+from holdfast.sessions.ask import Ask, Ending
+from holdfast.sessions.sessions import Sessions
+from holdfast.sessions.watch import Watch
+
+LOCAL = Tenant("local")
+
+
+async def nobody_plays(turn: OpenTurn) -> None:
+    """The player of sessions whose turns are all played by their callers: a recovered turn has none."""
+    raise TurnFailed("model_error", "nobody is here to play this turn")
+
+
+class Hand:
+    """An open turn in the hands of its caller."""
+
+    def __init__(self, turn: OpenTurn) -> None:
+        self._turn = turn
+
+    @property
+    def messages(self) -> list[tuple[str, str]]:
+        """Role and text of everything said so far, the new message included."""
+        said = (*seen_by_model(self._turn.snapshot), *self._turn.turn.items)
+        return [message for item in said if (message := _message(item)) is not None]
+
+    async def say(self, text: str, *, usage: ev.Usage = ev.Usage()) -> None:  # noqa: B008
+        """Answer. A turn needs at least one answer, after its last tool."""
+        message = AssistantMessage(id=self._turn.mint(MessageId), content=plain_text(text))
+        await self._turn.record(ev.StepStarted(), ev.Answered(items=(message,), usage=usage))
+
+    async def use_tool(
+        self,
+        name: str,
+        arguments: str,
+        run: Callable[[], Awaitable[str]],
+        *,
+        read_only: bool = False,
+    ) -> str:
+        """Run something with an effect. Its start is durable before it runs, its result after.
+
+        If the process dies in between, the history says that its outcome is unknown.
+        """
+        call_id = self._turn.mint(CallId)
+        call = ToolCall(id=call_id, call_id=str(call_id), name=name, arguments=arguments)
+        await self._turn.record(ev.StepStarted(), ev.Answered(items=(call,), finish="tool_calls"))
+        await self._turn.record(ev.ToolStarted(call=call_id, read_only=read_only))
+        output = await run()
+        result = result_for(call, "ok", (Text(text=output),), self._turn.mint)
+        await self._turn.record(ev.ToolFinished(result=result))
+        return output
+
+
+def _message(item: Item) -> tuple[str, str] | None:
+    match item:
+        case UserMessage():
+            return "user", text_of(item.content)
+        case AssistantMessage():
+            return "assistant", text_of(item.content)
+        case SystemMessage():
+            return "system", text_of(item.content)
+        case Summary():
+            return "system", item.text
+        case _:
+            return None
+
+
+@asynccontextmanager
+async def played(
+    sessions: Sessions, key: str, prompt: str, *, tenant: Tenant = LOCAL
+) -> AsyncIterator[Hand]:
+    """A turn of the session that `key` names, played by the block.
+
+    Raises TurnFailed if the turn ended in another way than by completing.
+    """
+    stage = _Stage()
+    ask = Ask(
+        tenant=tenant,
+        name=SessionKey(key),
+        messages=(Incoming(role="user", content=plain_text(prompt)),),
+    )
+    watch = await sessions.submit(ask, play=stage.play)
+    async with watch:
+        turn = await _opened(stage, watch)
+        try:
+            async with stage.guarded():
+                yield Hand(turn)
+        except BaseException as error:
+            stage.fail(error)
+            await watch.ended()
+            raise
+        stage.finished.set_result(None)
+        ending = await watch.ended()
+    if not ending.ok:
+        raise TurnFailed("model_error", f"the turn ended by {ending.by}: {ending.detail}")
+
+
+async def _opened(stage: _Stage, watch: Watch) -> OpenTurn:
+    """The turn, once it is handed to us; a shutdown may end it before."""
+    ended = asyncio.ensure_future(watch.ended())
+    first: set[asyncio.Future[OpenTurn] | asyncio.Future[Ending]] = {stage.opened, ended}
+    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+    if stage.opened.done():
+        ended.cancel()
+        return stage.opened.result()
+    raise TurnFailed("model_error", f"the turn ended by {ended.result().by} before it was played")
+
+
+class _Stage:
+    """Where a turn that is played in one task meets the block that plays it in another."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.opened: asyncio.Future[OpenTurn] = loop.create_future()
+        self.finished: asyncio.Future[None] = loop.create_future()
+        self._block: asyncio.Task[object] | None = None
+        self._stopped = False
+
+    async def play(self, turn: OpenTurn) -> None:
+        self.opened.set_result(turn)
+        try:
+            await asyncio.shield(self.finished)
+        except asyncio.CancelledError:
+            self._stopped = True
+            if self._block is not None:
+                self._block.cancel()
+            raise
+
+    def fail(self, error: BaseException) -> None:
+        """The block has raised. A turn that was stopped knows, and waits for nothing."""
+        if not self._stopped:
+            self.finished.set_exception(error if isinstance(error, Exception) else _stopped())
+
+    @asynccontextmanager
+    async def guarded(self) -> AsyncIterator[None]:
+        """Cancel the block if the turn is stopped, and tell that apart from being cancelled oneself."""
+        self._block = asyncio.current_task()
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._stopped and self._block is not None and self._block.uncancel() == 0:
+                raise _stopped() from None
+            raise
+        finally:
+            self._block = None
+
+
+def _stopped() -> TurnFailed:
+    return TurnFailed("model_error", "the turn was stopped")

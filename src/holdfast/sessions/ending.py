@@ -1,0 +1,166 @@
+"""How an owned turn ends: the last transaction, and the one place where it is decided which.
+
+    everything is said and done  →  commit
+    an interruption              →  what the policy says: keep (close it, commit), discard, or hand over
+
+Nothing is shown of the end before it is durable. A store that does not answer is asked again, since both
+transactions may be repeated; after a while the turn is left as it is, open, for recovery to find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from holdfast.core import events as ev
+from holdfast.core.closing import closing
+from holdfast.core.codec import Value
+from holdfast.core.conversation import Snapshot, commit_of
+from holdfast.core.items import EndedBy
+from holdfast.core.journal import Record, encode_records
+from holdfast.core.policy import Verdict
+from holdfast.core.turn import Turn, advance
+from holdfast.errors import Superseded
+from holdfast.ids import Minter
+from holdfast.sessions.ask import Ending
+from holdfast.sessions.persistence import persistently
+from holdfast.sessions.recorder import Recorder
+from holdfast.store.base import Fence, Settlement, TurnStore, Unconsumed
+from holdfast.store.rows import SignalRow
+
+
+class Settled(Value):
+    """The turn has ended. `after` is the session with it, if it was kept."""
+
+    ending: Ending
+    after: Snapshot | None = None
+
+
+class HandedOver(Value):
+    """The turn stays open, for any node to take up."""
+
+
+class NotYet(Value):
+    """The turn has to go on: people have said something that it has not heard."""
+
+    signals: tuple[SignalRow, ...]
+
+
+Outcome: TypeAlias = Settled | HandedOver | NotYet
+
+Judge: TypeAlias = Callable[[EndedBy], Verdict]
+"""Decides what becomes of a turn that ended so."""
+
+
+async def settle(
+    store: TurnStore,
+    fence: Fence,
+    snapshot: Snapshot,
+    recorder: Recorder,
+    *,
+    cause: ev.Interrupted | None,
+    judge: Judge,
+    mint: Minter,
+) -> Outcome:
+    """End a turn that nobody plays any more. `cause` says why it did not complete; None if it did.
+
+    Raises Superseded if it is somebody else's by now, StoreUnavailable if the store stayed away.
+    """
+    turn = recorder.turn
+    by: EndedBy = cause.by if cause else "completed"
+    if by in ("superseded", "deleted"):  # somebody else has ended it, and has written so
+        raise Superseded(fence.turn_id, token=fence.token)
+    verdict = judge(by)
+    assert verdict != "finish", "a turn that is to be finished is not interrupted"
+    if verdict == "resume":
+        await recorder.flush()
+        await persistently(lambda: store.release(fence))
+        return HandedOver()
+    last = last_events(turn, cause, kept=verdict == "keep", mint=mint)
+    await recorder.wait_idle()
+    ended, tail = recorder.closing_records(last)
+    if verdict == "discard":
+        return await _discard(store, fence, recorder, ended, tail, cause=cause)
+    return await _commit(store, fence, snapshot, recorder, ended, tail)
+
+
+def last_events(
+    turn: Turn, cause: ev.Interrupted | None, *, kept: bool, mint: Minter
+) -> tuple[ev.Event, ...]:
+    """The events that bring a turn to its end: interrupted, made well formed if it is kept, ended."""
+    happened: list[ev.Event] = []
+    if cause is not None and turn.interrupted is None:
+        happened.append(cause)
+        turn = advance(turn, cause)
+    if kept and turn.interrupted is not None:
+        happened += closing(turn, mint)
+    by: EndedBy = turn.interrupted.by if turn.interrupted else "completed"
+    return (*happened, ev.Ended(by=by, kept=kept))
+
+
+async def _commit(
+    store: TurnStore,
+    fence: Fence,
+    snapshot: Snapshot,
+    recorder: Recorder,
+    ended: Turn,
+    tail: tuple[Record, ...],
+) -> Settled | NotYet:
+    commit = commit_of(ended, previous=snapshot.link)
+    outcome = await persistently(
+        lambda: store.commit(
+            fence, commit, n=tail[0].n, records=encode_records(tail), settlement="done"
+        )
+    )
+    if isinstance(outcome, Unconsumed):
+        return NotYet(signals=outcome.signals)
+    recorder.settled(ended, tail)
+    return Settled(
+        ending=Ending(
+            turn_id=fence.turn_id,
+            session_id=fence.session_id,
+            kept=True,
+            by=commit.ended_by,
+            detail=commit.detail,
+            version=outcome.version,
+        ),
+        after=snapshot.with_commit(commit),
+    )
+
+
+async def _discard(
+    store: TurnStore,
+    fence: Fence,
+    recorder: Recorder,
+    ended: Turn,
+    tail: tuple[Record, ...],
+    *,
+    cause: ev.Interrupted | None,
+) -> Settled:
+    assert cause is not None, "a completed turn is kept"
+    detail = cause.told
+    # A client that cancelled has its answer; any other failure may be tried again under its key.
+    settlement: Settlement = "done" if cause.by == "cancelled" else "failed"
+    row = await persistently(
+        lambda: store.end(
+            fence,
+            ended_by=cause.by,
+            detail=detail,
+            n=tail[0].n,
+            records=encode_records(tail),
+            settlement=settlement,
+        )
+    )
+    if row is not None and row.ended_by != cause.by:
+        # A delete came first, and nothing of the tail was written.
+        raise Superseded(fence.turn_id, token=fence.token)
+    recorder.settled(ended, tail)
+    return Settled(
+        ending=Ending(
+            turn_id=fence.turn_id,
+            session_id=fence.session_id,
+            kept=False,
+            by=cause.by,
+            detail=detail,
+        )
+    )

@@ -1,0 +1,131 @@
+"""The events of one turn, for whoever watches. Watchers are cursors over a shared log.
+
+1. Publishing never waits: a slow watcher costs memory up to a bound, never time.
+2. A watcher sees every event from where it began, in order, once, and then the end.
+3. Watchers come late, leave early and know nothing of each other.
+
+The log is bounded. What is older than the bound is trimmed from memory; a watcher that has not come so far
+reads it from the journal, if the turn keeps one (`older`), or is shown the growth of each item in one piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.core.events import Event, Grew
+from holdfast.core.journal import Record
+
+Older: TypeAlias = Callable[[int, int], AsyncIterator[Record]]
+"""Reads the records with numbers from one up to before another, from the journal."""
+
+
+class Feed:
+    """One turn's log. `publish` in the turn's task, `watch` in anybody's."""
+
+    def __init__(self, *, events_max: int, first_n: int = 0, older: Older | None = None) -> None:
+        """`first_n` is the number of the first event that will be published: those of an earlier
+        attempt at the turn are in its journal."""
+        self._events_max = events_max
+        self._older = older
+        self._log: list[Record] = []
+        self._next_n = first_n
+        self._ended = False
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        """Watchers that have seen everything, in the order in which they came to wait."""
+
+    def publish(self, record: Record) -> None:
+        assert not self._ended, "nothing happens after the end"
+        self._log.append(record)
+        self._next_n = record.n + 1
+        if len(self._log) > self._events_max:
+            self._trim()
+        if self._waiting:
+            self._wake()
+
+    def end(self) -> None:
+        """Nothing more will be published. Ending again does nothing."""
+        self._ended = True
+        self._wake()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    @property
+    def next_n(self) -> int:
+        """The number after the last event that was published."""
+        return self._next_n
+
+    async def watch(self, since: int = 0) -> AsyncIterator[Record]:
+        """Every event with a number of at least `since`, until the end."""
+        while True:
+            first = self._log[0].n if self._log else self._next_n
+            if since < first and self._older is not None:
+                async for record in self._older(since, first):
+                    yield record
+                since = first
+                continue
+            # A copy: the log may be trimmed while whoever watches is busy with what it got.
+            for record in self._log[self._place(since) :]:
+                yield record
+                since = record.n + 1
+            if since < self._next_n:
+                continue
+            if self._ended:
+                return
+            await self._wait()
+
+    def _place(self, since: int) -> int:
+        """Where the first event with at least this number is in the log."""
+        dense = len(self._log) - (self._next_n - since)  # nearly always: numbers have no gaps
+        if 0 <= dense < len(self._log) and self._log[dense].n == since:
+            return dense
+        return bisect_left(self._log, since, key=_number)
+
+    async def _wait(self) -> None:
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[waiting] = None
+        try:
+            await waiting
+        finally:
+            self._waiting.pop(waiting, None)
+
+    def _wake(self) -> None:
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+        self._waiting.clear()
+
+    def _trim(self) -> None:
+        """Make room: half of the log goes, or grows together if there is no journal to read it from."""
+        half = len(self._log) // 2
+        self._log[:half] = [] if self._older is not None else _merged(self._log[:half])
+
+
+def _number(record: Record) -> int:
+    return record.n
+
+
+def _merged(records: list[Record]) -> list[Record]:
+    """The same growth in fewer pieces. A merged piece has the number of its last."""
+    merged: list[Record] = []
+    for record in records:
+        both = _joined(merged[-1].event, record.event) if merged else None
+        if both is None:
+            merged.append(record)
+        else:
+            merged[-1] = msgspec.structs.replace(record, event=both)
+    return merged
+
+
+def _joined(before: Event, event: Event) -> Grew | None:
+    if not (isinstance(before, Grew) and isinstance(event, Grew)):
+        return None
+    if (before.item, before.refusal) != (event.item, event.refusal):
+        return None
+    return msgspec.structs.replace(before, text=before.text + event.text)

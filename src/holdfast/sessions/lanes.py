@@ -1,0 +1,168 @@
+"""The queue that lets one turn at a time into a session, in this process.
+
+A lane orders the requests of one process, first come, first served. It is about fairness and patience, not
+about safety: that at most one turn is open is decided by T1, over all processes. So a lane may be entered by
+somebody whose session turns out to be busy elsewhere; it then waits at the head of the lane, and the others
+behind it.
+
+1. A lane has at most one holder and at most `waiting_max` waiters.
+2. Leaving wakes the first waiter, and nobody else.
+3. Cancelling a waiter removes that waiter; if it had been woken already, the next one is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Hashable
+from typing import TypeAlias
+
+from holdfast.core.codec import Value
+from holdfast.ids import SessionId, TurnId
+
+# ── the decision ─────────────────────────────────────────────────────────────────────────────
+
+
+class Admit(Value):
+    """The lane is free."""
+
+
+class Wait(Value):
+    """The lane is taken; this many are before you, its holder included."""
+
+    position: int
+
+
+class Refuse(Value):
+    """Too many are waiting already."""
+
+    waiting: int
+
+
+AdmissionToLane: TypeAlias = Admit | Wait | Refuse
+
+
+def admit(*, held: bool, waiting: int, waiting_max: int) -> AdmissionToLane:
+    """Decide what happens to a request that wants this session now."""
+    if not held:
+        return Admit()
+    if waiting < waiting_max:
+        return Wait(position=waiting + 1)
+    return Refuse(waiting=waiting)
+
+
+# ── the lanes ────────────────────────────────────────────────────────────────────────────────
+
+
+LaneName: TypeAlias = Hashable
+
+
+class LaneFull(Exception):
+    """Nobody else may wait here."""
+
+
+class Lane:
+    """One session's queue."""
+
+    def __init__(self, *, waiting_max: int) -> None:
+        self._waiting_max = waiting_max
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self.held = False
+        self.turn: TurnId | None = None
+        """The turn that holds it, once it has begun."""
+        self.session: SessionId | None = None
+        """The session whose turns go through here, once somebody in it has found out."""
+        self.names: set[LaneName] = set()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiters)
+
+    async def enter(self, *, first: bool = False) -> None:
+        """Wait until this lane is ours. `first` goes before everybody who waits.
+
+        Raises LaneFull at once if too many wait already.
+        """
+        match admit(held=self.held, waiting=self.waiting, waiting_max=self._waiting_max):
+            case Admit():
+                self.held = True
+            case Refuse():
+                raise LaneFull
+            case Wait():
+                await self._wait(first=first)
+
+    async def _wait(self, *, first: bool) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        (self._waiters.appendleft if first else self._waiters.append)(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn in self._waiters:
+                self._waiters.remove(turn)
+            if not turn.cancelled():  # it was our turn already, and we are not going to take it
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Let the first waiter in, or leave the lane free."""
+        self.turn = None
+        while self._waiters:
+            turn = self._waiters.popleft()
+            if not turn.done():  # else its waiter was cancelled, and has not noticed yet
+                turn.set_result(None)
+                return  # still held: it has changed hands
+        self.held = False
+
+    @property
+    def empty(self) -> bool:
+        return not self.held and not self._waiters
+
+    def __repr__(self) -> str:
+        return f"<Lane {'held' if self.held else 'free'} waiting={self.waiting}>"
+
+
+class Lanes:
+    """The lanes that somebody is in. A lane that nobody is in does not exist."""
+
+    def __init__(self, *, waiting_max: int) -> None:
+        self._waiting_max = waiting_max
+        self._lanes: dict[LaneName, Lane] = {}
+
+    async def enter(self, name: LaneName, *, first: bool = False) -> Lane:
+        """Wait for the lane of this name. Whoever gets it back has to `leave` it."""
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = Lane(waiting_max=self._waiting_max)
+            self.alias(name, lane)
+        try:
+            await lane.enter(first=first)
+        finally:
+            self._drop_if_empty(lane)
+        return lane
+
+    def leave(self, lane: Lane) -> None:
+        lane.leave()
+        self._drop_if_empty(lane)
+
+    def _drop_if_empty(self, lane: Lane) -> None:
+        if lane.empty:
+            for name in lane.names:
+                del self._lanes[name]
+            lane.names.clear()
+
+    def holder(self, name: LaneName) -> TurnId | None:
+        """The turn that holds the lane of this name, if one does."""
+        lane = self._lanes.get(name)
+        return lane.turn if lane else None
+
+    def is_held(self, name: LaneName) -> bool:
+        return name in self._lanes and self._lanes[name].held
+
+    def alias(self, name: LaneName, lane: Lane) -> None:
+        """Make another name mean this lane too, unless it means one: a new session has an id now."""
+        if name not in self._lanes:
+            self._lanes[name] = lane
+            lane.names.add(name)
+
+    def __len__(self) -> int:
+        return len(set(self._lanes.values()))

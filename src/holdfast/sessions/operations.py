@@ -1,0 +1,167 @@
+"""What people do with sessions besides talking: stop a turn, fork, rewind, reset, annotate, delete.
+
+None of it loads an agent, and none of it rewrites a history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.core.conversation import Patch, SettingsChanged, Summarized, Titled
+from holdfast.core.items import SessionSettings, Summary
+from holdfast.ids import ItemId, NoteId, SessionId, SessionKey, Tenant, TurnId, Version
+from holdfast.sessions.ambient import Ambient
+from holdfast.sessions.ask import Ending, ending_of
+from holdfast.sessions.cache import SnapshotCache
+from holdfast.sessions.owner import Owner
+from holdfast.sessions.recovery import Recovery
+from holdfast.sessions.watch import find_ending
+from holdfast.store.base import AnnotateOutcome, Store, TooLate
+from holdfast.store.rows import SessionRow
+
+
+class StillRunning(Value):
+    """The turn has been told to stop and has not let go yet."""
+
+    turn_id: TurnId
+
+
+class Operations:
+    """The operations on sessions, for anybody who may."""
+
+    def __init__(
+        self,
+        store: Store,
+        cache: SnapshotCache,
+        owner: Owner,
+        recovery: Recovery,
+        ambient: Ambient,
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._owner = owner
+        self._recovery = recovery
+        self._ambient = ambient
+
+    async def cancel(self, tenant: Tenant, turn_id: TurnId) -> Ending | StillRunning:
+        """Stop a turn, wherever it is played, and say what became of it: also if it had ended before.
+
+        An owner that ignores this for `cancel_grace_s` is fenced, and the turn closed from its journal.
+        Raises SessionMissing for an unknown turn.
+        """
+        told = await self._store.signal(tenant, turn_id, kind="cancel")
+        if isinstance(told, TooLate):
+            ending = ending_of(told.turn)
+            assert ending is not None, "a turn that cannot be told anything has ended"
+            return ending
+        live = self._owner.live.get(turn_id)
+        if live is not None:
+            live.interrupt("cancelled")
+        return await self._wait_for_end(tenant, turn_id)
+
+    async def _wait_for_end(self, tenant: Tenant, turn_id: TurnId) -> Ending | StillRunning:
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + limits.cancel_grace_s
+        overruled = False
+        while True:
+            ending = await find_ending(self._store, tenant, turn_id)
+            if ending is not None:
+                return ending
+            if loop.time() >= give_up_at:
+                if overruled:
+                    return StillRunning(turn_id=turn_id)
+                overruled = True
+                give_up_at = loop.time() + limits.busy_poll_s * 4
+                await self._overrule(tenant, turn_id)
+            live = self._owner.live.get(turn_id)
+            if live is not None and not live.done.done():
+                await asyncio.wait({live.done}, timeout=max(0.0, give_up_at - loop.time()))
+            else:
+                await asyncio.sleep(limits.busy_poll_s)
+
+    async def _overrule(self, tenant: Tenant, turn_id: TurnId) -> None:
+        row = await self._store.turn(tenant, turn_id)
+        if row is not None:
+            await self._recovery.recover(tenant, row.session_id, turn_id, ignored_cancel=True)
+
+    async def fork(
+        self, tenant: Tenant, session_id: SessionId, version: Version | None = None
+    ) -> SessionRow:
+        """A new session that begins as this one stood at a version, by default its head."""
+        if version is None:
+            row = await self._store.session(tenant, session_id)
+            version = row.head if row else Version(0)
+        return await self._store.fork(
+            tenant, session_id, version=version, fresh=self._ambient.mint(SessionId)
+        )
+
+    async def reset(self, tenant: Tenant, key: SessionKey) -> SessionRow:
+        """Make a key mean a new, empty session. The old one stays, under its id."""
+        return await self._bind(tenant, key, None)
+
+    async def rewind(self, tenant: Tenant, key: SessionKey, version: Version) -> SessionRow:
+        """Make a key mean a fork of its session at an earlier version. The old one stays."""
+        return await self._bind(tenant, key, version)
+
+    async def _bind(self, tenant: Tenant, key: SessionKey, version: Version | None) -> SessionRow:
+        fresh = self._ambient.mint(SessionId)
+        row = await self._store.bind(tenant, key, fresh=fresh, version=version)
+        self._cache.learn(tenant, key, row.id)
+        return row
+
+    async def annotate(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        patches: Sequence[tuple[ItemId | None, Patch]],
+        *,
+        summary_rev: int | None = None,
+    ) -> AnnotateOutcome:
+        """Say something about a session or its items, beside the history."""
+        outcome = await self._store.annotate(tenant, session_id, patches, summary_rev=summary_rev)
+        await self._refresh(tenant, session_id)
+        return outcome
+
+    async def title(self, tenant: Tenant, session_id: SessionId, title: str) -> AnnotateOutcome:
+        shortened = title[: limits.title_chars_max]
+        return await self.annotate(tenant, session_id, [(None, Titled(title=shortened))])
+
+    async def settings(
+        self, tenant: Tenant, session_id: SessionId, settings: SessionSettings
+    ) -> AnnotateOutcome:
+        return await self.annotate(tenant, session_id, [(None, SettingsChanged(settings=settings))])
+
+    async def compact(
+        self, tenant: Tenant, session_id: SessionId, text: str, *, covers_to: int, summary_rev: int
+    ) -> AnnotateOutcome:
+        """Let the model see a summary in place of what comes before position `covers_to`.
+
+        One atomic step, on top of the summary with revision `summary_rev` (0: none yet); the text
+        comes from outside, and people still see everything.
+        """
+        summary = Summary(id=self._ambient.mint(NoteId), text=text, covers_to=covers_to)
+        return await self.annotate(
+            tenant,
+            session_id,
+            [(None, Summarized(summary=summary))],
+            summary_rev=summary_rev,
+        )
+
+    async def delete(self, tenant: Tenant, session_id: SessionId) -> SessionRow:
+        """Delete a session: it is gone at once, and its open turn ends."""
+        row = await self._store.remove(tenant, session_id)
+        self._cache.drop(tenant, session_id)
+        for live in tuple(self._owner.live.values()):
+            if live.fence.session_id == session_id and live.fence.tenant == tenant:
+                live.interrupt("deleted")
+        return row
+
+    async def _refresh(self, tenant: Tenant, session_id: SessionId) -> None:
+        known = self._cache.get(tenant, session_id)
+        if known is not None:
+            fresh = await self._store.snapshot(tenant, session_id, known=known)
+            if fresh is not None:
+                self._cache.put(tenant, fresh)

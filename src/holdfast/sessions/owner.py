@@ -1,0 +1,197 @@
+"""The turns that this node owns, each in a task of its own, and the signals that reach them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Set
+from contextlib import contextmanager
+
+from holdfast import limits
+from holdfast.core.conversation import Snapshot
+from holdfast.core.journal import Record
+from holdfast.core.ports import Play
+from holdfast.core.turn import Turn
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.ids import TurnId
+from holdfast.sessions.ambient import Ambient
+from holdfast.sessions.cache import SnapshotCache
+from holdfast.sessions.ending import Judge
+from holdfast.sessions.feed import Feed, Older
+from holdfast.sessions.lanes import Lane, Lanes
+from holdfast.sessions.lease import Lease
+from holdfast.sessions.transaction import LiveTurn
+from holdfast.sessions.watch import journaled
+from holdfast.store.base import Fence, Store
+from holdfast.store.rows import SignalRow
+
+
+class Owner:
+    """Takes turns on, sees them through, and remembers them for a while.
+
+    It claims every turn that it plays or is about to: those it may not take for orphans. One turn may be
+    claimed twice, by the one who has just lost it and the one who has just taken it over.
+    """
+
+    def __init__(
+        self, store: Store, lease: Lease, cache: SnapshotCache, lanes: Lanes, ambient: Ambient
+    ) -> None:
+        self._store = store
+        self.lease = lease
+        self._cache = cache
+        self._lanes = lanes
+        self._ambient = ambient
+        self.live: dict[TurnId, LiveTurn] = {}
+        self._claims: Counter[TurnId] = Counter()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._draining = False
+        self._grace_is_over = False
+
+    # ── claims ──
+
+    @property
+    def claimed(self) -> Set[TurnId]:
+        return self._claims.keys()
+
+    @contextmanager
+    def claiming(self, turn_id: TurnId) -> Iterator[None]:
+        """This turn is about to be ours."""
+        self._claim(turn_id)
+        try:
+            yield
+        finally:
+            self._let_go(turn_id)
+
+    def _claim(self, turn_id: TurnId) -> None:
+        self._claims[turn_id] += 1
+        self._idle.clear()
+
+    def _let_go(self, turn_id: TurnId) -> None:
+        self._claims[turn_id] -= 1
+        if not self._claims[turn_id]:
+            del self._claims[turn_id]
+        if not self._claims:
+            self._idle.set()
+
+    # ── turns ──
+
+    def take_on(
+        self,
+        fence: Fence,
+        snapshot: Snapshot,
+        turn: Turn,
+        play: Play,
+        *,
+        shown: tuple[Record, ...] = (),
+        first_n: int = 0,
+        lane: Lane | None = None,
+        judge: Judge | None = None,
+    ) -> LiveTurn:
+        """Own this turn from now on. `shown` are events that its watchers see although they are written
+        already; `lane` is left when it has ended."""
+        kept = turn.request.replayable or first_n > 0
+        feed = Feed(
+            events_max=limits.feed_events_max,
+            first_n=first_n,
+            older=self._older(fence) if kept else None,
+        )
+        for record in shown:
+            feed.publish(record)
+        live = LiveTurn(
+            self._store,
+            fence,
+            snapshot,
+            turn,
+            feed,
+            self.lease,
+            mint=self._ambient.mint,
+            now_ms=self._ambient.now_ms,
+            judge=judge,
+        )
+        self._claim(fence.turn_id)
+        self.live[fence.turn_id] = live
+        if self._grace_is_over:
+            live.interrupt("shutdown")
+        task = asyncio.create_task(self._see_through(live, play, lane), name=str(fence.turn_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return live
+
+    async def _see_through(self, live: LiveTurn, play: Play, lane: Lane | None) -> None:
+        try:
+            await live.run(play)
+        finally:
+            self._let_go(live.fence.turn_id)
+            if live.after is not None:
+                self._cache.put(live.fence.tenant, live.after)
+            if lane is not None:
+                self._lanes.leave(lane)
+            loop = asyncio.get_running_loop()
+            loop.call_later(limits.feed_keep_s, self._forget, live)
+
+    def _forget(self, live: LiveTurn) -> None:
+        if self.live.get(live.fence.turn_id) is live:
+            del self.live[live.fence.turn_id]
+
+    def _older(self, fence: Fence) -> Older:
+        def read(since: int, upto: int) -> AsyncIterator[Record]:
+            return journaled(self._store, fence.tenant, fence.turn_id, since, upto)
+
+        return read
+
+    @property
+    def playing(self) -> tuple[LiveTurn, ...]:
+        """The turns that are ours, as far as we know."""
+        return tuple(each for each in self.live.values() if not each.done.done())
+
+    # ── signals ──
+
+    def deliver(self, row: SignalRow) -> None:
+        """A signal has come for one of our turns; heeding it twice is harmless."""
+        live = self.live.get(row.turn_id)
+        if live is None or live.done.done():
+            return
+        match row.kind:
+            case "steer":
+                live.steer([row])
+            case "cancel":
+                live.interrupt("cancelled")
+            case "interrupt":
+                live.interrupt("cancelled", "a newer request took its place")
+
+    async def keep_listening(self) -> None:
+        """Look for signals for ever: one plain read for all our turns. Hints only make it quicker."""
+        while True:
+            await asyncio.sleep(limits.signal_poll_s)
+            if self._claims:
+                try:
+                    rows = await self._store.signals(self.lease.node)
+                except StoreError:
+                    continue  # the store is away; the signals stay where they are
+                for row in rows:
+                    self.deliver(row)
+
+    # ── leaving ──
+
+    def demand_open(self) -> None:
+        """Raise StoreUnavailable if this node begins nothing any more."""
+        if self._draining:
+            raise StoreUnavailable(
+                "this node is shutting down, so it starts nothing; retry elsewhere"
+            )
+
+    async def drain(self, *, grace_s: float) -> None:
+        """Begin nothing more, and let running turns finish for a while; then end them by policy, or hand
+        them over. What is being begun at this moment is among them."""
+        self._draining = True
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._idle.wait()
+        except TimeoutError:
+            pass
+        self._grace_is_over = True
+        for live in tuple(self.live.values()):
+            live.interrupt("shutdown")
+        await self._idle.wait()

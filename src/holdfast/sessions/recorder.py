@@ -1,0 +1,180 @@
+"""What happens in a turn becomes a journal, and is shown. One recorder per turn that this node owns.
+
+Every event is folded into the turn at once. When it is shown and when it is durable depends on the turn:
+
+*Plain* turns show events at once. Fine events are shown and forgotten; semantic ones are appended, several at
+a time, when one of them has to be durable, or when the turn will go on for a while; what is left at the end
+goes with the commit. A turn of one step and no tools so costs two transactions: its begin and its commit.
+
+*Replayable* turns show an event only after the append that holds it is durable. Appends drain the queue: while
+one is under way the next ones gather, without a timer. A token never costs a commit of its own.
+
+A tool's start is durable before `record` returns, in both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from holdfast.core import events as ev
+from holdfast.core.journal import Record, encode_records, numbered
+from holdfast.core.turn import Turn, advance
+from holdfast.sessions.feed import Feed
+from holdfast.sessions.persistence import persistently
+from holdfast.store.base import Fence, TurnStore
+
+
+class Recorder:
+    """Folds, appends and shows the events of one turn.
+
+    `on_failure` is told once if the journal cannot be written any more: by Superseded, or by a store
+    that stayed away for too long. Nothing is recorded after that.
+    """
+
+    def __init__(
+        self,
+        store: TurnStore,
+        fence: Fence,
+        turn: Turn,
+        feed: Feed,
+        *,
+        now_ms: Callable[[], int],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._store = store
+        self._fence = fence
+        self.turn = turn
+        self.feed = feed
+        self._next_n = feed.next_n
+        self._now_ms = now_ms
+        self._on_failure = on_failure
+        self._replayable = turn.request.replayable
+        self._pending: list[Record] = []
+        self._drain: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        self._hold = False
+        """The end is near: what is pending goes with the last transaction."""
+
+    async def record(self, *events: ev.Event) -> Turn:
+        """Record that these happened, in one go; see `OpenTurn.record`."""
+        self.check()
+        self._hold = False
+        turn = self.turn
+        for event in events:
+            turn = advance(turn, event)
+        self.turn = turn
+        kinds = {type(event) for event in events}
+        records = self._numbered(events)
+        if self._replayable:
+            self._pending += records
+        else:
+            for record in records:
+                self.feed.publish(record)
+            if kinds <= _FINE:
+                return turn  # a token of a plain turn: shown, and that is all
+            self._pending += (each for each in records if not ev.is_fine(each.event))
+        if kinds & _URGENT:
+            await self.flush()
+        elif self._replayable or (kinds & _STEPS and _goes_on(turn)):
+            self._start_draining()
+        return turn
+
+    def closing_records(self, events: tuple[ev.Event, ...]) -> tuple[Turn, tuple[Record, ...]]:
+        """What the turn and its unwritten records would be after these last events.
+
+        Nothing is recorded: the events happen with the transaction that writes them (`settled`).
+        """
+        turn = self.turn
+        for event in events:
+            turn = advance(turn, event)
+        last = numbered(events, first=self._next_n, at_ms=self._now_ms())
+        return turn, (*self._pending, *last)
+
+    def settled(self, turn: Turn, tail: tuple[Record, ...]) -> None:
+        """The last events have happened: show what was not shown yet."""
+        shown = self.feed.next_n
+        self.turn = turn
+        self._pending = []
+        for record in tail:
+            if record.n >= shown:
+                self.feed.publish(record)
+        self._next_n = self.feed.next_n
+
+    async def flush(self) -> None:
+        """Wait until everything recorded so far is durable. Raises what keeps it from being so."""
+        self._hold = False
+        while self._pending or self._drain is not None:
+            self._start_draining()
+            assert self._drain is not None
+            await asyncio.shield(self._drain)
+            self.check()
+
+    async def wait_idle(self) -> None:
+        """Wait for an append that is under way; what is pending stays pending, to go with the last transaction.
+
+        But only an append consumes a signal. Words that were heard and not consumed would be said again.
+        """
+        if any(isinstance(each.event, ev.Steered) for each in self._pending):
+            await self.flush()
+        self._hold = True
+        if self._drain is not None:
+            await asyncio.shield(self._drain)
+        self.check()
+
+    def stop(self) -> None:
+        """The turn is not ours any more: leave what is not written yet to whoever has it now."""
+        if self._drain is not None:
+            self._drain.cancel()
+
+    def check(self) -> None:
+        """Raise what keeps this turn from being recorded, if anything does."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _numbered(self, events: tuple[ev.Event, ...]) -> tuple[Record, ...]:
+        records = numbered(events, first=self._next_n, at_ms=self._now_ms())
+        self._next_n += len(records)
+        return records
+
+    def _start_draining(self) -> None:
+        if self._drain is None and self._pending:
+            self._drain = asyncio.create_task(self._append_pending(), name="holdfast-journal")
+
+    async def _append_pending(self) -> None:
+        try:
+            while self._pending and not self._hold:
+                batch, self._pending = self._pending, []
+                await self._append(batch)
+                if self._replayable:
+                    for record in batch:
+                        self.feed.publish(record)
+        except BaseException as error:
+            self._failure = error
+            self._on_failure(error)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        finally:
+            self._drain = None
+
+    async def _append(self, batch: list[Record]) -> None:
+        heard = [
+            n for each in batch if isinstance(each.event, ev.Steered) for n in each.event.signals
+        ]
+        records = encode_records(batch)
+        await persistently(
+            lambda: self._store.append(self._fence, n=batch[0].n, records=records, consumed=heard)
+        )
+
+
+def _goes_on(turn: Turn) -> bool:
+    """Whether the turn is not about to end: then a step is worth an append now, so that watchers
+    elsewhere see it and a crash loses little."""
+    return not turn.complete and turn.interrupted is None
+
+
+_FINE: frozenset[type] = frozenset({ev.ItemOpened, ev.Grew})
+_URGENT: frozenset[type] = frozenset({ev.ToolStarted, ev.Steered})
+_STEPS: frozenset[type] = frozenset(
+    {ev.Answered, ev.ToolFinished, ev.BranchOpened, ev.HandedOff, ev.Compacted}
+)

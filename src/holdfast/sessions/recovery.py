@@ -1,0 +1,226 @@
+"""Turns that a dead node has left open are ended or resumed, by policy, on any node.
+
+Taking over comes first: it bumps the fencing token, so the old holder's writes are refused from then on, and
+counts the attempt before it starts. Only then is the journal read, and folded by the same machine that played
+the turn. What it says decides:
+
+    it was interrupted already            →  it ends so
+    a cancel was waiting, or time is up   →  it ends so
+    the policy says resume, attempts left →  it goes on, on this node
+    otherwise                             →  the policy for crashes; a journal that cannot be read to its end
+                                             may have acted, so it is kept as far as it can be
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core import events as ev
+from holdfast.core.closing import resuming
+from holdfast.core.codec import Value
+from holdfast.core.items import EndedBy
+from holdfast.core.journal import Folded, Record, decode_records, fold
+from holdfast.core.policy import Policy, Verdict, decide
+from holdfast.core.ports import OpenTurn, Play
+from holdfast.core.turn import Turn
+from holdfast.errors import StoreError, Superseded
+from holdfast.ids import SessionId, Tenant, TurnId
+from holdfast.sessions.ambient import Ambient
+from holdfast.sessions.owner import Owner
+from holdfast.sessions.transaction import LiveTurn
+from holdfast.store.base import Orphan, Store, Taken
+from holdfast.store.rows import JournalRow, TurnRow
+
+ORPHANS_MAX = 100
+"""How many a sweep looks at. Those that are left are found by the next one."""
+
+# ── the decision ─────────────────────────────────────────────────────────────────────────────
+
+
+class Plan(Value):
+    """What to do with a turn that was taken over."""
+
+    resume: bool
+    cause: ev.Interrupted | None
+    """Why it ends, if it is not resumed and does not say so itself."""
+
+
+def plan(turn: Turn, row: TurnRow, *, damaged: bool, cancelled: bool, now_ms: int) -> Plan:
+    """Decide how a turn goes on that its holder has left."""
+    deadline_ms = turn.request.deadline_at_ms
+    if turn.interrupted is not None:
+        return Plan(resume=False, cause=turn.interrupted)
+    if cancelled:
+        return Plan(resume=False, cause=ev.Interrupted(by="cancelled"))
+    if deadline_ms and deadline_ms <= now_ms:
+        return Plan(resume=False, cause=ev.Interrupted(by="deadline"))
+    if damaged:
+        detail = "its journal cannot be read to the end"
+        return Plan(resume=False, cause=ev.Interrupted(by="crash", detail=detail))
+    if turn.request.policy.crash != "resume":
+        return Plan(resume=False, cause=ev.Interrupted(by="crash"))
+    if row.attempt > limits.crash_attempts_max:
+        detail = f"given up after {row.attempt - 1} crashes"
+        return Plan(resume=False, cause=ev.Interrupted(by="crash", detail=detail))
+    return Plan(resume=True, cause=None)
+
+
+def judge_recovered(policy: Policy, *, acted: bool, by: EndedBy) -> Verdict:
+    """The policy for a turn that is not resumed although it asked for it: as if it had said `auto`."""
+    if policy.crash == "resume" and by == "crash":
+        policy = msgspec.structs.replace(policy, crash="auto")
+    return decide(policy, by, acted=acted)
+
+
+# ── doing it ─────────────────────────────────────────────────────────────────────────────────
+
+
+class Recovery:
+    """Finds what dead nodes have left, and sees to it."""
+
+    def __init__(self, store: Store, owner: Owner, play: Play, ambient: Ambient) -> None:
+        self._store = store
+        self._owner = owner
+        self._play = play
+        self._ambient = ambient
+
+    async def keep_sweeping(self) -> None:
+        """Look for orphans for ever."""
+        while True:
+            try:
+                await self.sweep()
+            except StoreError:
+                pass  # the store is away; so are its orphans, and the next round finds them
+            await asyncio.sleep(limits.sweep_s)
+
+    async def sweep(self) -> int:
+        """Take over what has no live holder; how many were taken."""
+        playing = self._owner.playing
+        # Our own turns are among those that we are told of, and must not crowd the others out.
+        limit = ORPHANS_MAX + len(self._owner.claimed)
+        orphans = await self._store.orphans(node=self._owner.lease.node, limit=limit)
+        if len(orphans) < limit:
+            self._notice_losses(playing, orphans)
+        taken = 0
+        for orphan in orphans:
+            taken += await self.recover(orphan.tenant, orphan.session_id, orphan.turn_id)
+        return taken
+
+    def _notice_losses(self, playing: tuple[LiveTurn, ...], orphans: tuple[Orphan, ...]) -> None:
+        """Stop playing what the store does not say to be ours: a player that records nothing for a while
+        would not find out, and would keep everybody else in its lane waiting."""
+        held = {each.turn_id for each in orphans if each.holder == self._owner.lease.node}
+        for live in playing:
+            if live.fence.turn_id not in held:
+                live.lose()
+
+    async def recover(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        turn_id: TurnId,
+        *,
+        ignored_cancel: bool = False,
+    ) -> bool:
+        """Take this open turn over, if that is allowed, and end or resume it. Whether it was taken.
+
+        Not one that is claimed here already, unless it ignores a cancel: the store lets a node take over
+        from itself, so that two of us would take it from each other.
+        """
+        if turn_id in self._owner.claimed and not ignored_cancel:
+            return False
+        try:
+            with self._owner.claiming(turn_id):
+                outcome = await self._store.takeover(
+                    tenant,
+                    session_id,
+                    node=self._owner.lease.node,
+                    nonce=self._ambient.nonce(),
+                    turn_id=turn_id,
+                    ignored_cancel=ignored_cancel,
+                )
+                if not isinstance(outcome, Taken):
+                    return False
+                await self._go_on(outcome, cancelled=ignored_cancel)
+                return True
+        except Superseded:
+            return False  # somebody has taken it from us, or deleted it, meanwhile
+
+    async def _go_on(self, taken: Taken, *, cancelled: bool) -> None:
+        fence, row = taken.fence, taken.turn
+        rows = await self._store.journal(fence.tenant, fence.turn_id)
+        folded = fold(record for each in rows for record in decode_records(each.records))
+        snapshot = await self._store.snapshot(fence.tenant, fence.session_id, version=row.base_head)
+        if folded.turn is None or snapshot is None:
+            await self._end_unreadable(taken, rows)
+            return
+        if folded.turn.ended is not None:
+            # We were slow: somebody has taken it from us in turn, and ended it.
+            raise Superseded(fence.turn_id, token=fence.token)
+        cancelled = cancelled or await self._is_cancelled(taken)
+        decided = plan(
+            folded.turn,
+            row,
+            damaged=folded.damage is not None,
+            cancelled=cancelled,
+            now_ms=self._ambient.now_ms(),
+        )
+        live = self._owner.take_on(
+            fence,
+            snapshot,
+            folded.turn,
+            partial(_resumed, self._play, folded.turn.attempt) if decided.resume else self._play,
+            first_n=_next_n(folded, rows),
+            judge=None
+            if decided.resume
+            else partial(_judge, folded.turn.request.policy, folded.may_have_acted),
+        )
+        if decided.cause is not None:
+            live.interrupt(decided.cause.by, decided.cause.detail, decided.cause.code)
+
+    async def _is_cancelled(self, taken: Taken) -> bool:
+        waiting = await self._store.signals(self._owner.lease.node)
+        return any(
+            each.turn_id == taken.turn.turn_id and each.kind in ("cancel", "interrupt")
+            for each in waiting
+        )
+
+    async def _end_unreadable(self, taken: Taken, rows: tuple[JournalRow, ...]) -> None:
+        """Not even the request can be read: there is nothing to keep, and the session is free again."""
+        await self._store.end(
+            taken.fence,
+            ended_by="crash",
+            detail="its journal cannot be read",
+            n=_after(rows),
+            records=b"",
+            settlement="failed",
+        )
+
+
+async def _resumed(play: Play, attempt: int, turn: OpenTurn) -> None:
+    """Begin the attempt after this one, unless it has begun, and play on."""
+    if turn.turn.attempt == attempt:
+        await turn.record(*resuming(turn.turn, turn.mint, after="crash"))
+    await play(turn)
+
+
+def _judge(policy: Policy, acted: bool, by: EndedBy) -> Verdict:
+    return judge_recovered(policy, acted=acted, by=by)
+
+
+def _next_n(folded: Folded, rows: tuple[JournalRow, ...]) -> int:
+    """The number that the next record gets: after what was read, and after what could not be."""
+    return max(folded.next_n, _after(rows) if folded.damage else 0)
+
+
+def _after(rows: tuple[JournalRow, ...]) -> int:
+    if not rows:
+        return 0
+    last = rows[-1]
+    lines = decode_records(last.records)
+    known = [each.n + 1 for each in lines if isinstance(each, Record)]
+    return max([last.n + len(lines), *known])

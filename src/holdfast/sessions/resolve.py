@@ -1,0 +1,153 @@
+"""From the name in a request to the session that it means, and what is new for it.
+
+Nothing is decided for good here: the key and the head are checked again inside T1, in the transaction that
+stores the turn. So a cached meaning or snapshot may be old; `begin` then answers `Moved`, and we look again.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.codec import Value
+from holdfast.core.conversation import Snapshot
+from holdfast.core.events import TurnRequest
+from holdfast.core.policy import resolve_policy
+from holdfast.core.reconcile import Fresh, NothingNew, ResultsMissing, UnknownCall, reconcile
+from holdfast.errors import SessionConflict, SessionGone, SessionMissing, TurnRejected
+from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
+from holdfast.sessions.ambient import Ambient
+from holdfast.sessions.ask import Ask, Choose
+from holdfast.sessions.cache import SnapshotCache
+from holdfast.store.base import Anonymous, ById, ByKey, Store, Target
+
+
+class Seen(Value):
+    """What a name means, as far as we know."""
+
+    target: Target
+    expected: SessionId | None
+    """The session that was found; None if there is none yet."""
+    snapshot: Snapshot
+    verified: bool
+    """Read just now, not remembered."""
+
+
+class Resolver:
+    """Finds sessions by name, through the cache where that is enough."""
+
+    def __init__(self, store: Store, cache: SnapshotCache, ambient: Ambient) -> None:
+        self._store = store
+        self._cache = cache
+        self._ambient = ambient
+
+    async def look(self, ask: Ask, *, verify: bool) -> Seen:
+        """What this request's name means. With `verify`, nothing remembered is taken on trust.
+
+        Raises SessionMissing and SessionGone.
+        """
+        match ask.name:
+            case None:
+                fresh = self._ambient.mint(SessionId)
+                return _nothing_yet(Anonymous(fresh=fresh), fresh)
+            case SessionId():
+                snapshot = await self._snapshot(ask.tenant, ask.name, verify=verify)
+                target = ById(session_id=ask.name)
+                return Seen(target=target, expected=ask.name, snapshot=snapshot, verified=verify)
+            case SessionKey():
+                return await self._look_by_key(ask, ask.name, verify=verify)
+
+    async def _look_by_key(self, ask: Ask, key: SessionKey, *, verify: bool) -> Seen:
+        fresh = self._ambient.mint(SessionId)
+        target = ByKey(key=key, fresh=fresh, create=ask.create)
+        known = None if verify else self._cache.meaning(ask.tenant, key)
+        if known is None:
+            row = await self._store.resolve(ask.tenant, key)
+            if row is None:
+                self._cache.forget(ask.tenant, key)
+                if not ask.create:
+                    raise SessionMissing("session key", key)
+                return _nothing_yet(target, fresh)
+            known = row.session_id
+            self._cache.learn(ask.tenant, key, known)
+        snapshot = await self._snapshot(ask.tenant, known, verify=verify)
+        return Seen(target=target, expected=known, snapshot=snapshot, verified=verify)
+
+    async def _snapshot(self, tenant: Tenant, session_id: SessionId, *, verify: bool) -> Snapshot:
+        known = self._cache.get(tenant, session_id)
+        if known is not None and not verify:
+            return known
+        snapshot = await self._store.snapshot(tenant, session_id, known=known)
+        if snapshot is None:
+            self._cache.drop(tenant, session_id)
+            row = await self._store.session(tenant, session_id)
+            if row is not None and row.state == "deleted":
+                raise SessionGone(session_id, why="deleted")
+            raise SessionMissing("session", session_id)
+        self._cache.put(tenant, snapshot)
+        return snapshot
+
+
+def _nothing_yet(target: Target, fresh: SessionId) -> Seen:
+    return Seen(target=target, expected=None, snapshot=Snapshot(session_id=fresh), verified=True)
+
+
+def request_of(
+    ask: Ask, snapshot: Snapshot, ambient: Ambient, choose: Choose
+) -> tuple[TurnRequest, Fresh]:
+    """The turn that this request becomes on top of this snapshot.
+
+    Raises SessionConflict if `if_match` names another version, TurnRejected if nothing is new or
+    results are missing, and whatever `choose` raises.
+    """
+    if ask.if_match is not None and ask.if_match != snapshot.version:
+        raise SessionConflict(snapshot.session_id, expected=ask.if_match, found=snapshot.version)
+    new = reconcile(
+        snapshot,
+        ask.messages,
+        ambient.mint,
+        approvals=dict(ask.approvals),
+        system_is_stored=ask.system_is_stored,
+    )
+    if not isinstance(new, Fresh):
+        raise _rejected(new)
+    agent = choose(ask, snapshot)
+    request = TurnRequest(
+        turn_id=ambient.mint(TurnId),
+        base=snapshot.version,
+        base_rev=snapshot.notes.rev,
+        base_length=len(snapshot.items),
+        source_key=agent.source_key,
+        source_digest=agent.source_digest,
+        agent=agent.agent,
+        input=new.input,
+        carried=snapshot.waiting,
+        approved=new.approved,
+        instructions=ask.instructions,
+        parameters=ask.parameters,
+        client_tools=ask.client_tools,
+        limits=ask.limits,
+        policy=resolve_policy(*ask.policies, promised_return=ask.replayable),
+        deadline_at_ms=ambient.now_ms() + round(ask.deadline_s * 1000),
+        replayable=ask.replayable,
+    )
+    return request, new
+
+
+def _rejected(why: NothingNew | ResultsMissing | UnknownCall) -> TurnRejected:
+    match why:
+        case NothingNew():
+            return TurnRejected(
+                "no_new_user_message",
+                "the request brings nothing new: add a user message with content, "
+                "or results for the calls that wait for them",
+            )
+        case ResultsMissing(call_ids=missing):
+            return TurnRejected(
+                "tool_results_missing",
+                f"results are missing for {', '.join(missing)}: send all of them, or a message instead",
+                call_ids=missing,
+            )
+        case UnknownCall(call_id=call_id):
+            return TurnRejected(
+                "unknown_tool_call",
+                f"No tool call found for function call output with call_id {call_id}.",
+                call_ids=(call_id,),
+            )

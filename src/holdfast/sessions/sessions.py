@@ -1,0 +1,153 @@
+"""`Sessions`: conversations that hold, as a library.
+
+    async with Sessions(store, play) as sessions:
+        watch = await sessions.submit(Ask(tenant=…, name=SessionKey("trip-to-oslo"), messages=…))
+        async with watch:
+            async for record in watch.events(): …
+        ending = await watch.ended()
+
+`play` is whatever plays a turn: our loop, or somebody's own agent code (see `embed.py` for a shorter way).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from holdfast import limits
+from holdfast.core.conversation import Snapshot
+from holdfast.core.ports import Play
+from holdfast.errors import SessionMissing, StoreUnavailable
+from holdfast.ids import NodeId, SessionId, Tenant, TurnId, Version
+from holdfast.sessions.admission import Admissions
+from holdfast.sessions.ambient import Ambient
+from holdfast.sessions.ask import Admission, Ask, Choose, as_asked
+from holdfast.sessions.cache import SnapshotCache
+from holdfast.sessions.lanes import Lanes
+from holdfast.sessions.lease import Heart, HeartTask, Lease
+from holdfast.sessions.operations import Operations
+from holdfast.sessions.owner import Owner
+from holdfast.sessions.recovery import Recovery
+from holdfast.sessions.stateless import Stateless
+from holdfast.sessions.watch import Watch
+from holdfast.store.base import Store
+
+
+class Sessions:
+    """The sessions of one node over one store. Use it as a context, in one event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        play: Play,
+        *,
+        choose: Choose = as_asked,
+        ambient: Ambient | None = None,
+        heart: Heart | None = None,
+        cache_bytes: int = limits.snapshot_cache_bytes,
+        lane_waiting_max: int = limits.lane_waiting_max,
+        lease_ttl_s: float = limits.lease_ttl_s,
+        lease_renew_s: float = limits.lease_renew_s,
+    ) -> None:
+        """`play` plays recovered turns, and submitted ones that bring no player of their own.
+
+        `heart` keeps the node's lease: a task of this loop by default, `HeartThread` for a server
+        whose loop may be blocked for longer than a TTL.
+        """
+        self.store = store
+        self._play = play
+        self._ambient = ambient or Ambient()
+        self._heart = heart or HeartTask()
+        self._background: list[asyncio.Task[None]] = []
+        loop_time = _loop_time
+        self.lease = Lease(
+            store,
+            self._ambient.mint(NodeId),
+            monotonic=loop_time,
+            ttl_s=lease_ttl_s,
+            renew_s=lease_renew_s,
+        )
+        cache = SnapshotCache(bytes_max=cache_bytes)
+        lanes = Lanes(waiting_max=lane_waiting_max)
+        self._owner = Owner(store, self.lease, cache, lanes, self._ambient)
+        self._recovery = Recovery(store, self._owner, play, self._ambient)
+        self._admissions = Admissions(
+            store, cache, lanes, self._owner, self._recovery, self._ambient, choose
+        )
+        self.operations = Operations(store, cache, self._owner, self._recovery, self._ambient)
+        self._cache = cache
+        self._stateless = Stateless(store, self.lease, self._ambient, choose)
+
+    async def submit(self, ask: Ask, *, play: Play | None = None) -> Watch:
+        """Admit a request: its turn begins, or it joins or repeats the one that it is.
+
+        Raises, and nothing has begun: SessionBusy, SessionConflict, SessionMissing, SessionGone,
+        TurnRejected, KeyReused, and StoreUnavailable.
+        """
+        return await self._admissions.submit(ask, play or self._play)
+
+    def submit_stateless(self, ask: Ask, *, play: Play | None = None) -> Watch:
+        """Play a request that names no conversation. Nothing is stored. Raises TurnRejected."""
+        return self._stateless.submit(ask, play or self._play)
+
+    async def watch(self, tenant: Tenant, turn_id: TurnId) -> Watch:
+        """Watch a turn by its id, wherever it is played, also after its end. Raises SessionMissing."""
+        row = await self.store.turn(tenant, turn_id)
+        if row is None:
+            raise SessionMissing("turn", turn_id)
+        admission = Admission(
+            turn_id=turn_id, session_id=row.session_id, base=row.base_head, how="joined"
+        )
+        return Watch(self.store, tenant, admission, self._owner.live.get(turn_id))
+
+    async def snapshot(
+        self, tenant: Tenant, session_id: SessionId, version: Version | None = None
+    ) -> Snapshot | None:
+        """A session as it stands, or stood at a version."""
+        known = self._cache.get(tenant, session_id)
+        snapshot = await self.store.snapshot(tenant, session_id, version=version, known=known)
+        if snapshot is not None and version is None:
+            self._cache.put(tenant, snapshot)
+        return snapshot
+
+    async def __aenter__(self) -> Self:
+        await self.lease.renew()
+        await self._heart.start(self.lease.keep_renewing)
+        try:
+            await self._recovery.sweep()
+        except BaseException:
+            await self._heart.stop()  # nobody will close what could not be opened
+            raise
+        self._background = [
+            asyncio.create_task(self._owner.keep_listening(), name="holdfast-signals"),
+            asyncio.create_task(self._recovery.keep_sweeping(), name="holdfast-sweeper"),
+        ]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.close(grace_s=limits.drain_grace_s if error is None else 0.0)
+
+    async def close(self, *, grace_s: float) -> None:
+        """Drain: let turns finish for `grace_s`, end or hand over the rest, resign.
+
+        The store is the caller's and stays open.
+        """
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._owner.drain(grace_s=grace_s)
+        await self._heart.stop()
+        try:
+            await self.lease.resign()
+        except StoreUnavailable:
+            pass  # its row expires by itself, and nothing is left that it could hold up
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,119 @@
+"""A turn that nobody can come back to: a request that names no conversation stores nothing.
+
+It is played by the same machine and watched in the same way; only its last transaction goes nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from hashlib import sha256
+
+from holdfast import limits
+from holdfast.core import events as ev
+from holdfast.core.conversation import Commit, Snapshot
+from holdfast.core.items import EndedBy
+from holdfast.core.journal import Record
+from holdfast.core.ports import Play
+from holdfast.core.turn import begin
+from holdfast.ids import SessionId, Tenant
+from holdfast.sessions.ambient import Ambient
+from holdfast.sessions.ask import Admission, Ask, Choose
+from holdfast.sessions.feed import Feed
+from holdfast.sessions.lease import Lease
+from holdfast.sessions.resolve import request_of
+from holdfast.sessions.transaction import LiveTurn
+from holdfast.sessions.watch import Watch
+from holdfast.store.base import Committed, Fence, Settlement, Store
+
+
+class Nowhere:
+    """A store for one turn that is not stored: every write succeeds, and is gone with the turn."""
+
+    def __init__(self, ambient: Ambient) -> None:
+        self._ambient = ambient
+        self._blobs: dict[str, bytes] = {}
+
+    async def append(
+        self, fence: Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
+    ) -> None:
+        """Nobody will read it."""
+
+    async def commit(
+        self,
+        fence: Fence,
+        commit: Commit,
+        *,
+        n: int,
+        records: bytes,
+        settlement: Settlement = "done",
+    ) -> Committed:
+        return Committed(version=commit.version, at_ms=self._ambient.now_ms())
+
+    async def end(
+        self,
+        fence: Fence,
+        *,
+        ended_by: EndedBy,
+        detail: str,
+        n: int,
+        records: bytes,
+        settlement: Settlement,
+    ) -> None:
+        """It has ended; that is all."""
+
+    async def release(self, fence: Fence) -> None:
+        """There is nobody to hand it over to."""
+
+    async def put_blob(self, tenant: Tenant, session_id: SessionId, data: bytes) -> str:
+        """Kept while the turn is played: its model has to see what its tools have found."""
+        digest = f"sha256:{sha256(data).hexdigest()}"
+        self._blobs[digest] = data
+        return digest
+
+    async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
+        return self._blobs.get(digest)
+
+
+class Stateless:
+    """Plays requests that name no conversation."""
+
+    def __init__(self, store: Store, lease: Lease, ambient: Ambient, choose: Choose) -> None:
+        self._store = store
+        self._lease = lease
+        self._ambient = ambient
+        self._choose = choose
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def submit(self, ask: Ask, play: Play) -> Watch:
+        """Begin at once. Raises what `request_of` raises."""
+        session_id = self._ambient.mint(SessionId)
+        snapshot = Snapshot(session_id=session_id)
+        request, new = request_of(ask, snapshot, self._ambient, self._choose)
+        fence = Fence(
+            tenant=ask.tenant,
+            session_id=session_id,
+            turn_id=request.turn_id,
+            token=0,
+            nonce="",
+        )
+        began = ev.Began(request=request)
+        feed = Feed(events_max=limits.feed_events_max)
+        feed.publish(Record(n=0, at_ms=self._ambient.now_ms(), event=began))
+        live = LiveTurn(
+            Nowhere(self._ambient),
+            fence,
+            snapshot,
+            begin(began),
+            feed,
+            self._lease,
+            mint=self._ambient.mint,
+            now_ms=self._ambient.now_ms,
+        )
+        task = asyncio.create_task(live.run(play), name=str(request.turn_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        admission = Admission(
+            turn_id=request.turn_id, session_id=session_id, base=request.base, input=new.input
+        )
+        return Watch(self._store, ask.tenant, admission, live)

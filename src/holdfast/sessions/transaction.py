@@ -1,0 +1,282 @@
+"""One turn that this node owns: played in a task of its own, committed on success, ended by policy on
+anything else. Connections only watch; none of them runs it.
+
+1. The end is decided once. The first interruption wins; after the last transaction has been submitted, a
+   cancel, a disconnect or a deadline changes nothing.
+2. Success is `Finish`: everything is said and done, and the commit is durable. A player that returns early,
+   raises, or is cancelled has not succeeded.
+3. A turn that was lost to another node is not a failed turn: nothing is ended here, and whoever watched goes
+   on watching it there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from holdfast.core import events as ev
+from holdfast.core.codec import Decoder, Value, encode
+from holdfast.core.conversation import Snapshot
+from holdfast.core.effects import Finish, StopAtLimit, wanted
+from holdfast.core.items import Blob, EndedBy, UserMessage
+from holdfast.core.policy import Verdict, decide
+from holdfast.core.ports import Play
+from holdfast.core.turn import Turn
+from holdfast.errors import StoreError, Superseded, TurnFailed
+from holdfast.ids import Minter, Tenant
+from holdfast.sessions.ask import Ending
+from holdfast.sessions.ending import HandedOver, Judge, NotYet, Settled, settle
+from holdfast.sessions.feed import Feed
+from holdfast.sessions.lease import Lease
+from holdfast.sessions.persistence import persistently
+from holdfast.sessions.recorder import Recorder
+from holdfast.store.base import Fence, TurnStore
+from holdfast.store.rows import SignalRow
+
+_steering: Decoder[tuple[UserMessage, ...]] = Decoder(tuple[UserMessage, ...])
+
+
+class Lost(Value):
+    """The turn is not ours any more, or nobody here knows what became of it; the store does."""
+
+
+class LiveTurn:
+    """A turn while this node plays it. What a player sees of it is `OpenTurn`."""
+
+    def __init__(
+        self,
+        store: TurnStore,
+        fence: Fence,
+        snapshot: Snapshot,
+        turn: Turn,
+        feed: Feed,
+        lease: Lease,
+        *,
+        mint: Minter,
+        now_ms: Callable[[], int],
+        judge: Judge | None = None,
+    ) -> None:
+        """`judge` decides what becomes of it in place of its own policy: for turns that are recovered."""
+        self._store = store
+        self.fence = fence
+        self._snapshot = snapshot
+        self.feed = feed
+        self._lease = lease
+        self._mint = mint
+        self._now_ms = now_ms
+        self._judge = judge or self._by_policy
+        self._recorder = Recorder(
+            store, fence, turn, feed, now_ms=now_ms, on_failure=self._unrecorded
+        )
+        self._playing: asyncio.Task[None] | None = None
+        self._cause: ev.Interrupted | None = None
+        self._deciding = False
+        self._late: ev.Interrupted | None = None
+        self._lost = False
+        self._steers: dict[int, SignalRow] = {}
+        self._clients = 0
+        self.heard: set[int] = set()
+        """The numbers of the steers that became part of this turn."""
+        self.error: Exception | None = None
+        """What the player raised, if it did."""
+        self.after: Snapshot | None = None
+        """The session after this turn, if it was kept."""
+        self.done: asyncio.Future[Ending | Lost] = asyncio.get_running_loop().create_future()
+
+    # what a player sees
+
+    @property
+    def tenant(self) -> Tenant:
+        return self.fence.tenant
+
+    @property
+    def mint(self) -> Minter:
+        return self._mint
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
+
+    @property
+    def turn(self) -> Turn:
+        return self._recorder.turn
+
+    @property
+    def deadline_s(self) -> float | None:
+        deadline_ms = self.turn.request.deadline_at_ms
+        return max(0.0, (deadline_ms - self._now_ms()) / 1000) if deadline_ms else None
+
+    async def record(self, *events: ev.Event) -> Turn:
+        if not self._lease.is_live and any(isinstance(each, ev.ToolStarted) for each in events):
+            # Others may take us for dead. The intent would be refused if they had acted on it; but whoever
+            # is about to act itself had better be seen alive.
+            await persistently(self._lease.renew)
+        return await self._recorder.record(*events)
+
+    async def keep_blob(self, data: bytes, media_type: str) -> Blob:
+        digest = await self._store.put_blob(self.fence.tenant, self.fence.session_id, data)
+        return Blob(media_type=media_type, digest=digest, size_bytes=len(data))
+
+    async def blob(self, digest: str) -> bytes | None:
+        return await self._store.blob(self.fence.tenant, self.fence.session_id, digest)
+
+    async def take_steering(self) -> tuple[UserMessage, ...]:
+        if not self._steers or not self.turn.root.idle or self.turn.interrupted:
+            return ()
+        heard, self._steers = self._steers, {}
+        # Before it is durable: a poll that was under way brings them again, as if they were new.
+        self.heard |= heard.keys()
+        messages = tuple(each for row in heard.values() for each in _steering.strict(row.payload))
+        await self._recorder.record(ev.Steered(items=messages, signals=tuple(heard)))
+        return messages
+
+    # what others do to it
+
+    def interrupt(self, by: EndedBy, detail: str = "", code: str = "") -> bool:
+        """Stop playing, and end by policy. False if the end has been decided already."""
+        if self._deciding:
+            # Too late, unless it turns out that the turn has to go on.
+            self._late = self._late or ev.Interrupted(by=by, detail=detail, code=code)
+        if self._deciding or self._cause is not None:
+            return False
+        self._cause = ev.Interrupted(by=by, detail=detail, code=code)
+        if self._playing is not None:
+            self._playing.cancel()
+        return True
+
+    def lose(self) -> None:
+        """The turn is somebody else's, or nobody's: stop playing. What is being settled finds out itself."""
+        self._lost = True
+        if self._playing is not None and not self._deciding:
+            self._playing.cancel()
+
+    def steer(self, rows: Iterable[SignalRow]) -> None:
+        """Somebody has said something to this turn; it is heard at the next step."""
+        self._steers.update((row.n, row) for row in rows if row.n not in self.heard)
+
+    def join(self) -> None:
+        """A client waits for the answer."""
+        self._clients += 1
+
+    def leave(self) -> None:
+        """A client has gone. When none is left, the policy for disconnects decides."""
+        self._clients -= 1
+        if self._clients == 0 and not self.done.done():
+            if self._judge("disconnected") != "finish":
+                self.interrupt("disconnected")
+
+    def _by_policy(self, by: EndedBy) -> Verdict:
+        return decide(self.turn.request.policy, by, acted=self.turn.acted)
+
+    # its life
+
+    async def run(self, play: Play) -> None:
+        """Play it to its end. What became of it is in `done`; a store that is away leaves it Lost."""
+        deadline = self._start_deadline()
+        try:
+            outcome = await self._play_and_settle(play)
+        except (Superseded, StoreError):
+            self.done.set_result(Lost())
+        else:
+            self.after = outcome.after
+            self.done.set_result(outcome.ending)
+        finally:
+            deadline.cancel()
+            self._recorder.stop()
+            if not self.done.done():
+                self.done.set_result(Lost())
+            self.feed.end()
+
+    async def _play_and_settle(self, play: Play) -> Settled:
+        while True:
+            await self._play(play)
+            self._recorder.check()
+            if self._lost:
+                raise Superseded(self.fence.turn_id, token=self.fence.token)
+            self._deciding = True
+            outcome = await settle(
+                self._store,
+                self.fence,
+                self._snapshot,
+                self._recorder,
+                cause=self._why_incomplete(),
+                judge=self._judge,
+                mint=self._mint,
+            )
+            match outcome:
+                case Settled():
+                    return outcome
+                case HandedOver():
+                    raise Superseded(self.fence.turn_id, token=self.fence.token)
+                case NotYet(signals=signals):
+                    self._deciding, self._cause = False, self._late
+                    self.steer(signals)
+                    await self.take_steering()
+
+    async def _play(self, play: Play) -> None:
+        """Let the player play until it returns, raises, or is told to stop."""
+        if self._lost or self._cause is not None or self.turn.interrupted is not None:
+            return
+        self._playing = asyncio.ensure_future(_as_coroutine(play, self))
+        try:
+            await asyncio.wait({self._playing})
+        finally:
+            # Only if we ourselves are being torn down with the event loop.
+            self._playing.cancel()
+        if not self._playing.cancelled():
+            failure = self._playing.exception()
+            if failure is not None:
+                self._failed(failure)
+
+    def _failed(self, failure: BaseException) -> None:
+        """A player that raises says why its turn cannot go on, in our words or in its own."""
+        if isinstance(failure, Superseded | StoreError):
+            raise failure
+        if not isinstance(failure, Exception):
+            raise failure
+        self.error = failure
+        if isinstance(failure, TurnFailed):
+            self.interrupt(failure.ended_by, failure.detail, failure.reason)
+        else:
+            self.interrupt("model_error", f"{type(failure).__name__}: {failure}")
+
+    def _why_incomplete(self) -> ev.Interrupted | None:
+        """Why the turn did not complete; None if it did."""
+        turn = self.turn
+        if turn.interrupted is not None:
+            return turn.interrupted
+        if self._cause is not None:
+            return self._cause
+        match wanted(turn):
+            case (Finish(),):
+                return None
+            case (StopAtLimit(limit=limit),):
+                return ev.Interrupted(by="limit", detail=limit)
+            case _:
+                return ev.Interrupted(by="model_error", detail="the player stopped in the middle")
+
+    def _unrecorded(self, failure: BaseException) -> None:
+        """The journal cannot be written: whatever is being played is in vain."""
+        if self._playing is not None:
+            self._playing.cancel()
+
+    def _start_deadline(self) -> asyncio.TimerHandle:
+        left_s = self.deadline_s
+        loop = asyncio.get_running_loop()
+        when_s = left_s if left_s is not None else 0.0
+        timer = loop.call_later(when_s, self.interrupt, "deadline")
+        if left_s is None:
+            timer.cancel()
+        return timer
+
+    def __repr__(self) -> str:
+        return f"<LiveTurn {self.fence.turn_id} of {self.fence.session_id}>"
+
+
+async def _as_coroutine(play: Play, turn: LiveTurn) -> None:
+    await play(turn)
+
+
+def steering_payload(messages: tuple[UserMessage, ...]) -> bytes:
+    """What a steer signal carries."""
+    return encode(messages)

@@ -1,0 +1,151 @@
+"""Somebody's own agent code as a turn: committed when the block ends, as if it had not been when it raises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.core.conversation import Snapshot, Summarized
+from holdfast.core.items import Interruption, Summary, ToolResult, text_of
+from holdfast.errors import TurnFailed
+from holdfast.ids import NoteId, SessionKey, Tenant, mint
+from holdfast.sessions.embed import Hand, nobody_plays, played
+from holdfast.sessions.sessions import Sessions
+from holdfast.store.memory import MemoryStore
+
+LOCAL = Tenant("local")
+
+
+@pytest.fixture
+async def sessions() -> AsyncIterator[Sessions]:
+    async with Sessions(MemoryStore(), nobody_plays) as opened:
+        yield opened
+
+
+async def ask(sessions: Sessions, prompt: str, answer: str, *, key: str = "trip") -> None:
+    async with played(sessions, key, prompt) as turn:
+        await turn.say(answer)
+
+
+async def snapshot(sessions: Sessions, key: str = "trip") -> Snapshot:
+    row = await sessions.store.resolve(LOCAL, SessionKey(key))
+    assert row is not None
+    found = await sessions.snapshot(LOCAL, row.session_id)
+    assert found is not None
+    return found
+
+
+async def test_a_block_sees_what_was_said_before_and_adds_its_answer(sessions: Sessions) -> None:
+    await ask(sessions, "Hello", "Hi")
+    async with played(sessions, "trip", "Oslo?") as turn:
+        assert turn.messages == [("user", "Hello"), ("assistant", "Hi"), ("user", "Oslo?")]
+        await turn.say("Cold.")
+    assert (await snapshot(sessions)).version == 2
+
+
+async def test_a_block_that_raises_leaves_no_trace(sessions: Sessions) -> None:
+    await ask(sessions, "Hello", "Hi")
+    before = await snapshot(sessions)
+    with pytest.raises(ZeroDivisionError):
+        async with played(sessions, "trip", "Oslo?"):
+            raise ZeroDivisionError
+    assert await snapshot(sessions) == before
+
+
+async def test_a_block_that_says_nothing_has_not_completed(sessions: Sessions) -> None:
+    with pytest.raises(TurnFailed, match="stopped in the middle"):
+        async with played(sessions, "trip", "Oslo?"):
+            pass
+
+
+async def test_a_block_that_has_acted_is_kept_and_says_where_it_broke_off(
+    sessions: Sessions,
+) -> None:
+    """The agent must not deny what it did."""
+
+    async def send() -> str:
+        return "sent"
+
+    async def act_and_fail() -> None:
+        async with played(sessions, "trip", "Write to Ada") as turn:
+            assert await turn.use_tool("send_mail", '{"to": "Ada"}', send) == "sent"
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await act_and_fail()
+    kept = await snapshot(sessions)
+    results = [each for each in kept.items if isinstance(each, ToolResult)]
+    assert [text_of(each.content) for each in results] == ["sent"]
+    assert any(isinstance(each, Interruption) for each in kept.items)
+
+
+async def test_cancelling_a_turn_from_elsewhere_stops_its_block(sessions: Sessions) -> None:
+    begun = asyncio.Event()
+
+    async def hang() -> None:
+        async with played(sessions, "trip", "Oslo?"):
+            begun.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(hang())
+    await begun.wait()
+    row = await sessions.store.resolve(LOCAL, SessionKey("trip"))
+    assert row is not None
+    session = await sessions.store.session(LOCAL, row.session_id)
+    assert session is not None and session.open_turn is not None
+    await sessions.operations.cancel(LOCAL, session.open_turn)
+    with pytest.raises(TurnFailed, match="stopped"):
+        await task
+    assert not task.cancelled()
+
+
+async def test_cancelling_the_caller_ends_the_turn_and_is_a_cancellation(
+    sessions: Sessions,
+) -> None:
+    begun = asyncio.Event()
+
+    async def hang() -> None:
+        async with played(sessions, "trip", "Oslo?"):
+            begun.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(hang())
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await ask(sessions, "Still there?", "Yes.")
+    assert (await snapshot(sessions)).version == 1
+
+
+async def test_a_turn_that_ends_before_it_is_played_does_not_leave_its_caller_waiting() -> None:
+    opened = Sessions(MemoryStore(), nobody_plays)
+    await opened.__aenter__()
+    submit = asyncio.create_task(ask(opened, "Hello", "Hi"))
+    await asyncio.sleep(0)
+    await opened.close(grace_s=0)
+    with pytest.raises((TurnFailed, asyncio.CancelledError)):
+        async with asyncio.timeout(5):
+            await submit
+
+
+async def test_a_summary_stands_in_place_of_what_it_covers(sessions: Sessions) -> None:
+    await ask(sessions, "Hello", "Hi")
+    before = await snapshot(sessions)
+    summary = Summary(
+        id=mint(NoteId, at_ms=1, entropy=1), text="They said hello.", covers_to=len(before.items)
+    )
+    await sessions.operations.annotate(
+        LOCAL, before.session_id, [(None, Summarized(summary=summary))]
+    )
+    seen: list[tuple[str, str]] = []
+
+    async def look(turn: Hand) -> None:
+        seen.extend(turn.messages)
+        await turn.say("Cold.")
+
+    async with played(sessions, "trip", "Oslo?") as turn:
+        await look(turn)
+    assert seen == [("system", "They said hello."), ("user", "Oslo?")]

@@ -1,0 +1,676 @@
+"""Bad moments with a name: each of them has cost somebody a conversation once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from holdfast import limits
+from holdfast.core.conversation import Visibility
+from holdfast.core.items import AssistantMessage, item_id
+from holdfast.core.policy import Policy
+from holdfast.errors import SessionGone, StoreUnavailable
+from holdfast.ids import SessionKey
+from holdfast.sessions.ask import Ending
+from holdfast.sessions.operations import StillRunning
+from holdfast.sessions.transaction import LiveTurn
+from holdfast.store.base import Begin
+from holdfast.store.rows import SignalRow
+from tests.simulation.clients import TENANT, as_client_sees
+from tests.simulation.simulation import Home
+from tests.simulation.stage import KEY, Hand, Stage, act_out, on_stage, outcomes, words
+from tests.simulation.world import Node
+
+TTL_S = limits.lease_ttl_s
+
+
+def hang(seconds: float) -> Callable[[Hand], Awaitable[None]]:
+    """A player whose model takes this long to say a word."""
+
+    async def part(hand: Hand) -> None:
+        await asyncio.sleep(seconds)
+        await hand.go_on()
+
+    return part
+
+
+# ── crashes ──────────────────────────────────────────────────────────────────────────────────
+
+
+@on_stage
+async def test_a_follow_up_after_the_crash_of_a_keyed_turn_waits_for_it_and_it_commits_first(
+    stage: Stage,
+) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    await stage.sleep(TTL_S + 1)  # so that they may judge
+    stage.parts["Book it"] = hang(60)
+    stage.send(one, "Book it", key="k1")
+    await stage.until(lambda: stage.played == ["Book it"])
+    stage.world.bury(one)
+
+    follow_up = await stage.send(two, "And a hotel")
+
+    assert follow_up.ok
+    assert await stage.said() == ["Book it", "re: Book it", "And a hotel", "re: And a hotel"]
+
+
+@on_stage
+async def test_three_calls_at_the_crash_end_as_the_policy_says(stage: Stage) -> None:
+    """One has its result, one had started, one had not: only the second is in doubt."""
+    one, two = await stage.boot(), await stage.boot()
+    await stage.sleep(TTL_S + 1)
+    stage.parts["Go"] = three_calls_then_hang
+    stage.send(one, "Go", name=SessionKey("kept"))
+    stage.send(one, "Go", name=SessionKey("resumed"), key="k1")
+    await stage.until(lambda: len(stage.done) == 4)
+    stage.world.bury(one)
+    await stage.sleep(TTL_S + limits.sweep_s + 1)
+
+    kept = await stage.snapshot(SessionKey("kept"))
+    assert outcomes(kept.items) == [("a", "ok"), ("b", "unknown"), ("c", "not_run")]
+    resumed = await stage.snapshot(SessionKey("resumed"))
+    assert outcomes(resumed.items) == [("a", "ok"), ("b", "unknown"), ("c", "ok")]
+    assert sorted(stage.done) == ["a", "a", "b", "b", "c"]
+    assert words(resumed.items) == ["Go", "re: Go"]
+    assert two in stage.world.nodes
+
+
+async def three_calls_then_hang(hand: Hand) -> None:
+    a, b, _ = await hand.call("a", "b", "c")
+    await hand.start(a)
+    await hand.finish(a)
+    await hand.start(b)
+    await asyncio.sleep(1000)
+
+
+@on_stage
+async def test_a_store_that_is_away_for_longer_than_a_lease_costs_no_turn(stage: Stage) -> None:
+    """Everybody looks dead afterwards; nobody may take that for a reason to end anybody's turn."""
+    nodes = [await stage.boot() for _ in range(3)]
+    await stage.sleep(TTL_S + 1)
+    stage.parts["Soon"] = hang(2)  # ends while the store is away
+    stage.parts["Later"] = hang(TTL_S + 10)
+    stage.parts["Use a tool"] = tool_after(TTL_S + 2)
+    sent = [
+        stage.send(node, text, name=SessionKey(f"{text.replace(' ', '-')}-{n}"))
+        for n, node in enumerate(nodes)
+        for text in ("Soon", "Later", "Use a tool")
+    ]
+    await stage.until(lambda: len(stage.played) == len(sent))
+
+    await stage.world.outage(for_s=TTL_S + 5)
+
+    endings = [await each for each in sent]
+    assert [ending.by for ending in endings] == ["completed"] * len(sent)
+    assert len(stage.played) == len(sent), "nothing was taken over and played again"
+
+
+def tool_after(seconds: float) -> Callable[[Hand], Awaitable[None]]:
+    async def part(hand: Hand) -> None:
+        await asyncio.sleep(seconds)
+        await hand.call("a")
+        await hand.go_on()
+
+    return part
+
+
+@on_stage
+async def test_a_node_that_was_stopped_for_too_long_lets_go_of_what_it_has_lost(
+    stage: Stage,
+) -> None:
+    """Its player waits for a model and records nothing, so no fence tells it. Its lane must not wait with it."""
+    one, two = await stage.boot(), await stage.boot()
+    await stage.sleep(TTL_S + 1)
+    stage.parts["Hello"] = hang(500)
+    stage.send(one, "Hello")
+    await stage.until(lambda: bool(stage.played))
+
+    await stage.world.pause(one, for_s=2 * TTL_S)
+    await stage.sleep(limits.sweep_s + 1)
+    again = await stage.send(one, "Anybody?", wait_s=5)
+
+    assert again.ok
+    assert [turn.ended_by for turn in await stage.turns()] == ["crash", "completed"]
+    assert two in stage.world.nodes
+
+
+@on_stage
+async def test_a_turn_that_two_of_a_node_want_to_take_over_is_taken_once(stage: Stage) -> None:
+    """Both are this node, so the store would let each of them take it from the other."""
+    one, two = await stage.boot(), await stage.boot()
+    await stage.sleep(TTL_S + 1)
+    stage.parts["Book it"] = hang(60)
+    stage.send(one, "Book it", key="k1")
+    await stage.until(lambda: bool(stage.played))
+    stage.world.bury(one)
+    await stage.sleep(TTL_S + 0.1)
+    stale = (await stage.turns())[0]
+    recovery = two.sessions._recovery
+    again = [
+        await two.run(lambda: recovery.recover(TENANT, stale.session_id, stale.turn_id))
+        for _ in range(3)
+    ]
+    sent = [stage.send(two, f"Next {n}") for n in range(3)]
+    sweeps = [stage.loop.create_task(two.run(recovery.sweep)) for _ in range(3)]
+
+    for each in sent:
+        assert (await each).ok
+    await asyncio.gather(*sweeps)
+
+    assert again.count(True) <= 1
+    assert stage.played.count("Book it") == 2
+    assert (await stage.turns())[0].ended_by == "completed"
+
+
+@on_stage
+async def test_a_sweep_never_takes_a_turn_that_began_while_it_looked(stage: Stage) -> None:
+    """It names the turn that it saw. By then that session may have another one: our own."""
+    one = await stage.boot()
+    await stage.sleep(TTL_S + 1)
+    assert (await stage.send(one, "Hello")).ok
+    stale = (await stage.turns())[0]
+    stage.parts["Long"] = hang(5)
+    sent = stage.send(one, "Long")
+    await stage.until(lambda: stage.played[-1] == "Long")
+
+    recover = one.sessions._recovery.recover
+    taken = await one.run(lambda: recover(TENANT, stale.session_id, stale.turn_id))
+
+    assert not taken
+    assert (await sent).ok
+    assert stage.played == ["Hello", "Long"]
+
+
+@on_stage
+async def test_a_node_with_many_turns_of_its_own_still_sees_those_of_the_dead(
+    stage: Stage,
+) -> None:
+    busy, one = await stage.boot(), await stage.boot()
+    await stage.sleep(TTL_S + 1)
+    stage.parts["Long"] = hang(4 * TTL_S)
+    many = [stage.send(busy, "Long", name=SessionKey(f"mine-{n}")) for n in range(120)]
+    await stage.until(lambda: len(stage.played) == 120)
+    stage.parts["Orphan"] = hang(500)
+    stage.send(one, "Orphan")
+    await stage.until(lambda: len(stage.played) == 121)
+    stage.world.bury(one)
+
+    await stage.sleep(TTL_S + limits.sweep_s + 1)
+
+    assert (await stage.turns())[0].ended_by == "crash"
+    assert all([(await each).ok for each in many])
+
+
+@on_stage
+async def test_a_turn_that_was_cancelled_while_its_node_was_dead_is_not_played_again(
+    stage: Stage,
+) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    await stage.sleep(TTL_S + 1)
+    stage.parts["Book it"] = hang(60)
+    watch = await stage.submit(one, "Book it", key="k1")
+    await stage.until(lambda: bool(stage.played))
+    stage.world.bury(one)
+    await stage.store.signal(TENANT, watch.admission.turn_id, kind="cancel")
+    await stage.sleep(TTL_S + limits.sweep_s + 1)
+
+    assert two in stage.world.nodes
+    assert (await stage.turns())[0].ended_by == "cancelled"
+    assert stage.played == ["Book it"]
+
+
+@on_stage
+async def test_a_deadline_that_comes_while_the_end_is_decided_still_counts_if_the_turn_goes_on(
+    stage: Stage,
+) -> None:
+    """Somebody has said something before the commit, so the turn has to go on; and its time is up."""
+    node = await stage.boot()
+    commit = node.store.as_store().commit
+
+    async def slowly(*args: object, **kwargs: object) -> object:
+        await asyncio.sleep(2)
+        return await commit(*args, **kwargs)  # type: ignore[arg-type]
+
+    async def once_then_hang(hand: Hand) -> None:
+        if len(stage.played) > 1:
+            await asyncio.sleep(1000)
+        await hand.go_on()
+
+    node.store.override("commit", slowly)
+    stage.parts["Hello"] = once_then_hang
+    sent = stage.send(node, "Hello", deadline_s=1)
+    await stage.until(lambda: bool(stage.played))
+    await stage.sleep(0.5)
+    stage.send(node, "One more thing", on_busy="steer")
+    await stage.sleep(10)
+
+    assert sent.done()
+    assert sent.result().by == "deadline"
+
+
+# ── retries ──────────────────────────────────────────────────────────────────────────────────
+
+
+@on_stage
+async def test_a_keyed_retry_is_answered_again_whatever_else_it_says(stage: Stage) -> None:
+    """Busy policy, If-Match and what is new are for new requests; this one is known."""
+    one, two = await stage.boot(), await stage.boot()
+    first = await stage.send(one, "Hello", key="k1", if_match=0)
+    past = as_client_sees(await stage.snapshot(), whole=True)
+    assert (await stage.send(one, "And now?")).ok
+
+    for node in (one, two):
+        again = [
+            await stage.send(node, "Hello", key="k1", on_busy="interrupt"),
+            await stage.send(node, "Hello", key="k1", if_match=0),
+            await stage.send(node, "Hello", key="k1", past=past),
+        ]
+        assert again == [first, first, first]
+    assert len(await stage.turns()) == 2
+
+
+@on_stage
+async def test_a_keyed_retry_does_not_interrupt_its_own_first_attempt(stage: Stage) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    stage.parts["Hello"] = hang(5)
+    first = stage.send(one, "Hello", key="k1", on_busy="interrupt")
+    await stage.until(lambda: bool(stage.played))
+
+    again = stage.send(two, "Hello", key="k1", on_busy="interrupt")
+
+    assert (await again).ok
+    assert await first == await again
+    assert stage.played == ["Hello"]
+
+
+@on_stage
+async def test_continue_sent_twice_with_a_503_in_between_makes_two_turns(stage: Stage) -> None:
+    """An SDK's retry count means that something was tried before; not that this was."""
+    node = await stage.boot()
+    assert (await stage.send(node, "Hello")).ok
+    assert (await stage.send(node, "continue", body="continue")).ok
+    node.store.partitioned = True
+    with pytest.raises(StoreUnavailable):
+        await stage.send(node, "continue", body="continue")
+    node.store.partitioned = False
+
+    again = await stage.send(node, "continue", body="continue", attempt=1)
+
+    assert again.version == 3
+    assert (await stage.said()).count("continue") == 2
+
+
+@on_stage
+async def test_a_keyed_message_is_never_steered_into_somebody_elses_turn(stage: Stage) -> None:
+    """Its key has to stand for one turn, or a retry would say it a second time."""
+    node = await stage.boot()
+    stage.parts["Long"] = hang(3)
+    running = stage.send(node, "Long")
+    await stage.until(lambda: bool(stage.played))
+
+    keyed = [await stage.send(node, "Faster", key="k1", on_busy="steer") for _ in range(2)]
+
+    assert (await running).ok
+    assert keyed[0] == keyed[1]
+    assert (await stage.said()).count("Faster") == 1
+
+
+# ── steering ─────────────────────────────────────────────────────────────────────────────────
+
+
+@on_stage
+async def test_words_that_are_brought_twice_are_heard_once(stage: Stage) -> None:
+    """A poll that was under way when they were heard brings them again, as if they were new."""
+    node = await stage.boot()
+
+    async def listening(hand: Hand) -> None:
+        await stage.until(lambda: bool(live()._steers))
+        brought: list[SignalRow] = list(live()._steers.values())
+        hearing = asyncio.ensure_future(hand.open.take_steering())
+        await asyncio.sleep(0)
+        for row in brought:
+            node.sessions._owner.deliver(row)
+        await hearing
+        await hand.go_on()
+
+    def live() -> LiveTurn:
+        return next(iter(node.sessions._owner.live.values()))
+
+    stage.parts["Long"] = listening
+    running = stage.send(node, "Long")
+    await stage.until(lambda: bool(stage.played))
+    steered = await stage.send(node, "Faster", on_busy="steer")
+
+    assert steered == await running
+    assert await stage.said() == ["Long", "Faster", "re: Faster"]
+
+
+@on_stage
+async def test_words_that_were_heard_at_the_last_moment_are_not_said_again(stage: Stage) -> None:
+    """The turn is stopped between hearing them and writing so; they are kept with it, and only there."""
+    node = await stage.boot()
+
+    async def stopped_while_listening(hand: Hand) -> None:
+        (call,) = await hand.call("a")
+        await hand.start(call)
+        live = next(iter(node.sessions._owner.live.values()))
+        await stage.until(lambda: bool(live._steers))
+        node.store.override("append", slowly)
+        await hand.finish(call)
+        await asyncio.sleep(0.1)  # the result is being written while they are heard
+        live.interrupt("deadline")
+        await hand.open.take_steering()
+
+    append = node.store.as_store().append
+
+    async def slowly(*args: object, **kwargs: object) -> None:
+        await asyncio.sleep(1)
+        await append(*args, **kwargs)  # type: ignore[arg-type]
+
+    stage.parts["Long"] = stopped_while_listening
+    running = stage.send(node, "Long")
+    await stage.until(lambda: bool(stage.played))
+    steered = await stage.send(node, "Faster", on_busy="steer")
+
+    assert (await running).by == "deadline"
+    assert steered == await running
+    assert (await stage.said()).count("Faster") == 1
+
+
+# ── deleting ─────────────────────────────────────────────────────────────────────────────────
+
+
+@on_stage
+async def test_whoever_waits_for_a_session_that_is_deleted_is_told_so_and_starts_nothing(
+    stage: Stage,
+) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    assert (await stage.send(one, "Hello")).ok
+    session_id = await stage.id_of()
+    stage.parts["Long"] = hang(30)
+    running = stage.send(one, "Long")
+    await stage.until(lambda: stage.played[-1] == "Long")
+    waiting = [stage.send(node, "Me too") for node in (one, two, one, two)]
+    await stage.sleep(1)
+
+    await two.run(lambda: two.sessions.operations.delete(TENANT, session_id))
+
+    assert (await running).by == "deleted"
+    for each in waiting:
+        with pytest.raises(SessionGone):
+            await each
+    assert "Me too" not in stage.played
+    assert await stage.store.resolve(TENANT, KEY) is None
+
+
+@on_stage
+async def test_a_key_whose_session_was_deleted_is_free_on_every_node(stage: Stage) -> None:
+    """Also on those that remember what it meant."""
+    one, two = await stage.boot(), await stage.boot()
+    for node in (one, two):
+        assert (await stage.send(node, "Hello")).ok
+    old = await stage.id_of()
+    await two.run(lambda: two.sessions.operations.delete(TENANT, old))
+
+    for node in (one, two):
+        assert (await stage.send(node, "Hello again")).ok
+
+    assert await stage.id_of() != old
+    assert (await stage.said()).count("Hello again") == 2
+    assert "Hello" not in await stage.said()
+
+
+@on_stage
+async def test_watchers_of_a_turn_that_is_deleted_see_what_its_journal_holds(
+    stage: Stage,
+) -> None:
+    node = await stage.boot()
+    assert (await stage.send(node, "Hello")).ok
+    stage.parts["Long"] = hang(30)
+    watch = await stage.submit(node, "Long", key="k1")
+
+    async def see() -> list[int]:
+        return [record.n async for record in watch.events()]
+
+    seeing = stage.loop.create_task(node.run(see))
+    await stage.until(lambda: stage.played[-1] == "Long")
+    session_id = await stage.id_of()
+    await node.run(lambda: node.sessions.operations.delete(TENANT, session_id))
+
+    assert await seeing == [0]
+    assert (await watch.ended()).by == "deleted"
+
+
+@on_stage
+async def test_cancelling_a_turn_of_a_session_that_is_being_deleted_says_what_became_of_it(
+    stage: Stage,
+) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    await stage.sleep(TTL_S + 1)
+    assert (await stage.send(one, "Hello")).ok
+    session_id = await stage.id_of()
+    stage.parts["Long"] = hang(500)
+    watch = await stage.submit(one, "Long")
+    await stage.until(lambda: stage.played[-1] == "Long")
+    stage.world.bury(one)
+    await stage.sleep(TTL_S - 1)
+
+    cancelling = stage.loop.create_task(
+        two.run(lambda: two.sessions.operations.cancel(TENANT, watch.admission.turn_id))
+    )
+    await stage.sleep(limits.cancel_grace_s - 0.1)
+    await stage.store.remove(TENANT, session_id)
+
+    ending = await cancelling
+    assert isinstance(ending, Ending | StillRunning)
+
+
+# ── notes ────────────────────────────────────────────────────────────────────────────────────
+
+
+@on_stage
+async def test_what_was_hidden_on_one_node_is_hidden_from_the_next_turn_on_another(
+    stage: Stage,
+) -> None:
+    """The one that plays the next turn remembers the session as it was, at the same version."""
+    one, two = await stage.boot(), await stage.boot()
+    assert (await stage.send(one, "Hello")).ok
+    snapshot = await stage.snapshot()
+    hidden = item_id(snapshot.items[0])
+    assert hidden is not None
+    await two.run(
+        lambda: two.sessions.operations.annotate(
+            TENANT, snapshot.session_id, [(hidden, Visibility(to_model=False))]
+        )
+    )
+    seen: list[frozenset[object]] = []
+
+    async def look(hand: Hand) -> None:
+        seen.append(frozenset(hand.open.snapshot.notes.hidden_from_model))
+        await hand.go_on()
+
+    stage.parts["And now?"] = look
+    assert (await stage.send(one, "And now?")).ok
+
+    assert seen == [frozenset({hidden})]
+
+
+# ── many at once ─────────────────────────────────────────────────────────────────────────────
+
+
+@on_stage
+async def test_concurrent_first_requests_converge_on_one_session(stage: Stage) -> None:
+    nodes = [await stage.boot() for _ in range(3)]
+    sent = [stage.send(node, f"Hello {n}") for n, node in enumerate(nodes * 3)]
+
+    endings = [await each for each in sent]
+
+    assert all(ending.ok for ending in endings)
+    assert len({ending.session_id for ending in endings}) == 1
+    assert sorted(ending.version or 0 for ending in endings) == list(range(1, 10))
+    assert len(await stage.said()) == 18
+
+
+@on_stage
+async def test_requests_of_one_process_begin_one_at_a_time_in_the_order_in_which_they_came(
+    stage: Stage,
+) -> None:
+    """Also if the later ones would be quicker."""
+    node = await stage.boot()
+    assert (await stage.send(node, "Hello")).ok
+    begin = node.store.as_store().begin
+    beginning: list[int] = []
+    pauses_s = [1.0, 0.8, 0.6, 0.4, 0.2, 0.0]
+
+    async def slowly(ask: Begin) -> object:
+        beginning.append(1)
+        assert sum(beginning) == 1, "two of one lane are beginning at once"
+        await asyncio.sleep(pauses_s.pop(0))
+        beginning.append(-1)
+        return await begin(ask)
+
+    node.store.override("begin", slowly)
+    sent = [stage.send(node, f"Next {n}") for n in range(6)]
+
+    assert [(await each).version for each in sent] == [2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("home", ["memory", "sqlite"])
+def test_a_cache_of_no_bytes_changes_nothing(home: Home) -> None:
+    """A conversation over two nodes, with a full resend, a cancel and a reset in it."""
+    told: list[list[object]] = []
+
+    async def conversation(stage: Stage) -> None:
+        one, two = await stage.boot(), await stage.boot()
+        endings: list[Ending] = [await stage.send(one, "Hello")]
+        past = as_client_sees(await stage.snapshot(), whole=True)
+        endings.append(await stage.send(two, "And now?", past=past))
+        endings.append(await stage.send(one, "Then?", if_match=2))
+        stage.parts["Long"] = hang(30)
+        running = stage.send(two, "Long")
+        await stage.until(lambda: stage.played[-1] == "Long")
+        endings.append(await stage.send(one, "Stop it", on_busy="interrupt"))
+        endings.append(await running)
+        before = await stage.said()
+        await one.run(lambda: one.sessions.operations.reset(TENANT, KEY))
+        endings.append(await stage.send(two, "Anew"))
+        told.append([(each.by, each.kept, each.version) for each in endings])
+        told[-1] += [before, await stage.said(), stage.played]
+
+    for cache_bytes in (1 << 20, 0):
+        act_out(conversation, home, cache_bytes=cache_bytes)
+    assert told[0] == told[1]
+
+
+# ── coming and going ─────────────────────────────────────────────────────────────────────────
+
+
+@on_stage
+async def test_a_node_that_is_shutting_down_begins_nothing_and_does_not_come_back_to_life(
+    stage: Stage,
+) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    await stage.sleep(TTL_S + 1)
+    stage.parts["Long"] = hang(3)
+    running = stage.send(one, "Long")
+    await stage.until(lambda: bool(stage.played))
+    waiting = stage.send(one, "Next")
+
+    closing = stage.loop.create_task(one.run(lambda: one.sessions.close(grace_s=10)))
+    await stage.sleep(1)
+    with pytest.raises(StoreUnavailable, match="shutting down"):
+        await stage.send(one, "New", name=SessionKey("another"))
+
+    assert (await running).ok
+    with pytest.raises(StoreUnavailable, match="shutting down"):
+        await waiting
+    await closing
+    assert (await stage.send(two, "Next")).ok
+    assert await stage.said() == ["Long", "re: Long", "Next", "re: Next"]
+
+
+@on_stage
+async def test_a_turn_that_begins_in_the_very_moment_of_the_end_is_handed_over(
+    stage: Stage,
+) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    stage.parts["Hello"] = hang(60)
+    begin = one.store.as_store().begin
+
+    async def slowly(ask: object) -> object:
+        await asyncio.sleep(1)
+        return await begin(ask)  # type: ignore[arg-type]
+
+    one.store.override("begin", slowly)
+    sent = stage.send(one, "Hello", key="k1")
+    await stage.sleep(0.5)
+
+    await one.run(lambda: one.sessions.close(grace_s=0))
+
+    assert (await sent).ok
+    assert stage.played == ["Hello"], "the other node has played it, at once"
+    assert two in stage.world.nodes
+
+
+@on_stage
+async def test_a_node_that_could_not_start_leaves_no_heart_beating(stage: Stage) -> None:
+    node = Node(stage.world, "half", stage.play)
+
+    async def away(**asked: object) -> None:
+        raise StoreUnavailable("it has just gone")
+
+    node.store.override("orphans", away)
+    with pytest.raises(StoreUnavailable):
+        await stage.loop.start(node.place, node.open())
+    renewed = node.store.calls["renew"]
+    await stage.sleep(2 * TTL_S)
+
+    assert node.store.calls["renew"] == renewed
+
+
+@on_stage
+async def test_a_node_can_leave_while_the_store_is_away(stage: Stage) -> None:
+    node = await stage.boot()
+    assert (await stage.send(node, "Hello")).ok
+    node.store.partitioned = True
+    await node.run(lambda: node.sessions.close(grace_s=1))
+
+
+@on_stage
+async def test_a_watcher_elsewhere_sits_out_an_outage(stage: Stage) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    stage.parts["Long"] = hang(5)
+    watch = await stage.submit(one, "Long", key="k1")
+
+    async def see() -> list[int]:
+        other = await two.sessions.watch(TENANT, watch.admission.turn_id)
+        return [record.n async for record in other.events()]
+
+    seeing = stage.loop.create_task(two.run(see))
+    await stage.sleep(1)
+    two.store.partitioned = True
+    await stage.sleep(10)
+    two.store.partitioned = False
+
+    rows = await stage.store.journal(TENANT, watch.admission.turn_id)
+    assert len(await seeing) == sum(row.records.count(b"\n") + 1 for row in rows)
+
+
+# ── what people see ──────────────────────────────────────────────────────────────────────────
+
+
+@on_stage
+async def test_a_turn_that_is_kept_by_policy_is_answered_the_same_everywhere(
+    stage: Stage,
+) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    keep = Policy(deadline="keep")
+    stage.parts["Long"] = hang(60)
+    first = await stage.send(one, "Long", key="k1", policy=keep, deadline_s=2)
+    again = await stage.send(two, "Long", key="k1", policy=keep, deadline_s=2)
+
+    assert (first.by, first.kept) == ("deadline", True)
+    assert first == again
+    assert not any(isinstance(each, AssistantMessage) for each in (await stage.snapshot()).items)

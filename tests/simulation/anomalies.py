@@ -1,0 +1,575 @@
+"""Ways in which a run can go wrong, done to the recording of a run that went right.
+
+Each anomaly finds a place where it can happen, and returns the recording as it would have been; None if this run
+offers no such place. A checker that lets one of them pass would not have seen the real one either.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from holdfast.core.events import Ended, ToolStarted
+from holdfast.core.items import AssistantMessage, ToolResult, item_decoder
+from holdfast.ids import SessionId, SessionKey, TurnId, Version
+from holdfast.store.rows import ItemRow
+from tests.simulation.checker import opening_of
+from tests.simulation.history import (
+    Act,
+    FoundSession,
+    FoundTurn,
+    Recording,
+    Send,
+    Shown,
+    Told,
+)
+from tests.simulation.world import EPOCH_MS
+
+T = TypeVar("T")
+Anomaly: TypeAlias = Callable[[Recording], Recording | None]
+
+replaced = msgspec.structs.replace
+
+ANOMALIES: dict[str, tuple[str, Anomaly]] = {}
+"""By name: the rule that has to notice it, and how it is done."""
+
+
+def noticed_as(code: str) -> Callable[[Anomaly], Anomaly]:
+    def register(anomaly: Anomaly) -> Anomaly:
+        ANOMALIES[anomaly.__name__] = (code, anomaly)
+        return anomaly
+
+    return register
+
+
+# ── small steps ──────────────────────────────────────────────────────────────────────────────
+
+
+def _acknowledged(run: Recording) -> list[Send]:
+    return [send for send in run.sends if send.acknowledged and send.how == "began"]
+
+
+def _turns(run: Recording) -> list[FoundTurn]:
+    return [turn for session in run.sessions for turn in session.turns]
+
+
+def _with_turn(run: Recording, turn_id: TurnId, **changes: Any) -> Recording:
+    """The recording with another row for this turn."""
+    return _mapped(
+        run, lambda turn: replaced(turn, row=replaced(turn.row, **changes)), only=turn_id
+    )
+
+
+def _mapped(run: Recording, change: Callable[[FoundTurn], FoundTurn], *, only: TurnId) -> Recording:
+    sessions = tuple(
+        replaced(
+            session,
+            turns=tuple(
+                change(turn) if turn.row.turn_id == only else turn for turn in session.turns
+            ),
+        )
+        for session in run.sessions
+    )
+    return replaced(run, sessions=sessions)
+
+
+def _with_send(run: Recording, old: Send, **changes: Any) -> Recording:
+    sends = tuple(replaced(send, **changes) if send is old else send for send in run.sends)
+    return replaced(run, sends=sends)
+
+
+def _with_session(run: Recording, old: FoundSession, **changes: Any) -> Recording:
+    sessions = tuple(replaced(each, **changes) if each is old else each for each in run.sessions)
+    return replaced(run, sessions=sessions)
+
+
+def _with_items(run: Recording, session: FoundSession, items: list[ItemRow]) -> Recording:
+    return _with_session(run, session, dump=replaced(session.dump, items=tuple(items)))
+
+
+def _own_session(run: Recording) -> FoundSession | None:
+    """A session with some turns of its own."""
+    return next(
+        (each for each in run.sessions if sum(turn.row.seq is not None for turn in each.turns) > 1),
+        None,
+    )
+
+
+def _first(found: list[T]) -> T | None:
+    return found[0] if found else None
+
+
+# ── what was acknowledged ────────────────────────────────────────────────────────────────────
+
+
+@noticed_as("lost_ack")
+def an_acknowledged_turn_was_discarded(run: Recording) -> Recording | None:
+    send = _first(_acknowledged(run))
+    if send is None or send.turn_id is None:
+        return None
+    return _with_turn(run, send.turn_id, state="discarded", seq=None)
+
+
+@noticed_as("lost_ack")
+def an_acknowledged_turn_is_not_there(run: Recording) -> Recording | None:
+    send = _first(_acknowledged(run))
+    if send is None:
+        return None
+    sessions = tuple(
+        replaced(
+            session,
+            turns=tuple(turn for turn in session.turns if turn.row.turn_id != send.turn_id),
+        )
+        for session in run.sessions
+    )
+    return replaced(run, sessions=sessions)
+
+
+@noticed_as("lost_ack")
+def a_turn_was_acknowledged_for_another_session(run: Recording) -> Recording | None:
+    send = _first(_acknowledged(run))
+    other = SessionId.from_body("0" * 26)
+    return None if send is None else _with_send(run, send, session_id=other)
+
+
+@noticed_as("told_otherwise")
+def a_client_was_told_another_version(run: Recording) -> Recording | None:
+    send = _first(_acknowledged(run))
+    if send is None or send.told is None:
+        return None
+    return _with_send(run, send, told=replaced(send.told, version=Version(99)))
+
+
+@noticed_as("told_otherwise")
+def a_cancel_was_answered_with_something_else(run: Recording) -> Recording | None:
+    send = _first(_acknowledged(run))
+    if send is None:
+        return None
+    untrue = Told(kept=False, by="cancelled", version=None)
+    act = Act(kind="cancel", turn_id=send.turn_id, told=untrue)
+    return replaced(run, acts=(*run.acts, act))
+
+
+@noticed_as("refused_present")
+def a_refused_request_became_a_turn(run: Recording) -> Recording | None:
+    """The failed turn is in the history."""
+    send = _first([each for each in _acknowledged(run) if each.attempt == 0])
+    if send is None:
+        return None
+    sends = tuple(each for each in run.sends if each.op != send.op)
+    refused = replaced(send, outcome="refused", error="conversation_locked", told=None)
+    return replaced(run, sends=(*sends, refused))
+
+
+@noticed_as("twice")
+def a_turn_is_there_twice(run: Recording) -> Recording | None:
+    send = _first([each for each in _acknowledged(run) if len(_op(run, each)) == 1])
+    session = next((each for each in run.sessions if send and _holds(each, send)), None)
+    if send is None or session is None:
+        return None
+    turn = next(each for each in session.turns if each.row.turn_id == send.turn_id)
+    row = replaced(turn.row, turn_id=TurnId.from_body("1" * 26))
+    return _with_session(run, session, turns=(*session.turns, replaced(turn, row=row)))
+
+
+def _op(run: Recording, send: Send) -> list[Send]:
+    return [each for each in run.sends if each.op == send.op]
+
+
+def _holds(session: FoundSession, send: Send) -> bool:
+    return any(turn.row.turn_id == send.turn_id for turn in session.turns)
+
+
+@noticed_as("mangled")
+def an_acknowledged_turn_says_something_else(run: Recording) -> Recording | None:
+    send = _first(_acknowledged(run))
+    if send is None or send.turn_id is None:
+        return None
+    return _mapped(
+        run,
+        lambda turn: replaced(
+            turn, items=tuple(each for each in turn.items if isinstance(each, AssistantMessage))
+        ),
+        only=send.turn_id,
+    )
+
+
+@noticed_as("out_of_order")
+def two_turns_changed_places(run: Recording) -> Recording | None:
+    """One that was acknowledged comes after one that was asked for later."""
+    for session in run.sessions:
+        kept = [turn for turn in session.turns if turn.row.seq is not None]
+        for early, late in itertools.pairwise(kept):
+            before = _send_of(run, early)
+            after = _send_of(run, late)
+            if before is None or after is None or not before.acknowledged:
+                continue
+            if before.done_s < min(each.invoked_s for each in _op(run, after)):
+                first, second = early.row.seq, late.row.seq
+                swapped = _with_turn(run, early.row.turn_id, seq=second)
+                swapped = _with_turn(swapped, late.row.turn_id, seq=first)
+                told = replaced(before.told, version=second) if before.told else None
+                return _with_send(swapped, before, told=told)
+    return None
+
+
+def _send_of(run: Recording, turn: FoundTurn) -> Send | None:
+    return next(
+        (each for each in run.sends if each.turn_id == turn.row.turn_id and each.how == "began"),
+        None,
+    )
+
+
+@noticed_as("unfair")
+def the_second_in_line_went_first(run: Recording) -> Recording | None:
+    """A node that had talked to the session lets a later request in before an earlier one."""
+    if any(act.kind in ("reset", "rewind", "delete") for act in run.acts):
+        return None
+    plain = [
+        send
+        for send in _acknowledged(run)
+        if send.on_busy == "wait" and send.key is None and not send.counted
+    ]
+    for known in _acknowledged(run):
+        later = [
+            send
+            for send in plain
+            if (send.node, send.name) == (known.node, known.name) and send.invoked_s > known.done_s
+        ]
+        if len(later) > 1:
+            first, second = later[0], later[1]
+            swapped = _with_send(run, first, place=second.place)
+            return _with_send(swapped, second, place=first.place)
+    return None
+
+
+@noticed_as("unexplained")
+def a_player_gave_up_for_no_reason(run: Recording) -> Recording | None:
+    turn = _first([each for each in _turns(run) if each.row.ended_by == "completed"])
+    if turn is None:
+        return None
+    detail = "the player stopped in the middle"
+    return _with_turn(run, turn.row.turn_id, ended_by="model_error", detail=detail)
+
+
+@noticed_as("wrong_base")
+def a_stale_write_was_let_through(run: Recording) -> Recording | None:
+    """A turn stands on a version that was not the head any more."""
+    turn = _first([each for each in _turns(run) if each.row.seq and each.row.seq > 1])
+    return None if turn is None else _with_turn(run, turn.row.turn_id, base_head=Version(0))
+
+
+@noticed_as("wrong_base")
+def a_demanded_version_was_not_looked_at(run: Recording) -> Recording | None:
+    send = _first(_acknowledged(run))
+    return None if send is None else _with_send(run, send, if_match=Version(77))
+
+
+# ── ends ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@noticed_as("uninvited")
+def a_turn_that_nobody_asked_for(run: Recording) -> Recording | None:
+    send = _first(_acknowledged(run))
+    if send is None:
+        return None
+    return replaced(run, sends=tuple(each for each in run.sends if each.op != send.op))
+
+
+@noticed_as("against_policy")
+def a_turn_that_failed_was_kept(run: Recording) -> Recording | None:
+    careful = {send.text for send in run.sends if send.policy.error == "auto"}
+    done = [each for each in _turns(run) if each.row.ended_by == "completed" and not each.acted]
+    turn = _first([each for each in done if opening_of(each) in careful])
+    return None if turn is None else _with_turn(run, turn.row.turn_id, ended_by="model_error")
+
+
+@noticed_as("against_policy")
+def a_turn_that_acted_was_forgotten(run: Recording) -> Recording | None:
+    turn = _first([each for each in _turns(run) if each.acted and each.row.state == "committed"])
+    if turn is None:
+        return None
+    return _with_turn(run, turn.row.turn_id, state="discarded", seq=None, ended_by="crash")
+
+
+@noticed_as("against_policy")
+def a_turn_that_was_to_be_resumed_was_ended(run: Recording) -> Recording | None:
+    keyed = {send.text for send in run.sends if send.policy.crash == "resume"}
+    turn = _first([each for each in _turns(run) if opening_of(each) in keyed])
+    if turn is None:
+        return None
+    return _with_turn(run, turn.row.turn_id, ended_by="crash", attempt=1)
+
+
+@noticed_as("unexplained")
+def a_turn_was_cancelled_by_nobody(run: Recording) -> Recording | None:
+    turn = _first([each for each in _turns(run) if each.row.ended_by == "completed"])
+    if turn is None or any(send.on_busy == "interrupt" for send in run.sends):
+        return None
+    run = _with_turn(run, turn.row.turn_id, ended_by="cancelled")
+    return replaced(run, acts=tuple(act for act in run.acts if act.kind != "cancel"))
+
+
+@noticed_as("unexplained")
+def two_nodes_killed_each_other(run: Recording) -> Recording | None:
+    turn = _first([each for each in _turns(run) if each.row.ended_by == "completed"])
+    return None if turn is None else _with_turn(run, turn.row.turn_id, ended_by="superseded")
+
+
+@noticed_as("trace_left")
+def a_discarded_turn_left_an_item(run: Recording) -> Recording | None:
+    session = next((each for each in run.sessions if each.dump.items), None)
+    if session is None:
+        return None
+    last = session.dump.items[-1]
+    stray = replaced(last, pos=last.pos + 1, turn_id=TurnId.from_body("2" * 26))
+    return _with_items(run, session, [*session.dump.items, stray])
+
+
+@noticed_as("malformed")
+def a_call_lost_its_result(run: Recording) -> Recording | None:
+    for session in run.sessions:
+        for at, row in enumerate(session.dump.items):
+            if isinstance(item_decoder.lenient(row.body), ToolResult):
+                left = [*session.dump.items[:at], *session.dump.items[at + 1 :]]
+                return _with_items(run, session, left)
+    return None
+
+
+@noticed_as("malformed")
+def a_history_was_rewritten(run: Recording) -> Recording | None:
+    session = _own_session(run)
+    if session is None:
+        return None
+    first, *rest = session.dump.items
+    forged = replaced(first, body=first.body.replace(b"says-", b"said-"))
+    return _with_items(run, session, [forged, *rest])
+
+
+@noticed_as("malformed")
+def a_turn_vanished_from_the_middle(run: Recording) -> Recording | None:
+    session = _own_session(run)
+    if session is None:
+        return None
+    kept = [turn for turn in session.dump.turns if turn.seq is not None]
+    gone = kept[0].turn_id
+    turns = tuple(turn for turn in session.dump.turns if turn.turn_id != gone)
+    return _with_session(run, session, dump=replaced(session.dump, turns=turns))
+
+
+# ── effects ──────────────────────────────────────────────────────────────────────────────────
+
+
+@noticed_as("effect_twice")
+def a_tool_acted_twice(run: Recording) -> Recording | None:
+    effect = _first([each for each in run.effects if each.kind == "act"])
+    if effect is None:
+        return None
+    again = replaced(effect, node="another", at_s=effect.at_s + 20)
+    return replaced(run, effects=(*run.effects, again))
+
+
+@noticed_as("effect_denied")
+def a_tool_acted_and_is_said_not_to_have_run(run: Recording) -> Recording | None:
+    kept = {turn.row.turn_id for turn in _turns(run) if turn.row.state == "committed"}
+    effect = _first([each for each in run.effects if each.turn_id in kept])
+    if effect is None:
+        return None
+    return _mapped(
+        run,
+        lambda turn: replaced(
+            turn,
+            items=tuple(
+                replaced(each, outcome="not_run")
+                if isinstance(each, ToolResult) and each.call == effect.key
+                else each
+                for each in turn.items
+            ),
+        ),
+        only=effect.turn_id,
+    )
+
+
+@noticed_as("effect_unintended")
+def a_tool_acted_before_its_intent_was_durable(run: Recording) -> Recording | None:
+    told = {turn.row.turn_id for turn in _turns(run) if turn.journal}
+    effect = _first([each for each in run.effects if each.turn_id in told])
+    if effect is None:
+        return None
+    return _mapped(
+        run,
+        lambda turn: replaced(
+            turn,
+            journal=tuple(
+                each
+                for each in turn.journal
+                if not (isinstance(each.event, ToolStarted) and each.event.call == effect.key)
+            ),
+        ),
+        only=effect.turn_id,
+    )
+
+
+# ── keys ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@noticed_as("key_split")
+def two_first_requests_started_two_sessions(run: Recording) -> Recording | None:
+    named = [each for each in _acknowledged(run) if isinstance(each.name, SessionKey)]
+    moved = {act.name for act in run.acts if act.kind in ("reset", "rewind", "delete")}
+    for send in named:
+        if send.name not in moved and [each.name for each in named].count(send.name) > 1:
+            return _with_send(run, send, session_id=SessionId.from_body("3" * 26))
+    return None
+
+
+@noticed_as("key_turns")
+def a_keyed_request_ran_twice(run: Recording) -> Recording | None:
+    send = _first([each for each in _acknowledged(run) if each.key])
+    session = next((each for each in run.sessions if send and _holds(each, send)), None)
+    if send is None or session is None:
+        return None
+    turn = next(each for each in session.turns if each.row.turn_id == send.turn_id)
+    row = replaced(turn.row, turn_id=TurnId.from_body("4" * 26))
+    return _with_session(run, session, turns=(*session.turns, replaced(turn, row=row)))
+
+
+@noticed_as("key_answers")
+def a_keyed_retry_was_answered_otherwise(run: Recording) -> Recording | None:
+    send = _first([each for each in _acknowledged(run) if each.key])
+    if send is None:
+        return None
+    return replaced(run, sends=(*run.sends, replaced(send, answer=send.answer + "!", attempt=9)))
+
+
+@noticed_as("key_answers")
+def a_keyed_retry_was_answered_by_another_turn(run: Recording) -> Recording | None:
+    send = _first([each for each in _acknowledged(run) if each.key])
+    if send is None:
+        return None
+    again = replaced(send, turn_id=TurnId.from_body("5" * 26), attempt=9)
+    return replaced(run, sends=(*run.sends, again))
+
+
+# ── watching ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _replayable(run: Recording) -> list[int]:
+    kept = {turn.row.turn_id for turn in _turns(run) if turn.row.replayable}
+    return [
+        at
+        for at, each in enumerate(run.watched)
+        if each.turn_id in kept and each.whole and len(each.shown) > 2
+    ]
+
+
+def _with_shown(
+    run: Recording, change: Callable[[tuple[Shown, ...]], tuple[Shown, ...]]
+) -> Recording | None:
+    at = _first(_replayable(run))
+    if at is None:
+        return None
+    watched = list(run.watched)
+    watched[at] = replaced(watched[at], shown=change(watched[at].shown))
+    return replaced(run, watched=tuple(watched))
+
+
+@noticed_as("watch_differs")
+def a_watcher_saw_what_was_never_durable(run: Recording) -> Recording | None:
+    def change(shown: tuple[Shown, ...]) -> tuple[Shown, ...]:
+        return (*shown[:-1], replaced(shown[-1], event=Ended(by="cancelled", kept=False)))
+
+    return _with_shown(run, change)
+
+
+@noticed_as("watch_disorder")
+def a_watcher_missed_something(run: Recording) -> Recording | None:
+    return _with_shown(run, lambda shown: (*shown[:1], *shown[2:]))
+
+
+@noticed_as("watch_disorder")
+def a_watcher_saw_something_twice(run: Recording) -> Recording | None:
+    return _with_shown(run, lambda shown: (*shown[:2], *shown[1:]))
+
+
+@noticed_as("watch_disorder")
+def a_watcher_was_let_go_too_early(run: Recording) -> Recording | None:
+    return _with_shown(run, lambda shown: shown[:-1])
+
+
+@noticed_as("stale_notes")
+def a_turn_was_played_on_old_notes(run: Recording) -> Recording | None:
+    played = _first([each for each in run.played if _asked_late(run, each.turn_id)])
+    turn = next(
+        (each for each in _turns(run) if played and each.row.turn_id == played.turn_id), None
+    )
+    if played is None or turn is None:
+        return None
+    note = Act(
+        kind="annotate", session_id=turn.row.session_id, rev=played.base_rev + 1, done_s=1e-9
+    )
+    return replaced(run, acts=(*run.acts, note))
+
+
+def _asked_late(run: Recording, turn_id: TurnId) -> bool:
+    turn = next((each for each in _turns(run) if each.row.turn_id == turn_id), None)
+    op = [send for send in run.sends if turn and send.text == opening_of(turn)]
+    return bool(op) and min(send.invoked_s for send in op) > 1e-6
+
+
+# ── afterwards ───────────────────────────────────────────────────────────────────────────────
+
+
+@noticed_as("after_delete")
+def a_deleted_session_went_on(run: Recording) -> Recording | None:
+    turn = _first([each for each in _turns(run) if each.row.state == "committed"])
+    if turn is None:
+        return None
+    before_s = (turn.row.ended_ms - EPOCH_MS) / 1000 - 1
+    act = Act(kind="delete", session_id=turn.row.session_id, done_s=before_s)
+    return replaced(run, acts=(act, *run.acts))
+
+
+@noticed_as("stuck")
+def a_session_was_refused_after_the_last_fault(run: Recording) -> Recording | None:
+    probe = _first([each for each in run.sends if each.probe and each.outcome == "ended"])
+    if probe is None:
+        return None
+    return _with_send(run, probe, outcome="refused", error="conversation_locked", told=None)
+
+
+@noticed_as("stuck")
+def a_session_took_too_long_after_the_last_fault(run: Recording) -> Recording | None:
+    probe = _first([each for each in run.sends if each.probe and each.outcome == "ended"])
+    if probe is None:
+        return None
+    return _with_send(run, probe, done_s=probe.invoked_s + run.patience_s + 1)
+
+
+@noticed_as("left_open")
+def a_turn_is_still_open(run: Recording) -> Recording | None:
+    turn = _first(_turns(run))
+    if turn is None:
+        return None
+    return _with_turn(run, turn.row.turn_id, state="open", ended_by=None)
+
+
+@noticed_as("left_open")
+def a_session_is_still_held(run: Recording) -> Recording | None:
+    session = _first([each for each in run.sessions if each.turns])
+    if session is None:
+        return None
+    return _with_session(run, session, open_turn=session.turns[0].row.turn_id)
+
+
+@noticed_as("found")
+def verify_found_something(run: Recording) -> Recording | None:
+    return replaced(run, findings=("acme/conv_1: not_dense",))
+
+
+@noticed_as("leftover")
+def a_lane_was_never_left(run: Recording) -> Recording | None:
+    return replaced(run, leftovers=("n1 has 1 lanes that somebody is in",))

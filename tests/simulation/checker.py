@@ -1,0 +1,508 @@
+"""Decides from the outside whether a recorded run kept the promises. Each rule is a function, linear in the run.
+
+What it finds, by a stable code:
+  lost_ack           an acknowledged turn is not in the history, or elsewhere than its client was told
+  told_otherwise     a client was told an end that the store does not know of
+  refused_present    a request that was refused has left a turn
+  twice              something is in the history more often than it was said (under a key: more than once)
+  mangled            something is not in the turn that was acknowledged for it, or more than once
+  out_of_order       a turn precedes one that was acknowledged before it was asked for
+  unfair             of two who waited in one process for one session, the second went first
+  wrong_base         a turn does not stand on the version that it began from, or that its request demanded
+  uninvited          a turn that nobody asked for
+  against_policy     a turn was kept or discarded, resumed or not, otherwise than its policy says
+  unexplained        a turn ended in a way that nothing in the run explains
+  trace_left         a turn that was not kept has items in the history
+  malformed          a history is not well formed (`core.check`, `store.audit`)
+  effect_twice       a tool acted twice for one call, and is not declared idempotent
+  effect_denied      a tool acted, and the history says that it did not
+  effect_unintended  a tool acted, and no intent was written before
+  key_split          one session key meant two sessions, and nobody had moved it
+  key_turns          two kept turns under one idempotency key
+  key_answers        two answers under one idempotency key
+  watch_differs      a watcher saw something else than the journal holds
+  watch_disorder     a watcher saw events out of order, twice, or not all
+  stale_notes        a turn was played on annotations older than ones that were acknowledged before
+  after_delete       a turn was committed to a session after it was deleted
+  stuck              a session was not usable in time after the last fault
+  left_open          a turn is still open
+  found              `verify` complains about the store
+  leftover           a node holds something, or a task died of something
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.core.events import Began, ToolStarted
+from holdfast.core.items import (
+    AssistantMessage,
+    StoredItem,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+    text_of,
+)
+from holdfast.core.policy import decide
+from holdfast.ids import CallId, SessionId, SessionKey, TurnId
+from holdfast.store.audit import audit
+from tests.simulation.history import Act, FoundSession, FoundTurn, Recording, Send, Told
+from tests.simulation.world import EPOCH_MS
+
+
+class Anomaly(Value):
+    """A broken promise."""
+
+    code: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.what}"
+
+
+def check(recording: Recording) -> list[Anomaly]:
+    """Everything that is wrong with this run."""
+    facts = _Facts(recording)
+    return [
+        Anomaly(code=code, what=what)
+        for code, rule in RULES.items()
+        for what in sorted(set(rule(facts)))
+    ]
+
+
+class _Facts:
+    """A recording, indexed once for all rules."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.run = recording
+        self.turns: dict[TurnId, FoundTurn] = {
+            turn.row.turn_id: turn for session in recording.sessions for turn in session.turns
+        }
+        self.sessions: dict[SessionId, FoundSession] = {
+            session.dump.session.id: session for session in recording.sessions
+        }
+        self.ops: dict[str, list[Send]] = defaultdict(list)
+        for send in recording.sends:
+            self.ops[send.text].append(send)
+
+    @cached_property
+    def places(self) -> dict[str, list[FoundTurn]]:
+        """In which kept turns each text is, once for each time."""
+        found: dict[str, list[FoundTurn]] = defaultdict(list)
+        for turn in self.turns.values():
+            for text in said_in(turn.items):
+                found[text].append(turn)
+        return found
+
+    def op_of(self, turn: FoundTurn) -> list[Send]:
+        """The attempts of the request that this turn began with."""
+        return self.ops.get(opening_of(turn), [])
+
+
+def said_in(items: Sequence[StoredItem]) -> list[str]:
+    """What people said to a turn. What they brought along to an empty session ends with an answer that
+    none of our players gave."""
+    said: list[str] = []
+    for item in items:
+        if isinstance(item, UserMessage) and not item.path:
+            said.append(text_of(item.content))
+        elif isinstance(item, AssistantMessage | ToolCall) and not item.path and not item.agent:
+            said.clear()
+    return said
+
+
+def opening_of(turn: FoundTurn) -> str:
+    """The text that a turn began with."""
+    if turn.journal and isinstance(turn.journal[0].event, Began):
+        return next(iter(said_in(turn.journal[0].event.request.input)), "")
+    return next(iter(said_in(turn.items)), "")
+
+
+# ── what was acknowledged ────────────────────────────────────────────────────────────────────
+
+
+def lost_ack(facts: _Facts) -> Iterator[str]:
+    for send in facts.run.sends:
+        if not send.acknowledged:
+            continue
+        turn = facts.turns.get(send.turn_id) if send.turn_id else None
+        if turn is None or turn.row.state != "committed":
+            yield f"{send.text} was acknowledged as {send.turn_id}"
+        elif turn.row.session_id != send.session_id:
+            yield f"{send.text} was acknowledged in {send.session_id}, not {turn.row.session_id}"
+        elif not turn.items:
+            yield f"{send.turn_id} is committed, and has no items"
+
+
+def told_otherwise(facts: _Facts) -> Iterator[str]:
+    told: list[Send | Act] = [*facts.run.sends, *facts.run.acts]
+    for each in told:
+        if each.told is None or each.turn_id is None:
+            continue
+        turn = facts.turns.get(each.turn_id)
+        if turn is None:
+            yield f"{each.turn_id} is not there, and its client was told {each.told}"
+            continue
+        row = turn.row
+        found = Told(kept=row.state == "committed", by=row.ended_by or "completed", version=row.seq)
+        if each.told != found:
+            yield f"{each.turn_id}: its client was told {each.told}, the store has {found}"
+
+
+def refused_present(facts: _Facts) -> Iterator[str]:
+    begun = {opening_of(turn) for turn in facts.turns.values()} | facts.places.keys()
+    for text, attempts in facts.ops.items():
+        if all(send.outcome == "refused" for send in attempts) and text in begun:
+            yield f"{text} was refused ({attempts[0].error}), and is there"
+
+
+def twice(facts: _Facts) -> Iterator[str]:
+    for text, turns in facts.places.items():
+        attempts = facts.ops.get(text, [])
+        allowed = 1 if attempts and attempts[0].key else len(attempts)
+        if attempts and len(turns) > allowed:
+            yield f"{text} is in {len(turns)} places, and was said {allowed} times"
+
+
+def mangled(facts: _Facts) -> Iterator[str]:
+    for send in facts.run.sends:
+        turn = facts.turns.get(send.turn_id) if send.turn_id else None
+        if turn is None or not send.acknowledged or turn.row.state != "committed":
+            continue
+        times = said_in(turn.items).count(send.text)
+        # Who steers twice without a key is heard twice.
+        if not 1 <= times <= (len(facts.ops[send.text]) if send.how == "steered" else 1):
+            yield f"{send.text} is {times} times in {send.turn_id}"
+
+
+def out_of_order(facts: _Facts) -> Iterator[str]:
+    acks: dict[SessionId, list[tuple[float, int]]] = defaultdict(list)
+    for send in facts.run.sends:
+        if send.acknowledged and send.session_id and send.told and send.told.version is not None:
+            acks[send.session_id].append((send.done_s, send.told.version))
+    for session_id, session in facts.sessions.items():
+        known = sorted(acks[session_id])
+        kept = [(_invoked_s(facts, turn), turn) for turn in session.turns if turn.row.seq]
+        latest, at = 0, 0
+        for invoked_s, turn in sorted(kept, key=lambda each: each[0]):
+            while at < len(known) and known[at][0] < invoked_s:
+                latest = max(latest, known[at][1])
+                at += 1
+            if turn.row.seq is not None and turn.row.seq <= latest and invoked_s > 0:
+                yield f"{turn.row.turn_id} is version {turn.row.seq}, but {latest} came before it"
+
+
+def _invoked_s(facts: _Facts, turn: FoundTurn) -> float:
+    return min((send.invoked_s for send in facts.op_of(turn)), default=0.0)
+
+
+def unfair(facts: _Facts) -> Iterator[str]:
+    """Only for plain requests whose node had talked to that session before: it knew where to queue them."""
+    moved = {act.name for act in facts.run.acts if act.kind in ("reset", "rewind", "delete")}
+    known: dict[tuple[str, str], float] = {}
+    for send in facts.run.sends:
+        if send.acknowledged and send.how == "began":
+            place = (send.node, str(send.name))
+            known[place] = min(known.get(place, send.done_s), send.done_s)
+    queued: dict[tuple[str, str], list[Send]] = defaultdict(list)
+    for send in sorted(facts.run.sends, key=lambda each: each.place):
+        place = (send.node, str(send.name))
+        plain = send.on_busy == "wait" and send.key is None and not send.counted
+        if plain and send.name not in moved and known.get(place, send.invoked_s) < send.invoked_s:
+            queued[place].append(send)
+    for sends in queued.values():
+        latest = 0
+        for send in sends:
+            version = int(send.base) if send.base is not None and send.how == "began" else latest
+            if version < latest:
+                yield f"{send.text} stands on {version}, and came after one that stands on {latest}"
+            latest = max(latest, version)
+
+
+def wrong_base(facts: _Facts) -> Iterator[str]:
+    for turn in facts.turns.values():
+        if turn.row.seq is not None and turn.row.base_head.next != turn.row.seq:
+            yield f"{turn.row.turn_id} made {turn.row.seq} on top of {turn.row.base_head}"
+    for send in facts.run.sends:
+        if send.if_match is not None and send.how == "began" and send.base != send.if_match:
+            yield f"{send.turn_id} stands on {send.base}, and {send.if_match} was demanded"
+
+
+# ── ends ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def uninvited(facts: _Facts) -> Iterator[str]:
+    for turn in facts.turns.values():
+        if not facts.op_of(turn):
+            yield f"{turn.row.turn_id} begins with {opening_of(turn)!r}"
+
+
+def against_policy(facts: _Facts) -> Iterator[str]:
+    for turn in facts.turns.values():
+        row, op = turn.row, facts.op_of(turn)
+        if row.ended_by is None or not op:
+            continue
+        policy = op[0].policy
+        if policy.crash == "resume" and row.ended_by == "crash":
+            if row.attempt <= limits.crash_attempts_max:
+                yield f"{row.turn_id} was not resumed after attempt {row.attempt}"
+            policy = msgspec.structs.replace(policy, crash="auto")
+        verdict = decide(policy, row.ended_by, acted=turn.acted)
+        expected = {"keep": "committed", "discard": "discarded"}.get(verdict)
+        if row.state != expected:
+            yield f"{row.turn_id} ended by {row.ended_by}, acted={turn.acted}: {row.state}, not {verdict}"
+
+
+def unexplained(facts: _Facts) -> Iterator[str]:
+    run = facts.run
+    told_to_stop = {act.turn_id for act in run.acts if act.kind == "cancel"}
+    interrupting = any(send.on_busy == "interrupt" for send in run.sends)
+    deleted = {act.session_id for act in run.acts if act.kind == "delete"}
+    for turn in facts.turns.values():
+        row = turn.row
+        shaky = any(send.outcome != "ended" for send in facts.op_of(turn))
+        match row.ended_by:
+            case "cancelled":
+                explained = interrupting or row.turn_id in told_to_stop
+            case "disconnected":
+                explained = shaky
+            case "crash":
+                explained = shaky or run.crashes > 0
+            case "shutdown":
+                explained = run.shutdowns > 0
+            case "deleted":
+                explained = row.session_id in deleted
+            case "superseded":
+                explained = False
+            case "model_error":
+                explained = "stopped in the middle" not in row.detail
+            case _:
+                explained = True
+        if not explained:
+            yield f"{row.turn_id} ended by {row.ended_by}"
+
+
+def trace_left(facts: _Facts) -> Iterator[str]:
+    for session in facts.run.sessions:
+        kept = {turn.row.turn_id for turn in session.turns if turn.row.state == "committed"}
+        for item in session.dump.items:
+            if item.turn_id not in kept:
+                yield f"{item.turn_id} was not kept, and has an item at {item.pos}"
+
+
+def malformed(facts: _Facts) -> Iterator[str]:
+    for session in facts.run.sessions:
+        past = [
+            facts.sessions[each.session_id].dump if each.session_id in facts.sessions else None
+            for each in session.dump.session.lineage
+        ]
+        for violation in audit(session.dump, past):
+            yield f"{session.dump.session.id}: {violation.code} {violation.where} {violation.what}"
+
+
+# ── effects ──────────────────────────────────────────────────────────────────────────────────
+
+
+def effect_twice(facts: _Facts) -> Iterator[str]:
+    seen: set[CallId] = set()
+    for effect in facts.run.effects:
+        if effect.kind == "act" and effect.key in seen:
+            yield f"{effect.key} of {effect.turn_id} acted again at {effect.at_s:.3f} on {effect.node}"
+        seen.add(effect.key)
+
+
+def effect_denied(facts: _Facts) -> Iterator[str]:
+    outcomes = {
+        item.call: item.outcome
+        for turn in facts.turns.values()
+        for item in turn.items
+        if isinstance(item, ToolResult)
+    }
+    for effect in facts.run.effects:
+        turn = facts.turns.get(effect.turn_id)
+        if turn is not None and turn.row.state == "committed":
+            outcome = outcomes.get(effect.key)
+            if outcome not in ("ok", "error", "unknown"):
+                yield f"{effect.key} of {effect.turn_id} acted, and the history says {outcome}"
+
+
+def effect_unintended(facts: _Facts) -> Iterator[str]:
+    for effect in facts.run.effects:
+        turn = facts.turns.get(effect.turn_id)
+        if turn is None:
+            yield f"{effect.key} acted for {effect.turn_id}, which is not there"
+        elif turn.journal and not any(
+            isinstance(each.event, ToolStarted) and each.event.call == effect.key
+            for each in turn.journal
+        ):
+            yield f"{effect.key} acted, and the journal of {effect.turn_id} knows nothing of it"
+
+
+# ── keys ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def key_split(facts: _Facts) -> Iterator[str]:
+    moved: dict[SessionKey | SessionId | None, list[tuple[float, float]]] = defaultdict(list)
+    for act in facts.run.acts:
+        if act.kind in ("reset", "rewind", "delete"):
+            until_s = float("inf") if act.failed else act.done_s
+            moved[act.name].append((act.invoked_s, until_s))
+    last: dict[SessionKey, Send] = {}
+    for send in sorted(facts.run.sends, key=lambda each: each.done_s):
+        # What was joined or replayed is where it was begun, whatever the key means by now.
+        if not isinstance(send.name, SessionKey) or send.session_id is None or send.how != "began":
+            continue
+        before = last.get(send.name)
+        last[send.name] = send
+        if before is None or before.session_id == send.session_id:
+            continue
+        from_s, to_s = min(before.invoked_s, send.invoked_s), max(before.done_s, send.done_s)
+        if not any(begun <= to_s and ended >= from_s for begun, ended in moved[send.name]):
+            yield f"{send.name} meant {before.session_id}, then {send.session_id}"
+
+
+def key_turns(facts: _Facts) -> Iterator[str]:
+    kept: dict[str, list[TurnId]] = defaultdict(list)
+    for turn in facts.turns.values():
+        op = facts.op_of(turn)
+        if op and op[0].key and turn.row.state == "committed":
+            kept[op[0].key].append(turn.row.turn_id)
+    for key, turns in kept.items():
+        if len(turns) > 1:
+            yield f"{key} has {turns}"
+
+
+def key_answers(facts: _Facts) -> Iterator[str]:
+    first: dict[str, Send] = {}
+    for send in facts.run.sends:
+        if send.key is None or send.told is None or not send.told.kept:
+            continue
+        known = first.setdefault(send.key, send)
+        if (known.turn_id, known.told) != (send.turn_id, send.told):
+            yield f"{send.key} was answered by {known.turn_id} {known.told}, then {send.turn_id} {send.told}"
+        elif known.answer != send.answer and known.how != "steered" != send.how:
+            yield f"{send.key} was answered {known.answer!r}, then {send.answer!r}"
+
+
+# ── watching ─────────────────────────────────────────────────────────────────────────────────
+
+
+def watch_differs(facts: _Facts) -> Iterator[str]:
+    for watched in facts.run.watched:
+        turn = facts.turns.get(watched.turn_id)
+        if turn is None or not turn.row.replayable:
+            continue
+        journal = {each.n: each.event for each in turn.journal}
+        for each in watched.shown:
+            if journal.get(each.n) != each.event:
+                yield f"{watched.turn_id}: {each.n} was shown as {each.event}, not {journal.get(each.n)}"
+
+
+def watch_disorder(facts: _Facts) -> Iterator[str]:
+    for watched in facts.run.watched:
+        numbers = [each.n for each in watched.shown]
+        turn = facts.turns.get(watched.turn_id)
+        if any(later <= earlier for earlier, later in itertools.pairwise(numbers)):
+            yield f"{watched.turn_id} was shown as {numbers}"
+        elif turn is not None and turn.row.replayable:
+            expected = [each.n for each in turn.journal if each.n >= watched.since]
+            if numbers != (expected if watched.whole else expected[: len(numbers)]):
+                yield f"{watched.turn_id} from {watched.since} was shown as {numbers}, not {expected}"
+
+
+def stale_notes(facts: _Facts) -> Iterator[str]:
+    known: dict[SessionId, list[Act]] = defaultdict(list)
+    for act in facts.run.acts:
+        if act.kind == "annotate" and not act.failed and act.session_id:
+            known[act.session_id].append(act)
+    for played in facts.run.played:
+        turn = facts.turns.get(played.turn_id)
+        if turn is None:
+            continue
+        invoked_s = _invoked_s(facts, turn)
+        for act in known[turn.row.session_id]:
+            if act.done_s < invoked_s and act.rev > played.base_rev:
+                yield f"{played.turn_id} was played on revision {played.base_rev}, not {act.rev}"
+
+
+# ── afterwards ───────────────────────────────────────────────────────────────────────────────
+
+
+def after_delete(facts: _Facts) -> Iterator[str]:
+    gone = {
+        act.session_id: act.done_s
+        for act in reversed(facts.run.acts)
+        if act.kind == "delete" and not act.failed
+    }
+    for turn in facts.turns.values():
+        gone_s = gone.get(turn.row.session_id)
+        if gone_s is not None and turn.row.state == "committed":
+            if turn.row.ended_ms > EPOCH_MS + gone_s * 1000 + 1:
+                yield f"{turn.row.turn_id} was committed after {turn.row.session_id} was deleted"
+
+
+def stuck(facts: _Facts) -> Iterator[str]:
+    last = {send.op: send for send in facts.run.sends if send.probe}
+    for send in last.values():
+        if send.outcome != "ended":
+            yield f"{send.name}: the probe was {send.outcome}, {send.error}"
+        elif send.done_s - send.invoked_s > facts.run.patience_s:
+            yield f"{send.name} took {send.done_s - send.invoked_s:.1f} s"
+
+
+def left_open(facts: _Facts) -> Iterator[str]:
+    for session in facts.run.sessions:
+        if session.open_turn is not None:
+            yield f"{session.open_turn} holds {session.dump.session.id}"
+        for turn in session.turns:
+            if turn.row.state == "open":
+                yield f"{turn.row.turn_id} is open"
+
+
+def found(facts: _Facts) -> Iterator[str]:
+    yield from facts.run.findings
+
+
+def leftover(facts: _Facts) -> Iterator[str]:
+    yield from facts.run.leftovers
+
+
+RULES: dict[str, Callable[[_Facts], Iterator[str]]] = {
+    rule.__name__: rule
+    for rule in (
+        lost_ack,
+        told_otherwise,
+        refused_present,
+        twice,
+        mangled,
+        out_of_order,
+        unfair,
+        wrong_base,
+        uninvited,
+        against_policy,
+        unexplained,
+        trace_left,
+        malformed,
+        effect_twice,
+        effect_denied,
+        effect_unintended,
+        key_split,
+        key_turns,
+        key_answers,
+        watch_differs,
+        watch_disorder,
+        stale_notes,
+        after_delete,
+        stuck,
+        left_open,
+        found,
+        leftover,
+    )
+}

@@ -1,0 +1,152 @@
+"""The bad weather between a node and its store.
+
+A call travels: it takes a while to arrive and its answer takes a while to come back, in a place of its own, so
+that what a node has sent arrives also when the node is stopped or dead by then.
+
+    refused      nothing happened, and the caller is told that the store is unavailable
+    lost         it happened, and the caller is told the same
+    late         the caller is told the same, and then it happens
+
+The store may be away for everybody (an outage) or for one node (a partition).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any, cast
+
+from holdfast.core.codec import Value
+from holdfast.errors import StoreUnavailable
+from holdfast.store.base import Store
+from tests.simulation.loop import Place, SimulatedLoop
+
+
+class Weather(Value):
+    """How likely a call meets which trouble, and how slow the way is."""
+
+    refused: float = 0.0
+    lost: float = 0.0
+    late: float = 0.0
+    slow: float = 0.1
+    """How many calls take tens of milliseconds instead of next to nothing."""
+    very_slow: float = 0.0
+    """How many take seconds."""
+
+
+CALM = Weather()
+
+
+class Sky:
+    """The weather now, over all nodes."""
+
+    def __init__(self, rng: Random, weather: Weather) -> None:
+        self.rng = rng
+        self.weather = weather
+        self.outage = False
+
+    def clear(self) -> None:
+        self.weather, self.outage = CALM, False
+
+    def delay_s(self) -> float:
+        drawn = self.rng.random()
+        if drawn < self.weather.very_slow:
+            return 1.0 + 3.0 * self.rng.random()
+        if drawn < self.weather.very_slow + self.weather.slow:
+            return 0.08 * self.rng.random()
+        return 0.0
+
+
+class FaultyStore:
+    """A node's view of the store. Its methods are those of the store, with the weather in between."""
+
+    def __init__(self, store: Store, sky: Sky, loop: SimulatedLoop, *, instant: bool) -> None:
+        """`instant`: the store never waits, so a call that takes no time needs no journey."""
+        self._store = store
+        self._sky = sky
+        self._loop = loop
+        self._instant = instant
+        self._network: Place = loop.outside
+        self.partitioned = False
+        self.dead = False
+        self.calls: dict[str, int] = {}
+
+    def as_store(self) -> Store:
+        return cast("Store", self)
+
+    def override(self, name: str, method: Callable[..., Awaitable[Any]]) -> None:
+        """From now on this method is another one: for a trouble that has no name here."""
+        setattr(self, name, method)
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._store, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await self._call(name, lambda: method(*args, **kwargs))
+
+        setattr(self, name, call)
+        return call
+
+    async def _call(self, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+        sky, weather = self._sky, self._sky.weather
+        self.calls[name] = self.calls.get(name, 0) + 1
+        if self.dead:
+            raise _away("this node is dead")
+        before_s, after_s = sky.delay_s(), sky.delay_s()
+        fate = sky.rng.random()
+        troubled = fate < weather.refused + weather.lost + weather.late or self.is_away
+        if self._instant and not troubled and before_s == after_s == 0.0:
+            return await ask()
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        journey = self._travel(ask, answer, before_s, after_s, fate)
+        self._loop.start(self._network, journey, name=f"call-{name}")
+        return await answer
+
+    async def _travel(
+        self,
+        ask: Callable[[], Awaitable[Any]],
+        answer: asyncio.Future[Any],
+        before_s: float,
+        after_s: float,
+        fate: float,
+    ) -> None:
+        weather = self._sky.weather
+        await asyncio.sleep(before_s)
+        if self.is_away or fate < weather.refused:
+            await asyncio.sleep(2.0 * self._sky.rng.random())
+            _fail(answer, _away("it refused the connection"))
+            return
+        late = (
+            weather.refused + weather.lost <= fate < weather.refused + weather.lost + weather.late
+        )
+        if late:
+            _fail(answer, _away("it did not answer in time"))
+            await asyncio.sleep(2.0 * self._sky.rng.random())
+        try:
+            result = await ask()
+        except Exception as error:
+            await asyncio.sleep(after_s)
+            _fail(answer, error)
+            return
+        await asyncio.sleep(after_s)
+        lost = weather.refused <= fate < weather.refused + weather.lost
+        if lost or self.is_away:
+            _fail(answer, _away("its answer was lost"))
+        elif not answer.done():
+            answer.set_result(result)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether nothing gets through to the store now."""
+        return self._sky.outage or self.partitioned
+
+
+def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+        answer.exception()  # whoever asked may have gone
+
+
+def _away(why: str) -> StoreUnavailable:
+    return StoreUnavailable(f"the store is away: {why}")

@@ -1,0 +1,447 @@
+"""Ways to break sessions, each of which has to be noticed: python -m tests.simulation.mutants [words of a name]
+
+A mutant is the real source with a few words exchanged, in a copy of the tree. It is hunted with one seed after the
+other, or, where chance would take too long, by the named cases; the table tells how. The source as it is has to
+survive everything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from msgspec import Struct
+
+from tests.repository import ROOT
+
+SOURCE = ROOT / "src" / "holdfast"
+SEEDS = 100
+"""How many a mutant may survive."""
+
+CASES = ("tests/sessions/test_named_cases.py", "tests/store/contract/test_late_commits.py")
+
+TIMEOUT_S = 300.0
+
+
+class Edit(Struct, frozen=True):
+    file: str
+    """Inside src/holdfast."""
+    old: str
+    new: str
+
+
+class Mutant(Struct, frozen=True, kw_only=True):
+    name: str
+    edits: tuple[Edit, ...]
+    first: int = 0
+    """The first seed to hunt it with: near one that is known to meet it."""
+    by_cases: bool = False
+    """It takes a coincidence that has a name."""
+    telling: bool = False
+    """Among the few that every run of the tests tries."""
+
+
+class Hunt(Struct, frozen=True, kw_only=True):
+    """What became of a mutant. `noticed` is None if it survived."""
+
+    mutant: Mutant
+    noticed: str | None
+    seconds: float
+
+
+def mutant(
+    name: str,
+    *edits: tuple[str, str, str],
+    first: int = 0,
+    by_cases: bool = False,
+    telling: bool = False,
+) -> Mutant:
+    made = tuple(Edit(*each) for each in edits)
+    return Mutant(name=name, edits=made, first=first, by_cases=by_cases, telling=telling)
+
+
+UNTOUCHED = (
+    Mutant(name="(nothing is changed)", edits=()),
+    Mutant(name="(nothing is changed, named cases)", edits=(), by_cases=True),
+)
+
+MUTANTS: tuple[Mutant, ...] = (
+    mutant(
+        "a cancel is answered at once, also while the commit is on its way",
+        (
+            "sessions/transaction.py",
+            "            outcome = await settle(\n",
+            "            outcome = await self._stoppable(\n",
+        ),
+        (
+            "sessions/transaction.py",
+            "            self._deciding = True\n",
+            "",
+        ),
+        (
+            "sessions/transaction.py",
+            "    async def _play(self, play: Play) -> None:",
+            (
+                "    async def _stoppable(self, *args, **kwargs):\n"
+                "        self._playing = asyncio.ensure_future(settle(*args, **kwargs))\n"
+                "        await asyncio.wait({self._playing})\n"
+                "        if not self._playing.cancelled():\n"
+                "            return self._playing.result()\n"
+                "        return Settled(ending=Ending(turn_id=self.fence.turn_id, kept=False,\n"
+                "            session_id=self.fence.session_id, by=self._cause.by))\n"
+                "\n"
+                "    async def _play(self, play: Play) -> None:"
+            ),
+        ),
+    ),
+    mutant(
+        "a node takes its own turns for orphans",
+        (
+            "sessions/recovery.py",
+            "if turn_id in self._owner.claimed and not ignored_cancel:",
+            "if False:",
+        ),
+        telling=True,
+    ),
+    mutant(
+        "a recovered turn is played without taking it over first",
+        (
+            "sessions/recovery.py",
+            "                if not isinstance(outcome, Taken):\n                    return False\n",
+            (
+                "                if not isinstance(outcome, Taken):\n                    return False\n"
+                "                row = await self._store.session(tenant, session_id)\n"
+                "                outcome = msgspec.structs.replace(outcome, fence=msgspec.structs."
+                "replace(outcome.fence, token=outcome.fence.token - 1))\n"
+            ),
+        ),
+    ),
+    mutant(
+        "a tool starts before its intent is durable",
+        (
+            "sessions/recorder.py",
+            ("        if kinds & _URGENT:\n            await self.flush()\n        elif"),
+            "        if",
+        ),
+        telling=True,
+    ),
+    mutant(
+        "replayable events are shown before they are durable",
+        (
+            "sessions/recorder.py",
+            "        if self._replayable:\n            self._pending += records\n",
+            (
+                "        if self._replayable:\n"
+                "            for record in records:\n"
+                "                self.feed.publish(record)\n"
+                "            self._pending += records\n"
+            ),
+        ),
+        (
+            "sessions/recorder.py",
+            (
+                "                if self._replayable:\n"
+                "                    for record in batch:\n"
+                "                        self.feed.publish(record)\n"
+            ),
+            "",
+        ),
+    ),
+    mutant(
+        "words are heard twice",
+        (
+            "sessions/transaction.py",
+            "self._steers.update((row.n, row) for row in rows if row.n not in self.heard)",
+            "self._steers.update((row.n, row) for row in rows)",
+        ),
+        first=150,
+    ),
+    mutant(
+        "words that were heard go with the commit, and stay unconsumed",
+        (
+            "sessions/recorder.py",
+            (
+                "        if any(isinstance(each.event, ev.Steered) for each in self._pending):\n"
+                "            await self.flush()\n"
+            ),
+            "",
+        ),
+        by_cases=True,
+    ),
+    mutant(
+        "a lane is left twice",
+        (
+            "sessions/lanes.py",
+            "        lane.leave()\n        self._drop",
+            "        lane.leave()\n        lane.leave()\n        self._drop",
+        ),
+        by_cases=True,
+    ),
+    mutant(
+        "a lane is never left",
+        (
+            "sessions/owner.py",
+            "            if lane is not None:\n                self._lanes.leave(lane)\n",
+            "",
+        ),
+    ),
+    mutant(
+        "a cancel that came while the end was decided is forgotten",
+        (
+            "sessions/transaction.py",
+            "self._deciding, self._cause = False, self._late",
+            "self._deciding, self._cause = False, None",
+        ),
+        by_cases=True,
+    ),
+    mutant(
+        "what is remembered of a key is never looked at again",
+        (
+            "sessions/admission.py",
+            (
+                "                verify = True  # what we remember may be old: look before refusing\n"
+                "                continue\n"
+            ),
+            "                raise\n",
+        ),
+    ),
+    mutant(
+        "a turn is committed on a remembered snapshot that has moved",
+        (
+            "sessions/admission.py",
+            "                case Moved():\n                    verify = True\n",
+            "                case Moved():\n                    pass\n",
+        ),
+    ),
+    mutant(
+        "a turn that was deleted shows an end of its own",
+        (
+            "sessions/ending.py",
+            (
+                '    if by in ("superseded", "deleted"):  # somebody else has ended it, and has written so\n'
+                "        raise Superseded(fence.turn_id, token=fence.token)\n"
+            ),
+            "",
+        ),
+        first=120,
+    ),
+    mutant(
+        "a client is told its own wish in place of what became of the turn",
+        (
+            "sessions/ending.py",
+            "    if row is not None and row.ended_by != cause.by:\n",
+            "    if False:\n",
+        ),
+        first=280,
+    ),
+    mutant(
+        "a keyed message is steered",
+        (
+            "sessions/admission.py",
+            'ask.on_busy == "steer" and ask.attempt.key is None',
+            'ask.on_busy == "steer"',
+        ),
+        by_cases=True,
+    ),
+    mutant(
+        "a resumed turn forgets how its calls stood",
+        (
+            "sessions/recovery.py",
+            '        await turn.record(*resuming(turn.turn, turn.mint, after="crash"))\n',
+            "        pass\n",
+        ),
+    ),
+    mutant(
+        "a cancel that waited for a dead node is not seen",
+        (
+            "sessions/recovery.py",
+            "cancelled = cancelled or await self._is_cancelled(taken)",
+            "cancelled = cancelled",
+        ),
+        by_cases=True,
+    ),
+    mutant(
+        "whoever draws the last breath begins another turn",
+        ("sessions/admission.py", "            self._owner.demand_open()\n", ""),
+        by_cases=True,
+    ),
+    mutant(
+        "a follower leaves out what was written while it looked",
+        (
+            "sessions/watch.py",
+            "            yield record\n            since = record.n + 1\n        if ending is not None:",
+            "            yield record\n            since = record.n + 2\n        if ending is not None:",
+        ),
+    ),
+    mutant(
+        "the policy is asked for another end",
+        (
+            "sessions/ending.py",
+            "    verdict = judge(by)\n",
+            '    verdict = judge("cancelled" if cause else by)\n',
+        ),
+    ),
+    mutant(
+        "a player that has lost its turn is never told",
+        (
+            "sessions/recovery.py",
+            "            if live.fence.turn_id not in held:\n                live.lose()\n",
+            "            pass\n",
+        ),
+        by_cases=True,
+    ),
+    mutant(
+        "words that are on their way are taken for unheard",
+        (
+            "sessions/transaction.py",
+            (
+                "        # Before it is durable: a poll that was under way brings them again, as if they were new.\n"
+                "        self.heard |= heard.keys()\n"
+            ),
+            "",
+        ),
+        (
+            "sessions/transaction.py",
+            "        return messages\n\n    # what others do to it",
+            "        self.heard |= heard.keys()\n        return messages\n\n    # what others do to it",
+        ),
+        by_cases=True,
+    ),
+    mutant(
+        "whoever waited for a deleted session starts a new one",
+        (
+            "sessions/admission.py",
+            "            if bound is not None and seen.expected != bound:\n",
+            "            if False:\n",
+        ),
+        by_cases=True,
+    ),
+    mutant(
+        "a turn stands on annotations that are old",
+        (
+            "store/decisions.py",
+            "    if (session.head, session.meta_rev) != (ask.request.base, ask.request.base_rev):\n",
+            "    if session.head != ask.request.base:\n",
+        ),
+    ),
+    mutant(
+        "a commit that was given up for lost is let in after the turn has gone on",
+        (
+            "store/decisions.py",
+            "    if n <= last_n:\n        # It was",
+            "    if False:\n        # It was",
+        ),
+        by_cases=True,
+    ),
+    mutant(
+        "somebody else's commit of the same items counts as one's own",
+        ("store/decisions.py", "turn.lease_token == fence.token and turn.link ==", "turn.link =="),
+        by_cases=True,
+    ),
+)
+
+
+def misfits(mutant: Mutant) -> list[str]:
+    """The edits whose words are not in the source, or not just once."""
+    return [
+        f"{edit.file}: {edit.old!r}"
+        for edit in mutant.edits
+        if (SOURCE / edit.file).read_text(encoding="utf-8").count(edit.old) != 1
+    ]
+
+
+def hunt(mutant: Mutant, *, seeds: int = SEEDS) -> Hunt:
+    """Let the tests at this mutant until one of them notices."""
+    assert not misfits(mutant), f"{mutant.name}: the source has changed; rewrite the mutant"
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "holdfast"
+        shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        for edit in mutant.edits:
+            file = copy / edit.file
+            text = file.read_text(encoding="utf-8")
+            file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
+        try:
+            noticed = (
+                _by_cases(Path(folder))
+                if mutant.by_cases
+                else _by_seeds(Path(folder), mutant.first, seeds)
+            )
+        except subprocess.TimeoutExpired:
+            noticed = "no end"
+    return Hunt(mutant=mutant, noticed=noticed, seconds=time.monotonic() - began)
+
+
+_SCRIPT = """
+import sys, holdfast
+from tests.simulation.campaign import judge
+source, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+assert holdfast.__file__.startswith(source), holdfast.__file__
+for seed in range(first, first + count):
+    verdict = judge(seed, "memory")
+    if verdict.broken:
+        codes = sorted({each.split(":")[0] for each in verdict.broken})
+        print(seed, ", ".join(codes))
+        break
+else:
+    print("none")
+"""
+
+
+def _by_seeds(source: Path, first: int, count: int) -> str | None:
+    """Which promise is broken first, and by the how-manieth seed."""
+    told = _run(source, "-c", _SCRIPT, str(source), str(first), str(count))
+    if told.returncode != 0:
+        return f"does not even run: {told.stderr[-200:]}"
+    line = told.stdout.splitlines()[-1]
+    if line == "none":
+        return None
+    seed, _, codes = line.partition(" ")
+    return f"{int(seed) - first + 1:4} seeds  {codes}"
+
+
+def _by_cases(source: Path) -> str | None:
+    """Which named case fails first, of ours or of the store's contract."""
+    options = ["-x", "-q", "--tb=no", "-rf", "-p", "no:cacheprovider", "--timeout=60"]
+    told = _run(source, "-m", "pytest", *options, *CASES)
+    failed = re.search(r"^(?:FAILED|ERROR) \S+::(\w+)", told.stdout, re.MULTILINE)
+    assert failed or told.returncode == 0, told.stdout + told.stderr
+    return f"{failed[1]}" if failed else None
+
+
+def _run(source: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join((str(source), str(ROOT)))
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+def main(words: list[str]) -> int:
+    wanted = " ".join(words)
+    chosen = [each for each in (*UNTOUCHED, *MUTANTS) if wanted in each.name]
+    width = max((len(each.name) for each in chosen), default=0)
+    wrong = 0
+    with ThreadPoolExecutor(os.cpu_count() or 1) as hunters:
+        for found in hunters.map(hunt, chosen):
+            wrong += (found.noticed is None) != (found.mutant in UNTOUCHED)
+            told = found.noticed or "survives"
+            print(f"{found.mutant.name:{width}}  {found.seconds:5.1f} s  {told}", flush=True)
+    print(f"{len(chosen)} mutants, {wrong} not as they should be")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,326 @@
+"""One simulation from one seed: what there is, what happens to it, and what is left in the end.
+
+The seed decides everything, first of all what this simulation is about: each kind of fault and habit is likely
+in some runs and absent in others, so that they are tried in many combinations instead of all at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Literal, TypeAlias
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.core.items import ToolCall, ToolResult, item_decoder
+from holdfast.core.journal import Record, decode_records, fold
+from holdfast.ids import SessionId, SessionKey
+from holdfast.sessions.ask import OnBusy
+from holdfast.store.base import Store
+from holdfast.store.memory import MemoryStore
+from holdfast.store.rows import TurnRow
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.writer import InlineWriter
+from holdfast.store.verify import Finding, verify
+from tests.simulation.clients import DEADLINES_S, TENANT, Client, Habits, Request
+from tests.simulation.faults import Weather
+from tests.simulation.history import FoundSession, FoundTurn, Recording, Shown
+from tests.simulation.loop import SimulatedLoop, run
+from tests.simulation.plays import Temper, new_play
+from tests.simulation.world import EPOCH_MS, World
+
+Home: TypeAlias = Literal["memory", "sqlite"]
+
+PATIENCE_S = 2 * limits.lease_ttl_s + limits.sweep_s + 2 * DEADLINES_S[-1] + 5.0
+"""How long a probe may take after the last fault: a TTL until the holder counts as dead, another one until somebody
+may judge, a sweep, and the deadlines of a turn that hangs and of the probe's own."""
+
+Trace: TypeAlias = Callable[[str], None]
+
+
+class Plan(Value):
+    """What one simulation is about."""
+
+    nodes: int
+    keys: int
+    clients: int
+    requests: int
+    weather: Weather
+    temper: Temper
+    habits: Habits
+    faults: tuple[str, ...]
+    fault_every_s: float
+    cache_bytes: int
+    waiting_max: int
+    ttl_s: float
+
+
+def draw_plan(rng: Random) -> Plan:
+    def some(*values: float) -> float:
+        return rng.choice(values)
+
+    busy: list[OnBusy] = [each for each in _BUSY if rng.random() < 0.4]
+    operations = [each for each in _OPERATIONS if rng.random() < 0.4]
+    faults = [each for each in _FAULTS if rng.random() < 0.4]
+    return Plan(
+        nodes=rng.choice((1, 2, 2, 3, 3, 4)),
+        keys=rng.choice((1, 1, 2, 3)),
+        clients=rng.choice((2, 3, 4, 6)),
+        requests=rng.choice((2, 3, 5, 12)),
+        weather=Weather(
+            refused=some(0, 0, 0.02, 0.1),
+            lost=some(0, 0, 0.02, 0.1),
+            late=some(0, 0, 0, 0.03),
+            slow=some(0.05, 0.3, 0.7),
+            very_slow=some(0, 0, 0.01, 0.05),
+        ),
+        temper=Temper(
+            calls=some(0.1, 0.5, 0.8),
+            fails=some(0, 0.03, 0.2),
+            hangs=some(0, 0.02, 0.1),
+            steers=some(0.2, 0.9),
+            pace_s=some(0.01, 0.1, 1.0),
+            tools_s=some(0.05, 1.0, 6.0),
+        ),
+        habits=Habits(
+            keyed=some(0, 0.3, 0.8),
+            mixes_up=some(0, 0, 0.1),
+            background=some(0, 0.1, 0.4),
+            counted=some(0, 0.5, 1.0),
+            retries=some(0.3, 0.9),
+            leaves=some(0, 0.1, 0.5),
+            resends=some(0, 0.3, 0.9),
+            if_match=some(0, 0.05, 0.3),
+            on_busy=tuple(busy) or ("wait",),
+            policies=some(0, 0.3),
+            operates=some(0.1, 0.4),
+            operations=tuple(operations) or ("watch",),
+            limits=some(0, 0.1),
+            pause_s=some(0.2, 1.0, 4.0),
+        ),
+        faults=tuple(faults),
+        fault_every_s=some(2.0, 6.0, 15.0),
+        cache_bytes=rng.choice((0, 1 << 20, 1 << 20)),
+        waiting_max=rng.choice((1, 8, 8)),
+        ttl_s=rng.choice((limits.lease_ttl_s / 5, limits.lease_ttl_s)),
+    )
+
+
+_BUSY: tuple[OnBusy, ...] = ("wait", "reject", "interrupt", "steer")
+_OPERATIONS = ("cancel", "watch", "reset", "rewind", "fork", "delete", "annotate")
+_FAULTS = ("crash", "pause", "outage", "partition", "drain")
+
+
+def simulate(seed: int, home: Home, *, trace: Trace | None = None) -> Recording:
+    """Everything that happens under this seed."""
+    rng = Random(f"holdfast/{seed}")
+    loop = SimulatedLoop(rng)
+    directory = Path(tempfile.mkdtemp(prefix="holdfast-sim-", dir=scratch()))
+    try:
+        return run(loop, _simulate(loop, rng, home, directory, trace))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def scratch() -> str | None:
+    """Memory, where there is a file system in it: what is tried here is order, not disks."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+async def open_store(loop: SimulatedLoop, home: Home, directory: Path) -> Store:
+    def now_ms() -> int:
+        return EPOCH_MS + int(loop.time() * 1000)
+
+    if home == "memory":
+        return MemoryStore(now_ms=now_ms)
+    engine = partial(Engine.open, writer=InlineWriter, readers=0, clock=loop.time)
+    return await SqliteStore.open(directory / "store.db", now_ms=now_ms, engine=engine)
+
+
+async def _simulate(
+    loop: SimulatedLoop, rng: Random, home: Home, directory: Path, trace: Trace | None
+) -> Recording:
+    plan = draw_plan(rng)
+    store = await open_store(loop, home, directory)
+    world = World(
+        loop,
+        store,
+        rng,
+        nodes=plan.nodes,
+        weather=plan.weather,
+        play=partial(new_play, temper=plan.temper),
+        instant=home == "memory",
+        cache_bytes=plan.cache_bytes,
+        lane_waiting_max=plan.waiting_max,
+        lease_ttl_s=plan.ttl_s,
+        trace=trace,
+    )
+    world.say(str(plan))
+    keys = tuple(SessionKey(f"key-{n}") for n in range(plan.keys))
+    boots = [loop.create_task(world.boot()) for _ in range(plan.nodes)]
+    await asyncio.gather(*boots)
+    clients = [
+        loop.create_task(
+            Client(world, f"c{n}", Random(rng.random()), plan.habits, keys).live(
+                requests=plan.requests
+            ),
+            name=f"c{n}",
+        )
+        for n in range(plan.clients)
+    ]
+    fate = loop.create_task(_befall(world, plan), name="fate")
+    # Long enough for most clients to be done; the rest goes on while the sky clears.
+    await asyncio.wait(clients, timeout=plan.requests * plan.habits.pause_s + 20.0)
+    await _heal(world, fate)
+    healed_s = loop.time()
+    world.say("all faults are over")
+    _, busy = await asyncio.wait(clients, timeout=20 * PATIENCE_S)
+    leftovers = [f"{task.get_name()} is not done" for task in busy]
+    await _probe(world, keys)
+    for task in clients:
+        if task.done():
+            task.result()
+    for node in world.nodes:
+        leftovers += node.leftovers()
+    leftovers += [*world.complaints, *loop.unheeded()]
+    recording = Recording(
+        sends=tuple(world.sends),
+        acts=tuple(world.acts),
+        watched=tuple(world.watched),
+        effects=tuple(world.effects),
+        played=tuple(world.played),
+        sessions=await _found(store),
+        healed_s=healed_s,
+        patience_s=PATIENCE_S,
+        shutdowns=world.shutdowns,
+        crashes=world.crashes + _may_miss_renewals(plan),
+        findings=tuple([str(each) async for each in verify(store) if isinstance(each, Finding)]),
+        leftovers=tuple(leftovers),
+    )
+    for node in (*world.nodes, *world.graves):
+        node.store.dead = True
+    await store.close()
+    return recording
+
+
+def _may_miss_renewals(plan: Plan) -> bool:
+    """Whether the weather alone can make a node look dead."""
+    return plan.weather.refused + plan.weather.lost + plan.weather.very_slow > 0
+
+
+# ── faults ───────────────────────────────────────────────────────────────────────────────────
+
+
+async def _befall(world: World, plan: Plan) -> None:
+    """One fault after the other, some at once."""
+    rng = world.rng
+    async with asyncio.TaskGroup() as group:
+        while plan.faults:
+            await asyncio.sleep(plan.fault_every_s * 2 * rng.random())
+            kind = rng.choice(plan.faults)
+            node = world.any_node()
+            long_s = rng.choice((1.0, plan.ttl_s / 2, plan.ttl_s + 1.0, plan.ttl_s + 8.0))
+            if kind == "outage":
+                if not world.sky.outage:
+                    group.create_task(world.outage(for_s=long_s * rng.random()))
+            elif node is None or node.draining or node.place.state != "up":
+                continue
+            elif kind == "crash":
+                group.create_task(world.crash(node, down_s=8 * rng.random()))
+            elif kind == "pause":
+                group.create_task(world.pause(node, for_s=long_s))
+            elif kind == "partition":
+                group.create_task(world.partition(node, for_s=long_s))
+            elif kind == "drain":
+                grace_s = rng.choice((0.0, 0.5, 5.0))
+                group.create_task(world.drain(node, grace_s=grace_s, down_s=3 * rng.random()))
+
+
+async def _heal(world: World, fate: asyncio.Task[None]) -> None:
+    """No more faults. What is under way is undone; where a node is missing, one is started."""
+    fate.cancel()
+    await asyncio.wait([fate])
+    world.sky.clear()
+    for node in world.nodes:
+        node.store.partitioned = False
+        if node.place.state == "paused":
+            node.place.state = "up"
+    for node in [each for each in world.nodes if each.draining]:
+        # Whoever waited for it to drain was called off; it is given up where it stands.
+        world.bury(node)
+    while len(world.nodes) < world.slots:
+        await world.boot()
+
+
+async def _probe(world: World, keys: tuple[SessionKey, ...]) -> None:
+    """Say something to every session on every node: all of them have to be of use again."""
+    habits = Habits(keyed=0.5, leaves=0, policies=0, if_match=0, resends=0)
+    for key in keys:
+        for node in tuple(world.nodes):
+            request = Request(world, "probe", world.rng, habits, key, probe=True)
+            for attempt in range(20):
+                sent = await request.send(attempt, node)
+                # Clients that have just hung up may still be in the lane, or have held up the probe
+                # for a session that was deleted meanwhile.
+                if sent.error not in ("conversation_locked", "conversation_gone"):
+                    break
+                await asyncio.sleep(1.0)
+    # What those sessions have left behind that their keys do not mean any more is swept as well.
+    for _ in range(int(PATIENCE_S)):
+        await asyncio.sleep(1.0)
+        if not (await world.store.stats()).turns_open:
+            break
+    await asyncio.sleep(limits.sweep_s + 1.0)
+
+
+# ── what is left ─────────────────────────────────────────────────────────────────────────────
+
+
+async def _found(store: Store) -> tuple[FoundSession, ...]:
+    found = []
+    after: SessionId | None = None
+    while page := await store.session_ids(TENANT, after=after, limit=100):
+        after = page[-1]
+        for session_id in page:
+            dump = await store.dump(TENANT, session_id)
+            row = await store.session(TENANT, session_id)
+            assert dump is not None and row is not None
+            rows = await store.turns(TENANT, session_id, limit=1000)
+            bodies: dict[str, list[bytes]] = {}
+            for item in dump.items:
+                bodies.setdefault(item.turn_id, []).append(item.body)
+            turns = [
+                await _found_turn(store, each, bodies.get(each.turn_id, [])) for each in rows[::-1]
+            ]
+            found.append(FoundSession(dump=dump, turns=tuple(turns), open_turn=row.open_turn))
+    return tuple(found)
+
+
+async def _found_turn(store: Store, row: TurnRow, bodies: list[bytes]) -> FoundTurn:
+    items = tuple(map(item_decoder.lenient, bodies))
+    rows = await store.journal(TENANT, row.turn_id)
+    records = [record for each in rows for record in decode_records(each.records)]
+    folded = fold(records)
+    journal = tuple(
+        Shown(n=each.n, event=each.event) for each in records if isinstance(each, Record)
+    )
+    acted = folded.turn.acted if folded.turn else _acted(items)
+    return FoundTurn(row=row, items=items, journal=journal, acted=acted)
+
+
+def _acted(items: tuple[object, ...]) -> bool:
+    started = {
+        each.call
+        for each in items
+        if isinstance(each, ToolResult) and each.outcome in ("ok", "error", "unknown")
+    }
+    return any(
+        isinstance(each, ToolCall) and each.id in started and each.name in ("act", "again")
+        for each in items
+    )

@@ -1,0 +1,266 @@
+"""A small world: some nodes over one store, and what befalls them.
+
+A `Node` is one boot of one process. It may be stopped and go on (a zombie, if others gave it up meanwhile), die,
+be cut off from the store, or drain and leave; another boot takes its slot after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, TypeVar
+
+from holdfast import limits
+from holdfast.core.ports import Play
+from holdfast.errors import StoreError
+from holdfast.ids import Minter, NodeId, SessionId, TurnId
+from holdfast.sessions.ambient import Ambient
+from holdfast.sessions.sessions import Sessions
+from holdfast.store.base import Store
+from tests.simulation.faults import FaultyStore, Sky, Weather
+from tests.simulation.history import Act, Effect, Played, Send, Watched
+from tests.simulation.loop import SimulatedLoop
+
+T = TypeVar("T")
+
+EPOCH_MS = 1_750_000_000_000
+
+
+class ConnectionLost(Exception):
+    """The node is not there, or went away in the middle."""
+
+
+class World:
+    """Everything that there is in one simulation."""
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        store: Store,
+        rng: Random,
+        *,
+        nodes: int,
+        weather: Weather,
+        play: Callable[[World, Node], Play],
+        instant: bool,
+        cache_bytes: int = 1 << 20,
+        lane_waiting_max: int = 8,
+        lease_ttl_s: float = limits.lease_ttl_s,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self.loop = loop
+        self.store = store
+        self.rng = rng
+        self.sky = Sky(rng, weather)
+        self.mint = Minter(now_ms=self.now_ms, random_bits=rng.getrandbits)
+        self._play = play
+        self._instant = instant
+        self._cache_bytes = cache_bytes
+        self._lane_waiting_max = lane_waiting_max
+        self._lease_ttl_s = lease_ttl_s
+        self._trace = trace
+        self.nodes: list[Node] = []
+        self.graves: list[Node] = []
+        self._boots = 0
+        self._ops = 0
+        self._places = 0
+        self.slots = nodes
+        self.sends: list[Send] = []
+        self.acts: list[Act] = []
+        self.watched: list[Watched] = []
+        self.effects: list[Effect] = []
+        self.played: list[Played] = []
+        self.seen_turns: list[tuple[TurnId, SessionId]] = []
+        """Turns that clients have heard of, for those who want to watch or cancel one."""
+        self.crashes = 0
+        self.shutdowns = 0
+        self.complaints: list[str] = []
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + int(self.loop.time() * 1000)
+
+    def say(self, text: str) -> None:
+        if self._trace is not None:
+            self._trace(f"{self.loop.time():9.3f}  {text}")
+
+    def next_op(self) -> int:
+        self._ops += 1
+        return self._ops
+
+    def next_place(self) -> int:
+        self._places += 1
+        return self._places
+
+    # ── nodes ──
+
+    async def boot(self) -> Node:
+        """Start a node, however long that takes."""
+        while True:
+            self._boots += 1
+            node = Node(self, f"n{self._boots}", self._play)
+            try:
+                await self.loop.start(node.place, node.open(), name=f"boot-{node.name}")
+            except StoreError as error:
+                self.say(f"{node.name} cannot start: {error}")
+                self.bury(node)
+                await asyncio.sleep(1.0)
+                continue
+            self.nodes.append(node)
+            self.say(f"{node.name} is up, {node.sessions.lease.node}")
+            return node
+
+    def new_sessions(self, store: Store, play: Play, drift_ms: int) -> Sessions:
+        ambient = Ambient(now_ms=lambda: self.now_ms() + drift_ms, random_bits=self.rng.getrandbits)
+        return Sessions(
+            store,
+            play,
+            ambient=ambient,
+            cache_bytes=self._cache_bytes,
+            lane_waiting_max=self._lane_waiting_max,
+            lease_ttl_s=self._lease_ttl_s,
+            lease_renew_s=self._lease_ttl_s / 3,
+        )
+
+    def instant_store(self) -> bool:
+        return self._instant
+
+    def any_node(self) -> Node | None:
+        return self.rng.choice(self.nodes) if self.nodes else None
+
+    def bury(self, node: Node) -> None:
+        """This boot is over: nothing of it runs, and nothing of it can write."""
+        node.store.dead = True
+        self.loop.kill(node.place)
+        if node in self.nodes:
+            self.nodes.remove(node)
+        self.graves.append(node)
+        node.hang_up()
+
+    # ── what befalls them ──
+
+    async def crash(self, node: Node, *, down_s: float) -> None:
+        self.say(f"{node.name} crashes, for {down_s:.1f} s")
+        self.crashes += 1
+        self.bury(node)
+        await asyncio.sleep(down_s)
+        await self.boot()
+
+    async def pause(self, node: Node, *, for_s: float) -> None:
+        self.say(f"{node.name} is stopped for {for_s:.1f} s")
+        self.crashes += 1
+        node.place.state = "paused"
+        await asyncio.sleep(for_s)
+        if node.place.state == "paused":
+            node.place.state = "up"
+            self.say(f"{node.name} goes on")
+
+    async def partition(self, node: Node, *, for_s: float) -> None:
+        self.say(f"{node.name} is cut off for {for_s:.1f} s")
+        self.crashes += 1
+        node.store.partitioned = True
+        await asyncio.sleep(for_s)
+        node.store.partitioned = False
+
+    async def outage(self, *, for_s: float) -> None:
+        self.say(f"the store is away for {for_s:.1f} s")
+        self.crashes += 1
+        self.sky.outage = True
+        await asyncio.sleep(for_s)
+        self.sky.outage = False
+        self.say("the store is back")
+
+    async def drain(self, node: Node, *, grace_s: float, down_s: float) -> None:
+        self.say(f"{node.name} drains for {grace_s:.1f} s")
+        self.shutdowns += 1
+        node.draining = True
+        try:
+            await node.run(lambda: node.sessions.close(grace_s=grace_s))
+        except (ConnectionLost, StoreError) as error:
+            self.say(f"{node.name} did not drain: {error!r}")
+        if node not in self.nodes:
+            return  # it has crashed meanwhile, and whoever did that boots another one
+        self.say(f"{node.name} has left")
+        self.bury(node)
+        await asyncio.sleep(down_s)
+        await self.boot()
+
+
+class Node:
+    """One boot of one process."""
+
+    def __init__(self, world: World, name: str, play: Callable[[World, Node], Play]) -> None:
+        self.world = world
+        self.name = name
+        self.place = world.loop.new_place(name)
+        self.store = FaultyStore(world.store, world.sky, world.loop, instant=world.instant_store())
+        self.draining = False
+        self._calls: dict[asyncio.Future[Any], None] = {}
+        drift_ms = world.rng.randrange(-3_000, 3_000)
+        self._play = play(world, self)
+        self._drift_ms = drift_ms
+        self.sessions: Sessions
+
+    @property
+    def id(self) -> NodeId:
+        return self.sessions.lease.node
+
+    async def open(self) -> None:
+        store = self.store.as_store()
+        self.sessions = self.world.new_sessions(store, self._play, self._drift_ms)
+        await self.sessions.__aenter__()
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Have the node do something for somebody elsewhere. Raises ConnectionLost if it dies over it.
+
+        Cancelling this is hanging up: the node is told, a little later.
+        """
+        loop = self.world.loop
+        if self.place.state == "dead":
+            raise ConnectionLost(self.name)
+        answer: asyncio.Future[T] = loop.create_future()
+        self._calls[answer] = None
+        task = loop.start(self.place, _answered(work, answer), name=f"serve-{self.name}")
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            loop.call_in(self.place, 0.005 * self.world.rng.random(), task.cancel)
+            raise
+        finally:
+            self._calls.pop(answer, None)
+
+    def hang_up(self) -> None:
+        """Everybody who waits for this node finds out that it is gone."""
+        for answer in self._calls:
+            if not answer.done():
+                answer.set_exception(ConnectionLost(self.name))
+                answer.exception()
+
+    def leftovers(self) -> list[str]:
+        """What this node still holds. Everything is over, so it should be nothing."""
+        found = []
+        owner = self.sessions._owner
+        if owner.claimed:
+            found.append(f"{self.name} claims {sorted(owner.claimed)}")
+        lanes = self.sessions._admissions._lanes
+        if len(lanes):
+            found.append(f"{self.name} has {len(lanes)} lanes that somebody is in")
+        return found
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name} {self.place.state}>"
+
+
+async def _answered(work: Callable[[], Coroutine[Any, Any, T]], answer: asyncio.Future[T]) -> None:
+    try:
+        result = await work()
+    except asyncio.CancelledError:
+        answer.cancel()
+        raise
+    except Exception as error:
+        if not answer.done():
+            answer.set_exception(error)
+            answer.exception()
+    else:
+        if not answer.done():
+            answer.set_result(result)
