@@ -5,3 +5,11 @@ from __future__ import annotations
 from holdfast.testing.clock import ManualClock as ManualClock
 from holdfast.testing.crashing import Crash as Crash
 from holdfast.testing.crashing import CrashingStore as CrashingStore
+from holdfast.testing.scripted import Gate as Gate
+from holdfast.testing.scripted import Script as Script
+from holdfast.testing.scripted import ScriptedModel as ScriptedModel
+from holdfast.testing.scripted import fails as fails
+from holdfast.testing.scripted import says as says
+from holdfast.testing.upstream import FakeUpstream as FakeUpstream
+from holdfast.testing.upstream import Reply as Reply
+from holdfast.testing.upstream import refuses as refuses

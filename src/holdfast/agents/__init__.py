@@ -1,0 +1,1 @@
+"""Who they are: agent files, sources, stable identity, teams."""

@@ -1,0 +1,275 @@
+"""YAML, read with care: plain values, each with the line that it is on.
+
+An agent file may come from anywhere. So:
+
+1. Nothing is executed, and no tag makes an object: what comes out is text, numbers, truth values, lists, mappings.
+2. Size, depth and what aliases unfold to are bounded while reading, not afterwards.
+3. A key that is there twice is refused; the second would silently win.
+4. Every complaint has a line. None repeats a value: it may be a secret.
+
+Plain words mean what they mean in YAML 1.2: `no` and `on` are text, `1:30` is not a number of seconds.
+We read the parser's events and build the values ourselves: the library's own composer recurses without bound.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import msgspec
+import yaml
+
+from holdfast import limits
+from holdfast.core.codec import Value
+
+Scalar: TypeAlias = bool | int | float | str | None
+Plain: TypeAlias = bool | int | float | str | list["Plain"] | dict[str, "Plain"] | None
+Step: TypeAlias = str | int
+Where: TypeAlias = tuple[Step, ...]
+
+_NODE_WEIGHT = 16
+_SCALAR_TAGS = {None, "!", "tag:yaml.org,2002:str"}
+_INT = re.compile(r"[-+]?[0-9]{1,18}|0o[0-7]{1,20}|0x[0-9a-fA-F]{1,15}", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+_WORDS: dict[str, Scalar] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_MERGE = "<<"
+
+
+class Unreadable(Exception):
+    """This is not a document that we read. `line` counts from 1; 0 means that there is no place for it."""
+
+    def __init__(self, line: int, words: str) -> None:
+        super().__init__(words)
+        self.line = line
+        self.words = words
+
+
+class Node(Value):
+    """A value and its place. Aliases share their node; `weight` counts it every time."""
+
+    line: int
+    value: Scalar | list[Node] | dict[str, Node]
+    weight: int = _NODE_WEIGHT
+    depth: int = 0
+    """Levels of lists and mappings in it."""
+    key_line: int = 0
+    """The line of the key that it is the value of; 0 if it has none."""
+
+
+class Document:
+    """A document's values, and where each of them is."""
+
+    def __init__(self, root: Node) -> None:
+        self._lines: dict[Where, int] = {}
+        self.value = self._plain(root, ())
+
+    def line(self, where: Where) -> int:
+        """The line of this place, or of the nearest one around it."""
+        while where not in self._lines:
+            where = where[:-1]
+        return self._lines[where]
+
+    def _plain(self, node: Node, where: Where) -> Plain:
+        # The depth of the tree is bounded, so this recursion is.
+        self._lines[where] = node.key_line or node.line
+        match node.value:
+            case dict() as entries:
+                return {key: self._plain(each, (*where, key)) for key, each in entries.items()}
+            case list() as entries:
+                return [self._plain(each, (*where, n)) for n, each in enumerate(entries)]
+            case scalar:
+                return scalar
+
+
+def read_document(data: bytes) -> Document:
+    """Read one YAML document. Raises Unreadable."""
+    if len(data) > limits.agent_file_bytes_max:
+        raise Unreadable(
+            0, f"it has {len(data)} bytes, and at most {limits.agent_file_bytes_max} are read"
+        )
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise Unreadable(line, "it is not UTF-8 text") from error
+    try:
+        return Document(_Builder().build(yaml.parse(text, Loader=yaml.CSafeLoader)))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        words = ", ".join(filter(None, (error.context, error.problem)))
+        raise Unreadable(mark.line + 1 if mark else 0, f"this is not YAML: {words}") from error
+    except yaml.YAMLError as error:  # a character that YAML does not allow
+        at = getattr(error, "position", 0)
+        line = text.encode()[:at].count(b"\n") + 1 if isinstance(at, int) else 0
+        raise Unreadable(line, "this is not YAML: a character that it does not allow") from error
+
+
+class _Open:
+    """A list or mapping that is being read."""
+
+    def __init__(self, event: yaml.NodeEvent, *, is_mapping: bool) -> None:
+        self.line = _line(event)
+        self.anchor = event.anchor
+        self.entries: dict[str, Node] = {}
+        self.items: list[Node] = []
+        self.key: tuple[str, int] | None = None
+        self.merged: list[Node] = []
+        self.is_mapping = is_mapping
+        self.weight = _NODE_WEIGHT
+        self.depth = 1
+
+    def add(self, node: Node) -> None:
+        self.weight += node.weight
+        self.depth = max(self.depth, node.depth + 1)
+        if not self.is_mapping:
+            self.items.append(node)
+            return
+        assert self.key is not None
+        key, line = self.key
+        self.key = None
+        if key == _MERGE:
+            self.merged.append(node)
+            return
+        self.weight += len(key)
+        self.entries[key] = msgspec.structs.replace(node, key_line=line)
+
+    def take_key(self, key: str, line: int) -> None:
+        known = self.entries.get(key)
+        if known is not None or (key == _MERGE and self.merged):
+            there = f" on line {known.key_line}" if known else ""
+            raise Unreadable(line, f"the key {_short(key)!r} is already there{there}")
+        self.key = (key, line)
+
+    def closed(self) -> Node:
+        if not self.is_mapping:
+            return self._node(self.items)
+        entries = self.entries
+        for node in self.merged:
+            for source in node.value if isinstance(node.value, list) else [node]:
+                if not isinstance(source.value, dict):
+                    raise Unreadable(node.line, "'<<' merges mappings, and this is none")
+                entries = {**source.value, **entries}
+        return self._node(entries)
+
+    def _node(self, value: list[Node] | dict[str, Node]) -> Node:
+        return Node(line=self.line, value=value, weight=self.weight, depth=self.depth)
+
+
+class _Builder:
+    """Builds the tree from the parser's events, within the bounds."""
+
+    def __init__(self) -> None:
+        self._open: list[_Open] = []
+        self._anchors: dict[str, Node | None] = {}
+        """None: being read. An alias to it would be inside itself."""
+        self._root: Node | None = None
+        self._weight = 0
+
+    def build(self, events: Iterator[yaml.Event]) -> Node:
+        for event in events:
+            match event:
+                case yaml.DocumentStartEvent() if self._root is not None:
+                    raise Unreadable(_line(event), "there is a second document; write one per file")
+                case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                    self._enter(event)
+                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                    done = self._open.pop()
+                    self._add(done.closed(), done.anchor, event)
+                case yaml.ScalarEvent():
+                    self._scalar(event)
+                case yaml.AliasEvent():
+                    self._alias(event)
+        if self._root is None:
+            raise Unreadable(1, "there is nothing in it")
+        return self._root
+
+    def _enter(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
+        self._refuse_tag(event)
+        self._refuse_key(event)
+        self._refuse_depth(len(self._open) + 1, event)
+        if event.anchor:
+            self._anchors[event.anchor] = None
+        self._open.append(_Open(event, is_mapping=isinstance(event, yaml.MappingStartEvent)))
+
+    def _scalar(self, event: yaml.ScalarEvent) -> None:
+        if event.tag not in _SCALAR_TAGS:
+            self._refuse_tag(event)
+        if self._wants_key():
+            self._open[-1].take_key(event.value, _line(event))
+            return
+        is_text = bool(event.style) or event.tag is not None
+        value = event.value if is_text else meaning(event.value)
+        weight = _NODE_WEIGHT + len(event.value)
+        self._add(Node(line=_line(event), value=value, weight=weight), event.anchor, event)
+
+    def _alias(self, event: yaml.AliasEvent) -> None:
+        self._refuse_key(event)
+        anchor = event.anchor or ""
+        if anchor not in self._anchors:
+            raise Unreadable(_line(event), f"no anchor is called {_short(anchor)!r}")
+        node = self._anchors[anchor]
+        if node is None:
+            raise Unreadable(_line(event), f"the alias {_short(anchor)!r} contains itself")
+        self._add(node, None, event)
+
+    def _add(self, node: Node, anchor: str | None, event: yaml.Event) -> None:
+        if anchor:
+            self._anchors[anchor] = node
+        # What is open counts with all it holds so far, so a bomb is met while it is being built.
+        held = node.weight + sum(each.weight for each in self._open)
+        if held > limits.agent_file_expanded_max:
+            raise Unreadable(_line(event), "its aliases unfold to more than we read")
+        self._refuse_depth(
+            len(self._open) + node.depth, event
+        )  # an alias is as deep as what it names
+        if self._open:
+            self._open[-1].add(node)
+        else:
+            self._root = node
+
+    def _wants_key(self) -> bool:
+        return bool(self._open) and self._open[-1].is_mapping and self._open[-1].key is None
+
+    def _refuse_key(self, event: yaml.Event) -> None:
+        if self._wants_key():
+            raise Unreadable(_line(event), "a key has to be plain text")
+
+    def _refuse_depth(self, depth: int, event: yaml.Event) -> None:
+        if depth > limits.agent_file_depth_max:
+            raise Unreadable(
+                _line(event), f"it is nested more than {limits.agent_file_depth_max} levels deep"
+            )
+
+    def _refuse_tag(self, event: yaml.NodeEvent) -> None:
+        tag = getattr(event, "tag", None)
+        if tag not in (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
+            raise Unreadable(
+                _line(event), f"the tag {_short(str(tag))!r} is not read; leave it out"
+            )
+
+
+def meaning(word: str) -> Scalar:
+    """What a word without quotes stands for, by YAML 1.2: nothing, a truth, a number, or itself."""
+    if word in _WORDS:
+        return _WORDS[word]
+    if _INT.fullmatch(word):
+        return int(word, 0) if word[:2] in ("0o", "0x") else int(word)
+    if _FLOAT.fullmatch(word) and len(word) <= 40:
+        number = float(word)
+        return number if math.isfinite(number) else word
+    return word
+
+
+def _line(event: yaml.Event) -> int:
+    mark = event.start_mark
+    return int(mark.line) + 1 if mark else 0
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:39]}…"

@@ -1,0 +1,376 @@
+"""The agent file: YAML in the shape that docker-agent's users have.
+
+Reading one is two steps. `read_agent_file` makes a plan of it: everything checked, nothing made, no key needed and
+nothing executed, so that a file can be checked anywhere. `assemble` makes the team of a plan.
+
+A file that somebody else serves (a URL) is not trusted with this machine: it may name models, but neither declare
+commands nor say where our keys are sent, unless the operator says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast import limits
+from holdfast.agents.base import Agent, ModelConfig, ModelFactory, Team, close_all
+from holdfast.agents.document import Plain, Unreadable, Where, read_document
+from holdfast.agents.file_models import UNTRUSTED, FileModels
+from holdfast.agents.shape import (
+    VERSION_MAX,
+    AgentShape,
+    FileShape,
+    LimitsShape,
+    PermissionsShape,
+    ScriptShape,
+    ToolsetShape,
+)
+from holdfast.agents.shaping import Findings, Problem, suggest
+from holdfast.core.items import Permissions, TurnLimits
+from holdfast.core.policy import Policy, allowed
+from holdfast.errors import HoldfastError, SourceUnusable
+from holdfast.models.base import Model
+from holdfast.tools.base import Json, Toolset
+from holdfast.tools.schema import InvalidTool
+from holdfast.tools.script import Script, ScriptToolset
+
+ENTRY = "root"
+RESERVED_TOOLS = frozenset({"transfer_task", "handoff"})
+"""The loop's own: how agents work together."""
+
+
+class AgentPlan:
+    """An agent, as a file describes it."""
+
+    def __init__(
+        self,
+        name: str,
+        shape: AgentShape,
+        model: ModelConfig,
+        *,
+        toolsets: tuple[Toolset, ...],
+        sub_agents: tuple[str, ...],
+        handoffs: tuple[str, ...],
+        permissions: Permissions,
+    ) -> None:
+        self.name = name
+        self.shape = shape
+        self.model = model
+        self.toolsets = toolsets
+        self.sub_agents = sub_agents
+        self.handoffs = handoffs
+        self.permissions = permissions
+
+
+class AgentFile:
+    """A file that has been read: checked, and nothing made of it yet."""
+
+    def __init__(
+        self,
+        place: str,
+        agents: tuple[AgentPlan, ...],
+        *,
+        entry: str,
+        digest: str,
+        warnings: tuple[Problem, ...],
+        model_places: Mapping[str, str],
+    ) -> None:
+        self.place = place
+        self.agents = agents
+        self.entry = entry
+        self.digest = digest
+        self.warnings = warnings
+        self.model_places = model_places
+        """Agent name → where its model is said, for complaints of a factory."""
+
+
+def read_agent_file(
+    data: bytes,
+    *,
+    place: str,
+    directory: Path,
+    environment: Mapping[str, str],
+    trusted: bool = True,
+) -> AgentFile:
+    """Read and check an agent file. Raises SourceUnusable, with all that is wrong, line by line."""
+    try:
+        document = read_document(data)
+    except Unreadable as error:
+        problem = Problem(place=place, line=error.line, field="", words=error.words)
+        raise SourceUnusable(place, str(problem)) from error
+    findings = Findings(place, document)
+    plans = _Reading(findings, directory, environment, trusted=trusted).plans(document.value)
+    if findings.problems:
+        told = [str(each) for each in sorted(findings.problems, key=lambda each: each.line)]
+        more = len(told) - limits.agent_file_problems_max
+        if more > 0:
+            told[limits.agent_file_problems_max :] = [f"{place}: … and {more} more"]
+        raise SourceUnusable(place, *told)
+    names = [plan.name for plan in plans]
+    return AgentFile(
+        place,
+        plans,
+        entry=ENTRY if ENTRY in names else names[0],
+        digest=hashlib.sha256(data).hexdigest(),
+        warnings=tuple(findings.warnings),
+        model_places={
+            name: f"{place}:{document.line(('agents', name, 'model'))}: agents.{name}.model"
+            for name in names
+        },
+    )
+
+
+async def assemble(file: AgentFile, make_model: ModelFactory) -> Team:
+    """Make the team of a file. Agents with the same model share it. Raises SourceUnusable."""
+    models: dict[ModelConfig, Model] = {}
+    agents: dict[str, Agent] = {}
+    for plan in file.agents:
+        try:
+            if plan.model not in models:
+                models[plan.model] = make_model(plan.model)
+        except HoldfastError as error:
+            await close_all(models.values())
+            where = file.model_places[plan.name]
+            raise SourceUnusable(file.place, f"{where}: {error}") from error
+        agents[plan.name] = _agent(plan, models[plan.model])
+    warnings = tuple(str(each) for each in file.warnings)
+    return Team(agents, entry=file.entry, digest=file.digest, warnings=warnings)
+
+
+def _agent(plan: AgentPlan, model: Model) -> Agent:
+    shape = plan.shape
+    return Agent(
+        plan.name,
+        model,
+        description=shape.description,
+        instruction=shape.instruction,
+        welcome_message=shape.welcome_message,
+        toolsets=plan.toolsets,
+        sub_agents=plan.sub_agents,
+        handoffs=plan.handoffs,
+        parameters=plan.model.parameters,
+        limits=_limits(shape.limits, shape.max_iterations),
+        permissions=plan.permissions,
+        policy=Policy(**{end: getattr(shape.policy, end) for end in allowed}),
+    )
+
+
+def _limits(shape: LimitsShape, max_iterations: int) -> TurnLimits:
+    return TurnLimits(
+        steps_max=shape.steps_max or max_iterations or None,
+        calls_max=shape.calls_max,
+        output_chars_max=shape.output_chars_max,
+        cost_micros_max=shape.cost_micros_max,
+    )
+
+
+# ── checking what a shape alone cannot say ───────────────────────────────────────────────────
+
+
+class _Reading:
+    """One file being read."""
+
+    def __init__(
+        self,
+        findings: Findings,
+        directory: Path,
+        environment: Mapping[str, str],
+        *,
+        trusted: bool,
+    ) -> None:
+        self._found = findings
+        self._directory = directory
+        self._environment = environment
+        self._trusted = trusted
+
+    def plans(self, value: Plain) -> tuple[AgentPlan, ...]:
+        found = self._found
+        file = found.shaped(value, FileShape, ())
+        if file is None:
+            return ()
+        self._check_version(file.version)
+        if not file.agents:
+            found.wrong(("agents",), "there has to be at least one agent")
+        for section, known, most in (
+            ("agents", file.agents, limits.agents_max),
+            ("models", file.models, limits.agent_models_max),
+        ):
+            if len(known) > most:
+                found.wrong((section,), f"has {len(known)} entries, at most {most}")
+            for name in known:
+                self._check_name(name, (section, name))
+        if found.problems:
+            return ()
+        models = FileModels(self._found, file, self._environment, trusted=self._trusted)
+        shared = self._permissions(file.permissions, ("permissions",))
+        plans = [
+            self._plan(name, shape, file, models, shared) for name, shape in file.agents.items()
+        ]
+        return tuple(plan for plan in plans if plan is not None)
+
+    def _plan(
+        self,
+        name: str,
+        shape: AgentShape,
+        file: FileShape,
+        models: FileModels,
+        shared: Permissions,
+    ) -> AgentPlan | None:
+        where: Where = ("agents", name)
+        self._check_policy(shape, where)
+        if shape.max_iterations and shape.limits.steps_max:
+            words = "says the same as 'max_iterations'; give one of them"
+            self._found.wrong((*where, "limits", "steps_max"), words)
+        own = self._permissions(shape.permissions, (*where, "permissions"))
+        model = models.of_agent(shape, where)
+        toolsets = self._toolsets(shape, where)
+        sub_agents = self._colleagues(shape.sub_agents, file, (*where, "sub_agents"))
+        handoffs = self._colleagues(shape.handoffs, file, (*where, "handoffs"))
+        if name in handoffs:
+            self._found.wrong((*where, "handoffs"), "an agent cannot hand over to itself")
+        if model is None:
+            return None
+        return AgentPlan(
+            name,
+            shape,
+            model,
+            toolsets=toolsets,
+            sub_agents=sub_agents,
+            handoffs=handoffs,
+            permissions=Permissions(
+                allow=(*shared.allow, *own.allow),
+                ask=(*shared.ask, *own.ask),
+                deny=(*shared.deny, *own.deny),
+            ),
+        )
+
+    def _check_version(self, version: int | str) -> None:
+        text = str(version)
+        if not re.fullmatch(r"[0-9]{0,4}", text, re.ASCII):
+            self._found.wrong(("version",), "expected a version of the format, such as '2'")
+        elif text and int(text) > VERSION_MAX:
+            words = f"is newer than what is known here ({VERSION_MAX}); read as that"
+            self._found.warn(("version",), words)
+
+    def _check_name(self, name: str, where: Where) -> None:
+        fits = 1 <= len(name) <= limits.agent_name_chars_max
+        if not fits or not name.isprintable() or name != name.strip() or "/" in name:
+            words = f"a name has 1–{limits.agent_name_chars_max} printable characters, and no '/'"
+            self._found.wrong(where, words)
+
+    def _check_policy(self, shape: AgentShape, where: Where) -> None:
+        for end, choices in allowed.items():
+            chosen = getattr(shape.policy, end)
+            if chosen is not None and chosen not in choices:
+                self._found.wrong(
+                    (*where, "policy", end), f"has to be one of: {', '.join(choices)}"
+                )
+
+    def _permissions(self, shape: PermissionsShape, where: Where) -> Permissions:
+        """Rules about a tool's arguments are not run yet: one that protects must not be left out quietly."""
+        for rule, patterns in (("allow", shape.allow), ("ask", shape.ask), ("deny", shape.deny)):
+            for n, pattern in enumerate(patterns):
+                if ":" not in pattern:
+                    continue
+                if rule == "allow":
+                    words = (
+                        "rules about arguments or servers are not run here yet; it allows nothing"
+                    )
+                    self._found.warn((*where, rule, n), words)
+                else:
+                    words = (
+                        "rules about arguments or servers are not run here yet; name the tool alone"
+                    )
+                    self._found.wrong((*where, rule, n), words)
+        return Permissions(allow=shape.allow, ask=shape.ask, deny=shape.deny)
+
+    def _colleagues(self, names: tuple[str, ...], file: FileShape, where: Where) -> tuple[str, ...]:
+        known: list[str] = []
+        for n, name in enumerate(names):
+            if name in known:
+                self._found.wrong((*where, n), "is named twice")
+            elif name in file.agents:
+                known.append(name)
+            elif re.search(r"[/:]", name):
+                words = "agents of other files are not run here yet; left out"
+                self._found.warn((*where, n), words)
+            else:
+                self._found.wrong((*where, n), f"no such agent; {suggest(name, file.agents)}")
+        return tuple(known)
+
+    # ── tools ──
+
+    def _toolsets(self, shape: AgentShape, where: Where) -> tuple[Toolset, ...]:
+        taken: set[str] = set()
+        made: list[Toolset] = []
+        for n, toolset in enumerate(shape.toolsets):
+            at = (*where, "toolsets", n)
+            if toolset is None:
+                continue  # one that is not run yet
+            if not self._trusted:
+                self._found.wrong(at, UNTRUSTED.format(what="run commands on this machine"))
+            elif not toolset.shell:
+                self._found.wrong(at, "'shell' is missing: the commands of a script toolset")
+            else:
+                made.append(self._scripts(toolset, at, taken))
+        return tuple(made)
+
+    def _scripts(self, toolset: ToolsetShape, where: Where, taken: set[str]) -> Toolset:
+        if len(toolset.shell) > limits.script_commands_max:
+            words = f"has {len(toolset.shell)} commands, at most {limits.script_commands_max}"
+            self._found.wrong((*where, "shell"), words)
+        wanted = toolset.shell if toolset.tools is None else toolset.tools
+        for n, name in enumerate(toolset.tools or ()):
+            if name not in toolset.shell:
+                words = f"no such command; {suggest(name, toolset.shell)}"
+                self._found.wrong((*where, "tools", n), words)
+        self._check_variables(toolset.env, (*where, "env"))
+        scripts: dict[str, Script] = {}
+        for name, shape in toolset.shell.items():
+            at = (*where, "shell", name)
+            self._check_variables(shape.env, (*at, "env"))
+            script = _script(shape, toolset.env)
+            if self._is_tool(name, script, at, taken) and name in wanted:
+                scripts[name] = script
+        return self._made(scripts)
+
+    def _is_tool(self, name: str, script: Script, where: Where, taken: set[str]) -> bool:
+        """Whether a command can be a tool; if not, it is told why."""
+        if name in taken or name in RESERVED_TOOLS:
+            self._found.wrong(where, "another tool of this agent has that name already")
+            return False
+        taken.add(name)
+        try:
+            self._made({name: script})
+        except InvalidTool as error:
+            self._found.wrong(where, str(error))
+            return False
+        return True
+
+    def _made(self, scripts: Mapping[str, Script]) -> ScriptToolset:
+        return ScriptToolset(scripts, directory=self._directory, environment=self._environment)
+
+    def _check_variables(self, env: Mapping[str, str], where: Where) -> None:
+        """docker-agent fills these in from its environment. We do not, and must not seem to."""
+        for name, value in env.items():
+            if re.fullmatch(r"\$(\w+|\{[^}]*\})", value):
+                words = "variables are not filled in here; list the name in 'pass_env'"
+                self._found.wrong((*where, name), words)
+
+
+def _script(shape: ScriptShape, shared: Mapping[str, str]) -> Script:
+    arguments: dict[str, Json] = {**shape.args}
+    return Script(
+        cmd=shape.cmd,
+        description=shape.description,
+        args=arguments,
+        required=shape.required,
+        env={**shared, **shape.env},
+        pass_env=shape.pass_env,
+        working_dir=shape.working_dir,
+        read_only=shape.read_only,
+        idempotent=shape.idempotent,
+        timeout_s=shape.timeout,
+    )

@@ -1,0 +1,162 @@
+"""The models of an agent file: named ones, inline ones, and the servers that they are on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.agents.base import ModelConfig
+from holdfast.agents.document import Where
+from holdfast.agents.shape import AgentShape, FileShape, ModelShape
+from holdfast.agents.shaping import Findings, suggest
+from holdfast.core.events import Parameters
+from holdfast.tools.script import VARIABLE
+
+UNTRUSTED = (
+    "is not accepted from a URL: it would let whoever serves the file {what}; "
+    "keep a copy of the file here, or trust remote files"
+)
+
+_VARIABLE_IN_TEXT = re.compile(r"\$\{(?:env\.)?(\w+)\}|\$(\w+)", re.ASCII)
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
+_EFFORTS = ("none", "minimal", "low", "medium", "high")
+
+
+class FileModels:
+    """The models of one file: by name, or inline as `provider/model`."""
+
+    def __init__(
+        self, findings: Findings, file: FileShape, environment: Mapping[str, str], *, trusted: bool
+    ) -> None:
+        self._found = findings
+        self._environment = environment
+        self._trusted = trusted
+        self._file = file
+        self._servers = {
+            name: (
+                self._base_url(shape.base_url, ("providers", name)),
+                self._token_key(shape.token_key, ("providers", name)),
+            )
+            for name, shape in file.providers.items()
+        }
+        self._named = {
+            name: self._config(shape, ("models", name)) for name, shape in file.models.items()
+        }
+
+    def of_agent(self, shape: AgentShape, where: Where) -> ModelConfig | None:
+        """An agent's model, with those that stand in for it. None, and it is told, if one is unknown."""
+        first = self._find(shape.model, (*where, "model"))
+        fallback = shape.fallback
+        at = (*where, "fallback")
+        others = [self._find(name, (*at, "models", n)) for n, name in enumerate(fallback.models)]
+        cooldown_s = self._duration(fallback.cooldown, (*at, "cooldown"))
+        if first is None:
+            return None
+        retries = None if fallback.retries == 0 else max(0, fallback.retries)
+        return msgspec.structs.replace(
+            first,
+            fallbacks=tuple(
+                msgspec.structs.replace(each, retries=retries)
+                for each in others
+                if each is not None
+            ),
+            retries=retries,
+            cooldown_s=cooldown_s,
+        )
+
+    def _find(self, name: str, where: Where) -> ModelConfig | None:
+        if name in self._named:
+            return self._named[name]
+        provider, slash, model = name.partition("/")
+        if slash and provider.strip() and model.strip():
+            base_url, token_key = self._servers.get(provider, ("", ""))
+            return ModelConfig(
+                provider=provider, model=model, base_url=base_url, token_key=token_key
+            )
+        words = f"no such model; {suggest(name, self._file.models)}, or write 'provider/model'"
+        self._found.wrong(where, words)
+        return None
+
+    def _config(self, shape: ModelShape, where: Where) -> ModelConfig:
+        base_url, token_key = self._servers.get(shape.provider, ("", ""))
+        penalties = (
+            ("frequency_penalty", shape.frequency_penalty),
+            ("presence_penalty", shape.presence_penalty),
+        )
+        return ModelConfig(
+            provider=shape.provider,
+            model=shape.model,
+            base_url=self._base_url(shape.base_url, where) or base_url,
+            token_key=self._token_key(shape.token_key, where) or token_key,
+            parameters=Parameters(
+                temperature=shape.temperature,
+                top_p=shape.top_p,
+                max_output_tokens=shape.max_tokens,
+                parallel_tool_calls=shape.parallel_tool_calls,
+                reasoning_effort=self._effort(shape.thinking_budget, (*where, "thinking_budget")),
+                others=tuple(
+                    (name, f"{value:g}") for name, value in penalties if value is not None
+                ),
+            ),
+        )
+
+    def _base_url(self, text: str, where: Where) -> str:
+        """Where requests go, variables filled in. What is in them is never told."""
+        where = (*where, "base_url")
+        if not text:
+            return ""
+        if not self._trusted:
+            self._found.wrong(where, UNTRUSTED.format(what="receive our conversations and keys"))
+            return ""
+        names = [found[1] or found[2] for found in _VARIABLE_IN_TEXT.finditer(text)]
+        for name in names:
+            if not self._environment.get(name):
+                self._found.wrong(where, f"the environment variable {name!r} is not set")
+                return ""
+        url = _VARIABLE_IN_TEXT.sub(lambda found: self._environment[found[1] or found[2]], text)
+        if not _is_web_address(url):
+            self._found.wrong(where, "expected the address of a server: https://…")
+            return ""
+        return url
+
+    def _token_key(self, text: str, where: Where) -> str:
+        where = (*where, "token_key")
+        if text and not self._trusted:
+            self._found.wrong(where, UNTRUSTED.format(what="choose which of our keys is used"))
+        elif text and VARIABLE.fullmatch(text) is None:
+            # It may well be the key itself that somebody has put here, so it is not repeated.
+            words = "expected the name of an environment variable, such as OPENAI_API_KEY"
+            self._found.wrong(where, words)
+        return text
+
+    def _effort(self, budget: int | str | None, where: Where) -> str | None:
+        if budget is None or budget in _EFFORTS:
+            return budget if isinstance(budget, str) else None
+        if isinstance(budget, str):
+            self._found.wrong(where, f"has to be one of: {', '.join(_EFFORTS)}")
+        elif budget:
+            self._found.warn(where, "budgets in tokens are not run here yet; left out")
+        else:
+            return "none"
+        return None
+
+    def _duration(self, text: str, where: Where) -> float:
+        if not text:
+            return ModelConfig(provider="", model="").cooldown_s
+        found = _DURATION.fullmatch(text)
+        if not found or len(text) > 20:
+            self._found.wrong(where, "expected a duration, such as '30s' or '2m30s'")
+            return 0.0
+        hours, minutes, seconds = (float(each or 0) for each in found.groups())
+        return hours * 3600 + minutes * 60 + seconds
+
+
+def _is_web_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable()
+    except ValueError:
+        return False

@@ -1,0 +1,514 @@
+"""The live sources: who can be asked, and which version of them a turn is played with.
+
+1. A turn is played with the version that it began with. A version that was replaced is kept while a turn uses it,
+   and a moment longer, since a turn may have chosen it and not yet begun.
+2. A broken new version changes nothing: the old one goes on serving, and the trouble is reported.
+3. A session continues with its own source, found by `core.identity`: exactly, else by what of its address is
+   stable, else not at all. It is never moved to another source, and never to one of several by guessing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from holdfast import limits
+from holdfast.agents.base import Agent, Source, Team
+from holdfast.agents.fetch import shown
+from holdfast.agents.sources import Directory, InvalidSource, Origin
+from holdfast.core.codec import Value
+from holdfast.core.conversation import Snapshot
+from holdfast.core.events import TurnRequest
+from holdfast.core.identity import Ambiguous, Found, NotFound, find_source
+from holdfast.core.ports import OpenTurn, Play
+from holdfast.errors import (
+    AgentAmbiguous,
+    AgentMismatch,
+    AgentNotFound,
+    AgentUnavailable,
+    ModelNotFound,
+    SourceUnusable,
+    TurnFailed,
+)
+
+# ── what it tells ────────────────────────────────────────────────────────────────────────────
+
+
+class Listed(Value):
+    """An agent that can be asked for, under its model id."""
+
+    id: str
+    agent: str
+    source: str
+    """The source's name."""
+    source_key: str
+    source_digest: str
+    description: str = ""
+    welcome_message: str = ""
+    is_entry: bool = False
+    """It answers if nobody of its source is named."""
+
+
+class Chosen(Value):
+    """Who plays a turn, in which version."""
+
+    agent: str
+    source_key: str
+    source_digest: str
+
+
+class Loaded(Value, tag="loaded"):
+    """A source has a new version, which new turns begin with."""
+
+    source: str
+    digest: str
+    warnings: tuple[str, ...] = ()
+
+
+class Broken(Value, tag="broken"):
+    """A source cannot be loaded. `serving`: an older version of it goes on."""
+
+    source: str
+    problems: tuple[str, ...]
+    serving: bool
+
+
+class Removed(Value, tag="removed"):
+    """A source is not there any more; turns that it plays are finished."""
+
+    source: str
+
+
+class NotClosed(Value, tag="not_closed"):
+    """An old version could not be closed properly. It plays no turns any more."""
+
+    source: str
+    problem: str
+
+
+Report: TypeAlias = Loaded | Broken | Removed | NotClosed
+
+# ── what it holds ────────────────────────────────────────────────────────────────────────────
+
+
+class _Version:
+    """One loaded version of one source."""
+
+    def __init__(self, source: Source, team: Team) -> None:
+        self.source = source
+        self.team = team
+        self.turns = 0
+        """How many turns are played with it now."""
+        self.retired_at_s: float | None = None
+
+
+class _Live:
+    """A source, and how it is."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.current: _Version | None = None
+        self.problems: tuple[str, ...] = ()
+        self.tried = False
+        self.due_at_s = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def key(self) -> str:
+        return self.source.key
+
+
+_held: ContextVar[list[_Version]] = ContextVar("held")
+"""The versions that the turn which is being played in this context uses."""
+
+
+class Registry:
+    """The live sources of a server. Load it with `refresh` before it is asked."""
+
+    def __init__(
+        self,
+        origins: Sequence[Origin],
+        *,
+        aliases: Mapping[str, str] | None = None,
+        report: Callable[[Report], None] = lambda report: None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`aliases`: model name → model id, for clients with names of their own.
+
+        Raises InvalidSource if two origins are one and the same.
+        """
+        keys = Counter(origin.key for origin in origins)
+        for key, times in keys.items():
+            if times > 1:
+                raise InvalidSource(f"{_place(key)!r} is given {times} times; give it once")
+        self._origins = tuple(origins)
+        self._aliases = dict(aliases or {})
+        self._report = report
+        self._now_s = now_s
+        self._origin_problems: dict[str, tuple[str, ...]] = {}
+        self._live: dict[str, _Live] = {}
+        self._versions: list[_Version] = []
+        self._ids: dict[str, tuple[_Live, Agent]] = {}
+        self._changing = asyncio.Lock()
+
+    # ── who there is ──
+
+    def listing(self) -> tuple[Listed, ...]:
+        """Every agent that can be asked for, in the order of their sources."""
+        return tuple(
+            Listed(
+                id=model,
+                agent=agent.name,
+                source=live.name,
+                source_key=live.key,
+                source_digest=_team(live).digest,
+                description=agent.description,
+                welcome_message=agent.welcome_message,
+                is_entry=agent.name == _team(live).entry,
+            )
+            for model, (live, agent) in self._ids.items()
+        )
+
+    def find(self, model: str) -> Listed:
+        """The agent that a model id, or an alias of one, names. Raises ModelNotFound."""
+        live, agent = self._named(model, at_home=None)
+        return next(
+            each
+            for each in self.listing()
+            if (each.source_key, each.agent) == (live.key, agent.name)
+        )
+
+    def agent(self, chosen: Chosen) -> Agent:
+        """The agent of a choice that was just made: its policy, its limits. Raises AgentNotFound."""
+        version = self._version(chosen.source_key, chosen.source_digest)
+        agent = version.team.agents.get(chosen.agent) if version else None
+        if agent is None:
+            raise AgentNotFound(
+                chosen.agent, source=_place(chosen.source_key), why="it was replaced meanwhile"
+            )
+        return agent
+
+    def problems(self) -> dict[str, tuple[str, ...]]:
+        """Source name → what is wrong with it, for those that something is wrong with."""
+        return {live.name: live.problems for live in self._live.values() if live.problems}
+
+    # ── who continues a session ──
+
+    def choose(self, model: str, snapshot: Snapshot | None = None) -> Chosen:
+        """Who answers a request for `model` in this session, or in a new one.
+
+        Naming the session's entry agent, or nobody, continues with its current agent; naming another agent of
+        its source switches. Raises ModelNotFound, AgentNotFound, AgentAmbiguous, AgentMismatch.
+        """
+        if snapshot is None or not snapshot.source_key:
+            live, agent = self._named(model, at_home=None)
+            return _chosen(live, agent.name)
+        home = self._home(snapshot.source_key, snapshot.agent)
+        if model:
+            live, agent = self._named(model, at_home=home)
+            if live is not home:
+                raise AgentMismatch(
+                    model, source=_place(snapshot.source_key), known=tuple(_team(home).agents)
+                )
+            if agent.name != snapshot.entry_agent:
+                return _chosen(home, agent.name)
+        return _chosen(home, _current_agent(home, snapshot))
+
+    def _home(self, source_key: str, agent: str) -> _Live:
+        """The live source that a session continues with."""
+        place = _place(source_key)
+        match find_source(source_key, self._live):
+            case Ambiguous(keys=keys):
+                variants = tuple(_listed_key(key) for key in keys)
+                raise AgentAmbiguous(agent, source=place, candidates=variants)
+            case NotFound():
+                raise AgentNotFound(agent, source=place, why="that source is not served any more")
+            case Found(key=key) if self._live[key].current is not None:
+                return self._live[key]
+            case _:
+                raise AgentNotFound(agent, source=place, why="that source cannot be loaded now")
+
+    def _named(self, model: str, *, at_home: _Live | None) -> tuple[_Live, Agent]:
+        """Whom a model name means; the agents of a session's own source are understood first."""
+        for name in (model, self._aliases.get(model, "")):
+            if at_home is not None and name in _team(at_home).agents:
+                return at_home, _team(at_home).agents[name]
+            if name in self._ids:
+                return self._ids[name]
+            for live in self._live.values():
+                for agent in _agents(live):
+                    if name in (f"{live.name}/{agent.name}", f"{live.key}/{agent.name}"):
+                        if self._is_only(live, name):
+                            return live, agent
+        return self._only_agent(model)
+
+    def _is_only(self, live: _Live, name: str) -> bool:
+        """Whether a qualified name means this source and no other."""
+        namesakes = [each for each in self._live.values() if each.name == live.name]
+        return name.startswith(f"{live.key}/") or len(namesakes) == 1
+
+    def _only_agent(self, model: str) -> tuple[_Live, Agent]:
+        known = tuple(self._ids)
+        loaded = [live for live in self._live.values() if live.current is not None]
+        if not model and len(loaded) == 1:
+            team = _team(loaded[0])
+            return loaded[0], team.agents[team.entry]
+        bare = model.rpartition("/")[2]
+        namesakes = [agent for _, agent in self._ids.values() if agent.name == bare]
+        if not model:
+            raise ModelNotFound(model, known=known, why="is not named, and there are several")
+        if len(namesakes) > 1:
+            raise ModelNotFound(model, known=known, why="could be several agents")
+        raise ModelNotFound(model, known=known)
+
+    # ── playing turns ──
+
+    async def find_team(self, request: TurnRequest) -> Team:
+        """The agents that a turn is played with: the version it began with, else the current one.
+
+        Inside `playing`, that version stays open until the turn has been played. Raises TurnFailed.
+        """
+        version = self._version(request.source_key, request.source_digest)
+        if version is None:
+            try:
+                live = self._home(request.source_key, request.agent)
+            except AgentUnavailable as error:
+                raise TurnFailed("model_error", str(error), reason=error.code) from error
+            version = self._version(live.key, request.source_digest) or live.current
+            assert version is not None, "a home has a version"
+        version.turns += 1
+        # Without a holder it is never let go: a leak is better than a tool that is closed while it runs.
+        _held.get([]).append(version)
+        return version.team
+
+    def playing(self, play: Play) -> Play:
+        """The same player, which lets the versions that its turns use go when it has played them."""
+
+        async def played(turn: OpenTurn) -> None:
+            async with self.holding():
+                await play(turn)
+
+        return played
+
+    @asynccontextmanager
+    async def holding(self) -> AsyncIterator[None]:
+        """Versions that are found in this block stay open until its end."""
+        held: list[_Version] = []
+        token = _held.set(held)
+        try:
+            yield
+        finally:
+            _held.reset(token)
+            for version in held:
+                version.turns -= 1
+
+    def _version(self, source_key: str, digest: str) -> _Version | None:
+        """The newest loaded version with exactly this key and content."""
+        for version in reversed(self._versions):
+            if version.source.key == source_key and version.team.digest == digest:
+                return version
+        return None
+
+    # ── loading ──
+
+    async def refresh(self, *, only_due: bool = False) -> tuple[Report, ...]:
+        """Load what is new or has changed, let go of what is gone; returns what happened.
+
+        Safe to repeat, and to cancel. `only_due` asks only the sources whose time has come.
+        """
+        async with self._changing:
+            reports = self._listed_anew()
+            due = [live for live in self._live.values() if self._is_due(live, only_due=only_due)]
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._refreshed(live)) for live in due]
+            reports += [report for task in tasks for report in task.result()]
+            reports += await self._close(self._unused())
+        for report in reports:
+            self._report(report)
+        return tuple(reports)
+
+    async def watch(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        """Refresh for ever, each source in its own time. Cancel it to stop."""
+        while True:
+            await sleep(limits.file_poll_s)
+            await self.refresh(only_due=True)
+
+    async def close(self) -> None:
+        """Close every version, those in use too: to be called when no turn is played any more."""
+        async with self._changing:
+            versions, self._versions = self._versions, []
+            self._live, self._ids = {}, {}
+            for report in await self._close(versions):
+                self._report(report)
+
+    def _listed_anew(self) -> list[Report]:
+        """Take in the sources that there are now. No waiting in here: a listing is seen whole."""
+        sources: dict[str, Source] = {}
+        reports: list[Report] = []
+        for origin in self._origins:
+            found, problems = self._sources_of(origin)
+            if len(sources) + len(found) > limits.sources_max:
+                problems = (f"{origin.key}: more than {limits.sources_max} sources are too many",)
+                found = ()
+            if problems and problems != self._origin_problems.get(origin.key):
+                reports.append(Broken(source=origin.key, problems=problems, serving=bool(found)))
+            self._origin_problems[origin.key] = problems
+            for source in found:
+                sources.setdefault(source.key, source)
+        for key in [key for key in self._live if key not in sources]:
+            gone = self._live.pop(key)
+            self._retire(gone.current)
+            reports.append(Removed(source=gone.name))
+        self._live = {key: self._live.get(key) or _Live(each) for key, each in sources.items()}
+        self._ids = _ids(self._live.values())
+        return reports
+
+    def _sources_of(self, origin: Origin) -> tuple[tuple[Source, ...], tuple[str, ...]]:
+        """The sources that an origin has now, and what is wrong with it."""
+        if not isinstance(origin, Directory):
+            return (origin,), ()
+        try:
+            return origin.sources(), ()
+        except SourceUnusable as error:
+            # A directory that cannot be read is not one that is empty: what it had goes on.
+            return tuple(live.source for live in self._live.values() if origin.holds(live.key)), (
+                error.problems
+            )
+
+    def _is_due(self, live: _Live, *, only_due: bool) -> bool:
+        if not live.tried:
+            return True
+        if live.source.poll_s is None:
+            return False
+        return not only_due or self._now_s() >= live.due_at_s
+
+    async def _refreshed(self, live: _Live) -> list[Report]:
+        live.due_at_s = self._now_s() + (live.source.poll_s or 0.0)
+        try:
+            if live.tried and not await live.source.changed():
+                live.problems = ()
+                return []
+            team = await live.source.load()
+        except SourceUnusable as error:
+            return self._broken(live, error.problems)
+        except (
+            Exception
+        ) as error:  # a factory's or a toolset's bug must not end the watch over others
+            words = f"{_place(live.key)}: it cannot be loaded: {type(error).__name__}: {error}"
+            return self._broken(live, (words,))
+        finally:
+            live.tried = True
+        self._retire(live.current)
+        live.current, live.problems = _Version(live.source, team), ()
+        self._versions.append(live.current)
+        self._ids = _ids(self._live.values())
+        return [Loaded(source=live.name, digest=team.digest, warnings=team.warnings)]
+
+    def _broken(self, live: _Live, problems: tuple[str, ...]) -> list[Report]:
+        if problems == live.problems:
+            return []  # told already
+        live.problems = problems
+        return [Broken(source=live.name, problems=problems, serving=live.current is not None)]
+
+    def _retire(self, version: _Version | None) -> None:
+        if version is not None:
+            version.retired_at_s = self._now_s()
+
+    def _unused(self) -> list[_Version]:
+        """Versions that nobody plays with, and nobody can have chosen lately."""
+        now_s = self._now_s()
+        unused = [
+            version
+            for version in self._versions
+            if version.turns == 0
+            and version.retired_at_s is not None
+            and now_s - version.retired_at_s >= limits.version_keep_s
+        ]
+        self._versions = [version for version in self._versions if version not in unused]
+        return unused
+
+    async def _close(self, versions: Iterable[_Version]) -> list[Report]:
+        reports: list[Report] = []
+        for version in versions:
+            try:
+                await version.team.close()
+            except Exception as error:  # somebody else's tools: their trouble must not stop ours
+                words = f"{type(error).__name__}: {error}"
+                reports.append(NotClosed(source=version.source.name, problem=words))
+        return reports
+
+    def __repr__(self) -> str:
+        return f"<Registry {', '.join(self._ids) or 'empty'}>"
+
+
+# ── small things ─────────────────────────────────────────────────────────────────────────────
+
+
+def _team(live: _Live) -> Team:
+    assert live.current is not None, "only a loaded source has agents"
+    return live.current.team
+
+
+def _agents(live: _Live) -> tuple[Agent, ...]:
+    return tuple(live.current.team.agents.values()) if live.current else ()
+
+
+def _chosen(live: _Live, agent: str) -> Chosen:
+    return Chosen(agent=agent, source_key=live.key, source_digest=_team(live).digest)
+
+
+def _current_agent(home: _Live, snapshot: Snapshot) -> str:
+    """Who speaks in a session now; whom it began with, if that one has left the source."""
+    team = _team(home)
+    for name in (snapshot.agent, snapshot.entry_agent):
+        if name in team.agents:
+            return name
+    raise AgentNotFound(
+        snapshot.agent,
+        source=_place(snapshot.source_key),
+        why=f"that source has no such agent any more; name one of {', '.join(team.agents)}",
+    )
+
+
+def _ids(sources: Iterable[_Live]) -> dict[str, tuple[_Live, Agent]]:
+    """Model ids: the agent's name where only one has it, else with its source's name, else with its key."""
+    pairs = [(live, agent) for live in sources for agent in _agents(live)]
+    agents = Counter(agent.name for _, agent in pairs)
+    names = Counter({live.key: live.name for live, _ in pairs}.values())
+    ids: dict[str, tuple[_Live, Agent]] = {}
+    for live, agent in pairs:
+        if agents[agent.name] == 1:
+            model = agent.name
+        elif names[live.name] == 1:
+            model = f"{live.name}/{agent.name}"
+        else:
+            model = f"{_listed_key(live.key)}/{agent.name}"
+        while model in ids:  # addresses that differ only in what is not shown
+            model += "~"
+        ids[model] = (live, agent)
+    return ids
+
+
+def _place(key: str) -> str:
+    """A source's key as it may be shown to anybody."""
+    return shown(key) if "://" in key else key
+
+
+def _listed_key(key: str) -> str:
+    """A source's key as it is listed: with the query that tells variants apart, without the user part."""
+    if "://" not in key:
+        return key
+    try:
+        parts = urlsplit(key)
+    except ValueError:
+        return key
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

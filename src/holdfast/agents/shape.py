@@ -1,0 +1,187 @@
+"""The shape of an agent file: one struct for each kind of mapping in it, in docker-agent's words.
+
+What docker-agent has and we do not run yet is listed too (`NOT_RUN`): such a field is told as a warning and left
+out, so that nobody believes in it. Anything else that is not here is refused.
+Fields of ours, which docker-agent does not have, are marked so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.core.policy import Choice
+
+Text: TypeAlias = Annotated[str, Meta(max_length=limits.agent_file_bytes_max)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=limits.tool_timeout_s_max)]
+Schema: TypeAlias = Annotated[dict[str, Any], Meta(description="A JSON Schema")]
+
+
+class Shape(Value, forbid_unknown_fields=True):
+    """A mapping with known fields."""
+
+
+class ScriptShape(Shape):
+    """A declared shell command."""
+
+    cmd: Text
+    description: Text = ""
+    args: dict[str, Schema] = msgspec.field(default_factory=dict)
+    required: tuple[str, ...] | None = None
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    working_dir: str = ""
+    pass_env: tuple[str, ...] = ()
+    """Ours: names of variables that are passed on."""
+    read_only: bool = False
+    """Ours: it changes nothing, and needs no permission."""
+    idempotent: bool = False
+    """Ours: it may be run again under the same call key."""
+    timeout: Seconds = 60.0
+    """Ours: in seconds."""
+
+
+class ToolsetShape(Shape):
+    """Some tools."""
+
+    type: Literal["script"]
+    shell: dict[str, ScriptShape] = msgspec.field(default_factory=dict)
+    tools: tuple[str, ...] | None = None
+    """Only these of them."""
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class FallbackShape(Shape):
+    """Who is asked when the model fails."""
+
+    models: tuple[str, ...] = ()
+    retries: Annotated[int, Meta(ge=-1, le=10)] = 0
+    """0: the server's own number. -1: none."""
+    cooldown: str = ""
+    """How long a successful stand-in is kept: `1m`, `30s`, `2m30s`."""
+
+
+class PolicyShape(Shape):
+    """Ours: what becomes of a turn that does not complete."""
+
+    cancel: Choice | None = None
+    disconnect: Choice | None = None
+    deadline: Choice | None = None
+    error: Choice | None = None
+    limit: Choice | None = None
+    crash: Choice | None = None
+
+
+class LimitsShape(Shape):
+    """Ours: how far a turn may go."""
+
+    steps_max: Annotated[int, Meta(ge=1)] | None = None
+    calls_max: Annotated[int, Meta(ge=0)] | None = None
+    output_chars_max: Annotated[int, Meta(ge=1)] | None = None
+    cost_micros_max: Annotated[int, Meta(ge=0)] | None = None
+
+
+class PermissionsShape(Shape):
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+class AgentShape(Shape):
+    model: str
+    description: Text = ""
+    instruction: Text = ""
+    welcome_message: Text = ""
+    toolsets: Annotated[
+        tuple[ToolsetShape | None, ...], Meta(max_length=limits.agent_toolsets_max)
+    ] = ()
+    """None: one that was left out."""
+    sub_agents: tuple[str, ...] = ()
+    handoffs: tuple[str, ...] = ()
+    fallback: FallbackShape = FallbackShape()
+    max_iterations: Count = 0
+    """0: the server's own bound."""
+    policy: PolicyShape = PolicyShape()
+    limits: LimitsShape = LimitsShape()
+    permissions: PermissionsShape = PermissionsShape()
+    """Ours: for this agent, beside those of the file."""
+
+
+class ModelShape(Shape):
+    provider: str
+    model: str
+    base_url: str = ""
+    token_key: str = ""
+    temperature: Annotated[float, Meta(ge=0, le=10)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    parallel_tool_calls: bool | None = None
+    thinking_budget: int | str | None = None
+
+
+class ProviderShape(Shape):
+    """A name for an OpenAI-compatible server."""
+
+    base_url: str
+    token_key: str = ""
+    api_type: Literal["openai_chatcompletions"] = "openai_chatcompletions"
+
+
+class MetadataShape(Shape):
+    author: Text = ""
+    license: Text = ""
+    readme: Text = ""
+    description: Text = ""
+    version: Text = ""
+
+
+class FileShape(Shape):
+    """A whole agent file."""
+
+    agents: dict[str, AgentShape]
+    version: int | str = ""
+    models: dict[str, ModelShape] = msgspec.field(default_factory=dict)
+    providers: dict[str, ProviderShape] = msgspec.field(default_factory=dict)
+    permissions: PermissionsShape = PermissionsShape()
+    metadata: MetadataShape = MetadataShape()
+
+
+VERSION_MAX = 7
+"""The newest version of docker-agent's format that this was held against."""
+
+NOT_RUN: Mapping[type[Shape], frozenset[str]] = {
+    FileShape: frozenset({"mcps", "rag"}),
+    AgentShape: frozenset(
+        """
+        add_date add_description_parameter add_environment_info add_prompt_files code_mode_tools commands hooks
+        num_history_items rag skills structured_output
+        """.split()
+    ),
+    ModelShape: frozenset({"provider_opts", "routing", "track_usage"}),
+    ToolsetShape: frozenset(
+        """
+        api_config args command config defer file_types headers ignore_vcs instruction model models name path
+        post_edit ref remote shared timeout toon url version
+        """.split()
+    ),
+}
+"""Fields of docker-agent's that are told and left out."""
+
+TOOLSETS_NOT_RUN = frozenset(
+    """
+    a2a api background_agents fetch filesystem lsp mcp memory model_picker openapi shell tasks think todo
+    user_prompt
+    """.split()
+)
+
+
+def agent_file_schema() -> bytes:
+    """The JSON Schema of an agent file, for editors."""
+    return msgspec.json.encode(msgspec.json.schema(FileShape))

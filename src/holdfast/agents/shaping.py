@@ -1,0 +1,210 @@
+"""Making typed values of a document, with a complaint for everything that does not fit, each with its place.
+
+Complaints are collected: a file with three mistakes is corrected once, not three times.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from collections.abc import Iterable
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from holdfast.agents.document import Document, Plain, Where
+from holdfast.agents.shape import NOT_RUN, TOOLSETS_NOT_RUN, Shape, ToolsetShape
+from holdfast.core.codec import Value
+
+S = TypeVar("S", bound=Shape)
+
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "nothing",
+}
+
+
+class Problem(Value):
+    """Something about a file, and where."""
+
+    place: str
+    """The file, as people know it."""
+    line: int
+    field: str
+    words: str
+
+    def __str__(self) -> str:
+        line = f":{self.line}" if self.line else ""
+        field = f"{self.field}: " if self.field else ""
+        return f"{self.place}{line}: {field}{self.words}"
+
+
+Problems: TypeAlias = tuple[Problem, ...]
+
+
+class Findings:
+    """What is wrong with a document (`problems`), and what is only worth saying (`warnings`)."""
+
+    def __init__(self, place: str, document: Document) -> None:
+        self._place = place
+        self._document = document
+        self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
+
+    def wrong(self, where: Where, words: str) -> None:
+        self.problems.append(self._problem(where, words))
+
+    def warn(self, where: Where, words: str) -> None:
+        self.warnings.append(self._problem(where, words))
+
+    def _problem(self, where: Where, words: str) -> Problem:
+        return Problem(
+            place=self._place,
+            line=self._document.line(where),
+            field=_field(where),
+            words=words,
+        )
+
+    # ── shapes ──
+
+    def shaped(self, value: Plain, kind: type[S], where: Where) -> S | None:
+        """The mapping at this place as a struct; None, and what is wrong is told, if it does not fit."""
+        if not isinstance(value, dict):
+            self.wrong(where, f"expected a mapping, got {_kind_of(value)}")
+            return None
+        if kind is ToolsetShape and (known := value.get("type")) in TOOLSETS_NOT_RUN:
+            self.warn(where, f"toolsets of type {known!r} are not run here yet; left out")
+            return None
+        kinds = _fields(kind)
+        problems = len(self.problems)
+        given: dict[str, object] = {}
+        for name, each in value.items():
+            if name in NOT_RUN.get(kind, ()):
+                self.warn((*where, name), "is docker-agent's, and not run here yet; left out")
+            elif name not in kinds:
+                self.wrong((*where, name), f"unknown field; {suggest(name, kinds)}")
+            elif each is not None:  # a field without a value is one that was left out
+                given[name] = self._fitted(each, kinds[name], (*where, name))
+        for field in msgspec.structs.fields(kind):
+            if field.required and field.name not in given:
+                self.wrong(where, f"{field.name!r} is missing")
+        return kind(**given) if len(self.problems) == problems else None
+
+    def _fitted(self, value: Plain, kind: Any, where: Where) -> object:
+        origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+        if origin is typing.Annotated and _is_container(arguments[0]):
+            self._counted(value, arguments[1], where)
+            return self._fitted(value, arguments[0], where)
+        if _is_shape(kind):
+            return self.shaped(value, kind, where)
+        if origin is dict and isinstance(value, dict):
+            return {
+                name: self._fitted(each, arguments[1], (*where, name))
+                for name, each in value.items()
+            }
+        if origin is tuple and isinstance(value, list):
+            return tuple(
+                self._fitted(each, arguments[0], (*where, n)) for n, each in enumerate(value)
+            )
+        if origin is types.UnionType and (_is_container(arguments[0]) or _is_shape(arguments[0])):
+            return self._fitted(value, arguments[0], where)
+        return self._leaf(value, kind, where)
+
+    def _counted(self, value: Plain, meta: msgspec.Meta, where: Where) -> None:
+        if meta.max_length is not None and isinstance(value, list) and len(value) > meta.max_length:
+            self.wrong(where, f"has {len(value)} entries, at most {meta.max_length}")
+
+    def _leaf(self, value: Plain, kind: Any, where: Where) -> object:
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            self.wrong(where, _in_words(str(error), value, kind))
+            return None
+
+
+@cache
+def _fields(kind: type[Shape]) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+def _is_shape(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Shape)
+
+
+def _is_container(kind: Any) -> bool:
+    return typing.get_origin(kind) in (tuple, dict)
+
+
+def _in_words(complaint: str, value: Plain, kind: Any) -> str:
+    """A complaint that a person can act on, and that does not repeat the value: it may be a secret."""
+    complaint = complaint.partition(" - at `")[0]
+    if complaint.startswith("Invalid enum value"):
+        return f"has to be one of: {', '.join(map(str, _choices(kind)))}"
+    found = re.fullmatch(r"Expected `([^`]*)`, got `[^`]*`", complaint)
+    if found:
+        wanted = " or ".join(
+            _KINDS.get(each.strip(), each.strip())
+            for each in found[1].split("|")
+            if each.strip() != "null"
+        )
+        return f"expected {wanted}, got {_kind_of(value)}{_quote_hint(value, wanted)}"
+    return _KINDS_IN_TEXT.sub(
+        lambda match: _KINDS.get(match[1], match[1]), complaint[:1].lower() + complaint[1:]
+    )
+
+
+_KINDS_IN_TEXT = re.compile(r"`([^`]*)`")
+
+
+def _quote_hint(value: Plain, wanted: str) -> str:
+    is_word = isinstance(value, int | float) or value is None
+    return "; write it in quotes" if wanted == "text" and is_word else ""
+
+
+def _choices(kind: Any) -> Iterable[object]:
+    for each in typing.get_args(kind):
+        if isinstance(each, str | int):
+            yield each
+        else:
+            yield from _choices(each)
+
+
+def _kind_of(value: Plain) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "text"
+        case list():
+            return "a list"
+        case dict():
+            return "a mapping"
+
+
+def _field(where: Where) -> str:
+    return "".join(
+        f"[{step}]" if isinstance(step, int) else f".{_short(step)}" for step in where
+    ).removeprefix(".")
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'model'?`, or what there is."""
+    names = list(known)
+    close = get_close_matches(word, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names) or 'none'}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,0 +1,482 @@
+"""Where agents come from: a file, a directory of files, a URL, a Python module, or built in.
+
+A source has an exact key, which sessions remember it by, and a name, which people use:
+
+    support.yaml                      /data/agents/support.yaml      support
+    agents/                           one source for each file in it
+    https://example.org/team.yaml     as it is                      team
+    shop.agents:team                  as it is                      shop
+    demo                              demo                          demo
+    NAME=REF                          that of REF                   NAME
+
+A file's key is its absolute path, as it was given otherwise: `./a.yaml` and `a.yaml` are one source, and a
+symbolic link that a deploy moves stays the address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import inspect
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from holdfast import limits
+from holdfast.agents import demo
+from holdfast.agents.base import Agent, ModelFactory, Source, Team
+from holdfast.agents.fetch import Fetched, Fetcher, FetchFailed, shown
+from holdfast.agents.file import AgentFile, assemble, read_agent_file
+from holdfast.core.codec import Value
+from holdfast.errors import HoldfastError, InvalidValue, SourceUnusable
+
+SUFFIXES = (".yaml", ".yml")
+_READS_MAX = 3
+_FRESH_S = 2.0
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
+_MODULE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_WEB = re.compile(r"https?://", re.IGNORECASE)
+
+
+class InvalidSource(InvalidValue):
+    """This is not a way to name a source."""
+
+    code = "invalid_source"
+
+
+class Supplies(Value):
+    """What sources are loaded with."""
+
+    make_model: ModelFactory
+    environment: Mapping[str, str] = {}
+    fetcher: Fetcher = Fetcher()
+    cache: Path | None = None
+    """Where copies of remote files are kept, for when the network fails; None keeps none."""
+    trust_remote: bool = False
+    """Whether a file from a URL may declare commands, and say where our keys are sent."""
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+
+# ── naming them ──────────────────────────────────────────────────────────────────────────────
+
+
+class Directory:
+    """A directory of agent files: one source for each, found anew every time."""
+
+    def __init__(self, path: Path, supplies: Supplies) -> None:
+        self.key = str(path)
+        self._path = path
+        self._supplies = supplies
+        self._known: dict[str, FileSource] = {}
+
+    def sources(self) -> tuple[FileSource, ...]:
+        """The sources that are there now, by name. Raises SourceUnusable if it cannot be read."""
+        try:
+            names = sorted(
+                entry.name
+                for entry in os.scandir(self._path)
+                if entry.name.endswith(SUFFIXES) and not entry.name.startswith(".")
+            )
+        except OSError as error:
+            raise SourceUnusable(
+                self.key, f"{self.key}: it cannot be read: {error.strerror}"
+            ) from error
+        if len(names) > limits.sources_max:
+            words = f"{self.key}: it has {len(names)} agent files, at most {limits.sources_max}"
+            raise SourceUnusable(self.key, words)
+        self._known = {
+            name: self._known.get(name) or FileSource(self._path / name, self._supplies)
+            for name in names
+        }
+        return tuple(self._known.values())
+
+    def holds(self, key: str) -> bool:
+        """Whether a source with this key is one of its files."""
+        return os.path.dirname(key) == self.key
+
+    def __repr__(self) -> str:
+        return f"<Directory {self.key}>"
+
+
+Origin: TypeAlias = Source | Directory
+"""What an operator names: one source, or a directory of them."""
+
+
+def parse_source(text: str, supplies: Supplies) -> Origin:
+    """What `[NAME=]REF` names. Loads nothing. Raises InvalidSource."""
+    given, equals, reference = text.partition("=")
+    if equals and _NAME.fullmatch(given):
+        if os.path.isdir(reference):
+            raise InvalidSource(
+                f"{reference!r} is a directory, and each file in it has its own name; leave out '{given}='"
+            )
+        return _source(reference, supplies, name=given)
+    if os.path.isdir(text):
+        return Directory(_absolute(text), supplies)
+    return _source(text, supplies, name="")
+
+
+def _source(reference: str, supplies: Supplies, *, name: str) -> Source:
+    if reference == demo.NAME:
+        return DemoSource(supplies, name=name)
+    if _WEB.match(reference):
+        return UrlSource(reference, supplies, name=name)
+    if reference.endswith(SUFFIXES) or os.path.isfile(reference):
+        return FileSource(_absolute(reference), supplies, name=name)
+    if _MODULE.fullmatch(reference):
+        return ModuleSource(reference, name=name)
+    raise InvalidSource(
+        f"{shown(reference) if '://' in reference else reference!r} names no agents: give a YAML file, "
+        "a directory of them, an http(s) URL, a Python 'module:attribute', or 'demo'"
+    )
+
+
+def _absolute(text: str) -> Path:
+    return Path(os.path.abspath(text))
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────
+
+
+class FileSource:
+    """An agent file on this machine."""
+
+    poll_s: float | None = limits.file_poll_s
+
+    def __init__(self, path: Path, supplies: Supplies, *, name: str = "") -> None:
+        self.key = str(path)
+        self.name = name or _plain_name(path.stem)
+        self._path = path
+        self._supplies = supplies
+        self._seen: tuple[int, ...] = ()
+        self._digest = ""
+        self._failed: SourceUnusable | None = None
+        """Why what was seen last could not be loaded."""
+
+    async def load(self) -> Team:
+        data, self._seen = await asyncio.to_thread(self._read)
+        self._digest = hashlib.sha256(data).hexdigest()
+        try:
+            file = read_agent_file(
+                data,
+                place=self.key,
+                directory=self._path.parent,
+                environment=self._supplies.environment,
+            )
+            team = await assemble(file, self._supplies.make_model)
+        except SourceUnusable as error:
+            self._failed = error
+            raise
+        self._failed = None
+        return team
+
+    async def changed(self) -> bool:
+        if self._look() != self._seen or self._is_fresh():
+            data, seen = await asyncio.to_thread(self._read)
+            if hashlib.sha256(data).hexdigest() != self._digest:
+                return True
+            self._seen = seen
+        if self._failed is not None:
+            raise self._failed
+        return False
+
+    def _look(self) -> tuple[int, ...]:
+        """What tells one state of the file from another, without reading it."""
+        try:
+            found = os.stat(self._path)
+        except OSError as error:
+            raise SourceUnusable(
+                self.key, f"{self.key}: it cannot be read: {error.strerror}"
+            ) from error
+        if not stat.S_ISREG(found.st_mode):
+            raise SourceUnusable(self.key, f"{self.key}: it is not a file")
+        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+    def _is_fresh(self) -> bool:
+        """Whether it was written so lately that the next writing could have the same time on it."""
+        return abs(self._supplies.now().timestamp() - self._seen[2] / 1e9) < _FRESH_S
+
+    def _read(self) -> tuple[bytes, tuple[int, ...]]:
+        """The file, and how it looked; read again if somebody is writing it just now."""
+        data: bytes = b""
+        seen: tuple[int, ...] = ()
+        for _ in range(_READS_MAX):
+            seen = self._look()
+            try:
+                with open(self._path, "rb") as file:
+                    data = file.read(limits.agent_file_bytes_max + 1)
+            except OSError as error:
+                raise SourceUnusable(
+                    self.key, f"{self.key}: it cannot be read: {error.strerror}"
+                ) from error
+            if self._look() == seen:
+                break
+        return data, seen
+
+    def __repr__(self) -> str:
+        return f"<FileSource {self.name} {self.key}>"
+
+
+# ── URLs ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Copy(Value):
+    """A remote file as it was, on disk. It does not say from where: addresses hold tokens."""
+
+    body: bytes
+    etag: str = ""
+    last_modified: str = ""
+    fetched_at: str = ""
+
+
+_copies = msgspec.json.Decoder(_Copy)
+
+
+class UrlSource:
+    """An agent file on a web server.
+
+    What was loaded last is kept on disk; it serves when the server cannot be reached, and the team says so.
+    """
+
+    poll_s: float | None = limits.url_poll_s
+
+    def __init__(self, url: str, supplies: Supplies, *, name: str = "") -> None:
+        self.key = url
+        self.name = name or _name_of_url(url)
+        self._supplies = supplies
+        self._place = shown(url)
+        self._loaded: _Copy | None = None
+        self._newer: _Copy | None = None
+        """Fetched by `changed`, and not loaded yet."""
+        self._refused: tuple[bytes, SourceUnusable] | None = None
+        """What was there last, if it could not be loaded, and why."""
+
+    async def load(self) -> Team:
+        copy, note = await self._current()
+        try:
+            team = await assemble(self._plan(copy.body), self._supplies.make_model)
+        except SourceUnusable as error:
+            self._refused = (copy.body, error)
+            raise
+        team.warnings = (*note, *team.warnings)
+        self._loaded, self._refused = copy, None
+        if not note:
+            self._save(copy)
+        return team
+
+    async def changed(self) -> bool:
+        try:
+            newer = await self._fetch(self._loaded)
+        except FetchFailed as error:
+            raise SourceUnusable(self._place, str(error)) from error
+        if newer is None:
+            return False
+        if self._loaded is not None and newer.body == self._loaded.body:
+            self._loaded = newer
+            return False
+        if self._refused is not None and newer.body == self._refused[0]:
+            raise self._refused[1]
+        self._newer = newer
+        return True
+
+    async def _current(self) -> tuple[_Copy, tuple[str, ...]]:
+        """What is there now, and what people should know about it."""
+        if self._newer is not None:
+            newer, self._newer = self._newer, None
+            return newer, ()
+        kept = self._saved()
+        try:
+            fetched = await self._fetch(kept)
+        except FetchFailed as error:
+            if kept is None or not error.transient:
+                raise SourceUnusable(self._place, str(error)) from error
+            when = kept.fetched_at or "an unknown time"
+            return kept, (f"{error}; the copy of {when} is served instead",)
+        if fetched is None:
+            assert kept is not None, "only a known copy can be unchanged"
+            return kept, ()
+        return fetched, ()
+
+    async def _fetch(self, known: _Copy | None) -> _Copy | None:
+        """What is there, or None if that is what is known. Raises FetchFailed."""
+        etag, last_modified = (known.etag, known.last_modified) if known else ("", "")
+        fetched = await self._supplies.fetcher.fetch(
+            self.key, etag=etag, last_modified=last_modified
+        )
+        if fetched.body is None:
+            if known is None:
+                raise FetchFailed(self.key, "it says 'not modified', unasked", transient=False)
+            return None
+        return self._copy(fetched, fetched.body)
+
+    def _copy(self, fetched: Fetched, body: bytes) -> _Copy:
+        return _Copy(
+            body=body,
+            etag=fetched.etag,
+            last_modified=fetched.last_modified,
+            fetched_at=self._supplies.now().isoformat(timespec="seconds"),
+        )
+
+    def _plan(self, body: bytes) -> AgentFile:
+        return read_agent_file(
+            body,
+            place=self._place,
+            directory=Path.cwd(),
+            environment=self._supplies.environment,
+            trusted=self._supplies.trust_remote,
+        )
+
+    # ── the copy on disk ──
+
+    @property
+    def _path(self) -> Path | None:
+        cache = self._supplies.cache
+        digest = hashlib.sha256(self.key.encode(errors="surrogatepass")).hexdigest()
+        return cache / f"{digest}.json" if cache else None
+
+    def _saved(self) -> _Copy | None:
+        """The copy on disk, if there is one that can be read."""
+        try:
+            if self._path is None or self._path.stat().st_size > 2 * limits.agent_file_bytes_max:
+                return None
+            return _copies.decode(self._path.read_bytes())
+        except (OSError, ValueError):
+            return None
+
+    def _save(self, copy: _Copy) -> None:
+        """Keep a copy. A disk that cannot is no reason not to serve."""
+        if self._path is None:
+            return
+        fresh = self._path.with_suffix(f".{os.getpid()}.new")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(copy))
+            os.replace(fresh, self._path)
+        except OSError:
+            return
+
+    def __repr__(self) -> str:
+        return f"<UrlSource {self.name} {self._place}>"
+
+
+# ── Python ───────────────────────────────────────────────────────────────────────────────────
+
+
+class ModuleSource:
+    """A Team or an Agent in a Python module, or a function without arguments that makes one.
+
+    It runs what it imports: name only modules that you would run. It is not loaded again while we run.
+    """
+
+    poll_s: float | None = None
+
+    def __init__(self, reference: str, *, name: str = "") -> None:
+        self.key = reference
+        self._module, _, self._attribute = reference.partition(":")
+        self.name = name or self._module.partition(".")[0]
+
+    async def load(self) -> Team:
+        try:
+            team = _as_team(await self._value())
+        except SourceUnusable:
+            raise
+        except Exception as error:  # somebody else's code: whatever it raises is why it is unusable
+            words = f"{self.key}: it cannot be loaded: {type(error).__name__}: {error}"
+            raise SourceUnusable(self.key, words) from error
+        if team is None:
+            words = f"{self.key}: expected a Team, an Agent, or a function that makes one"
+            raise SourceUnusable(self.key, words)
+        team.digest = team.digest or self._digest()
+        return team
+
+    async def changed(self) -> bool:
+        return False
+
+    async def _value(self) -> object:
+        here = os.getcwd()
+        if here not in sys.path:  # as `python -m` does; a console script would not find it
+            sys.path.insert(0, here)
+        value: object = importlib.import_module(self._module)
+        for attribute in self._attribute.split("."):
+            value = getattr(value, attribute)
+        if callable(value) and not isinstance(value, Team | Agent):
+            value = value()
+        return await value if inspect.isawaitable(value) else value
+
+    def _digest(self) -> str:
+        """That of the module's source, so that the same code is the same version."""
+        file = getattr(sys.modules.get(self._module), "__file__", None) or ""
+        try:
+            source = Path(file).read_bytes()
+        except OSError:
+            source = b""
+        return hashlib.sha256(self.key.encode() + b"\0" + source).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<ModuleSource {self.name} {self.key}>"
+
+
+def _as_team(value: object) -> Team | None:
+    match value:
+        case Team():
+            return value
+        case Agent():
+            return Team({value.name: value}, entry=value.name)
+        case _:
+            return None
+
+
+# ── built in ─────────────────────────────────────────────────────────────────────────────────
+
+
+class DemoSource:
+    """The demo agent."""
+
+    key = demo.NAME
+    poll_s: float | None = None
+
+    def __init__(self, supplies: Supplies, *, name: str = "") -> None:
+        self.name = name or demo.NAME
+        self._supplies = supplies
+
+    async def load(self) -> Team:
+        try:
+            return demo.demo_team(self._supplies.make_model, now=self._supplies.now)
+        except HoldfastError as error:
+            raise SourceUnusable(self.key, f"{self.key}: {error}") from error
+
+    async def changed(self) -> bool:
+        return False
+
+
+# ── names ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _name_of_url(url: str) -> str:
+    """The last segment of its path, without the suffix; its host if it has none."""
+    try:
+        parts = urlsplit(url)
+        last = unquote(parts.path.rstrip("/").rpartition("/")[2])
+        host = parts.hostname or ""
+    except ValueError:
+        return "url"
+    for suffix in SUFFIXES:
+        last = last.removesuffix(suffix)
+    return _plain_name(last) or _plain_name(host) or "url"
+
+
+def _plain_name(text: str) -> str:
+    """A name that can stand before the '/' of a model id."""
+    return re.sub(r"[^\w.-]+", "-", text).strip("-")[:64]

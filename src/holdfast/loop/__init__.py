@@ -1,0 +1,1 @@
+"""How a turn is played: model, tools, model again."""

@@ -1,0 +1,115 @@
+"""The two tools by which agents work together: giving a task, and handing the conversation over."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast import limits
+from holdfast.agents.base import Agent, Team
+from holdfast.core.codec import Value
+from holdfast.core.events import ToolDefinition
+
+TRANSFER = "transfer_task"
+HANDOFF = "handoff"
+
+
+class TransferArguments(msgspec.Struct, frozen=True):
+    """The arguments of `transfer_task`, in the words that docker-agent's users know."""
+
+    agent: str
+    task: str
+    expected_output: str = ""
+
+
+class HandoffArguments(msgspec.Struct, frozen=True):
+    agent: str
+
+
+class Task(Value):
+    agent: str
+    task: str
+
+
+class Unfit(Value):
+    """What is wrong with a call, in words for the model."""
+
+    why: str
+
+
+def gives_tasks(agent: Agent, *, depth: int) -> bool:
+    """Whether an agent, this deep in branches, may give a task to somebody. The deepest may not."""
+    return bool(agent.sub_agents) and depth < limits.branch_depth_max
+
+
+def hands_off(agent: Agent, *, depth: int) -> bool:
+    """Whether an agent may hand over. A sub-agent owes its answer to whoever asked, and stays."""
+    return bool(agent.handoffs) and depth == 0
+
+
+def definitions(agent: Agent, team: Team, *, depth: int) -> tuple[ToolDefinition, ...]:
+    """What an agent's model is told about its colleagues."""
+    offered: list[ToolDefinition] = []
+    if gives_tasks(agent, depth=depth):
+        offered.append(
+            ToolDefinition(
+                name=TRANSFER,
+                description="Give a task to a colleague and get the result back. Colleagues: "
+                + _introduced(agent.sub_agents, team),
+                parameters=_schema(TransferArguments, agent.sub_agents),
+            )
+        )
+    if hands_off(agent, depth=depth):
+        offered.append(
+            ToolDefinition(
+                name=HANDOFF,
+                description="Hand the conversation over to a colleague, who answers from now on. "
+                "Colleagues: " + _introduced(agent.handoffs, team),
+                parameters=_schema(HandoffArguments, agent.handoffs),
+            )
+        )
+    return tuple(offered)
+
+
+def parse_transfer(arguments: str, agent: Agent, team: Team) -> Task | Unfit:
+    """The task that is given, and to whom."""
+    try:
+        asked = msgspec.json.decode(arguments, type=TransferArguments)
+    except msgspec.DecodeError as error:
+        return Unfit(why=f"The arguments do not fit: {error}.")
+    if not asked.task.strip():
+        return Unfit(why="The task is empty; say what is to be done.")
+    expected = f"\n\nExpected output: {asked.expected_output}" if asked.expected_output else ""
+    return _stranger(asked.agent, agent.sub_agents, team) or Task(
+        agent=asked.agent, task=asked.task + expected
+    )
+
+
+def parse_handoff(arguments: str, agent: Agent, team: Team) -> str | Unfit:
+    """Who is to take over."""
+    try:
+        asked = msgspec.json.decode(arguments, type=HandoffArguments)
+    except msgspec.DecodeError as error:
+        return Unfit(why=f"The arguments do not fit: {error}.")
+    return _stranger(asked.agent, agent.handoffs, team) or asked.agent
+
+
+def _stranger(name: str, known: tuple[str, ...], team: Team) -> Unfit | None:
+    there = [each for each in known if each in team.agents]
+    if name in there:
+        return None
+    return Unfit(why=f"There is no colleague {name!r}. There are: {', '.join(there) or 'none'}.")
+
+
+def _introduced(names: tuple[str, ...], team: Team) -> str:
+    known = ((name, team.agents.get(name)) for name in names)
+    return "; ".join(
+        f"{name} ({each.description})" if each and each.description else name
+        for name, each in known
+    )
+
+
+def _schema(kind: type[msgspec.Struct], colleagues: tuple[str, ...]) -> str:
+    (_,), components = msgspec.json.schema_components([kind])
+    schema = components[kind.__name__]
+    schema["properties"]["agent"]["enum"] = list(colleagues)
+    return msgspec.json.encode(schema).decode()

@@ -1,0 +1,56 @@
+"""How a model is to speak: the agent's parameters, with what the client asked for on top."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.events import Parameters
+from holdfast.core.items import Path, ToolCall
+from holdfast.core.turn import Turn
+
+
+def parameters_for(agent: Parameters, turn: Turn, path: Path) -> Parameters:
+    """The parameters for the next step of a branch. Sub-agents keep their own.
+
+    A choice that forces a tool holds until the model has called one: it would never come to an end otherwise.
+    """
+    parameters = agent if path else merged(agent, turn.request.parameters)
+    if parameters.tool_choice is None or not _has_called(turn, path):
+        return parameters
+    choice = unforced(parameters.tool_choice)
+    return msgspec.structs.replace(parameters, tool_choice=choice)
+
+
+def merged(agent: Parameters, request: Parameters) -> Parameters:
+    """The agent's parameters where the request says nothing; both, by name, for the others."""
+    said = {
+        name: value
+        for name in Parameters.__struct_fields__
+        if (value := getattr(request, name)) not in (None, ())
+    }
+    others = {**dict(agent.others), **dict(request.others)}
+    return msgspec.structs.replace(agent, **{**said, "others": tuple(others.items())})
+
+
+def unforced(choice: str) -> str:
+    """The same choice of tools, with the model free to call none of them."""
+    if choice in ("none", "auto"):
+        return choice
+    try:
+        asked: object = msgspec.json.decode(choice)
+    except msgspec.DecodeError:
+        return "auto"
+    if not isinstance(asked, dict) or asked.get("type") != "allowed_tools":
+        return "auto"
+    # Which tools are allowed stays as it is: nested as chat writes it, or flat as Responses do.
+    inner = asked.get("allowed_tools")
+    if isinstance(inner, dict):
+        return msgspec.json.encode({**asked, "allowed_tools": {**inner, "mode": "auto"}}).decode()
+    return msgspec.json.encode({**asked, "mode": "auto"}).decode()
+
+
+def _has_called(turn: Turn, path: Path) -> bool:
+    return any(
+        isinstance(item, ToolCall) and item.path == path and item.state == "complete"
+        for item in turn.items
+    )

@@ -1,0 +1,245 @@
+"""Playing a turn: carry out what is wanted, report what happened, until nothing but its end is wanted.
+
+The machine in `core/` decides; this module has hands. Models and tools run side by side, each in a task; all
+of them are cancelled when the turn is, at whatever await they are, and what they had recorded stands.
+
+1. When playing ends, in whatever way, nothing that it started is still running.
+2. What goes wrong with the turn's own model, or with us, travels. What goes wrong in a sub-agent's branch is
+   told to the agent who gave the task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from contextlib import aclosing
+from typing import TypeAlias
+
+from holdfast import limits
+from holdfast.agents.base import Agent, Team
+from holdfast.core import events as ev
+from holdfast.core.accumulate import Accumulator, Delta
+from holdfast.core.draft import Draft
+from holdfast.core.effects import (
+    AskModel,
+    Close,
+    Effect,
+    Finish,
+    ReturnBranch,
+    RunCall,
+    StopAtLimit,
+    limit_reached,
+    wanted,
+)
+from holdfast.core.items import Path, Text, ToolCall, result_for
+from holdfast.core.ports import OpenTurn
+from holdfast.errors import InvalidValue, TurnFailed
+from holdfast.loop.calls import Calls
+from holdfast.loop.context import prompt_for
+from holdfast.loop.histories import Histories
+from holdfast.models.base import ModelFailed, Prompt
+
+FindTeam: TypeAlias = Callable[[ev.TurnRequest], Awaitable[Team]]
+"""Finds the agents that a turn began with, or those that continue it. Raises TurnFailed."""
+
+LOOK_EVERY = 1024
+"""Characters between two looks at the limits while a model speaks; every delta counts as `DELTA` of them."""
+DELTA = 16
+
+
+class Player:
+    """Plays turns with the agents of a team. It is a `Play`: hand it to the sessions."""
+
+    def __init__(self, find_team: FindTeam, *, histories: Histories | None = None) -> None:
+        self._find_team = find_team
+        self._histories = histories or Histories(bytes_max=limits.history_cache_bytes)
+
+    async def __call__(self, turn: OpenTurn) -> None:
+        team = await self._find_team(turn.turn.request)
+        await _Playing(turn, team, self._histories).run()
+
+
+class _Playing:
+    """One turn being played."""
+
+    def __init__(self, turn: OpenTurn, team: Team, histories: Histories) -> None:
+        self._turn = turn
+        self._team = team
+        self._histories = histories
+        self._calls = Calls(turn, team)
+        self._room = asyncio.Semaphore(limits.calls_side_by_side_max)
+        """For models: as many sub-agents speak at once as tools run."""
+        self._running: dict[Hashable, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        try:
+            while True:
+                match await self._next():
+                    case (Finish(),) | (Close(),):
+                        return
+                    case (StopAtLimit(limit=limit),):
+                        await self._turn.record(ev.Interrupted(by="limit", detail=limit))
+                        return
+                    case effects:
+                        self._start(effects)
+                        await self._wait()
+        finally:
+            await self._stop()
+
+    async def _next(self) -> tuple[Effect, ...]:
+        """What is wanted now; people are listened to first, if the turn is between two steps."""
+        if self._turn.turn.root.idle:
+            await self._turn.take_steering()
+        return wanted(self._turn.turn)
+
+    # ── side by side ──
+
+    def _start(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            name, work = self._work(effect)
+            if name not in self._running:
+                self._running[name] = asyncio.create_task(work())
+
+    def _work(self, effect: Effect) -> tuple[Hashable, Callable[[], Coroutine[None, None, None]]]:
+        """What an effect is called while it is under way, and how it is carried out."""
+        match effect:
+            case AskModel(path=path, agent=agent):
+                return path, lambda: self._ask(path, agent or self._team.entry)
+            case RunCall(call=call):
+                return call.id, lambda: self._calls.run(call)
+            case ReturnBranch(call=call, text=text):
+                return call.id, lambda: self._return(call, text)
+            case _:
+                raise AssertionError(f"{effect} is not carried out beside others")
+
+    async def _wait(self) -> None:
+        """Wait until something has been carried out. Raises what went wrong with it."""
+        assert self._running, "something is wanted, or under way, until the turn ends"
+        await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
+        done = {name: task for name, task in self._running.items() if task.done()}
+        for name in done:
+            del self._running[name]
+        failures = [failure for failure in map(_failure, done.values()) if failure is not None]
+        if failures:
+            raise failures[0]
+
+    async def _stop(self) -> None:
+        """Leave nobody at work. Being cancelled once more does not make it leave sooner."""
+        cancelled: asyncio.CancelledError | None = None
+        for task in self._running.values():
+            task.cancel()
+        while not all(task.done() for task in self._running.values()):
+            try:
+                await asyncio.wait(self._running.values())
+            except asyncio.CancelledError as error:
+                cancelled = error
+        for task in self._running.values():
+            _failure(task)  # they were told to stop: what else they say is of no interest
+        if cancelled is not None:
+            raise cancelled
+
+    # ── models ──
+
+    async def _ask(self, path: Path, name: str) -> None:
+        answer = Accumulator(self._turn.mint, agent=name, path=path)
+        async with self._room:
+            try:
+                await self._step(self._named(name), path, answer)
+            except TurnFailed as failure:
+                if not path:
+                    raise
+                await self._give_up_branch(path, failure, answer.usage)
+
+    async def _step(self, agent: Agent, path: Path, answer: Accumulator) -> None:
+        """One step of a branch: its model is asked, and says what it has to say."""
+        turn = self._turn
+        tools = await self._calls.offered(agent, path)
+        await turn.record(ev.StepStarted(path=path, model=agent.model.name))
+        prompt = await prompt_for(agent, path, turn, self._histories, tools=tools)
+        if not await self._listen(agent, answer, prompt):
+            return  # the machine wants to stop here, and says so next
+        draft = self._draft(path)
+        if sum(each.kind == "call" for each in draft.items) > limits.calls_per_step_max:
+            raise ModelFailed(
+                f"the model asked for more than {limits.calls_per_step_max} calls at once",
+                reason="upstream_garbled",
+            )
+        classify = await self._calls.classifier(agent, path)
+        await turn.record(answer.answered(draft, model=agent.model.name, waits_for=classify))
+
+    async def _listen(self, agent: Agent, answer: Accumulator, prompt: Prompt) -> bool:
+        """Record what a model says until it is done. False if a limit was reached before that."""
+        turn, unchecked = self._turn, 0
+        async with aclosing(agent.model.stream(prompt)) as deltas:
+            async for delta in deltas:
+                events = _heard(answer, delta)
+                if not events:
+                    continue
+                await turn.record(*events)
+                last = events[-1]
+                unchecked += DELTA + (len(last.text) if isinstance(last, ev.Grew) else 0)
+                if unchecked >= LOOK_EVERY:
+                    unchecked = 0
+                    if limit_reached(turn.turn) is not None:
+                        return False
+        if not answer.finished:
+            raise ModelFailed(
+                "the model broke off in the middle of its answer",
+                reason="upstream_broke_off",
+                transient=True,
+            )
+        return True
+
+    # ── branches ──
+
+    async def _give_up_branch(self, path: Path, failure: TurnFailed, usage: ev.Usage) -> None:
+        """A sub-agent could not go on: its call fails, and the agent who asked hears of it."""
+        branch, pending = self._turn.turn.branch(path), self._turn.turn.find_pending(path[-1])
+        assert branch is not None and pending is not None
+        words = Text(text=f"{branch.agent} could not finish: {failure}")
+        failed = ev.ToolFinished(
+            result=result_for(pending.call, "error", (words,), self._turn.mint)
+        )
+        if branch.draft is None:
+            await self._turn.record(failed)
+            return
+        broken = branch.draft.broken(agent=branch.agent, path=path, state="set_aside")
+        step = ev.StepBroken(items=broken, path=path, why=str(failure), usage=usage)
+        await self._turn.record(step, failed)
+
+    async def _return(self, call: ToolCall, text: str) -> None:
+        result = result_for(call, "ok", (Text(text=text),), self._turn.mint)
+        await self._turn.record(ev.ToolFinished(result=result))
+
+    def _draft(self, path: Path) -> Draft:
+        branch = self._turn.turn.branch(path)
+        assert branch is not None and branch.draft is not None, "its step is under way"
+        return branch.draft
+
+    def _named(self, name: str) -> Agent:
+        agent = self._team.agents.get(name)
+        if agent is None:
+            there = ", ".join(self._team.agents)
+            raise TurnFailed(
+                "model_error",
+                f"the agent {name!r} is not in its source any more (there are: {there})",
+                reason="agent_not_found",
+            )
+        return agent
+
+
+def _heard(answer: Accumulator, delta: Delta) -> tuple[ev.Event, ...]:
+    """What a delta lets watchers see. What we cannot keep is the model's failure, not ours."""
+    try:
+        return answer.events(delta)
+    except InvalidValue as error:
+        raise ModelFailed(
+            f"its answer cannot be kept: {error}", reason="upstream_garbled"
+        ) from error
+
+
+def _failure(task: asyncio.Task[None]) -> BaseException | None:
+    """What went wrong with a task that is done. Nobody but us cancels one, unless something inside it did."""
+    if task.cancelled():
+        return TurnFailed("model_error", "something that the turn needs was cancelled from inside")
+    return task.exception()

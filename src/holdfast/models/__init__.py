@@ -1,0 +1,1 @@
+"""Who answers: one protocol, and the providers that speak it."""

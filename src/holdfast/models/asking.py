@@ -1,0 +1,152 @@
+"""The body of a chat-completions request, put together from a prompt. Pure.
+
+A history arrives encoded, in pieces, and is never parsed again: a turn on a long conversation costs the copying
+of its bytes. Everything else that is JSON already (schemas, choices, other parameters) is checked to be JSON
+and put in as it is, so that none of it can say anything but its own value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.core.codec import Value
+from holdfast.core.events import Parameters, ToolDefinition
+from holdfast.errors import InvalidValue
+from holdfast.models.base import Prompt
+
+MaxTokensName: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
+
+KNOWN = frozenset(
+    """
+    temperature top_p max_output_tokens stop seed reasoning_effort parallel_tool_calls tool_choice
+    output_schema
+    """.split()
+)
+"""The parameters that have a field of their own and a name on this wire."""
+
+OTHERS = frozenset(
+    """
+    frequency_penalty presence_penalty logit_bias user safety_identifier prompt_cache_key service_tier
+    verbosity web_search_options prediction
+    """.split()
+)
+"""Those of `Parameters.others` that change how this API speaks, and nothing about what we get back."""
+
+OURS = frozenset("model messages stream stream_options tools n store logprobs".split())
+"""Decided here, for every request: nobody else's to set."""
+
+
+class Style(Value):
+    """What is the same in every request of one model."""
+
+    model: str
+    max_tokens_name: MaxTokensName = "max_tokens"
+    usage_in_stream: bool = True
+    """Ask for usage. Some servers refuse a `stream_options` that they do not know."""
+    options: tuple[tuple[str, str], ...] = ()
+    """Parameter name → JSON, sent along with every request unless the prompt says otherwise."""
+    others: frozenset[str] = OTHERS
+    """The names in `Parameters.others` that are passed on."""
+
+
+def request_body(prompt: Prompt, style: Style) -> bytes:
+    """What is sent. Raises InvalidValue for a part that is not JSON."""
+    members: dict[str, bytes] = {name: json_of(text, name) for name, text in style.options}
+    members |= _parameters(prompt.parameters, style, has_tools=bool(prompt.tools))
+    if prompt.tools:
+        members["tools"] = b"[" + b",".join(map(_tool, prompt.tools)) + b"]"
+    if style.usage_in_stream:
+        members["stream_options"] = b'{"include_usage":true}'
+    pieces = [b'{"model":', _encode(style.model), b',"stream":true,"messages":[']
+    for message in _messages(prompt):
+        pieces += (message, b",")
+    if pieces[-1] == b",":
+        del pieces[-1]
+    pieces.append(b"]")
+    for name, value in members.items():
+        pieces += (b",", _encode(name), b":", value)
+    pieces.append(b"}")
+    return b"".join(pieces)  # one copy: a long history is megabytes
+
+
+def json_of(text: str, what: str) -> bytes:
+    """The same text as bytes, known to be one JSON value."""
+    try:
+        return bytes(_decode_raw(text))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidValue(f"{what} is not valid JSON: {error}") from error
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def _messages(prompt: Prompt) -> Iterable[bytes]:
+    if prompt.system:
+        yield b'{"role":"system","content":' + _encode(prompt.system) + b"}"
+    yield from (piece for piece in prompt.messages if piece)
+
+
+def _tool(tool: ToolDefinition) -> bytes:
+    function: dict[str, object] = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    parameters = json_of(tool.parameters or "{}", f"the schema of the tool {tool.name!r}")
+    function["parameters"] = msgspec.Raw(parameters)
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return _encode({"type": "function", "function": function})
+
+
+def _parameters(said: Parameters, style: Style, *, has_tools: bool) -> Mapping[str, bytes]:
+    plain = {
+        "temperature": said.temperature,
+        "top_p": said.top_p,
+        style.max_tokens_name: said.max_output_tokens,
+        "stop": list(said.stop) or None,
+        "seed": said.seed,
+        "reasoning_effort": said.reasoning_effort,
+    }
+    members = {name: json_of(text, name) for name, text in said.others if name in style.others}
+    members |= {name: _encode(value) for name, value in plain.items() if value is not None}
+    if said.output_schema is not None:
+        members["response_format"] = _response_format(said.output_schema)
+    # Without tools, OpenAI refuses both of these.
+    if has_tools and said.tool_choice is not None:
+        members["tool_choice"] = _tool_choice(said.tool_choice)
+    if has_tools and said.parallel_tool_calls is not None:
+        members["parallel_tool_calls"] = _encode(said.parallel_tool_calls)
+    return members
+
+
+def _tool_choice(choice: str) -> bytes:
+    if choice in ("none", "auto", "required"):
+        return _encode(choice)
+    asked: Any = _decoded(choice, "tool_choice")
+    if isinstance(asked, dict) and asked.get("type") == "function" and "function" not in asked:
+        # As the Responses API writes it.
+        return _encode({"type": "function", "function": {"name": asked.get("name")}})
+    return choice.encode()
+
+
+def _response_format(schema: str) -> bytes:
+    asked: Any = _decoded(schema, "output_schema")
+    if (
+        isinstance(asked, dict)
+        and asked.get("type") == "json_schema"
+        and "json_schema" not in asked
+    ):
+        # As the Responses API writes it: flat.
+        inner = {name: value for name, value in asked.items() if name != "type"}
+        return _encode({"type": "json_schema", "json_schema": inner})
+    return schema.encode()
+
+
+def _decoded(text: str, what: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidValue(f"{what} is not valid JSON: {error}") from error

@@ -1,0 +1,115 @@
+"""The protocol of a model: a prompt goes in, deltas come out.
+
+A model knows one dialect: how a history looks on its provider's wire. The loop keeps histories encoded in
+that dialect, so that a turn on a long conversation costs what is new; a model therefore gets bytes, not items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import Protocol
+
+from holdfast.core.accumulate import Delta, FinishDelta, UsageDelta
+from holdfast.core.codec import Value
+from holdfast.core.events import Parameters, ToolDefinition
+from holdfast.core.items import Item
+from holdfast.errors import FailedBy, TurnFailed
+
+
+class Dialect(Protocol):
+    """How items look on one provider's wire. Pure, and the same for every model of that provider."""
+
+    name: str
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        """The messages that these items make, as JSON without the brackets of the list around them.
+
+        Called with whole turns, or with a turn so far: never with half a step. Empty if they make none.
+        Blobs are named by their digests, so that a kept history stays small.
+        """
+        ...
+
+    def blobs_in(self, messages: bytes) -> frozenset[str]:
+        """The digests of the blobs that encoded messages name."""
+        ...
+
+    def with_blobs(self, messages: bytes, blobs: Mapping[str, bytes]) -> bytes:
+        """The same messages with the blobs' bytes in place of their names: as a provider takes them."""
+        ...
+
+
+class Prompt(Value):
+    """What a model is asked."""
+
+    system: str
+    """The instructions, put together."""
+    messages: tuple[bytes, ...]
+    """The history in the model's dialect: pieces as `Dialect.encode` makes them, in order."""
+    tools: tuple[ToolDefinition, ...] = ()
+    parameters: Parameters = Parameters()
+    call_key: str = ""
+    """Names this one step of this one turn; passed on where a provider takes such a thing."""
+
+
+class Model(Protocol):
+    """Somebody who answers."""
+
+    name: str
+    """As people know it: `openai/gpt-5`."""
+    dialect: Dialect
+    knows: frozenset[str]
+    """The names of the parameters that this model honours; others are reported as ignored."""
+
+    def stream(self, prompt: Prompt) -> AsyncGenerator[Delta, None]:
+        """The answer, as it comes. Ends normally only after the provider has said that it is done.
+
+        Raises ModelFailed. Closing the generator breaks the request off: whoever may leave early
+        holds it in `contextlib.aclosing`.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+def shows(delta: Delta) -> bool:
+    """Whether a watcher sees something of this delta. Until one does, an answer may begin anew."""
+    return not isinstance(delta, UsageDelta | FinishDelta)
+
+
+async def beginning(deltas: AsyncIterator[Delta]) -> list[Delta]:
+    """An answer up to the first delta that shows something, or all of it. What follows is still in `deltas`."""
+    begun: list[Delta] = []
+    async for delta in deltas:
+        begun.append(delta)
+        if shows(delta):
+            break
+    return begun
+
+
+class ModelFailed(TurnFailed):
+    """A provider refused, failed or broke off.
+
+    `status` is the upstream's HTTP status (0: there was none), `reason` its own code, `retry_after_s`
+    its hint. `transient` says whether the same request may succeed later.
+
+    Where the upstream has no code of its own, `reason` is one of ours: `upstream_unreachable`,
+    `upstream_timeout`, `upstream_broke_off`, `upstream_garbled`; or `context_length_exceeded`,
+    whatever words a server has for it.
+    """
+
+    code = "model_failed"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        retry_after_s: float | None = None,
+        transient: bool = False,
+        ended_by: FailedBy = "model_error",
+    ) -> None:
+        super().__init__(ended_by, detail, reason=reason)
+        self.status = status
+        self.retry_after_s = retry_after_s
+        self.transient = transient

@@ -1,0 +1,51 @@
+"""The connections to upstreams: one pool for all models of a process, or one for each, as its owner likes.
+
+Nothing of one conversation lingers for the next: no cookies, and a connection whose answer was not read to its
+end is closed instead of being used again.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+
+
+class Connections:
+    """A pool. Opened by the first request, in the event loop that makes it; closed by `close`."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The aiohttp session underneath. To be asked for inside an event loop."""
+        if self._closed:
+            raise RuntimeError("these connections were closed")
+        if self._session is None:
+            # No bound of its own: how many turns run at a time is decided where they are admitted.
+            connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60)
+            self._session = aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=True
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """Close every connection; requests under way break off. Closing again does nothing."""
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open" if self._session else "unused"
+        return f"<Connections {state}>"
+
+
+def proxy_from_environment(url: str) -> str | None:
+    """The proxy that the environment (`HTTPS_PROXY`, `NO_PROXY`) prescribes for this address."""
+    parts = urlsplit(url)
+    if parts.hostname is None or proxy_bypass(parts.hostname):
+        return None
+    return getproxies().get(parts.scheme)

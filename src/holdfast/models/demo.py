@@ -1,0 +1,412 @@
+"""The embedded model: no network, no cleverness, and the same answer every time.
+
+It is there so that people can see what Holdfast does. It counts turns and quotes what was said before, so that
+memory is visible; it calls tools when it is told to; and it fails, stalls and breaks off on request, so that
+everybody can watch what becomes of such a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.accumulate import (
+    CallDelta,
+    Delta,
+    FinishDelta,
+    ReasoningDelta,
+    TextDelta,
+    UsageDelta,
+)
+from holdfast.core.codec import Value
+from holdfast.core.events import ToolDefinition, Usage
+from holdfast.models import failures
+from holdfast.models.base import Dialect, ModelFailed, Prompt
+from holdfast.wire.chat import ChatDialect, ChatMessage, TextPart
+
+PACE_S = 0.03
+"""Between two words: about as fast as the hosted models."""
+
+STORY_PARAGRAPHS = 12
+
+
+class DemoModel:
+    """Somebody to talk to. `sleep` is waited for `pace_s` before every word."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "demo/parrot",
+        pace_s: float = PACE_S,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.name = name
+        self.dialect: Dialect = ChatDialect()
+        self.knows = frozenset({"max_output_tokens", "tool_choice"})
+        self._pace_s = pace_s
+        self._sleep = sleep
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta, None]:
+        """The answer, at a human pace; see `Model.stream`."""
+        reply = reply_to(read(prompt))
+        spoken = 0
+        most = prompt.parameters.max_output_tokens
+        for delta in reply.deltas():
+            if isinstance(delta, TextDelta):
+                if most is not None and spoken >= most:
+                    break
+                spoken += 1
+            if self._pace_s:
+                await self._sleep(self._pace_s)
+            yield delta
+        if reply.stalls:
+            await asyncio.get_running_loop().create_future()  # until somebody loses patience
+        if reply.fails is not None:
+            raise reply.fails.failure()
+        cut = most is not None and len(reply.words) > most
+        yield UsageDelta(usage=_usage(prompt, reply, spoken))
+        yield FinishDelta(finish="length" if cut else "tool_calls" if reply.calls else "stop")
+
+    async def close(self) -> None:
+        pass
+
+    def __repr__(self) -> str:
+        return f"<DemoModel {self.name}>"
+
+
+# ── what it makes of a conversation ──────────────────────────────────────────────────────────
+
+
+class Talk(Value):
+    """The conversation, as far as it matters here."""
+
+    said: tuple[str, ...]
+    """What the user said, turn by turn; the last is to be answered."""
+    results: tuple[tuple[str, str], ...] = ()
+    """Tool name and result, of the calls that were just made."""
+    interrupted: str = ""
+    """Why the turn before this one was, if it was."""
+    summarized: bool = False
+    tools: tuple[ToolDefinition, ...] = ()
+    tool_choice: str | None = None
+
+
+class Call(Value):
+    name: str
+    arguments: str
+
+
+class Failure(Value):
+    detail: str
+    reason: str
+    transient: bool
+
+    def failure(self) -> ModelFailed:
+        return ModelFailed(self.detail, reason=self.reason, transient=self.transient)
+
+
+class Reply(Value):
+    """What is answered: thoughts, words, calls; and what happens after the words."""
+
+    text: str = ""
+    thought: str = ""
+    calls: tuple[Call, ...] = ()
+    stalls: bool = False
+    fails: Failure | None = None
+
+    @property
+    def words(self) -> list[str]:
+        return re.findall(r"\s*\S+|\s+$", self.text)
+
+    def deltas(self) -> Iterator[Delta]:
+        yield from (ReasoningDelta(text=each) for each in re.findall(r"\s*\S+", self.thought))
+        yield from (TextDelta(text=each) for each in self.words)
+        for n, call in enumerate(self.calls):
+            yield CallDelta(index=n, call_id="", name=call.name)
+            yield CallDelta(index=n, arguments=call.arguments)
+
+
+_decoder = msgspec.json.Decoder(list[ChatMessage])
+
+_INTERRUPTION = re.compile(r"\[The previous turn was interrupted: ([^.]*)\.")
+_SUMMARY = "[Summary of the conversation so far: "
+
+
+def read(prompt: Prompt) -> Talk:
+    """What the prompt says, read back from the wire."""
+    messages = _decoder.decode(b"[" + b",".join(filter(None, prompt.messages)) + b"]")
+    said: list[str] = []
+    names: dict[str, str] = {}
+    results: list[tuple[str, str]] = []
+    interrupted, summarized = "", False
+    for message in messages:
+        text = _text(message)
+        if message.role == "tool":
+            results.append((names.get(message.tool_call_id, "it"), text))
+            continue
+        names |= {call.id: call.function.name for call in message.tool_calls}
+        if message.role == "assistant":
+            results = []
+        elif message.role == "user":
+            noted = _INTERRUPTION.match(text)
+            if noted:
+                interrupted = noted[1]
+            elif text.startswith(_SUMMARY):
+                summarized = True
+            elif not text.startswith("[From the result of "):
+                said.append(text)
+                results = []
+        if message.role == "assistant" and not message.tool_calls:
+            interrupted = ""
+    return Talk(
+        said=tuple(said),
+        results=tuple(results),
+        interrupted=interrupted,
+        summarized=summarized,
+        tools=prompt.tools,
+        tool_choice=prompt.parameters.tool_choice,
+    )
+
+
+def _text(message: ChatMessage) -> str:
+    if isinstance(message.content, str):
+        return message.content
+    if not isinstance(message.content, list):
+        return ""
+    parts = (
+        each.text if isinstance(each, TextPart) else "[a picture or file]"
+        for each in message.content
+    )
+    return " ".join(parts)
+
+
+def reply_to(talk: Talk) -> Reply:
+    """What is answered. The same talk gets the same answer."""
+    asked = talk.said[-1] if talk.said else ""
+    if talk.results:
+        return Reply(text=_about(talk.results))
+    for recognise in (_trouble, _tool_use, _story, _thinking, _memory):
+        reply = recognise(talk, asked)
+        if reply is not None:
+            return reply
+    return Reply(text=_small_talk(talk, asked))
+
+
+# ── what it can be asked for ─────────────────────────────────────────────────────────────────
+
+
+def _trouble(talk: Talk, asked: str) -> Reply | None:
+    words = asked.lower()
+    if "please fail" in words:
+        failure = Failure(
+            detail="the demo model failed, as it was asked to",
+            reason="demo_failure",
+            transient=False,
+        )
+        return Reply(fails=failure)
+    if "break off" in words:
+        failure = Failure(
+            detail="the demo model broke off in the middle of its answer, as it was asked to",
+            reason=failures.BROKE_OFF,
+            transient=True,
+        )
+        return Reply(text="I was going to tell you something important, namely that", fails=failure)
+    if re.search(r"\bstall\b", words):
+        return Reply(text="Let me think about that for a very long time …", stalls=True)
+    return None
+
+
+_CALL = re.compile(
+    r"\bcall\s+(?:the\s+)?(?:tool\s+)?[`'\"]?([A-Za-z0-9_.:-]+)[`'\"]?", re.IGNORECASE
+)
+_USE = re.compile(
+    r"\buse\s+(?:the\s+|your\s+)?[`'\"]?([A-Za-z0-9_.:-]+)[`'\"]?(?:\s+tool\b)", re.IGNORECASE
+)
+_WITH = re.compile(r"\s*(?:tool\s+)?with\s*(?=\{)", re.IGNORECASE)
+
+
+def _tool_use(talk: Talk, asked: str) -> Reply | None:
+    if talk.tool_choice == "none":
+        return None
+    wishes = [*_CALL.finditer(asked), *_USE.finditer(asked)]
+    known = {tool.name.lower(): tool for tool in talk.tools}
+    calls, problems = [], []
+    for wish in sorted(wishes, key=lambda found: found.start()):
+        name = wish[1].rstrip(".:")
+        tool = known.get(name.lower()) or _nearly(name, talk.tools)
+        if tool is None:
+            if wish.re is _USE or _WITH.match(asked, wish.end()):  # "call me Ada" is no such wish
+                problems.append(f"I have no tool {name!r}; I have {_names(talk.tools)}.")
+            continue
+        arguments = _arguments(asked[wish.end() :])
+        missing = [each for each in _required(tool) if arguments is None or each not in arguments]
+        if missing:
+            example = json.dumps(dict.fromkeys(missing, "…"), ensure_ascii=False)
+            problems.append(
+                f"{tool.name} needs {', '.join(missing)}. Say: call {tool.name} with {example}"
+            )
+            continue
+        calls.append(
+            Call(name=tool.name, arguments=json.dumps(arguments or {}, ensure_ascii=False))
+        )
+    if calls:
+        return Reply(text="", calls=tuple(calls))
+    forced = _forced(talk)
+    if forced is not None:
+        return Reply(calls=(Call(name=forced, arguments="{}"),))
+    return Reply(text=" ".join(problems)) if problems else None
+
+
+def _forced(talk: Talk) -> str | None:
+    """The tool that the client insists on, if it does."""
+    if talk.tool_choice is None or talk.tool_choice == "auto" or not talk.tools:
+        return None
+    if talk.tool_choice == "required":
+        return talk.tools[0].name
+    asked_for = talk.tool_choice
+    return next((tool.name for tool in talk.tools if f'"{tool.name}"' in asked_for), None)
+
+
+def _nearly(name: str, tools: Sequence[ToolDefinition]) -> ToolDefinition | None:
+    """The tool that somebody may mean who says `clock` for `get_clock`; none if it could be several."""
+    found = [tool for tool in tools if name.lower() in re.split(r"[^a-z0-9]+", tool.name.lower())]
+    return found[0] if len(found) == 1 else None
+
+
+def _arguments(rest: str) -> dict[str, Any] | None:
+    found = _WITH.match(rest)
+    if found is None:
+        return None
+    try:
+        value, _ = json.JSONDecoder().raw_decode(rest[found.end() :])
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+class _Schema(msgspec.Struct):
+    required: list[str] = []
+
+
+def _required(tool: ToolDefinition) -> list[str]:
+    try:
+        return msgspec.json.decode(tool.parameters or "{}", type=_Schema).required
+    except msgspec.DecodeError:
+        return []
+
+
+def _names(tools: Sequence[ToolDefinition]) -> str:
+    return ", ".join(tool.name for tool in tools) or "none"
+
+
+def _about(results: Sequence[tuple[str, str]]) -> str:
+    if len(results) == 1:
+        return f"{results[0][0]} says: {results[0][1]}"
+    return "\n".join(["Here is what came back:", *(f"- {name}: {said}" for name, said in results)])
+
+
+def _story(talk: Talk, asked: str) -> Reply | None:
+    if not re.search(r"\blong (?:story|tale|answer)\b", asked, re.IGNORECASE):
+        return None
+    people = ("a lighthouse keeper", "a clockmaker", "a ferrywoman", "a cartographer")
+    things = ("a letter without an address", "a key that fitted no door", "a map of the tides")
+    paragraphs = [
+        f"{n}. Once, on the {_ordinal(n)} day, {people[n % 4]} found {things[n % 3]} and wrote it down in the "
+        "log, because what is written down before the lamp is lit is still there in the morning, whatever "
+        "the night may bring. Nobody tore a page out, nobody wrote between the lines, and whoever came "
+        "later could read on from the last whole sentence."
+        for n in range(1, STORY_PARAGRAPHS + 1)
+    ]
+    return Reply(text="\n\n".join([*paragraphs, "And that is the whole story."]))
+
+
+def _ordinal(n: int) -> str:
+    return (
+        f"{n}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th') if n not in (11, 12, 13) else 'th' }"
+    )
+
+
+def _thinking(talk: Talk, asked: str) -> Reply | None:
+    found = re.match(r"\s*think (?:hard )?about (.+?)[.!?]*\s*$", asked, re.IGNORECASE | re.DOTALL)
+    if found is None:
+        return None
+    return Reply(
+        thought=f"The user wants me to think about {found[1]}. I have thought about it now.",
+        text=f"I have thought about {found[1]}, and I am all for it.",
+    )
+
+
+_NAME = re.compile(r"\b(?:my name is|call me|i am called)\s+([^\s.,;!?]+)", re.IGNORECASE)
+
+
+def _memory(talk: Talk, asked: str) -> Reply | None:
+    earlier = talk.said[:-1]
+    words = asked.lower()
+    if "my name" in words and "?" in words:
+        told = [found[1] for each in earlier if (found := _NAME.search(each))]
+        if told:
+            return Reply(text=f"Your name is {told[-1]}. You told me so in this conversation.")
+        return Reply(text="You have not told me your name in this conversation.")
+    if re.search(r"what (?:did|have) i (?:say|said|told?|tell)|do you remember", words):
+        if not earlier:
+            return Reply(
+                text="This is the first thing that you say to me, so there is nothing yet."
+            )
+        lines = [f"{n}. {_quoted(each)}" for n, each in enumerate(earlier, start=1)]
+        return Reply(text="\n".join(["You said, one after the other:", *lines[-20:]]))
+    found = _NAME.search(asked)
+    if found:
+        return Reply(
+            text=f"Pleased to meet you, {found[1]}. Ask me for your name whenever you like."
+        )
+    return None
+
+
+def _small_talk(talk: Talk, asked: str) -> str:
+    parts = []
+    if talk.interrupted:
+        parts.append(f"Our last turn was interrupted: {talk.interrupted}.")
+    if len(talk.said) <= 1 and not talk.summarized:
+        parts.append(f"You said {_quoted(asked)}." if asked.strip() else "Hello.")
+        parts.append(
+            "I am the demo model of Holdfast: I am not clever, but this conversation holds. Every turn is "
+            "stored whole or not at all, and I can see everything that was stored."
+        )
+        tools = (
+            f' I have tools: {_names(talk.tools)}; say "call NAME with {{…}}".'
+            if talk.tools
+            else ""
+        )
+        parts.append(
+            'Try: "my name is Ada", then "what is my name?"; "what did I say?"; "tell me a long story"; '
+            f'"please fail", "break off" or "stall", and see that nothing of it remains.{tools}'
+        )
+        return " ".join(parts)
+    number = len(talk.said)
+    parts.append(f"This is turn {number} of our conversation. You said {_quoted(asked)}.")
+    if len(talk.said) > 1:
+        parts.append(f"Before that you said {_quoted(talk.said[-2])}.")
+    if len(talk.said) > 2:
+        parts.append(f"It began with {_quoted(talk.said[0])}.")
+    return " ".join(parts)
+
+
+def _quoted(text: str) -> str:
+    line = " ".join(text.split())
+    return f"“{line if len(line) <= 80 else line[:79] + '…'}”"
+
+
+def _usage(prompt: Prompt, reply: Reply, spoken: int) -> Usage:
+    """As good a count as any: four bytes a token in, a word or a call a token out."""
+    heard = len(prompt.system.encode()) + sum(map(len, prompt.messages))
+    thought = len(re.findall(r"\S+", reply.thought))
+    return Usage(
+        input_tokens=-(-heard // 4),
+        output_tokens=spoken + thought + len(reply.calls),
+        reasoning_tokens=thought,
+    )

@@ -1,0 +1,81 @@
+"""Asking again: a model that keeps its patience.
+
+Only failures that can pass are tried again, and only as long as nothing was shown: what a person has seen
+is not taken back. What a failed attempt said without showing it (usage) is forgotten with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+
+from holdfast import limits
+from holdfast.core.accumulate import Delta
+from holdfast.models.base import Model, ModelFailed, Prompt, beginning
+
+FIRST_S = 0.5
+LONGEST_S = 8.0
+JITTER = 0.25
+"""As the OpenAI SDKs do: 0.5 s doubling up to 8 s, up to a quarter less."""
+
+
+def pause_s(failure: ModelFailed, attempt: int, *, chance: float) -> float | None:
+    """How long to wait after the `attempt`-th failure (from 1), or None if waiting is no use.
+
+    `chance` is a number from 0 to 1. An upstream's hint is kept to; one that is too long is not shortened,
+    since whoever comes back early is refused again.
+    """
+    if not failure.transient:
+        return None
+    hint = failure.retry_after_s
+    if hint is not None and hint > limits.retry_hint_s_max:
+        return None
+    backoff_s = min(LONGEST_S, FIRST_S * 2 ** (attempt - 1)) * (1 - JITTER * chance)
+    return backoff_s if hint is None else max(hint, JITTER * chance)
+
+
+class RetryingModel:
+    """The same model, asked up to `attempts_max` times."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        attempts_max: int = limits.retry_attempts_max,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        assert attempts_max >= 1
+        self.name = model.name
+        self.dialect = model.dialect
+        self.knows = model.knows
+        self._model = model
+        self._attempts_max = attempts_max
+        self._sleep = sleep
+        self._chance = chance
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta, None]:
+        """The answer of the first attempt that shows something; see `Model.stream`."""
+        for attempt in range(1, self._attempts_max + 1):
+            async with aclosing(self._model.stream(prompt)) as deltas:
+                try:
+                    begun = await beginning(deltas)
+                except ModelFailed as failure:
+                    wait_s = pause_s(failure, attempt, chance=self._chance())
+                    if attempt == self._attempts_max or wait_s is None:
+                        raise
+                else:
+                    for delta in begun:
+                        yield delta
+                    async for delta in deltas:
+                        yield delta
+                    return
+            await self._sleep(wait_s)
+
+    async def close(self) -> None:
+        await self._model.close()
+
+    def __repr__(self) -> str:
+        return f"<RetryingModel {self._model!r} up to {self._attempts_max} times>"

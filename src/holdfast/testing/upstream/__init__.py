@@ -1,0 +1,17 @@
+"""A chat-completions server on loopback that answers as scripted, and misbehaves on request.
+
+    async with FakeUpstream(says("Hello, ", "you."), refuses(429, headers={"retry-after": "2"})) as upstream:
+        model = OpenAIModel("any", base_url=upstream.base_url)
+        ...
+    assert upstream.requests[0].json["messages"][-1]["content"] == "Hi"
+
+It is a real server on a real socket, and the bytes are those of the real API, so any client can be pointed at
+it. `python -m holdfast.testing.upstream` runs one for demos and measurements.
+"""
+
+from __future__ import annotations
+
+from holdfast.testing.upstream.replies import Reply as Reply
+from holdfast.testing.upstream.replies import Request as Request
+from holdfast.testing.upstream.replies import refuses as refuses
+from holdfast.testing.upstream.server import FakeUpstream as FakeUpstream

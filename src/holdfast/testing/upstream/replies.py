@@ -1,0 +1,211 @@
+"""What a fake upstream is asked, and what it answers: the same bytes that the real API would send.
+
+A `Reply` is a script and what goes wrong with it. Faults are placed by byte: `cut_at=0` is a connection that is
+lost after the head of the response and before its body, `cut_at=17` one in the middle of a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.core.accumulate import (
+    CallDelta,
+    FinishDelta,
+    ReasoningDelta,
+    TextDelta,
+    UsageDelta,
+)
+from holdfast.core.codec import Value
+from holdfast.core.events import Usage
+from holdfast.models.base import ModelFailed
+from holdfast.testing.scripted import Gate, Script, Step, says
+from holdfast.wire.chunks import ChunkWriter, ErrorObject, encode_json, error_frame, usage_object
+from holdfast.wire.sse import DONE
+
+CREATED_S = 1_750_000_000
+
+CutBy: TypeAlias = Literal["reset", "close", "end"]
+"""`reset`: the connection is torn down. `close`: it is closed, in the middle of the response.
+`end`: the response is ended as if it were whole."""
+
+
+class Request:
+    """One request, as it came in."""
+
+    def __init__(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> None:
+        self.method = method
+        self.path = path
+        self.headers = dict(headers)
+        """Names in lower case."""
+        self.body = body
+        self.left_early = False
+        """The client went away before the end of the answer."""
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+    @property
+    def wants_stream(self) -> bool:
+        return bool(self.json.get("stream"))
+
+    @property
+    def wants_usage(self) -> bool:
+        return bool((self.json.get("stream_options") or {}).get("include_usage"))
+
+    def __repr__(self) -> str:
+        return f"<Request {self.method} {self.path} {len(self.body)} bytes>"
+
+
+class Reply(Value):
+    """An answer, and how it is given."""
+
+    script: Script = says("Hello.")
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+    """Sent as it is, in place of what the script says."""
+    content_type: str | None = None
+    line_end: bytes = b"\n"
+    opening: bool = True
+    """Begin with the chunk that has the role."""
+    done: bool = True
+    """End with `[DONE]`."""
+    usage: bool = True
+    """Send usage where the client asks for it. Some servers do not."""
+    write_bytes: int | None = None
+    """Write the body in pieces of this size; one piece per event otherwise."""
+    cuts: tuple[int, ...] = ()
+    """Write it in pieces that end at these bytes."""
+    cut_at: int | None = None
+    """Send no more of the body than this many bytes, and then …"""
+    cut_by: CutBy = "reset"
+    stall_at: int | None = None
+    """After this many bytes of the body, wait: for `gate`, or until the client leaves."""
+    gate: Gate | None = None
+    stall_before_head: bool = False
+    """Wait for `gate`, or until the client leaves, before anything is sent."""
+    pace_s: float = 0.0
+    """Between two events."""
+    chunked: bool = True
+    """Whether the end of the body can be told from a lost connection."""
+
+
+def refuses(
+    status: int,
+    *,
+    code: str | int | None = None,
+    message: str = "scripted to refuse",
+    kind: str = "",
+    headers: Mapping[str, str] | None = None,
+) -> Reply:
+    """An HTTP error in OpenAI's envelope."""
+    kind = kind or ("server_error" if status >= 500 else "invalid_request_error")
+    error = ErrorObject(message=message, type=kind, code=code)
+    return Reply(
+        status=status,
+        headers=tuple((headers or {}).items()),
+        body=encode_json({"error": error}),
+        content_type="application/json",
+    )
+
+
+def streamed(reply: Reply, request: Request, *, number: int) -> Iterator[bytes | Gate]:
+    """The body of a streamed answer, event by event, with the gates that are in its script."""
+    writer = ChunkWriter(
+        completion_id=f"chatcmpl-{number}",
+        created_s=CREATED_S,
+        model=str(request.json.get("model", "")),
+        include_usage=request.wants_usage and reply.usage,
+    )
+    usage: Usage | None = None
+    if reply.opening:
+        yield writer.opening()
+    for step in reply.script.steps:
+        if isinstance(step, Gate):
+            yield step
+        elif isinstance(step, ModelFailed):
+            yield error_frame(_error(step))
+            return
+        elif isinstance(step, UsageDelta):
+            usage = step.usage
+        else:
+            yield _frame(writer, step)
+    if usage is not None and reply.usage and request.wants_usage:
+        yield writer.usage(usage)
+    if reply.done:
+        yield DONE
+
+
+def _frame(writer: ChunkWriter, step: Step) -> bytes:
+    match step:
+        case TextDelta(text=text, refusal=refusal):
+            return writer.refusal(text) if refusal else writer.content(text)
+        case ReasoningDelta(text=text):
+            return writer.reasoning(text)
+        case CallDelta(index=index, call_id=call_id, name=name, arguments=arguments):
+            begins = writer.call(index, call_id=call_id, name=name) if name else b""
+            return begins + (writer.arguments(index, arguments) if arguments or not name else b"")
+        case FinishDelta(finish=finish):
+            return writer.finish(finish)
+        case _:
+            raise AssertionError(f"{step} has no place on this wire")
+
+
+def whole(script: Script, request: Request, *, number: int) -> bytes:
+    """The same answer as one object. Raises ModelFailed if the script does."""
+    message: dict[str, object] = {"role": "assistant", "content": None, "refusal": None}
+    calls: dict[int, dict[str, Any]] = {}
+    finish, usage = "stop", Usage()
+    for step in script.steps:
+        match step:
+            case ModelFailed():
+                raise step
+            case TextDelta(text=text, refusal=refusal):
+                member = "refusal" if refusal else "content"
+                message[member] = f"{message[member] or ''}{text}"
+            case ReasoningDelta(text=text):
+                message["reasoning_content"] = f"{message.get('reasoning_content') or ''}{text}"
+            case CallDelta(index=index):
+                call = calls.setdefault(index, _new_call())
+                call["id"] += step.call_id
+                call["function"]["name"] += step.name
+                call["function"]["arguments"] += step.arguments
+            case UsageDelta():
+                usage = step.usage
+            case FinishDelta():
+                finish = step.finish
+    if calls:
+        message["tool_calls"] = list(calls.values())
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+    return encode_json(
+        {
+            "id": f"chatcmpl-{number}",
+            "object": "chat.completion",
+            "created": CREATED_S,
+            "model": request.json.get("model", ""),
+            "choices": [choice],
+            "usage": usage_object(usage),
+        }
+    )
+
+
+def _new_call() -> dict[str, Any]:
+    return {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
+
+
+def failed(failure: ModelFailed) -> Reply:
+    """A scripted failure as an answer of its own."""
+    body = encode_json({"error": _error(failure)})
+    return Reply(status=failure.status or 500, body=body, content_type="application/json")
+
+
+def _error(failure: ModelFailed) -> ErrorObject:
+    return ErrorObject(message=failure.detail, type="server_error", code=failure.reason or None)
+
+
+def model_object(name: str) -> dict[str, object]:
+    return {"id": name, "object": "model", "created": CREATED_S, "owned_by": "holdfast"}

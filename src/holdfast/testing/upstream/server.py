@@ -1,0 +1,327 @@
+"""The fake upstream itself: as much of an HTTP/1.1 server as it takes, so that every byte is in a test's hands."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from types import TracebackType
+from typing import Self, TypeAlias
+
+import msgspec
+
+from holdfast.models.base import ModelFailed
+from holdfast.testing.scripted import Gate, Script, says
+from holdfast.testing.upstream.replies import (
+    Reply,
+    Request,
+    failed,
+    model_object,
+    refuses,
+    streamed,
+    whole,
+)
+from holdfast.wire.chunks import encode_json
+
+Answer: TypeAlias = Reply | Script | str
+Respond: TypeAlias = Callable[[Request], Answer]
+
+HEAD_BYTES_MAX = 64 * 1024
+
+
+class _Gone(Exception):
+    """The client left, or we hung up on it."""
+
+
+class FakeUpstream:
+    """Answers requests with these, one after the other; then with `otherwise`, if there is one."""
+
+    def __init__(
+        self,
+        *answers: Answer,
+        otherwise: Respond | None = None,
+        models: Iterable[str] = ("fake-model",),
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self.requests: list[Request] = []
+        """Every request for an answer, in order."""
+        self.others: list[Request] = []
+        """Every other request."""
+        self.connections = 0
+        """How many connections were ever made."""
+        self._answers = list(answers)
+        self._otherwise = otherwise
+        self._models = tuple(models)
+        self._host, self._port = host, port
+        self._numbers = count(1)
+        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._server: asyncio.Server | None = None
+
+    @property
+    def base_url(self) -> str:
+        return f"http://{self._host}:{self._port}/v1"
+
+    @property
+    def connections_open(self) -> int:
+        return len(self._open)
+
+    def will(self, *answers: Answer) -> None:
+        """Answer with these next, after what is scripted already."""
+        self._answers += answers
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._protocol, self._host, self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Hang up on everybody, and stop listening."""
+        assert self._server is not None, "it was started"
+        self._server.close()
+        tasks = list(self._open)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<FakeUpstream {self.base_url} asked {len(self.requests)} times>"
+
+    # ── connections ──
+
+    def _protocol(self) -> _Protocol:
+        return _Protocol(self._connected)
+
+    def _connected(self, protocol: _Protocol, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        task = asyncio.create_task(self._converse(protocol, writer))
+        self._open[task] = writer
+        task.add_done_callback(self._open.pop)
+
+    async def _converse(self, protocol: _Protocol, writer: asyncio.StreamWriter) -> None:
+        try:
+            while (request := await _read_request(protocol.reader)) is not None:
+                await self._answer(request, _Line(protocol, writer))
+        except (_Gone, ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(self, request: Request, line: _Line) -> None:
+        if request.path.split("?")[0].endswith("/chat/completions"):
+            self.requests.append(request)
+            try:
+                await self._complete(request, line)
+            except (_Gone, ConnectionError):
+                request.left_early = line.gone
+                raise
+        else:
+            self.others.append(request)
+            await line.send_whole(self._about_models(request))
+
+    async def _complete(self, request: Request, line: _Line) -> None:
+        reply = self._next(request)
+        if reply.stall_before_head:
+            await line.wait_at(reply.gate or Gate())
+        number = next(self._numbers)
+        if reply.body is not None:
+            await line.send(reply, [reply.body])
+        elif request.wants_stream:
+            await line.send(reply, streamed(reply, request, number=number))
+        else:
+            for step in reply.script.steps:
+                if isinstance(step, Gate):
+                    await line.wait_at(step)
+            try:
+                body = whole(reply.script, request, number=number)
+            except ModelFailed as failure:
+                await line.send_whole(failed(failure))
+            else:
+                whole_reply = msgspec.structs.replace(reply, content_type="application/json")
+                await line.send(whole_reply, [body])
+
+    def _next(self, request: Request) -> Reply:
+        if self._answers:
+            answer = self._answers.pop(0)
+        elif self._otherwise is not None:
+            answer = self._otherwise(request)
+        else:
+            answer = refuses(
+                500, code="unscripted", message="no answer is scripted for this request"
+            )
+        if isinstance(answer, str):
+            answer = says(answer)
+        return Reply(script=answer) if isinstance(answer, Script) else answer
+
+    def _about_models(self, request: Request) -> Reply:
+        path = request.path.split("?")[0]
+        if path.endswith("/models"):
+            listed: object = {"object": "list", "data": list(map(model_object, self._models))}
+            return Reply(body=encode_json(listed), content_type="application/json")
+        name = path.rpartition("/models/")[2]
+        if name in self._models:
+            return Reply(body=encode_json(model_object(name)), content_type="application/json")
+        return refuses(404, code="model_not_found", message=f"The model {name!r} does not exist")
+
+
+# ── HTTP ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Protocol(asyncio.StreamReaderProtocol):
+    """A stream that can tell at once when the other side has gone, also while it is being written to."""
+
+    def __init__(self, connected: Callable[[_Protocol, asyncio.StreamWriter], None]) -> None:
+        self.reader = asyncio.StreamReader(limit=HEAD_BYTES_MAX)
+        self.gone = asyncio.Event()
+        super().__init__(self.reader, lambda _, writer: connected(self, writer))
+
+    def eof_received(self) -> bool:
+        self.gone.set()
+        return bool(super().eof_received())
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.gone.set()
+        super().connection_lost(error)
+
+
+async def _read_request(reader: asyncio.StreamReader) -> Request | None:
+    """The next request of a connection, or None at its end."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return None
+    first, *lines = head.decode("latin-1").split("\r\n")
+    method, path, _ = first.split(" ", 2)
+    pairs = (line.split(":", 1) for line in lines if line)
+    headers = {name.strip().lower(): value.strip() for name, value in pairs}
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        return Request(method, path, headers, await _read_chunks(reader))
+    return Request(
+        method, path, headers, await reader.readexactly(int(headers.get("content-length", "0")))
+    )
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
+        body += (await reader.readexactly(size + 2))[:-2]
+    await reader.readuntil(b"\r\n")
+    return body
+
+
+class _Line:
+    """One connection, for the time of one answer."""
+
+    def __init__(self, protocol: _Protocol, writer: asyncio.StreamWriter) -> None:
+        self._protocol = protocol
+        self._writer = writer
+        self._chunked = True
+
+    @property
+    def gone(self) -> bool:
+        return self._protocol.gone.is_set()
+
+    async def send_whole(self, reply: Reply) -> None:
+        assert reply.body is not None
+        await self.send(reply, [reply.body])
+
+    async def send(self, reply: Reply, events: Iterable[bytes | Gate]) -> None:
+        """Send a response, with whatever goes wrong with it. Raises _Gone if that ends the connection."""
+        self._chunked = reply.chunked
+        self._writer.write(_head(reply))
+        await self._writer.drain()
+        for piece in _pieces(reply, events):
+            if isinstance(piece, Gate):
+                await self.wait_at(piece)
+                continue
+            await self._write(piece)
+            if reply.pace_s:
+                await asyncio.sleep(reply.pace_s)
+        if reply.cut_at is not None and reply.cut_by != "end":
+            self._hang_up(reset=reply.cut_by == "reset")
+        if not self._chunked:
+            self._hang_up(reset=False)
+        self._writer.write(b"0\r\n\r\n")
+        await self._writer.drain()
+
+    async def wait_at(self, gate: Gate) -> None:
+        """Wait for the gate, or for the client to lose patience."""
+        waiting = asyncio.ensure_future(gate.wait())
+        leaving = asyncio.ensure_future(self._protocol.gone.wait())
+        try:
+            await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            leaving.cancel()
+        if self.gone:
+            raise _Gone
+
+    async def _write(self, piece: bytes) -> None:
+        if self.gone:
+            raise _Gone
+        self._writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
+        await self._writer.drain()
+        await asyncio.sleep(0)  # let a client in the same loop read it by itself
+
+    def _hang_up(self, *, reset: bool) -> None:
+        if reset:
+            connection: socket.socket = self._writer.get_extra_info("socket")
+            linger = struct.pack("ii", 1, 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self._writer.transport.abort()
+        raise _Gone
+
+
+def _head(reply: Reply) -> bytes:
+    kind = reply.content_type or "text/event-stream; charset=utf-8"
+    lines = [f"HTTP/1.1 {reply.status} Scripted", f"Content-Type: {kind}"]
+    lines += (f"{name}: {value}" for name, value in reply.headers)
+    lines.append("Transfer-Encoding: chunked" if reply.chunked else "Connection: close")
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def _pieces(reply: Reply, events: Iterable[bytes | Gate]) -> Iterator[bytes | Gate]:
+    """The body in the pieces that it is written in, up to where it is cut."""
+    marks = set(reply.cuts)
+    marks.update(at for at in (reply.cut_at, reply.stall_at) if at is not None)
+    sent = 0
+    stall = reply.gate or Gate()
+    if reply.stall_at == 0:
+        yield stall
+    for event in events:
+        if isinstance(event, Gate):
+            yield event
+            continue
+        if reply.body is None and reply.line_end != b"\n":
+            event = re.sub(b"\n", reply.line_end, event)
+        ends = sorted(mark - sent for mark in marks if 0 < mark - sent < len(event))
+        for piece in _parted(event, ends, reply.write_bytes):
+            if reply.cut_at is not None and sent >= reply.cut_at:
+                return
+            yield piece
+            sent += len(piece)
+            if sent == reply.stall_at:
+                yield stall
+
+
+def _parted(event: bytes, ends: list[int], write_bytes: int | None) -> Iterator[bytes]:
+    for start, end in zip([0, *ends], [*ends, len(event)], strict=True):
+        step = write_bytes or max(1, end - start)
+        for at in range(start, end, step):
+            yield event[at : min(at + step, end)]

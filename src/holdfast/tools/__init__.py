@@ -1,0 +1,1 @@
+"""What agents can do: tools, and how they are run."""

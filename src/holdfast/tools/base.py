@@ -1,0 +1,70 @@
+"""The protocol of a tool: what it says about itself, what it is given, what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+from holdfast.core.codec import Value
+from holdfast.core.events import Change
+from holdfast.core.items import Parts
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+
+class ToolSpec(Value):
+    """What a tool says about itself."""
+
+    name: str
+    description: str
+    parameters: str
+    """The JSON Schema of its arguments, an object's."""
+    read_only: bool = False
+    """It changes nothing: running it is not acting, and needs no permission."""
+    idempotent: bool = False
+    """Running it again under the same call key does nothing more: after a crash it may be."""
+    timeout_s: float = 60.0
+
+
+class ToolRun(Value):
+    """One call, as its tool sees it."""
+
+    call_key: str
+    """Stable over every attempt at this call: what an outside system can tell a repetition by."""
+    arguments: Mapping[str, Json]
+    """Valid by the tool's schema."""
+    tenant: str
+    session_id: str
+    agent: str
+    state: Mapping[str, str]
+    """Session state as this turn sees it, changes of its earlier calls included."""
+
+
+class ToolOutput(Value):
+    """What came of a call. `changes` are applied by the turn's commit, or not at all."""
+
+    content: Parts
+    outcome: Literal["ok", "error"] = "ok"
+    changes: tuple[Change, ...] = ()
+
+
+class Tool(Protocol):
+    spec: ToolSpec
+
+    async def run(self, run: ToolRun) -> ToolOutput:
+        """Do it. May be cancelled at any await, and then leaves nothing running behind.
+
+        An error that the model can do something about is an output; what is raised fails the call
+        as well, with the error's words.
+        """
+        ...
+
+
+class Toolset(Protocol):
+    """Some tools that come and go together."""
+
+    async def tools(self) -> tuple[Tool, ...]:
+        """The tools, started if they have to be."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,239 @@
+"""Running a command so that nothing of it is left behind.
+
+1. A command gets a process group of its own. Its group is ended with it: when it exits, when time is up, when the
+   turn is cancelled. SIGTERM first, SIGKILL after a moment of grace.
+2. When it is stopped, processes that have left the group are found by the mark in their environment (Linux) and
+   ended too. A command that exits by itself may leave such a process running; nothing less deliberate survives it.
+3. The group's leader is not reaped before its group has been killed, so its number cannot be somebody else's.
+4. Memory is bounded while reading: of too much output the two ends are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.tools.threads import in_thread
+
+MARK = "HOLDFAST_CALL_KEY"
+"""The variable by which a command knows its call, and by which its processes are found."""
+
+_READ_BYTES = 64 * 1024
+_ENDS_BYTES = 16 * 1024
+_HUNTS_MAX = 10
+"""How often to look again for processes that fork while they are being ended."""
+
+
+class Exit(Value):
+    """What came of a command."""
+
+    output: bytes
+    """Standard output and standard error, as they came. If `left_out`, only the two ends of it."""
+    left_out: int = 0
+    """Bytes in the middle that were not kept."""
+    code: int | None = None
+    """None if it was stopped by us."""
+    killed_by: int = 0
+    """The signal that ended it, if one did."""
+    why_stopped: str = ""
+
+
+class Capture:
+    """Output being read: the whole of it as long as that is affordable, then its beginning and its end."""
+
+    def __init__(self, *, whole_max: int, ends_max: int) -> None:
+        self._whole_max = whole_max
+        self._ends_max = ends_max
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._overflowed = False
+        self.total = 0
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        if not self._overflowed:
+            self._head += data
+            if len(self._head) <= self._whole_max:
+                return
+            self._overflowed = True
+            data = bytes(self._head[self._ends_max :])
+            del self._head[self._ends_max :]
+        self._tail += data
+        if len(self._tail) > 2 * self._ends_max:  # trimmed now and then, not at every read
+            del self._tail[: -self._ends_max]
+
+    @property
+    def left_out(self) -> int:
+        return self.total - len(self._head) - min(len(self._tail), self._ends_max)
+
+    def bytes(self) -> bytes:
+        """What was kept; with a line in the middle if something was not."""
+        tail = bytes(self._tail[-self._ends_max :])
+        gap = f"\n[… {self.left_out} bytes left out …]\n".encode() if self.left_out else b""
+        return bytes(self._head) + gap + tail
+
+
+async def run_command(
+    command: str, *, environment: Mapping[str, str], directory: Path, mark: str, timeout_s: float
+) -> Exit:
+    """Run a shell command and wait for its end. Cancelling this ends it, all of it, before this returns.
+
+    Raises OSError if it cannot be started.
+    """
+    running = _Running(command, {**environment, MARK: mark}, directory, mark)
+    try:
+        async with asyncio.timeout(timeout_s):
+            why_stopped = await running.wait_end()
+    except TimeoutError:
+        why_stopped = f"did not finish within {timeout_s:g} s"
+    finally:
+        await running.close()
+    return running.told(why_stopped)
+
+
+class _Running:
+    """A command under way."""
+
+    def __init__(
+        self, command: str, environment: dict[str, str], directory: Path, mark: str
+    ) -> None:
+        self._mark = mark
+        self._loop = asyncio.get_running_loop()
+        self._capture = Capture(whole_max=limits.tool_output_bytes_max, ends_max=_ENDS_BYTES)
+        self._read_to_end: asyncio.Future[None] = self._loop.create_future()
+        self._left = False
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=directory,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        self._pipe = self._process.stdout
+        os.set_blocking(self._pipe.fileno(), False)
+        self._loop.add_reader(self._pipe.fileno(), self._read)
+        self._exited = asyncio.ensure_future(in_thread(self._wait_exit, name="holdfast command"))
+
+    def _wait_exit(self) -> None:
+        try:
+            # WNOWAIT leaves a zombie, which keeps the group's number ours until we have used it.
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:
+            return  # it has been reaped meanwhile
+        if self._left:
+            self._process.poll()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._pipe.fileno(), _READ_BYTES)
+        except BlockingIOError:
+            return
+        self._capture.add(data)
+        if not data or self._is_flood:
+            self._stop_reading()
+
+    @property
+    def _is_flood(self) -> bool:
+        return self._capture.total > limits.script_flood_bytes_max
+
+    def _stop_reading(self) -> None:
+        if not self._read_to_end.done():
+            self._read_to_end.set_result(None)
+            self._loop.remove_reader(self._pipe.fileno())
+
+    async def wait_end(self) -> str:
+        """Wait until the command has exited by itself (``), or has to be stopped, and why."""
+        await asyncio.wait((self._read_to_end, self._exited), return_when=asyncio.FIRST_COMPLETED)
+        if self._is_flood:
+            return f"printed more than {limits.script_flood_bytes_max} bytes"
+        await asyncio.wait((self._exited,))
+        # Whoever is still in the group holds the pipe open, perhaps for ever.
+        self._signal_group(signal.SIGKILL)
+        # Somebody who has left the group may do so too: then we go without what they still say.
+        await asyncio.wait((self._read_to_end,), timeout=limits.script_kill_grace_s)
+        self._process.wait()
+        return ""
+
+    async def close(self) -> None:
+        """See to it that nothing is left; at once if this is cancelled, else with a moment of grace."""
+        try:
+            if self._process.returncode is None:
+                self._signal_all(signal.SIGTERM)
+                await asyncio.wait(
+                    (self._exited, self._read_to_end), timeout=limits.script_kill_grace_s
+                )
+                self._kill()
+                await asyncio.wait((self._exited,), timeout=limits.script_kill_grace_s)
+        finally:
+            self._kill()
+            self._stop_reading()
+            self._pipe.close()
+            # Not waited for, since a process can be slow to die in the kernel: it is reaped here if it
+            # is dead by now, else by the thread that waits for it, also after the loop has gone.
+            self._left = True
+            self._process.poll()
+
+    def told(self, why_stopped: str) -> Exit:
+        code = self._process.poll()
+        return Exit(
+            output=self._capture.bytes(),
+            left_out=self._capture.left_out,
+            code=None if why_stopped or code is None else max(code, 0),
+            killed_by=max(-(code or 0), 0),
+            why_stopped=why_stopped,
+        )
+
+    def _kill(self) -> None:
+        if self._process.returncode is None:
+            self._signal_all(signal.SIGKILL)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        """Signal the group, and whoever carries our mark elsewhere, also those that are just being forked."""
+        self._signal_group(number)
+        for _ in range(_HUNTS_MAX if number == signal.SIGKILL else 1):
+            if not self._hunt(number):
+                return
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        assert self._process.returncode is None, "a reaped leader's number may be anybody's"
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass  # nobody there; or, on macOS, nobody but zombies
+
+    def _hunt(self, number: signal.Signals) -> int:
+        """Signal processes that carry our mark, whatever group they are in. Returns how many."""
+        found = 0
+        for pid in _marked(self._mark):
+            if pid != self._process.pid:
+                try:
+                    os.kill(pid, number)
+                    found += 1
+                except (ProcessLookupError, PermissionError):
+                    pass
+        return found
+
+
+def _marked(mark: str) -> Iterator[int]:
+    """Living processes whose environment carries this mark. None where there is no /proc."""
+    entry = f"{MARK}={mark}".encode()
+    if not mark or not os.path.isdir("/proc/self"):
+        return
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as environ:
+                if entry in environ.read().split(b"\0"):
+                    yield int(name)
+        except OSError:
+            continue  # gone, or not ours to read

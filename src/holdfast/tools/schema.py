@@ -1,0 +1,141 @@
+"""What a tool's arguments have to look like: schemas checked once, and mistakes told in words for a model.
+
+A schema is somebody else's text (an agent file's, an MCP server's). So it is never allowed to make us fetch
+anything, and a bad one is told when the tool is made, not when a model first calls it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import NoReturn
+
+import jsonschema_rs
+import msgspec
+
+from holdfast import limits
+from holdfast.errors import InvalidValue
+from holdfast.tools.base import Json, ToolSpec
+
+TOOL_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{limits.tool_name_chars_max}}}")
+WRONG_MAX = 5
+"""More mistakes than this in one answer only confuse."""
+
+
+class InvalidArguments(Exception):
+    """A call's arguments do not fit its tool; the message is for the model to act on."""
+
+
+class InvalidTool(InvalidValue):
+    """A tool cannot be offered to a model as it is; the message is for whoever wrote it."""
+
+    code = "invalid_tool"
+
+
+def checked(spec: ToolSpec) -> ToolSpec:
+    """The same spec, known to be one that every provider takes. Raises InvalidTool."""
+    if TOOL_NAME.fullmatch(spec.name) is None:
+        raise InvalidTool(
+            f"{_short(spec.name)!r} cannot be a tool's name: take 1–{limits.tool_name_chars_max} "
+            "letters, digits, '_' and '-'"
+        )
+    if not 0 < spec.timeout_s <= limits.tool_timeout_s_max:
+        raise InvalidTool(
+            f"the timeout of {spec.name!r} has to be above 0 and at most {limits.tool_timeout_s_max:g} s"
+        )
+    check_schema(spec.parameters, of=spec.name)
+    return spec
+
+
+def check_schema(schema: str, *, of: str) -> None:
+    """Raises InvalidTool if this is not the schema of an object's properties, or needs the network."""
+    try:
+        known = msgspec.json.decode(schema)
+        if not isinstance(known, dict) or known.get("type") != "object":
+            raise InvalidTool(f"the schema of {of!r} has to be that of an object")
+        _validator(schema)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InvalidTool):
+            raise
+        first = str(error).partition("\n")[0]
+        raise InvalidTool(f"the schema of {of!r} is not a JSON Schema: {_short(first)}") from error
+
+
+def parse_arguments(spec: ToolSpec, arguments: str) -> dict[str, Json]:
+    """The arguments of a call, valid by its tool's schema. Raises InvalidArguments."""
+    try:
+        parsed: Json = msgspec.json.decode(arguments.strip() or "{}")
+    except (ValueError, RecursionError) as error:
+        raise InvalidArguments(
+            f"The arguments of {spec.name!r} are not JSON ({error}). Send one JSON object."
+        ) from error
+    if not isinstance(parsed, dict):
+        raise InvalidArguments(f"The arguments of {spec.name!r} have to be a JSON object.")
+    wrong = _mistakes(spec, parsed)
+    if wrong:
+        more = f"; and {len(wrong) - WRONG_MAX} more" if len(wrong) > WRONG_MAX else ""
+        raise InvalidArguments(
+            f"The arguments of {spec.name!r} do not fit: {'; '.join(wrong[:WRONG_MAX])}{more}. "
+            "Correct them and call it again."
+        )
+    return parsed
+
+
+def _mistakes(spec: ToolSpec, parsed: dict[str, Json]) -> list[str]:
+    try:
+        validator = _validator(spec.parameters)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArguments(
+            f"{spec.name!r} cannot be called: its schema is not valid. Do without it."
+        ) from error
+    try:
+        return [_in_words(each, spec) for each in validator.iter_errors(parsed)]
+    except (ValueError, RecursionError) as error:  # what JSON can say and a validator cannot take
+        raise InvalidArguments(
+            f"The arguments of {spec.name!r} cannot be checked: {error}."
+        ) from error
+
+
+@lru_cache(maxsize=512)
+def _validator(schema: str) -> jsonschema_rs.Validator:
+    # Masked: what was sent can be long, and the model knows it already.
+    return jsonschema_rs.validator_for(
+        msgspec.json.decode(schema), retriever=_refuse, mask="the value"
+    )
+
+
+def _refuse(uri: str) -> NoReturn:
+    raise ValueError(f"{uri} would have to be fetched; write it into the schema")
+
+
+def _in_words(error: jsonschema_rs.ValidationError, spec: ToolSpec) -> str:
+    where = "".join(
+        f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path
+    ).removeprefix(".")
+    words = error.message
+    if not where and error.kind.name == "additionalProperties":
+        properties = msgspec.json.decode(spec.parameters).get("properties", {})
+        words += f"; {suggest(error.kind.value[0], properties)}"
+    if error.kind.name == "anyOf":
+        words = f"{words}: {', or '.join(dict.fromkeys(_reasons(error)))}"
+    return _short(f"{where}: {words}" if where else words, chars=300)
+
+
+def _reasons(error: jsonschema_rs.ValidationError) -> Iterable[str]:
+    for branch in error.kind.value:
+        for inner in branch:
+            yield inner.message
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`there are: a, b; did you mean 'a'?`"""
+    names = list(known)
+    close = get_close_matches(word, names, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"there are: {', '.join(names) or 'none'}{hint}"
+
+
+def _short(text: str, *, chars: int = 200) -> str:
+    return text if len(text) <= chars else f"{text[: chars - 1]}…"

@@ -1,0 +1,1 @@
+"""How conversations look to OpenAI clients, and to providers that speak like them. Pure."""

@@ -1,0 +1,386 @@
+"""Chat Completions on the wire: what clients send us, and what we send to providers who speak the same.
+
+Clients are heard generously: fields that we do not know are left alone, and `content` comes as a string, as
+parts, or as null. What has a meaning we cannot honour is refused by name elsewhere, never ignored silently.
+
+A message names a blob by its digest (`"url":"blob:sha256:…;image/png"`), so that encoded histories stay small.
+Its bytes are put in place when a prompt is sent: `blobs_in` says which are needed, `with_blobs` inserts them.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias, assert_never
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from holdfast.core.closing import note_for_model
+from holdfast.core.items import (
+    AssistantMessage,
+    Audio,
+    Blob,
+    File,
+    HandOff,
+    Image,
+    Inline,
+    Interruption,
+    Item,
+    Link,
+    Part,
+    Parts,
+    Reasoning,
+    Refusal,
+    Source,
+    Summary,
+    SystemMessage,
+    Text,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+    text_of,
+)
+from holdfast.core.reconcile import Incoming, IncomingCall
+from holdfast.errors import InvalidValue
+from holdfast.ids import ItemId
+
+# ── messages ─────────────────────────────────────────────────────────────────────────────────
+
+
+class TextPart(Struct, tag="text", frozen=True):
+    text: str
+
+
+class RefusalPart(Struct, tag="refusal", frozen=True):
+    refusal: str
+
+
+class ImageUrl(Struct, frozen=True, omit_defaults=True):
+    url: str
+    detail: Literal["auto", "low", "high", "original"] = "auto"
+
+
+class ImagePart(Struct, tag="image_url", frozen=True):
+    image_url: ImageUrl
+
+
+class AudioData(Struct, frozen=True):
+    data: str
+    format: str = ""
+
+
+class AudioPart(Struct, tag="input_audio", frozen=True):
+    input_audio: AudioData
+
+
+class FileData(Struct, frozen=True, omit_defaults=True):
+    file_data: str = ""
+    file_id: str = ""
+    filename: str = ""
+
+
+class FilePart(Struct, tag="file", frozen=True):
+    file: FileData
+
+
+ContentPart: TypeAlias = TextPart | RefusalPart | ImagePart | AudioPart | FilePart
+
+
+class FunctionCall(Struct, frozen=True):
+    name: str
+    arguments: str = ""
+
+
+class ChatToolCall(Struct, frozen=True):
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+
+
+class ChatMessage(Struct, frozen=True, omit_defaults=True):
+    """One message, in either direction."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[ContentPart] | UnsetType | None = UNSET
+    name: str = ""
+    tool_calls: list[ChatToolCall] = []
+    tool_call_id: str = ""
+    refusal: str | None = None
+
+
+# ── hearing: messages → what a request brings ────────────────────────────────────────────────
+
+
+def incoming_of(message: ChatMessage) -> Incoming:
+    """One message as `reconcile` takes it. Raises InvalidValue for data that cannot be decoded."""
+    role = message.role
+    content = _parts(message.content)
+    if message.refusal:
+        content = (*content, Refusal(text=message.refusal))
+    return Incoming(
+        role="system" if role == "developer" else role,
+        content=content,
+        name=message.name,
+        calls=tuple(
+            IncomingCall(
+                call_id=call.id, name=call.function.name, arguments=call.function.arguments
+            )
+            for call in message.tool_calls
+        ),
+        call_id=message.tool_call_id,
+    )
+
+
+def _parts(content: str | list[ContentPart] | UnsetType | None) -> Parts:
+    if isinstance(content, str):
+        return (Text(text=content),) if content else ()
+    if not isinstance(content, list):
+        return ()
+    return tuple(map(_part, content))
+
+
+def _part(part: ContentPart) -> Part:
+    match part:
+        case TextPart():
+            return Text(text=part.text)
+        case RefusalPart():
+            return Refusal(text=part.refusal)
+        case ImagePart():
+            return Image(source=_from_url(part.image_url.url), detail=part.image_url.detail)
+        case AudioPart():
+            audio = part.input_audio
+            data = _decoded(audio.data, "input_audio.data")
+            source = Inline(media_type=f"audio/{audio.format or 'wav'}", data=data)
+            return Audio(source=source, format=audio.format)
+        case FilePart():
+            file = part.file
+            return File(source=_file_source(file), name=file.filename)
+        case _:  # pragma: no cover
+            assert_never(part)
+
+
+def _file_source(file: FileData) -> Source:
+    """A file by its id, as a `data:` URL, or as bare base64."""
+    if not file.file_data:
+        return Link(url=file.file_id)
+    if file.file_data.startswith("data:"):
+        return _from_url(file.file_data)
+    data = _decoded(file.file_data, "file.file_data")
+    pdf = data.startswith(b"%PDF-")
+    return Inline(media_type="application/pdf" if pdf else "application/octet-stream", data=data)
+
+
+def _from_url(url: str) -> Source:
+    """A `data:` URL becomes bytes, every other address stays one; `blob:` is a word of ours."""
+    if url.startswith("blob:"):
+        raise InvalidValue("a blob: URL means nothing here; send the bytes as a data: URL")
+    if not url.startswith("data:"):
+        return Link(url=url)
+    head, comma, body = url[len("data:") :].partition(",")
+    if not comma or not head.endswith(";base64"):
+        raise InvalidValue("a data: URL has to be base64, as in data:image/png;base64,…")
+    media_type = head.removesuffix(";base64") or "application/octet-stream"
+    return Inline(media_type=media_type, data=_decoded(body, "a data: URL"))
+
+
+def _decoded(text: str, where: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidValue(f"{where} is not valid base64: {error}") from error
+
+
+# ── speaking: items → messages ───────────────────────────────────────────────────────────────
+
+
+class ChatDialect:
+    """How a history looks to a Chat Completions server. See `models.base.Dialect`."""
+
+    name = "chat"
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        return b",".join(map(_encode_message, spoken(items)))
+
+    def blobs_in(self, messages: bytes) -> frozenset[str]:
+        return blobs_in(messages)
+
+    def with_blobs(self, messages: bytes, blobs: Mapping[str, bytes]) -> bytes:
+        return with_blobs(messages, blobs)
+
+
+_encode_message = msgspec.json.Encoder().encode
+
+
+def spoken(items: Sequence[Item]) -> list[ChatMessage]:
+    """The messages that items make. What one step said and asked for is one assistant message.
+
+    Its results follow it with nothing in between, whatever else happened meanwhile and in whatever order the
+    model opened its items: servers refuse a history that says otherwise, and go on refusing it for ever.
+    """
+    messages: list[ChatMessage] = []
+    step: list[AssistantMessage | ToolCall] = []
+    unanswered: set[ItemId] = set()
+    held: list[ChatMessage] = []
+    for item in items:
+        if isinstance(item, Reasoning | HandOff):
+            continue  # nobody takes another's reasoning back over this API
+        if isinstance(item, AssistantMessage | ToolCall):
+            if not step:
+                messages += held
+                held, unanswered = [], set()
+            step.append(item)
+            continue
+        if step:
+            messages.append(_step(step))
+            unanswered = {each.id for each in step if isinstance(each, ToolCall)}
+            step = []
+        if isinstance(item, ToolResult):
+            messages.append(_spoken(item))
+            unanswered.discard(item.call)
+            held += _attachments(item)
+            continue
+        if not unanswered:
+            messages += held
+            held = []
+        held.append(_spoken(item))
+    return [*messages, _step(step)] if step else messages + held
+
+
+def _attachments(result: ToolResult) -> list[ChatMessage]:
+    """What a tool message cannot hold: pictures and sound, to follow in a message of their own."""
+    shown = [_content_part(each) for each in result.content if isinstance(each, Image | Audio)]
+    if not shown:
+        return []
+    head = TextPart(text=f"[From the result of {result.call_id}:]")
+    return [ChatMessage(role="user", content=[head, *shown])]
+
+
+def _step(step: list[AssistantMessage | ToolCall]) -> ChatMessage:
+    texts = [text_of(each.content) for each in step if isinstance(each, AssistantMessage)]
+    calls = [
+        ChatToolCall(
+            id=each.call_id,
+            function=FunctionCall(name=each.name, arguments=each.arguments or "{}"),
+        )
+        for each in step
+        if isinstance(each, ToolCall)
+    ]
+    text = "".join(texts)
+    return ChatMessage(
+        role="assistant", content=text if text or not calls else None, tool_calls=calls
+    )
+
+
+def _spoken(
+    item: UserMessage | SystemMessage | ToolResult | Interruption | Summary,
+) -> ChatMessage:
+    match item:
+        case UserMessage():
+            return ChatMessage(role="user", content=_content(item.content), name=item.name)
+        case SystemMessage():
+            return ChatMessage(role="system", content=text_of(item.content))
+        case ToolResult():
+            text = text_of(item.content)
+            if not text and item.outcome != "ok":
+                text = f"[{item.outcome.replace('_', ' ')}]"
+            return ChatMessage(role="tool", content=text, tool_call_id=item.call_id)
+        case Interruption():
+            return ChatMessage(role="user", content=note_for_model(item))
+        case Summary():
+            return ChatMessage(
+                role="user", content=f"[Summary of the conversation so far: {item.text}]"
+            )
+        case _:  # pragma: no cover
+            assert_never(item)
+
+
+def _content(parts: Parts) -> str | list[ContentPart]:
+    """A string where a string will do: every server takes that."""
+    if all(isinstance(part, Text) for part in parts):
+        return text_of(parts)
+    return [_content_part(part) for part in parts]
+
+
+def _content_part(part: Part) -> ContentPart:
+    match part:
+        case Text():
+            return TextPart(text=part.text)
+        case Refusal():
+            return RefusalPart(refusal=part.text)
+        case Image():
+            return ImagePart(image_url=ImageUrl(url=_url(part.source), detail=part.detail))
+        case Audio():
+            return _audio(part)
+        case File():
+            return _file(part)
+        case _:  # pragma: no cover
+            assert_never(part)
+
+
+def _audio(part: Audio) -> ContentPart:
+    match part.source:
+        case Inline(data=data):
+            sound = b64encode(data).decode()
+        case Blob():
+            sound = _placeholder(part.source)
+        case Link(url=url):
+            return TextPart(text=part.transcript or f"[audio: {url}]")
+        case _:  # pragma: no cover
+            assert_never(part.source)
+    return AudioPart(input_audio=AudioData(data=sound, format=part.format or "wav"))
+
+
+def _file(part: File) -> ContentPart:
+    if not isinstance(part.source, Link):
+        return FilePart(file=FileData(file_data=_url(part.source), filename=part.name))
+    if ":" in part.source.url:  # this API takes files by value or by id, not by address
+        return TextPart(text=f"[file {part.name or 'without a name'}: {part.source.url}]")
+    return FilePart(file=FileData(file_id=part.source.url, filename=part.name))
+
+
+def _url(source: Source) -> str:
+    match source:
+        case Link():
+            # Whichever way such an address came in, it is not to be taken for the name of a blob.
+            return f"about:{source.url}" if source.url.startswith("blob:") else source.url
+        case Inline():
+            return f"data:{source.media_type};base64,{b64encode(source.data).decode()}"
+        case Blob():
+            return _placeholder(source)
+        case _:  # pragma: no cover
+            assert_never(source)
+
+
+# ── blobs ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _placeholder(blob: Blob) -> str:
+    return f"blob:{blob.digest};{blob.media_type}"
+
+
+# With the member's name and its quotes: inside a JSON string quotes are escaped, so no text can pass for it.
+_PLACEHOLDER = re.compile(
+    rb'"(url|data|file_data)":"blob:(sha256:[0-9a-f]{64});([A-Za-z0-9!#$&^_.+/;= -]*)"'
+)
+
+
+def blobs_in(piece: bytes) -> frozenset[str]:
+    """The digests of the blobs that encoded messages name."""
+    if b'"blob:sha256:' not in piece:  # nearly always: a scan at the speed of memory
+        return frozenset()
+    return frozenset(found[2].decode() for found in _PLACEHOLDER.finditer(piece))
+
+
+def with_blobs(piece: bytes, blobs: Mapping[str, bytes]) -> bytes:
+    """The same messages with the blobs' bytes in place of their names. Raises KeyError for a missing one."""
+
+    def inlined(found: re.Match[bytes]) -> bytes:
+        member, digest, media_type = found.groups()
+        data = b64encode(blobs[digest.decode()])
+        head = b"" if member == b"data" else b"data:" + media_type + b";base64,"
+        return b'"' + member + b'":"' + head + data + b'"'
+
+    return _PLACEHOLDER.sub(inlined, piece) if b'"blob:sha256:' in piece else piece

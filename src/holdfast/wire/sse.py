@@ -1,0 +1,148 @@
+"""Server-sent events, in and out.
+
+Out: one event is one piece of bytes, so that it can be one write. Never `id:` or `retry:`, which break
+clients. No content can break out of its frame: JSON has no raw line breaks, and the three characters that
+only some clients take for one are escaped.
+
+In: a parser that takes bytes as they come, cut anywhere, and gives whole events. It reads LF, CRLF and CR,
+joins `data:` lines, skips comments, and needs nothing but one unfinished event in memory.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.core.codec import Value
+
+DONE = b"data: [DONE]\n\n"
+HEARTBEAT = b": keep-alive\n"
+"""One newline: with a blank line, some clients take a comment for an empty event."""
+
+
+def data_frame(body: bytes) -> bytes:
+    """A chat event, from its JSON."""
+    return b"data: " + one_line(body) + b"\n\n"
+
+
+def event_frame(name: str, body: bytes) -> bytes:
+    """A Responses event, from its JSON: its name, and the same name inside."""
+    return b"event: " + name.encode() + b"\ndata: " + one_line(body) + b"\n\n"
+
+
+def one_line(body: bytes) -> bytes:
+    """The same JSON, in what everybody takes for one line.
+
+    Some clients read lines as Python's `str.splitlines` does, which also breaks at U+0085, U+2028 and U+2029.
+    """
+    assert b"\n" not in body and b"\r" not in body, "JSON in one line"
+    return body if body.isascii() else _OTHER_BREAK.sub(_escaped, body)
+
+
+_OTHER_BREAK = re.compile(b"\xc2\x85|\xe2\x80[\xa8\xa9]")
+
+
+def _escaped(found: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % ord(found[0].decode())
+
+
+class ServerEvent(Value):
+    """One event of a stream. `name` is empty if it has none."""
+
+    data: bytes
+    name: str = ""
+
+
+_MARK = b"\xef\xbb\xbf"
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+class SseParser:
+    """Bytes in, events out, whatever the cuts. `feed` returns the events that have become whole."""
+
+    def __init__(self, *, event_bytes_max: int) -> None:
+        self._event_bytes_max = event_bytes_max
+        self._line = bytearray()
+        """What there is of a line whose end has not come."""
+        self._data: list[bytes] = []
+        self._size = 0
+        self._name = b""
+        self._begun = False
+        self._after_cr = False
+
+    def feed(self, piece: bytes) -> list[ServerEvent]:
+        """Raises EventTooLong if one event passes the bound: then the stream is not to be trusted."""
+        if not self._begun:
+            piece = self._without_mark(piece)
+        if self._after_cr and piece:
+            # The CR has ended its line already, so that nobody waits for what may never come.
+            self._after_cr = False
+            piece = piece.removeprefix(b"\n")
+        lines = piece.split(b"\n") if b"\r" not in piece else self._split(piece)
+        events: list[ServerEvent] = []
+        rest = lines.pop()
+        for line in lines:
+            if self._line:
+                line = bytes(self._line) + line
+                self._line.clear()
+            event = self._take(line)
+            if event is not None:
+                events.append(event)
+        if rest:
+            self._line += rest
+            self._bound(len(self._line))
+        return events
+
+    @property
+    def pending(self) -> bool:
+        """Whether an event has begun and not ended."""
+        return bool(self._line or self._data)
+
+    def _split(self, piece: bytes) -> list[bytes]:
+        self._after_cr = piece.endswith(b"\r")
+        return _LINE_END.split(piece)
+
+    def _without_mark(self, piece: bytes) -> bytes:
+        """A stream may begin with a byte-order mark, which belongs to nobody."""
+        piece = bytes(self._line) + piece
+        self._line.clear()
+        if len(piece) < len(_MARK) and _MARK.startswith(piece):
+            self._line += piece
+            return b""
+        self._begun = True
+        return piece.removeprefix(_MARK)
+
+    def _take(self, line: bytes) -> ServerEvent | None:
+        if not line:
+            return self._dispatch()
+        field, _, value = line.partition(b":")
+        self._bound(len(line))
+        if field == b"data":
+            self._data.append(value.removeprefix(b" "))
+            self._size += len(line) + 1
+            self._bound(self._size)
+        elif field == b"event":
+            self._name = value.removeprefix(b" ")
+        return None
+
+    def _dispatch(self) -> ServerEvent | None:
+        data, name = self._data, self._name
+        self._size = 0
+        if name:
+            self._name = b""
+        if not data:
+            return None
+        self._data = []
+        if len(data) == 1 and not name:  # nearly always, and this runs for every token
+            return ServerEvent(data=data[0])
+        return ServerEvent(data=b"\n".join(data), name=name.decode(errors="replace"))
+
+    def _bound(self, size: int) -> None:
+        if size > self._event_bytes_max:
+            raise EventTooLong(self._event_bytes_max)
+
+
+class EventTooLong(Exception):
+    """An event that does not end. The peer is broken, or worse."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(f"a single event is longer than {bytes_max} bytes")

@@ -1,0 +1,464 @@
+"""Agent files: docker-agent's shape, every mistake with its line, nothing executed, no secret told."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import jsonschema_rs
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import limits
+from holdfast.agents.base import ModelConfig, Team
+from holdfast.agents.file import AgentFile, assemble, read_agent_file
+from holdfast.agents.shape import (
+    NOT_RUN,
+    TOOLSETS_NOT_RUN,
+    AgentShape,
+    FileShape,
+    ModelShape,
+    agent_file_schema,
+)
+from holdfast.core.events import Parameters
+from holdfast.core.items import Permissions, TurnLimits
+from holdfast.core.policy import Policy
+from holdfast.errors import SourceUnusable
+from tests import markdown, repository
+from tests.agents.models import Factory
+
+ENVIRONMENT = {"HOUSE_URL": "http://127.0.0.1:9/v1", "SECRET": "s3cret"}
+
+
+def read(text: str, *, trusted: bool = True, directory: Path = Path("/")) -> AgentFile:
+    return read_agent_file(
+        textwrap.dedent(text).encode(),
+        place="shop.yaml",
+        directory=directory,
+        environment=ENVIRONMENT,
+        trusted=trusted,
+    )
+
+
+async def team_of(text: str) -> Team:
+    return await assemble(read(text), Factory())
+
+
+def problems(text: str, *, trusted: bool = True) -> list[str]:
+    with pytest.raises(SourceUnusable) as raised:
+        read(text, trusted=trusted)
+    return list(raised.value.problems)
+
+
+def warnings(text: str) -> list[str]:
+    return [str(each) for each in read(text).warnings]
+
+
+SMALL = "agents: {root: {model: openai/gpt-5}}"
+
+
+def in_agent(fields: str) -> str:
+    """A file with one agent, whose fields begin on line 4."""
+    return "agents:\n  root:\n    model: openai/gpt-5\n" + textwrap.indent(
+        textwrap.dedent(fields), "    "
+    )
+
+
+def in_script(fields: str) -> str:
+    """A file with one command, whose fields begin on line 8."""
+    command = "toolsets:\n  - type: script\n    shell:\n      look:\n"
+    return in_agent(command + textwrap.indent(textwrap.dedent(fields), "        "))
+
+
+def in_model(fields: str) -> str:
+    """A file with one model, whose fields begin on line 6."""
+    head = "agents: {root: {model: m}}\nmodels:\n  m:\n    provider: openai\n    model: gpt-5\n"
+    return head + textwrap.indent(textwrap.dedent(fields), "    ")
+
+
+# ── good files ──
+
+
+async def test_the_example_of_the_reference_loads_as_it_stands() -> None:
+    page = (repository.ROOT / "docs/reference/agent-file.md").read_text(encoding="utf-8")
+    (block,) = (each for each in markdown.blocks(page) if "agent-file" in each.info)
+    file = read(block.text)
+    team = await assemble(file, Factory())
+    assert list(team.agents) == ["root", "clerk", "manager"]
+    assert (team.entry, team.warnings) == ("root", ())
+    root, clerk, manager = team.agents.values()
+    assert root.description == "Welcomes customers and answers what it can."
+    assert root.instruction.startswith("You work at the front desk")
+    assert root.welcome_message == "Hello! What can I do for you?"
+    assert (root.sub_agents, root.handoffs) == (("clerk",), ("manager",))
+    assert root.limits == TurnLimits(steps_max=20, calls_max=50, cost_micros_max=500_000)
+    assert root.policy == Policy(cancel="keep", disconnect="finish")
+    assert root.parameters == Parameters(max_output_tokens=4000, reasoning_effort="low")
+    assert root.permissions == Permissions(allow=("find_*",), deny=("delete_*",))
+    assert clerk.permissions.ask == ("mark_delivered",)
+    assert file.agents[0].model == ModelConfig(
+        provider="openai",
+        model="gpt-5",
+        parameters=root.parameters,
+        fallbacks=(ModelConfig(provider="openai", model="gpt-5-mini", retries=2),),
+        retries=2,
+        cooldown_s=150.0,
+    )
+    assert file.agents[2].model == ModelConfig(
+        provider="house",
+        model="llama-3.3",
+        base_url="http://127.0.0.1:9/v1",
+        token_key="HOUSE_KEY",
+        parameters=manager.parameters,
+    )
+    tools = {tool.spec.name: tool.spec for tool in await clerk.toolsets[0].tools()}
+    assert list(tools) == ["find_parcel", "mark_delivered"]
+    assert tools["find_parcel"].read_only and not tools["mark_delivered"].read_only
+    assert msgspec.json.decode(tools["mark_delivered"].parameters)["required"] == ["number"]
+
+
+async def test_the_smallest_file() -> None:
+    team = await team_of(SMALL)
+    agent = team.agents["root"]
+    assert (team.entry, agent.model.name, agent.instruction) == ("root", "openai/gpt-5", "")
+    assert agent.permissions == Permissions()
+    assert agent.policy == Policy()
+
+
+@pytest.mark.parametrize(
+    ("names", "entry"),
+    [(["root"], "root"), (["a", "root"], "root"), (["b", "a"], "b")],
+)
+async def test_who_answers_if_nobody_is_named(names: list[str], entry: str) -> None:
+    agents = ", ".join(f"{name}: {{model: openai/gpt-5}}" for name in names)
+    assert (await team_of(f"agents: {{{agents}}}")).entry == entry
+
+
+async def test_agents_with_the_same_model_share_it_and_it_is_closed_once() -> None:
+    factory = Factory()
+    text = "agents: {a: {model: x/y}, b: {model: x/y}, c: {model: x/z}}"
+    team = await assemble(read(text), factory)
+    assert len(factory.made) == 2
+    assert team.agents["a"].model is team.agents["b"].model
+    await team.close()
+    assert [model.closed for model in factory.made] == [1, 1]
+
+
+def test_the_digest_is_that_of_the_content() -> None:
+    assert read(SMALL).digest == read(SMALL).digest
+    assert read(SMALL).digest != read(SMALL + "\n").digest
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SMALL,
+        "version: 2\n" + SMALL,
+        "version: '7'\n" + SMALL,
+        # circles of sub-agents are bounded by their depth
+        "agents: {a: {model: x/y, sub_agents: [b, a]}, b: {model: x/y, sub_agents: [a]}}",
+        "agents: {a b: {model: x/y}, größe: {model: x/y}}",
+        "agents: {root: {model: x/y/z, description: }}",
+        in_agent("max_iterations: 0"),
+        in_agent("fallback: {retries: -1, cooldown: 1h}"),
+        in_agent("policy: {crash: resume}"),
+        in_model("thinking_budget: 0"),
+        in_model("base_url: http://localhost:1234/v1"),
+        in_model("base_url: ${HOUSE_URL}"),
+        in_model("base_url: $HOUSE_URL"),
+        in_model("base_url: https://x/$SECRET/v1"),
+        in_script("cmd: ls\ntimeout: 0.5"),
+        "a: &a {model: x/y}\n".replace("a: ", "agents: {root: ").rstrip() + ", b: *a}",
+    ],
+)
+def test_files_that_are_fine(text: str) -> None:
+    assert read(text).warnings == ()
+
+
+# ── mistakes ──
+
+WRONG = [
+    # the document
+    ("", "shop.yaml:1: there is nothing in it"),
+    ("agents: [\n]]", "shop.yaml:2: this is not YAML"),
+    ("just text", "shop.yaml:1: expected a mapping, got text"),
+    ("[]", "shop.yaml:1: expected a mapping, got a list"),
+    ("version: 2", "shop.yaml:1: 'agents' is missing"),
+    ("agents: {}", "shop.yaml:1: agents: there has to be at least one agent"),
+    ("agents:", "shop.yaml:1: 'agents' is missing"),
+    ("agents: []", "shop.yaml:1: agents: expected a mapping, got a list"),
+    ("agents: {root: }", "shop.yaml:1: agents.root: expected a mapping, got nothing"),
+    ("agents: {root: {}}", "shop.yaml:1: agents.root: 'model' is missing"),
+    ("agent: {}\n" + SMALL, "shop.yaml:1: agent: unknown field; did you mean 'agents'?"),
+    ("zzz: 1\n" + SMALL, "unknown field; there are: agents, version, models"),
+    ("version: new\n" + SMALL, "shop.yaml:1: version: expected a version of the format"),
+    ("version: 1.5\n" + SMALL, "version: expected a whole number or text, got a number"),
+    ("agents: {a/b: {model: x/y}}", "agents.a/b: a name has 1–64 printable characters, and no '/'"),
+    ("agents: {'': {model: x/y}}", "a name has 1–64"),
+    ("agents: {' a': {model: x/y}}", "a name has 1–64"),
+    (f"agents: {{{'a' * 65}: {{model: x/y}}}}", "a name has 1–64"),
+    # agents
+    (in_agent("modle: x"), "shop.yaml:4: agents.root.modle: unknown field; did you mean 'model'?"),
+    (in_agent("description: 3"), "shop.yaml:4: agents.root.description: expected text, got a number; write it in quotes"),
+    (in_agent("instruction: [a]"), "shop.yaml:4: agents.root.instruction: expected text, got a list"),
+    (in_agent("max_iterations: many"), "expected a whole number, got text"),
+    (in_agent("max_iterations: -1"), "max_iterations: expected a whole number >= 0"),
+    (in_agent("max_iterations: yes"), "expected a whole number, got text"),
+    (in_agent("sub_agents: root"), "sub_agents: expected a list, got text"),
+    (in_agent("sub_agents:\n  - rot"), "shop.yaml:5: agents.root.sub_agents[0]: no such agent; did you mean 'root'?"),
+    (in_agent("sub_agents: [root, root]"), "sub_agents[1]: is named twice"),
+    (in_agent("handoffs: [root]"), "an agent cannot hand over to itself"),
+    (in_agent("handoffs: [nobody]"), "handoffs[0]: no such agent; there are: root"),
+    (in_agent("policy: {cancel: resume}"), "policy.cancel: has to be one of: keep, discard, auto"),
+    (in_agent("policy: {cancel: kep}"), "policy.cancel: has to be one of: keep, discard, auto, finish"),
+    (in_agent("policy: {cancle: keep}"), "policy.cancle: unknown field; did you mean 'cancel'?"),
+    (in_agent("limits: {steps_max: 0}"), "limits.steps_max: expected a whole number >= 1"),
+    (in_agent("max_iterations: 3\nlimits: {steps_max: 4}"), "says the same as 'max_iterations'"),
+    (in_agent("fallback: {models: [nobody]}"), "fallback.models[0]: no such model"),
+    (in_agent("fallback: {retries: 99}"), "fallback.retries: expected a whole number <= 10"),
+    (in_agent("fallback: {cooldown: soon}"), "fallback.cooldown: expected a duration"),
+    (in_agent("fallback: {cooldown: 60}"), "fallback.cooldown: expected text, got a number"),
+    ("agents: {root: {model: smrt}}\nmodels: {smart: {provider: a, model: b}}", "no such model; did you mean 'smart'?"),
+    ("agents: {root: {model: gpt-5}}", "no such model; there are: none, or write 'provider/model'"),
+    ("agents: {root: {model: /gpt-5}}", "no such model"),
+    ("agents: {root: {model: openai/}}", "no such model"),
+    # models
+    ("models: {m: {provider: x}}\n" + SMALL, "shop.yaml:1: models.m: 'model' is missing"),
+    (in_model("temperature: hot"), "shop.yaml:6: models.m.temperature: expected a number, got text"),
+    (in_model("temperature: -1"), "temperature: expected a number >= 0"),
+    (in_model("top_p: 2"), "top_p: expected a number <= 1"),
+    (in_model("max_tokens: 0"), "max_tokens: expected a whole number >= 1"),
+    (in_model("thinking_budget: lots"), "thinking_budget: has to be one of: none, minimal"),
+    (in_model("base_url: not a url"), "base_url: expected the address of a server"),
+    (in_model("base_url: file:///etc/passwd"), "base_url: expected the address of a server"),
+    (in_model("base_url: $NOBODY"), "base_url: the environment variable 'NOBODY' is not set"),
+    (in_model("base_url: '${env.NOBODY}/v1'"), "the environment variable 'NOBODY' is not set"),
+    (in_model("token_key: sk-abc-def"), "token_key: expected the name of an environment variable"),
+    (in_model("token_key: ${env.KEY}"), "token_key: expected the name of an environment variable"),
+    ("providers: {p: {token_key: A}}\n" + SMALL, "providers.p: 'base_url' is missing"),
+    ("providers: {p: {base_url: 'http://a', api_type: openai_responses}}\n" + SMALL, "has to be one of: openai_chat"),
+    # permissions
+    ("permissions: {deny: ['shell:cmd=rm*']}\n" + SMALL, "shop.yaml:1: permissions.deny[0]: rules about arguments"),
+    ("permissions: {ask: ['mcp:github:*']}\n" + SMALL, "permissions.ask[0]: rules about arguments or servers"),
+    (in_agent("permissions: {deny: ['a:b=c']}"), "agents.root.permissions.deny[0]: rules about arguments"),
+    ("permissions: {allow: all}\n" + SMALL, "permissions.allow: expected a list, got text"),
+    # tools
+    (in_agent("toolsets: {}"), "toolsets: expected a list, got a mapping"),
+    (in_agent("toolsets: [{}]"), "toolsets[0]: 'type' is missing"),
+    (in_agent("toolsets: [{type: scrpt}]"), "toolsets[0].type: has to be one of: script"),
+    (in_agent("toolsets: [{type: script}]"), "toolsets[0]: 'shell' is missing"),
+    (in_agent(f"toolsets: [{', '.join(['{type: think}'] * 33)}]"), "toolsets: has 33 entries, at most 32"),
+    (in_script("description: a"), "shop.yaml:7: agents.root.toolsets[0].shell.look: 'cmd' is missing"),
+    (in_script("cmd: ''"), "shell.look: 'look' has no command"),
+    (in_script("cmd: a\ncommand: b"), "shop.yaml:9: agents.root.toolsets[0].shell.look.command: unknown field"),
+    (in_script("cmd: a\nargs: {x: string}"), "args.x: expected a mapping, got text"),
+    (in_script("cmd: a\nargs: {x: {type: texd}}"), "the schema of 'look' is not a JSON Schema"),
+    (in_script("cmd: a\nargs: {a-b: {}}"), "the argument 'a-b' of 'look' becomes an environment variable"),
+    (in_script("cmd: a\nargs: {PATH: {}}"), "take another name"),
+    (in_script("cmd: a\nrequired: [x]"), "'look' requires the argument 'x'"),
+    (in_script("cmd: a\nenv: {A: 1}"), "env.A: expected text, got a number; write it in quotes"),
+    (in_script("cmd: a\nenv: {A: $SECRET}"), "env.A: variables are not filled in here; list the name in 'pass_env'"),
+    (in_script("cmd: a\nenv: {A: '${env.SECRET}'}"), "list the name in 'pass_env'"),
+    (in_script("cmd: a\nread_only: 1"), "expected true or false, got a number"),
+    (in_script("cmd: a\ntimeout: 0"), "timeout: expected a number > 0"),
+    (in_agent("toolsets: [{type: script, shell: {two words: {cmd: a}}}]"), "cannot be a tool's name"),
+    (in_agent("toolsets: [{type: script, shell: {handoff: {cmd: a}}}]"), "another tool of this agent has that name"),
+    (in_agent("toolsets: [{type: script, shell: {a: {cmd: a}}}, {type: script, shell: {a: {cmd: a}}}]"), "toolsets[1].shell.a: another tool"),
+    (in_agent("toolsets: [{type: script, tools: [b], shell: {a: {cmd: a}}}]"), "tools[0]: no such command; there are: a"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), WRONG, ids=[f"{n} {each[1][:60]}" for n, each in enumerate(WRONG)]
+)
+def test_a_mistake_is_told_with_its_place(text: str, told: str) -> None:
+    found = problems(text)
+    assert any(told in each for each in found), found
+    assert all(each.startswith("shop.yaml:") for each in found)
+
+
+def test_all_mistakes_are_told_at_once_in_order() -> None:
+    found = problems(in_agent("max_iterations: many\nmodle: x\nsub_agents: 3"))
+    assert [each.split(":")[1] for each in found] == ["4", "5", "6"]
+
+
+def test_not_more_mistakes_than_anybody_reads() -> None:
+    found = problems(in_agent("\n".join(f"field{n}: 1" for n in range(100))))
+    assert len(found) == limits.agent_file_problems_max + 1
+    assert found[-1] == "shop.yaml: … and 80 more"
+
+
+def test_too_many_agents_are_refused() -> None:
+    agents = "".join(f"  a{n}: {{model: x/y}}\n" for n in range(65))
+    assert problems(f"agents:\n{agents}") == ["shop.yaml:1: agents: has 65 entries, at most 64"]
+
+
+def test_a_relative_directory_does_not_lead_out_of_that_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(SourceUnusable, match="leads out of"):
+        read(in_script("cmd: a\nworking_dir: ../.."), directory=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        in_model("token_key: s3cret-key"),
+        in_model("base_url: ftp://s3cret"),
+        in_model("base_url: ftp://$SECRET"),
+        in_model("temperature: s3cret"),
+        in_model("thinking_budget: s3cret"),
+        in_agent("max_iterations: s3cret"),
+        in_agent("policy: {cancel: s3cret}"),
+        in_agent("toolsets: [{type: s3cret}]"),
+        in_agent("fallback: {cooldown: s3cret}"),
+        in_script("cmd: a\nenv: {A: [s3cret]}"),
+        "version: s3cret\n" + SMALL,
+        "token: 's3cret",
+        "token: s3cret: b",
+    ],
+)
+def test_no_complaint_repeats_a_value(text: str) -> None:
+    """Somebody will put the key itself where its name belongs, and the log is read by others."""
+    assert "s3cret" not in " ".join(problems(text))
+
+
+# ── what is not run yet ──
+
+NOT_YET = [
+    (in_agent("hooks: {pre_tool_use: []}"), "shop.yaml:4: agents.root.hooks: is docker-agent's, and not run here yet; left out"),
+    ("mcps: {}\n" + SMALL, "shop.yaml:1: mcps: is docker-agent's"),
+    (in_model("routing: []"), "models.m.routing: is docker-agent's"),
+    (in_model("thinking_budget: 1024"), "models.m.thinking_budget: budgets in tokens are not run here yet"),
+    (in_agent("toolsets:\n  - type: mcp\n    ref: docker:x"), "shop.yaml:5: agents.root.toolsets[0]: toolsets of type 'mcp' are not run here yet; left out"),
+    (in_agent("sub_agents: [docker.io/agents/x]"), "sub_agents[0]: agents of other files are not run here yet"),
+    ("permissions: {allow: ['shell:cmd=ls*']}\n" + SMALL, "permissions.allow[0]: rules about arguments"),
+    ("version: 9\n" + SMALL, "shop.yaml:1: version: is newer than what is known here (7)"),
+    (in_agent("toolsets: [{type: script, instruction: x, shell: {a: {cmd: b}}}]"), "toolsets[0].instruction: is docker-agent's"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "told"), NOT_YET, ids=[each[1][:60] for each in NOT_YET])
+def test_what_docker_agent_has_and_we_do_not_run_is_warned_about(text: str, told: str) -> None:
+    (found,) = warnings(text)
+    assert told in found
+
+
+async def test_what_is_left_out_leaves_the_rest() -> None:
+    team = await team_of(
+        in_agent("toolsets: [{type: think}, {type: script, shell: {a: {cmd: b}}}]\nskills: true")
+    )
+    assert len(team.agents["root"].toolsets) == 1
+    assert len(team.warnings) == 2
+
+
+def test_every_toolset_of_docker_agent_is_known_by_name() -> None:
+    for name in TOOLSETS_NOT_RUN:
+        assert (
+            f"toolsets of type {name!r}" in warnings(in_agent(f"toolsets: [{{type: {name}}}]"))[0]
+        )
+
+
+def test_a_field_is_run_or_not_run_and_never_both() -> None:
+    for shape, fields in NOT_RUN.items():
+        assert not fields & set(shape.__struct_fields__)
+
+
+async def test_only_the_tools_that_are_listed() -> None:
+    text = in_agent("toolsets: [{type: script, tools: [b], shell: {a: {cmd: a}, b: {cmd: b}}}]")
+    (toolset,) = (await team_of(text)).agents["root"].toolsets
+    assert [tool.spec.name for tool in await toolset.tools()] == ["b"]
+
+
+# ── files that somebody else serves ──
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (in_script("cmd: rm -rf /"), "toolsets[0]: is not accepted from a URL: it would let whoever serves the file run commands"),
+        (in_model("base_url: https://evil.example/v1"), "base_url: is not accepted from a URL"),
+        (in_model("base_url: https://evil.example/$SECRET"), "base_url: is not accepted from a URL"),
+        (in_model("token_key: AWS_SECRET_ACCESS_KEY"), "token_key: is not accepted from a URL"),
+        ("providers: {p: {base_url: 'https://evil.example'}}\n" + SMALL, "providers.p.base_url: is not accepted"),
+    ],
+)  # fmt: skip
+def test_a_remote_file_is_not_trusted_with_this_machine(text: str, told: str) -> None:
+    assert any(told in each for each in problems(text, trusted=False))
+
+
+def test_a_remote_file_may_name_models() -> None:
+    assert read(SMALL, trusted=False).agents[0].model.name == "openai/gpt-5"
+
+
+# ── making a team ──
+
+
+async def test_a_model_that_cannot_be_made_is_told_with_its_place() -> None:
+    factory = Factory()
+    text = "agents:\n  root: {model: openai/gpt-5}\n  b:\n    model: bad/one\n"
+    with pytest.raises(SourceUnusable) as raised:
+        await assemble(read(text), factory)
+    assert str(raised.value) == "shop.yaml:4: agents.b.model: no such provider; use openai"
+    assert [model.closed for model in factory.made] == [1]
+
+
+def test_our_own_schema_is_made_of_our_own_types() -> None:
+    schema = msgspec.json.decode(agent_file_schema())
+    validator = jsonschema_rs.validator_for(schema)
+    assert validator.is_valid({"agents": {"root": {"model": "x/y"}}})
+    assert not validator.is_valid({"agents": {"root": {"modle": "x/y"}}})
+
+
+# ── anything at all ──
+
+leaves = st.sampled_from(
+    [None, True, 0, -1, 3, 1.5, "", "x", "root", "script", "mcp", "openai/gpt-5", "$HOME", "keep"]
+)
+FIELDS = sorted(
+    {
+        *FileShape.__struct_fields__,
+        *AgentShape.__struct_fields__,
+        *ModelShape.__struct_fields__,
+        *(
+            "type",
+            "shell",
+            "cmd",
+            "args",
+            "env",
+            "root",
+            "a",
+            "allow",
+            "models",
+            "retries",
+            "cancel",
+        ),
+    }
+)
+trees = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=5)
+    ),
+    max_leaves=25,
+)
+
+
+def complaints(tree: object, *, trusted: bool) -> tuple[str, ...]:
+    try:
+        read(yaml.safe_dump(tree), trusted=trusted)
+    except SourceUnusable as error:
+        return error.problems or ("nothing was told",)
+    return ()
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), trees, max_size=4), st.booleans())
+def test_any_tree_is_read_or_told(tree: dict[str, object], trusted: bool) -> None:
+    assert all(each.startswith("shop.yaml:") for each in complaints(tree, trusted=trusted))
+
+
+@given(trees)
+def test_any_agent_is_read_or_told(tree: object) -> None:
+    file = {"agents": {"root": tree}, "models": {"m": tree}}
+    assert all(each.startswith("shop.yaml:") for each in complaints(file, trusted=True))

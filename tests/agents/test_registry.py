@@ -1,0 +1,650 @@
+"""The live sources: model ids, who continues a session, and versions that live as long as their turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+
+from holdfast import limits
+from holdfast.agents.base import Agent, ModelConfig, Source, Team
+from holdfast.agents.fetch import Fetcher
+from holdfast.agents.registry import (
+    Broken,
+    Chosen,
+    Loaded,
+    NotClosed,
+    Registry,
+    Removed,
+    Report,
+)
+from holdfast.agents.sources import (
+    Directory,
+    FileSource,
+    InvalidSource,
+    Origin,
+    Supplies,
+    UrlSource,
+)
+from holdfast.core.conversation import Snapshot
+from holdfast.core.events import TurnRequest
+from holdfast.core.ports import OpenTurn
+from holdfast.errors import (
+    AgentAmbiguous,
+    AgentMismatch,
+    AgentNotFound,
+    AgentUnavailable,
+    HoldfastError,
+    ModelNotFound,
+    SourceUnusable,
+    TurnFailed,
+)
+from holdfast.ids import SessionId, TurnId
+from tests.agents.models import Factory, Mute
+from tests.agents.web import Web, serving
+from tests.core.builders import mint
+
+
+class Given:
+    """A source whose versions a test gives it."""
+
+    poll_s: float | None = 1.0
+
+    def __init__(self, key: str, *agents: str, name: str = "") -> None:
+        self.key = key
+        self.name = name or key
+        self.asked = 0
+        self.teams: list[Team] = []
+        self.problem = ""
+        self.version = 1
+        self._loaded = 0
+        self.agents = agents or ("root",)
+
+    def becomes(self, *agents: str) -> None:
+        """There is a new version, with these agents."""
+        self.version += 1
+        self.agents = agents or self.agents
+        self.problem = ""
+
+    def breaks(self, problem: str = "no luck") -> None:
+        self.version += 1
+        self.problem = problem
+
+    async def load(self) -> Team:
+        if self.problem:
+            raise SourceUnusable(self.key, self.problem)
+        self._loaded = self.version
+        model = Mute(ModelConfig(provider="a", model="b"))
+        agents = {name: Agent(name, model, description=f"{name}!") for name in self.agents}
+        entry = "root" if "root" in agents else self.agents[0]
+        self.teams.append(Team(agents, entry=entry, digest=f"{self.key}-{self.version}"))
+        return self.teams[-1]
+
+    async def changed(self) -> bool:
+        self.asked += 1
+        if self.problem:
+            raise SourceUnusable(self.key, self.problem)
+        return self._loaded != self.version
+
+    def is_closed(self, version: int) -> bool:
+        model = cast(Mute, next(iter(self.teams[version - 1].agents.values())).model)
+        return model.closed > 0
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+async def registry_of(
+    *origins: Origin,
+    aliases: dict[str, str] | None = None,
+    now_s: Callable[[], float] | None = None,
+) -> Registry:
+    made = Registry(origins, aliases=aliases, now_s=now_s or Clock())
+    await made.refresh()
+    return made
+
+
+def session(source: str, entry: str = "root", agent: str = "") -> Snapshot:
+    return Snapshot(
+        session_id=mint(SessionId), source_key=source, entry_agent=entry, agent=agent or entry
+    )
+
+
+def request_for(chosen: Chosen) -> TurnRequest:
+    return TurnRequest(
+        turn_id=mint(TurnId),
+        source_key=chosen.source_key,
+        source_digest=chosen.source_digest,
+        agent=chosen.agent,
+    )
+
+
+# ── model ids ──
+
+
+@pytest.mark.parametrize(
+    ("sources", "ids"),
+    [
+        ([], []),
+        ([("a", "root", "clerk")], ["root", "clerk"]),
+        ([("a", "root"), ("b", "demo")], ["root", "demo"]),
+        ([("a", "root", "clerk"), ("b", "root")], ["a/root", "clerk", "b/root"]),
+    ],
+)
+async def test_an_agent_goes_by_its_name_where_only_one_has_it(
+    sources: list[tuple[str, ...]], ids: list[str]
+) -> None:
+    registry = await registry_of(*(Given(*each) for each in sources))
+    assert [each.id for each in registry.listing()] == ids
+
+
+async def test_variants_side_by_side_are_listed_under_their_exact_keys() -> None:
+    keys = ["https://u:pw@x/t.yaml?v=1", "https://x/t.yaml?v=2"]
+    registry = await registry_of(*(Given(key, name="t") for key in keys))
+    assert [each.id for each in registry.listing()] == [
+        "https://x/t.yaml?v=1/root",
+        "https://x/t.yaml?v=2/root",
+    ]
+    assert registry.find("https://x/t.yaml?v=2/root").source_key == keys[1]
+    assert registry.find(f"{keys[0]}/root").source_key == keys[0]
+
+
+async def test_addresses_that_are_shown_alike_are_still_two() -> None:
+    keys = ["https://u:1@x/t", "https://u:2@x/t"]
+    registry = await registry_of(*(Given(key, name="t") for key in keys))
+    ids = [each.id for each in registry.listing()]
+    assert len(set(ids)) == 2
+    assert [registry.find(each).source_key for each in ids] == keys
+
+
+async def test_a_qualified_name_always_works() -> None:
+    registry = await registry_of(Given("/data/a.yaml", "root", name="a"), Given("b", "clerk"))
+    assert registry.find("a/root") == registry.find("root") == registry.find("/data/a.yaml/root")
+
+
+async def test_what_is_listed_about_an_agent() -> None:
+    registry = await registry_of(Given("/data/a.yaml", "root", "clerk", name="a"))
+    listed = registry.find("clerk")
+    assert (listed.agent, listed.source, listed.source_key) == ("clerk", "a", "/data/a.yaml")
+    assert (listed.source_digest, listed.description) == ("/data/a.yaml-1", "clerk!")
+    assert (listed.is_entry, registry.find("root").is_entry) == (False, True)
+
+
+async def test_aliases_lead_to_ids() -> None:
+    aliases = {"gpt-4o": "clerk", "gpt-4": "a/root", "root": "clerk", "gone": "nobody"}
+    registry = await registry_of(Given("a", "root", "clerk"), aliases=aliases)
+    assert registry.find("gpt-4o").agent == "clerk"
+    assert registry.find("gpt-4").agent == "root"
+    assert registry.find("root").agent == "root", "an agent's own name comes first"
+    with pytest.raises(ModelNotFound, match="'gone' does not exist"):
+        registry.find("gone")
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("nobody", "the model 'nobody' does not exist; there are: a/root, b/root, clerk"),
+        ("root", "the model 'root' could be several agents; there are: a/root, b/root, clerk"),
+        ("c/root", "the model 'c/root' could be several agents"),
+        ("", "the model '' is not named, and there are several"),
+        ("/", "the model '/' does not exist"),
+        ("x" * 1000, "…' does not exist"),
+    ],
+)
+async def test_unknown_and_ambiguous_names_are_told_with_what_there_is(
+    model: str, told: str
+) -> None:
+    registry = await registry_of(Given("a", "root"), Given("b", "root", "clerk"))
+    with pytest.raises(ModelNotFound) as raised:
+        registry.choose(model)
+    assert told in str(raised.value)
+    assert raised.value.known == ("a/root", "b/root", "clerk")
+
+
+async def test_with_one_source_nobody_has_to_be_named() -> None:
+    registry = await registry_of(Given("a", "clerk", "root"))
+    assert registry.choose("").agent == "root"
+
+
+# ── who continues a session ──
+
+TWO = (("a", "root", "clerk", "boss"), ("b", "demo"))
+
+
+@pytest.mark.parametrize(
+    ("model", "entry", "agent", "chosen"),
+    [
+        ("root", "root", "root", "root"),
+        ("root", "root", "clerk", "clerk"),  # after a hand-off
+        ("a/root", "root", "clerk", "clerk"),
+        ("", "root", "clerk", "clerk"),
+        ("boss", "root", "clerk", "boss"),  # another one of the same source: a switch
+        ("clerk", "root", "clerk", "clerk"),
+        ("clerk", "root", "boss", "clerk"),
+        ("root", "clerk", "boss", "root"),
+        ("main", "root", "clerk", "clerk"),  # an alias of the entry agent
+        # whoever spoke last has left the source
+        ("root", "root", "gone", "root"),
+        ("", "root", "gone", "root"),
+        ("boss", "gone", "gone", "boss"),
+    ],
+)
+async def test_who_speaks_next_in_a_session(
+    model: str, entry: str, agent: str, chosen: str
+) -> None:
+    registry = await registry_of(*(Given(*each) for each in TWO), aliases={"main": "root"})
+    assert registry.choose(model, session("a", entry, agent)) == Chosen(
+        agent=chosen, source_key="a", source_digest="a-1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "source", "entry", "kind", "code"),
+    [
+        ("demo", "a", "root", AgentMismatch, "agent_mismatch"),
+        ("b/demo", "a", "root", AgentMismatch, "agent_mismatch"),
+        ("nobody", "a", "root", ModelNotFound, "model_not_found"),
+        ("root", "gone.yaml", "root", AgentNotFound, "agent_not_found"),
+        ("demo", "gone.yaml", "root", AgentNotFound, "agent_not_found"),
+        ("", "gone.yaml", "root", AgentNotFound, "agent_not_found"),
+        ("", "a", "gone", AgentNotFound, "agent_not_found"),
+    ],
+)
+async def test_a_session_that_cannot_go_on_is_refused_clearly(
+    model: str, source: str, entry: str, kind: type[HoldfastError], code: str
+) -> None:
+    registry = await registry_of(*(Given(*each) for each in TWO))
+    with pytest.raises(AgentUnavailable) as raised:
+        registry.choose(model, session(source, entry))
+    assert isinstance(raised.value, kind)
+    assert raised.value.code == code
+
+
+async def test_in_a_session_a_plain_name_means_its_own_source() -> None:
+    """Adding a source with another `root` must not break the conversations that there are."""
+    registry = await registry_of(Given("a", "root"), Given("b", "root"))
+    for source in ("a", "b"):
+        assert registry.choose("root", session(source)).source_key == source
+
+
+async def test_a_new_session_is_chosen_like_no_session() -> None:
+    registry = await registry_of(Given("a", "root"))
+    empty = Snapshot(session_id=mint(SessionId))
+    assert registry.choose("root", empty) == registry.choose("root")
+
+
+V1, V2, V3 = (f"https://x.org/team.yaml?v={n}" for n in (1, 2, 3))
+
+
+async def test_a_session_goes_on_when_the_query_of_its_source_changes() -> None:
+    before = await registry_of(Given(V1, name="team"))
+    begun = before.choose("root")
+    assert begun.source_key == V1
+    after_restart = await registry_of(Given(V2, name="team"))
+    again = after_restart.choose("root", session(begun.source_key))
+    assert (again.source_key, again.source_digest) == (V2, f"{V2}-1")
+    team = await after_restart.find_team(request_for(begun))
+    assert team.digest == f"{V2}-1"
+
+
+async def test_with_two_live_variants_and_none_exact_it_is_refused() -> None:
+    registry = await registry_of(Given(V2, name="team"), Given(V3, name="team"))
+    for model in ("root", "", f"{V2}/root"):
+        with pytest.raises(AgentAmbiguous) as raised:
+            registry.choose(model, session(V1))
+        assert raised.value.candidates == (V2, V3)
+    with pytest.raises(TurnFailed) as failed:
+        await registry.find_team(TurnRequest(turn_id=mint(TurnId), source_key=V1))
+    assert failed.value.reason == "agent_ambiguous"
+
+
+async def test_with_two_live_variants_the_exact_one_goes_on() -> None:
+    registry = await registry_of(Given(V1, name="team"), Given(V2, name="team"))
+    assert registry.choose("root", session(V2)).source_key == V2
+    with pytest.raises(AgentMismatch):
+        registry.choose(f"{V1}/root", session(V2))
+
+
+async def test_no_refusal_tells_a_secret() -> None:
+    registry = await registry_of(Given("b", "demo"))
+    with pytest.raises(AgentNotFound) as raised:
+        registry.choose("", session("https://ada:s3cret@x/t?token=s3cret"))
+    assert "s3cret" not in str(raised.value)
+
+
+async def test_the_agent_of_a_choice() -> None:
+    registry = await registry_of(Given("a", "root", "clerk"))
+    chosen = registry.choose("clerk")
+    assert registry.agent(chosen).name == "clerk"
+    with pytest.raises(AgentNotFound, match="it was replaced meanwhile"):
+        registry.agent(msgspec.structs.replace(chosen, source_digest="older"))
+
+
+# ── reloading ──
+
+
+async def test_a_new_version_is_served_to_new_turns() -> None:
+    source = Given("a", "root")
+    registry = await registry_of(source)
+    assert await registry.refresh() == ()
+    source.becomes("root", "clerk")
+    assert await registry.refresh() == (Loaded(source="a", digest="a-2"),)
+    assert registry.choose("clerk").source_digest == "a-2"
+
+
+async def test_a_broken_version_keeps_the_old_one_serving_and_is_reported_once() -> None:
+    source = Given("a", "root")
+    registry = await registry_of(source)
+    source.breaks("a:1: not YAML")
+    told = Broken(source="a", problems=("a:1: not YAML",), serving=True)
+    assert await registry.refresh() == (told,)
+    assert await registry.refresh() == ()
+    assert registry.problems() == {"a": ("a:1: not YAML",)}
+    assert registry.choose("root").source_digest == "a-1"
+    source.becomes()
+    assert await registry.refresh() == (Loaded(source="a", digest="a-3"),)
+    assert registry.problems() == {}
+
+
+async def test_a_trouble_that_passes_is_forgotten() -> None:
+    source = Given("a", "root")
+    registry = await registry_of(source)
+    source.problem = "no network"
+    await registry.refresh()
+    source.problem = ""
+    assert await registry.refresh() == ()
+    assert registry.problems() == {}
+
+
+async def test_a_source_that_is_broken_from_the_start_does_not_hold_up_others() -> None:
+    broken, good = Given("a", "root"), Given("b", "demo")
+    broken.problem = "no luck"
+    registry = Registry([broken, good])
+    reports = await registry.refresh()
+    assert reports == (
+        Broken(source="a", problems=("no luck",), serving=False),
+        Loaded(source="b", digest="b-1"),
+    )
+    assert [each.id for each in registry.listing()] == ["demo"]
+    with pytest.raises(AgentNotFound, match="that source cannot be loaded now"):
+        registry.choose("", session("a"))
+    broken.becomes()
+    assert Loaded(source="a", digest="a-2") in await registry.refresh()
+
+
+async def test_a_bug_in_one_source_does_not_end_the_watch_over_others() -> None:
+    class Buggy(Given):
+        async def load(self) -> Team:
+            raise ZeroDivisionError("oops")
+
+    registry = Registry([Buggy("a"), Given("b", "demo")])
+    told, _ = await registry.refresh()
+    words = "a: it cannot be loaded: ZeroDivisionError: oops"
+    assert told == Broken(source="a", problems=(words,), serving=False)
+    assert [each.id for each in registry.listing()] == ["demo"]
+
+
+async def test_sources_are_asked_in_their_own_time() -> None:
+    clock, often, seldom, never = Clock(), Given("a", "x"), Given("b", "y"), Given("c", "z")
+    seldom.poll_s, never.poll_s = 60.0, None
+    registry = await registry_of(often, seldom, never, now_s=clock)
+    for clock.now_s in (0.5, 1.0, 2.0, 59.0, 60.0):
+        await registry.refresh(only_due=True)
+    assert (often.asked, seldom.asked, never.asked) == (4, 1, 0)
+
+
+async def test_watching_refreshes_for_ever() -> None:
+    source, naps = Given("a", "root"), 0
+    clock = Clock()
+    registry = await registry_of(source, now_s=clock)
+
+    async def sleep(seconds: float) -> None:
+        nonlocal naps
+        naps += 1
+        clock.now_s += seconds
+        if naps == 3:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await registry.watch(sleep)
+    assert source.asked == 2
+
+
+async def test_what_happens_is_reported() -> None:
+    told: list[Report] = []
+    registry = Registry([Given("a", "root")], report=told.append)
+    await registry.refresh()
+    assert told == [Loaded(source="a", digest="a-1")]
+
+
+def test_a_source_is_given_once() -> None:
+    with pytest.raises(InvalidSource, match="'a' is given 2 times"):
+        Registry([Given("a"), Given("a", name="b")])
+
+
+# ── versions and turns ──
+
+
+async def test_a_turn_is_played_with_the_version_it_began_with() -> None:
+    source, clock = Given("a", "root"), Clock()
+    registry = await registry_of(source, now_s=clock)
+    begun = request_for(registry.choose("root"))
+    source.becomes()
+    await registry.refresh()
+    team = await registry.find_team(begun)
+    assert team.digest == "a-1"
+    later = await registry.find_team(request_for(registry.choose("root")))
+    assert later.digest == "a-2"
+
+
+async def test_a_version_is_open_while_a_turn_is_played_with_it_and_closed_afterwards() -> None:
+    source, clock = Given("a", "root"), Clock()
+    registry = await registry_of(source, now_s=clock)
+    request = request_for(registry.choose("root"))
+    async with registry.holding():
+        await registry.find_team(request)
+        source.becomes()
+        await registry.refresh()
+        clock.now_s += limits.version_keep_s
+        await registry.refresh()
+        assert not source.is_closed(1)
+        assert (await registry.find_team(request)).digest == "a-1"
+    await registry.refresh()
+    assert source.is_closed(1)
+    assert not source.is_closed(2)
+
+
+async def test_a_replaced_version_is_kept_for_turns_that_have_chosen_it() -> None:
+    source, clock = Given("a", "root"), Clock()
+    registry = await registry_of(source, now_s=clock)
+    request = request_for(registry.choose("root"))
+    source.becomes()
+    await registry.refresh()
+    clock.now_s += limits.version_keep_s - 1
+    await registry.refresh()
+    assert (await registry.find_team(request)).digest == "a-1"
+
+
+async def test_a_version_that_is_gone_is_continued_by_the_current_one() -> None:
+    source, clock = Given("a", "root"), Clock()
+    registry = await registry_of(source, now_s=clock)
+    request = request_for(registry.choose("root"))
+    source.becomes()
+    await registry.refresh()
+    clock.now_s += limits.version_keep_s
+    await registry.refresh()
+    assert source.is_closed(1)
+    assert (await registry.find_team(request)).digest == "a-2"
+
+
+async def test_a_player_lets_its_version_go_when_it_has_played() -> None:
+    source, clock = Given("a", "root"), Clock()
+    registry = await registry_of(source, now_s=clock)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    class Turn:
+        def __init__(self) -> None:
+            self.request = request_for(registry.choose("root"))
+
+    async def play(turn: OpenTurn) -> None:
+        await registry.find_team(cast(Turn, turn).request)
+        begun.set()
+        await go_on.wait()
+        raise RuntimeError("however it ends")
+
+    playing = asyncio.create_task(_run(registry.playing(play), cast(OpenTurn, Turn())))
+    await begun.wait()
+    source.becomes()
+    await registry.refresh()
+    clock.now_s += limits.version_keep_s
+    await registry.refresh()
+    assert not source.is_closed(1)
+    go_on.set()
+    with pytest.raises(RuntimeError):
+        await playing
+    await registry.refresh()
+    assert source.is_closed(1)
+
+
+async def _run(play: Callable[[OpenTurn], object], turn: OpenTurn) -> None:
+    await cast("asyncio.Future[None]", play(turn))
+
+
+async def test_without_a_holder_a_version_is_never_closed_under_its_turn() -> None:
+    source, clock = Given("a", "root"), Clock()
+    registry = await registry_of(source, now_s=clock)
+    await registry.find_team(request_for(registry.choose("root")))
+    source.becomes()
+    await registry.refresh()
+    clock.now_s += 10 * limits.version_keep_s
+    await registry.refresh()
+    assert not source.is_closed(1)
+    await registry.close()
+    assert source.is_closed(1) and source.is_closed(2)
+
+
+@pytest.mark.parametrize("source", ["gone.yaml", ""])
+async def test_a_turn_whose_source_is_gone_fails_clearly(source: str) -> None:
+    registry = await registry_of(Given("a", "root"))
+    with pytest.raises(TurnFailed) as raised:
+        await registry.find_team(TurnRequest(turn_id=mint(TurnId), source_key=source))
+    assert (raised.value.ended_by, raised.value.reason) == ("model_error", "agent_not_found")
+
+
+async def test_a_version_that_cannot_be_closed_is_reported_and_let_go() -> None:
+    source, clock = Given("a", "root"), Clock()
+    registry = await registry_of(source, now_s=clock)
+
+    async def refuse() -> None:
+        raise OSError("stuck")
+
+    source.teams[0].close = refuse  # type: ignore[method-assign]
+    source.becomes()
+    await registry.refresh()
+    clock.now_s += limits.version_keep_s
+    (told,) = await registry.refresh()
+    assert told == NotClosed(source="a", problem="OSError: stuck")
+    assert await registry.refresh() == ()
+
+
+# ── with real sources ──
+
+SMALL = "agents: {{root: {{model: x/{model}}}}}\n"
+
+
+def supplies() -> Supplies:
+    return Supplies(make_model=Factory(), fetcher=Fetcher(allow_private=True))
+
+
+async def test_a_directory_gains_and_loses_sources(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(SMALL.format(model="one"))
+    registry = await registry_of(Directory(tmp_path, supplies()))
+    assert [each.id for each in registry.listing()] == ["root"]
+    (tmp_path / "b.yaml").write_text(SMALL.format(model="two"))
+    await registry.refresh()
+    assert [each.id for each in registry.listing()] == ["a/root", "b/root"]
+    (tmp_path / "a.yaml").unlink()
+    assert await registry.refresh() == (Removed(source="a"),)
+    assert [each.id for each in registry.listing()] == ["root"]
+
+
+async def test_a_directory_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path) -> None:
+    inner = tmp_path / "agents"
+    inner.mkdir()
+    (inner / "a.yaml").write_text(SMALL.format(model="one"))
+    registry = await registry_of(Directory(inner, supplies()))
+    inner.rename(tmp_path / "away")
+    reports = await registry.refresh()
+    assert {type(each) for each in reports} == {Broken}
+    assert await registry.refresh() == ()
+    assert registry.choose("root").agent == "root"
+
+
+async def test_a_file_in_a_directory_may_also_be_given_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(SMALL.format(model="one"))
+    registry = await registry_of(
+        FileSource(path, supplies(), name="shop"), Directory(tmp_path, supplies())
+    )
+    assert [each.source for each in registry.listing()] == ["shop"]
+
+
+async def test_too_many_sources_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "sources_max", 2)
+    for name in "ab":
+        (tmp_path / f"{name}.yaml").write_text(SMALL.format(model="one"))
+    registry = Registry([Given("first"), Directory(tmp_path, supplies())])
+    reports = await registry.refresh()
+    assert any(isinstance(each, Broken) and "too many" in each.problems[0] for each in reports)
+    assert [each.id for each in registry.listing()] == ["root"]
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Web]:
+    async with serving() as made:
+        made.files["/team.yaml"] = SMALL.format(model="one").encode()
+        yield made
+
+
+async def test_a_session_begun_under_one_url_goes_on_under_another_query(
+    site: Web, tmp_path: Path
+) -> None:
+    """The whole way: a server restarts with a new version in the address, and nobody is lost."""
+    first = await registry_of(UrlSource(site.url("/team.yaml?v=1"), supplies()))
+    begun = first.choose("root")
+    await first.close()
+
+    site.files["/team.yaml"] = SMALL.format(model="two").encode()
+    second = await registry_of(UrlSource(site.url("/team.yaml?v=2"), supplies()))
+    again = second.choose("root", session(begun.source_key))
+    assert again.source_key == site.url("/team.yaml?v=2")
+    assert second.agent(again).model.name == "x/two"
+    await second.close()
+
+    both: list[Source] = [UrlSource(site.url(f"/team.yaml?v={n}"), supplies()) for n in (2, 3)]
+    third = await registry_of(*both)
+    with pytest.raises(AgentAmbiguous):
+        third.choose("root", session(begun.source_key))
+    assert third.choose("root", session(again.source_key)).source_key == again.source_key
+
+
+async def test_a_broken_file_keeps_the_old_agents(tmp_path: Path) -> None:
+    path = tmp_path / "team.yaml"
+    path.write_text(SMALL.format(model="one"))
+    registry = await registry_of(FileSource(path, supplies()))
+    path.write_text("agents:\n  root:\n    modle: x/two\n")
+    (told,) = await registry.refresh()
+    assert isinstance(told, Broken) and told.serving
+    assert told.problems[0] == f"{path}:2: agents.root: 'model' is missing"
+    assert registry.agent(registry.choose("root")).model.name == "x/one"
+    path.write_text(SMALL.format(model="two"))
+    await registry.refresh()
+    assert registry.agent(registry.choose("root")).model.name == "x/two"

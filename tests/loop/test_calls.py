@@ -1,0 +1,216 @@
+"""Every call is answered: by its tool, by whoever it waits for, or by a sentence that says why not."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from holdfast.core import events as ev
+from holdfast.core.closing import advanced, resuming
+from holdfast.core.conversation import SettingsChanged
+from holdfast.core.items import Permissions, SessionSettings, ToolCall
+from holdfast.core.turn import begin
+from holdfast.testing import says
+from tests.core.builders import after, answered, asked, call, mint, result, started, user
+from tests.core.histories import noted, turn_on
+from tests.loop.stage import (
+    Deed,
+    OpenInMemory,
+    Stage,
+    agent,
+    calls_of,
+    outcomes,
+    scripted,
+    told,
+    words,
+)
+
+NOTHING = Permissions()
+ASKING = Permissions(ask=("fly",))
+FLY = ("fly", '{"to":"Oslo"}')
+TO = '{"type":"object","properties":{"to":{"type":"string"}},"required":["to"]}'
+
+
+async def test_a_tool_that_is_not_there_is_told_with_those_that_are() -> None:
+    butler = agent(
+        "butler", says(calls=[("dig", "{}")]), "Well.", tools=[Deed("look"), Deed("fly")]
+    )
+    turn = await Stage(butler).play("Go")
+    assert outcomes(turn) == {"dig": "error"}
+    assert told(turn, "dig") == "There is no tool 'dig'. There are: look, fly."
+
+
+@pytest.mark.parametrize("arguments", ["", "{", "[]", "{}", '{"to":1}'])
+async def test_arguments_that_do_not_fit_are_told_and_nothing_runs(arguments: str) -> None:
+    fly = Deed("fly", parameters=TO)
+    turn = await Stage(
+        agent("butler", says(calls=[("fly", arguments)]), "Well.", tools=[fly])
+    ).play("")
+    assert outcomes(turn) == {"fly": "error"}
+    assert (fly.runs, turn.turn.acted) == ([], False)
+
+
+async def test_what_no_rule_allows_is_refused_and_what_only_reads_is_not() -> None:
+    fly, look = Deed("fly"), Deed("look", read_only=True)
+    butler = agent(
+        "butler",
+        says(calls=[FLY, ("look", "{}")]),
+        "Well.",
+        tools=[fly, look],
+        permissions=NOTHING,
+    )
+    turn = await Stage(butler).play("Go")
+    assert outcomes(turn) == {"fly": "refused", "look": "ok"}
+    assert fly.runs == []
+
+
+async def test_a_rule_of_the_session_is_a_rule() -> None:
+    fly = Deed("fly")
+    stage = Stage(agent("butler", "Hi.", says(calls=[FLY]), "Well.", tools=[fly]))
+    await stage.next("Hello")
+    settings = SessionSettings(permissions=Permissions(deny=("fly",)))
+    stage.snapshot = noted(stage.snapshot, SettingsChanged(settings=settings))
+    assert outcomes(await stage.play("Go")) == {"fly": "refused"}
+
+
+# ── calls that wait ──────────────────────────────────────────────────────────────────────────
+
+
+def waiting(turn: OpenInMemory) -> dict[str, str | None]:
+    return {each.name: each.waits_for for each in turn.turn.waiting}
+
+
+async def test_a_call_that_has_to_be_approved_waits_and_others_run() -> None:
+    fly, look = Deed("fly"), Deed("look", read_only=True)
+    butler = agent(
+        "butler", says("May I?", calls=[FLY, ("look", "{}")]), tools=[fly, look], permissions=ASKING
+    )
+    turn = await Stage(butler).play("Go")
+    assert turn.turn.complete
+    assert waiting(turn) == {"fly": "approval"}
+    assert (fly.runs, len(look.runs)) == ([], 1)
+
+
+async def asked_for_approval(*after_that: str, calls: int = 1) -> tuple[Stage, Deed]:
+    fly = Deed("fly")
+    butler = agent("butler", says("May I?", calls=[FLY] * calls), tools=[fly], permissions=ASKING)
+    scripted(butler).will(*after_that)
+    stage = Stage(butler)
+    await stage.next("Go")
+    return stage, fly
+
+
+async def test_an_approval_runs_exactly_that_call() -> None:
+    stage, fly = await asked_for_approval("Off we go.", calls=2)
+    first, second = stage.snapshot.waiting
+    no = result(second, "No.", outcome="refused")
+    turn = await stage.next(no, user("The first one"), approved=(first.id,))
+    assert fly.keys == [str(first.id)]
+    asked_then = stage.team.agents["butler"]
+    assert [words(each) for each in scripted(asked_then).messages()][2:] == [
+        "No.",
+        "fly done",
+        "The first one",
+    ]
+    assert turn.turn.acted
+
+
+async def test_an_approval_needs_no_words() -> None:
+    stage, fly = await asked_for_approval("Off we go.")
+    (only,) = stage.snapshot.waiting
+    asked_for = turn_on(stage.snapshot, agent="butler", approved=(only.id,)).request
+    wordless = begin(ev.Began(request=msgspec.structs.replace(asked_for, input=())))
+    await stage.go_on(OpenInMemory(wordless, stage.snapshot))
+    assert fly.keys == [str(only.id)]
+
+
+async def test_what_was_approved_may_have_been_forbidden_since() -> None:
+    stage, fly = await asked_for_approval("A pity.")
+    (only,) = stage.snapshot.waiting
+    settings = SessionSettings(permissions=Permissions(deny=("fly",)))
+    stage.snapshot = noted(stage.snapshot, SettingsChanged(settings=settings))
+    turn = await stage.play("Yes", approved=(only.id,))
+    assert outcomes(turn) == {"fly": "refused"}
+    assert fly.runs == []
+
+
+async def test_the_client_runs_its_own_tools() -> None:
+    """Also if one is called like one of ours: the client knows what it meant."""
+    look = Deed("look")
+    butler = agent("butler", says(calls=[("look", "{}"), ("tell", "{}")]), "I see.", tools=[look])
+    stage = Stage(butler)
+    theirs = tuple(ev.ToolDefinition(name=name) for name in ("look", "tell"))
+    turn = await stage.next("Go", client_tools=theirs)
+    assert waiting(turn) == {"look": "client", "tell": "client"}
+    assert look.runs == []
+    assert [each.name for each in scripted(butler).prompts[0].tools] == ["look", "tell"]
+
+    answers = [result(each, f"{each.name}: done") for each in stage.snapshot.waiting]
+    await stage.next(*answers, user("Well?"), client_tools=theirs)
+    assert [words(each) for each in scripted(butler).messages()][2:] == [
+        "look: done",
+        "tell: done",
+        "Well?",
+    ]
+
+
+async def test_calls_that_wait_and_calls_that_run_may_come_in_one_step() -> None:
+    look = Deed("look")
+    butler = agent("butler", says(calls=[("look", "{}"), ("tell", "{}")]), "I see.", tools=[look])
+    stage = Stage(butler)
+    theirs = (ev.ToolDefinition(name="tell"),)
+    await stage.next("Go", client_tools=theirs)
+    (tell,) = stage.snapshot.waiting
+    await stage.next(result(tell), client_tools=theirs)
+    assert len(scripted(butler).messages()) == 4
+
+
+# ── after a crash ────────────────────────────────────────────────────────────────────────────
+
+
+def crashed(stage: Stage, made: ToolCall, *happened: ev.Event) -> OpenInMemory:
+    """A turn that is taken up again after these events."""
+    turn = after(turn_on(stage.snapshot, agent="butler"), asked(), answered(made), *happened)
+    return OpenInMemory(advanced(turn, resuming(turn, mint, after="crash")), stage.snapshot)
+
+
+async def test_an_idempotent_call_that_is_not_run_again_may_have_run() -> None:
+    """Its tool is gone, or forbidden now: but nobody may say that it was not run."""
+    for tools, rules in (([], NOTHING), ([Deed("fly", idempotent=True)], NOTHING)):
+        fly = call("fly")
+        stage = Stage(agent("butler", "Hm.", tools=tools, permissions=rules))
+        turn = crashed(stage, fly, started(fly, idempotent=True))
+        await stage.go_on(turn)
+        assert outcomes(turn) == {"fly": "unknown"}
+        assert "not run again" in told(turn, "fly")
+
+
+async def test_an_idempotent_call_is_run_again_under_the_same_key() -> None:
+    fly, made = Deed("fly", idempotent=True), call("fly")
+    stage = Stage(agent("butler", "Done.", tools=[fly]))
+    turn = crashed(stage, made, started(made, idempotent=True))
+    await stage.go_on(turn)
+    assert fly.keys == [str(made.id)]
+    assert outcomes(turn) == {"fly": "ok"}
+
+
+async def test_a_call_whose_agent_is_gone_is_told() -> None:
+    stage, _fly = await asked_for_approval()
+    (only,) = stage.snapshot.waiting
+    there = Stage(agent("gardener", "I am new here."), snapshot=stage.snapshot)
+    turn = await there.play("Yes", agent="gardener", approved=(only.id,))
+    assert outcomes(turn) == {"fly": "error"}
+    assert "'butler'" in told(turn, "fly")
+
+
+# ── what a tool is told ──────────────────────────────────────────────────────────────────────
+
+
+async def test_tools_say_who_asks_and_for_whom() -> None:
+    fly = Deed("fly")
+    stage = Stage(agent("butler", says(calls=[FLY]), "Done.", tools=[fly]))
+    turn = await stage.play("Go")
+    (run,) = fly.runs
+    (made,) = calls_of(turn)
+    assert (run.agent, run.tenant, run.session_id) == ("butler", "acme", stage.snapshot.session_id)
+    assert run.call_key == made.id

@@ -1,0 +1,57 @@
+"""Short words for tests of tools: a call to be run, a place to keep blobs, what was said."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+
+from holdfast.core.items import Blob, text_of
+from holdfast.tools.base import Json, ToolOutput, ToolRun, ToolSpec
+
+
+def call_of(
+    arguments: Mapping[str, Json] | None = None, *, key: str = "fc_1", agent: str = "root"
+) -> ToolRun:
+    return ToolRun(
+        call_key=key,
+        arguments=arguments or {},
+        tenant="local",
+        session_id="conv_1",
+        agent=agent,
+        state={},
+    )
+
+
+def spec(
+    name: str = "look", *, parameters: str = '{"type":"object"}', timeout_s: float = 5.0
+) -> ToolSpec:
+    return ToolSpec(name=name, description="", parameters=parameters, timeout_s=timeout_s)
+
+
+class Doing:
+    """A tool that does what a test says."""
+
+    def __init__(
+        self, do: Callable[[ToolRun], Awaitable[ToolOutput]], *, timeout_s: float = 5.0
+    ) -> None:
+        self.spec = spec("doing", timeout_s=timeout_s)
+        self._do = do
+
+    async def run(self, run: ToolRun) -> ToolOutput:
+        return await self._do(run)
+
+
+class Blobs:
+    """Keeps bytes, as a store would."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+
+    async def __call__(self, data: bytes, media_type: str) -> Blob:
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        self.kept[digest] = data
+        return Blob(media_type=media_type, digest=digest, size_bytes=len(data))
+
+
+def said(output: ToolOutput) -> str:
+    return text_of(output.content)

@@ -1,0 +1,100 @@
+"""Schemas are checked once, and mistakes are told so that a model can correct them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from holdfast.tools.base import ToolSpec
+from holdfast.tools.schema import InvalidArguments, InvalidTool, checked, parse_arguments
+from tests.tools.running import spec
+
+SCHEMA = """{"type": "object", "properties": {
+    "city": {"type": "string"}, "days": {"type": "integer", "minimum": 1},
+    "unit": {"enum": ["C", "F"]}, "tags": {"type": "array", "items": {"type": "string"}},
+    "note": {"anyOf": [{"type": "string"}, {"type": "null"}]}
+}, "required": ["city"], "additionalProperties": false}"""
+
+FORECAST = spec("forecast", parameters=SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parsed"),
+    [
+        ('{"city": "Oslo"}', {"city": "Oslo"}),
+        (' {"city": "Oslo", "days": 2.0} ', {"city": "Oslo", "days": 2.0}),
+        ('{"city": "Oslo", "note": null, "tags": []}', {"city": "Oslo", "note": None, "tags": []}),
+    ],
+)
+def test_good_arguments_are_parsed(arguments: str, parsed: object) -> None:
+    assert parse_arguments(FORECAST, arguments) == parsed
+
+
+@pytest.mark.parametrize("arguments", ["", "  ", "{}"])
+def test_nothing_means_no_arguments(arguments: str) -> None:
+    """Some models send an empty string for a tool without arguments."""
+    assert parse_arguments(spec(), arguments) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("{", "are not JSON"),
+        ("[" * 100_000, "are not JSON"),
+        ("\ud800", "are not JSON"),
+        ("[]", "have to be a JSON object"),
+        ('"city"', "have to be a JSON object"),
+        ("{}", '"city" is a required property'),
+        ('{"city": 3}', 'city: the value is not of type "string"'),
+        ('{"city": "a", "days": 0}', "days: the value is less than the minimum of 1"),
+        ('{"city": "a", "unit": "K"}', 'unit: the value is not one of "C" or "F"'),
+        ('{"city": "a", "tags": ["x", 1]}', 'tags[1]: the value is not of type "string"'),
+        ('{"city": "a", "note": 1}', 'not of type "string", or the value is not of type "null"'),
+        ('{"city": "a", "dais": 1}', "did you mean 'days'?"),
+        ('{"city": "a", "tags": ' + "[" * 300 + "]" * 300 + "}", "cannot be checked"),
+        ('{"city": "a", "tags": [1, 2, 3, 4, 5, 6, 7]}', "; and 2 more."),
+    ],
+)
+def test_bad_arguments_are_told_so_that_a_model_can_correct_them(arguments: str, told: str) -> None:
+    with pytest.raises(InvalidArguments) as raised:
+        parse_arguments(FORECAST, arguments)
+    assert told in str(raised.value)
+    assert len(str(raised.value)) < 2000
+
+
+def test_what_was_sent_is_not_repeated() -> None:
+    with pytest.raises(InvalidArguments) as raised:
+        parse_arguments(FORECAST, msgspec.json.encode({"city": ["s3cret"] * 1000}).decode())
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (spec(""), "cannot be a tool's name"),
+        (spec("two words"), "cannot be a tool's name"),
+        (spec("n" * 65), "cannot be a tool's name"),
+        (spec("größe"), "cannot be a tool's name"),
+        (spec("look\n"), "cannot be a tool's name"),
+        (spec(timeout_s=0), "above 0"),
+        (spec(timeout_s=1e9), "at most 3600 s"),
+        (spec(parameters="{"), "is not a JSON Schema"),
+        (spec(parameters="[]"), "has to be that of an object"),
+        (spec(parameters='{"type": "string"}'), "has to be that of an object"),
+        (spec(parameters='{"type": "object", "properties": {"a": {"type": "texd"}}}'), "is not a"),
+        (spec(parameters='{"type": "object", "$ref": "http://127.0.0.1:1/a"}'), "is not a JSON"),
+        (spec(parameters='{"type": "object", "$ref": "file:///etc/passwd"}'), "is not a JSON"),
+        (spec(parameters='{"type": "object", "$schema": "http://127.0.0.1:1/a"}'), "is not a"),
+        (spec(parameters='{"type": "object", "$ref": "#/nowhere"}'), "is not a JSON Schema"),
+    ],
+)
+def test_a_tool_that_cannot_be_offered_is_told_when_it_is_made(wrong: ToolSpec, told: str) -> None:
+    with pytest.raises(InvalidTool) as raised:
+        checked(wrong)
+    assert told in str(raised.value)
+    assert "root:" not in str(raised.value)  # nothing of /etc/passwd
+
+
+def test_a_tool_with_a_bad_schema_cannot_be_called() -> None:
+    with pytest.raises(InvalidArguments, match="its schema is not valid"):
+        parse_arguments(spec(parameters='{"type": "texd"}'), "{}")
