@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check bench torture torture-store lock clean
+.PHONY: help setup serve test check bench torture torture-store torture-sessions lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,10 +38,15 @@ bench: $(READY) ## measure, side by side: every file in bench/, in order
 		printf '\n== %s\n\n' "$$file"; $(BIN)/python "$$file"; \
 	done
 
-torture: torture-store ## run every torture suite
+torture: torture-store torture-sessions ## run every torture suite
 
 torture-store: $(READY) ## kill the store at bad moments, many times, and verify what is left
 	@$(BIN)/python -m tests.torture.store
+
+# SEEDS=100000 for a night; `--minutes`, `--store` and `--first` go into ARGS.
+SEEDS ?= 10000
+torture-sessions: $(READY) ## simulate nodes, clients and faults under many seeds, and check the promises
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
 # The locks hold for every platform and every supported Python, and name no package index.
 UV ?= uv

@@ -64,8 +64,9 @@ UNSAFE_LIBRARIES = frozenset({"pickle", "marshal", "shelve", "dill", "cloudpickl
 PORTS = "holdfast.core.ports"
 """Describes what the shell does, waiting included, and does none of it."""
 
-LAZY_MODULES = frozenset({"holdfast.cli"})
-"""The one place with imports inside functions: the command table, for the sake of start-up time."""
+LAZY_MODULES = frozenset({"holdfast.cli", "holdfast"})
+"""The two places that load others late, both for the sake of start-up time: the command table, and the front door,
+whose names would otherwise bring a store and an event loop along to every `holdfast --help`."""
 
 
 @dataclass(frozen=True)
@@ -193,14 +194,19 @@ def relative_rule(module: Module) -> list[str]:
 
 
 def lazy_rule(module: Module) -> list[str]:
-    """Imports are at the top, where they can be seen."""
+    """Imports are at the top, where they can be seen; and no module makes its names up when asked."""
     if module.name in LAZY_MODULES:
         return []
-    return [
+    complaints = [
         module.at(inner, f"import inside {function.name}()")
         for function in _functions(module)
         for inner in ast.walk(function)
         if isinstance(inner, ast.Import | ast.ImportFrom)
+    ]
+    return complaints + [
+        module.at(function, "names that are loaded late")
+        for function in _functions(module)
+        if function.name == "__getattr__" and function.args.args[0].arg != "self"
     ]
 
 

@@ -210,10 +210,15 @@ def test_every_rule_is_on_trial_above_and_at_work() -> None:
     assert rules == {*architecture.MODULE_RULES, architecture.room_rule, architecture.cycle_rule}
 
 
-def test_the_command_table_alone_may_import_late() -> None:
-    late = "def f():\n    import holdfast.server"
-    assert architecture.lazy_rule(parse("holdfast.cli", late)) == []
-    assert architecture.lazy_rule(parse("holdfast.cli.db", late))
+@pytest.mark.parametrize("name", ["holdfast.cli", "holdfast"])
+def test_the_command_table_and_the_front_door_alone_may_import_late(name: str) -> None:
+    for late in ("def f():\n    import holdfast.server", "def __getattr__(name): ..."):
+        assert architecture.lazy_rule(parse(name, late)) == []
+        assert architecture.lazy_rule(parse("holdfast.cli.db", late))
+    assert (
+        architecture.lazy_rule(parse("holdfast.cli.db", "class A:\n def __getattr__(self, x): ..."))
+        == []
+    )
 
 
 def test_a_package_is_read_whole(tmp_path: Path) -> None:

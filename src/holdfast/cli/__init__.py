@@ -17,6 +17,7 @@ import click
 from holdfast.errors import HoldfastError
 
 COMMANDS = {
+    "serve": ("holdfast.cli.serve", "Serve agents over the OpenAI API."),
     "db": ("holdfast.cli.db", "Look after a database: migrate, verify, back up, count, prune."),
 }
 """Name → the module that has a command of that name, and what it is for."""

@@ -1,0 +1,94 @@
+"""`holdfast serve`: agents over the OpenAI API, from one command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import uvloop
+
+from holdfast.config import Config, load_config
+from holdfast.server.agents import AgentDirectory, load_directory
+from holdfast.server.run import serve as serve_until_stopped
+
+
+@click.command()
+@click.argument("sources", nargs=-1)
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen; 127.0.0.1:8484 by default.")
+@click.option(
+    "--store", metavar="URL", help="Where conversations live; sqlite:///holdfast.db by default."
+)
+@click.option(
+    "--allow-unauthenticated", is_flag=True, help="Listen beyond this machine without keys."
+)
+@click.option(
+    "--print-config", is_flag=True, help="Show each setting and where it comes from, and stop."
+)
+def serve(
+    sources: tuple[str, ...],
+    listen: str | None,
+    store: str | None,
+    allow_unauthenticated: bool,
+    print_config: bool,
+) -> None:
+    """Serve agents from SOURCES: agent files, directories, URLs, module:attribute, or `demo`.
+
+    \b
+    Examples:
+      holdfast serve                         the demo agent
+      holdfast serve butler.yaml             an agent file
+      holdfast serve work=agents/ --store sqlite:////var/lib/holdfast/store.db
+    """
+    given = {"listen": listen, "store": store}
+    flags = {name: value for name, value in given.items() if value is not None}
+    if allow_unauthenticated:
+        flags["allow_unauthenticated"] = "true"
+    config = load_config(flags, os.environ, sources)
+    if print_config:
+        for each in config.origins:
+            click.echo(f"{each.name:24} {each.value:40} {each.origin}")
+        return
+    uvloop.run(_serve(config))
+
+
+async def _serve(config: Config) -> None:
+    directory = await load_directory(
+        config.sources, aliases=dict(config.model_aliases), cache=_cache_folder(os.environ)
+    )
+    try:
+        await serve_until_stopped(
+            config, directory, on_ready=lambda url: click.echo(_welcome(url, config, directory))
+        )
+    finally:
+        await directory.close()
+
+
+def _cache_folder(environ: Mapping[str, str]) -> Path:
+    """Where copies of remote agent files are kept, as the user's other programs do."""
+    base = environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "holdfast" / "sources"
+
+
+def _welcome(url: str, config: Config, directory: AgentDirectory) -> str:
+    agents = ", ".join(each.id for each in directory.entries())
+    first = directory.entries()[0].id
+    ask = '{"model": "%s", "messages": [{"role": "user", "content": "%s"}]}'
+    return f"""Holdfast is serving.
+
+  listening   {url}
+  agents      {agents}
+  store       {config.store}
+
+Try:
+
+  curl {url}/v1/chat/completions -H 'X-Conversation-Id: first' \\
+    -d '{ask % (first, "Hello, who are you?")}'
+
+  curl {url}/v1/chat/completions -H 'X-Conversation-Id: first' \\
+    -d '{ask % (first, "What did I say before?")}'
+
+  curl {url}/api/sessions
+
+Stop with Ctrl-C: turns that are running get time to finish."""

@@ -1,0 +1,156 @@
+"""Settings: from flags, the environment and defaults, into one frozen value, once.
+
+The nearer to the person who starts the server, the stronger: a flag beats the environment, the environment
+beats a default. Where each value came from is kept, so that `--print-config` can say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from ipaddress import ip_address
+
+from holdfast.core.codec import Value
+from holdfast.core.policy import Policy, parse_policy
+from holdfast.errors import InvalidValue
+from holdfast.limits import turn_deadline_s
+from holdfast.store.open import DEFAULT_URL
+from holdfast.wire.headers import CONVERSATION_ID, NAMES
+
+DEFAULT_LISTEN = "127.0.0.1:8484"
+DEFAULT_NAMES = " ".join(NAMES[1:])
+
+
+class Origin(Value):
+    """A setting, and who said it."""
+
+    name: str
+    value: str
+    origin: str
+
+
+class Config(Value):
+    """Everything that can be set."""
+
+    sources: tuple[str, ...]
+    host: str
+    port: int
+    store: str
+    unauthenticated: bool
+    """Serve beyond this machine although nobody has to show a key."""
+    hosts: frozenset[str] | None
+    """The names that requests may be addressed to. None: any."""
+    names: tuple[str, ...]
+    """The headers that name a conversation, in lower case; ours first, then what else clients may call it."""
+    policy: Policy
+    """How turns end, where neither an agent nor a request says otherwise."""
+    turn_deadline_s: float
+    """How long a turn may take."""
+    expire_after_s: float | None
+    """How long a conversation may rest before it answers 410 until it is reset. None: for ever."""
+    model_aliases: tuple[tuple[str, str], ...]
+    """For clients with hard-wired names: what they ask for, and the agent that they get."""
+    origins: tuple[Origin, ...]
+
+
+def load_config(
+    flags: Mapping[str, str], environment: Mapping[str, str], sources: tuple[str, ...]
+) -> Config:
+    """Put the settings together. Raises InvalidValue, with the way out."""
+    origins: list[Origin] = []
+
+    def setting(name: str, default: str) -> str:
+        variable = f"HOLDFAST_{name.upper()}"
+        if name in flags:
+            value, origin = flags[name], f"--{name.replace('_', '-')}"
+        elif variable in environment:
+            value, origin = environment[variable], variable
+        else:
+            value, origin = default, "default"
+        origins.append(Origin(name=name, value=value, origin=origin))
+        return value
+
+    host, port = _address(setting("listen", DEFAULT_LISTEN))
+    store = setting("store", DEFAULT_URL)
+    open_door = setting("allow_unauthenticated", "false") == "true"
+    if not open_door and not _is_loopback(host):
+        raise InvalidValue(
+            f"listening on {host} lets others in, and nobody has to show a key yet; listen on "
+            "127.0.0.1, or say --allow-unauthenticated if something in front checks who comes in"
+        )
+    hosts = _hosts(host, setting("allowed_hosts", ""))
+    names = _header_names(setting("conversation_headers", DEFAULT_NAMES))
+    policy = parse_policy(setting("turn_policy", ""))
+    deadline_s = _seconds("turn_deadline_s", setting("turn_deadline_s", f"{turn_deadline_s:g}"))
+    expiry = setting("expire_after_s", "never")
+    expire_after_s = None if expiry == "never" else _seconds("expire_after_s", expiry, most_s=1e9)
+    aliases = _aliases(setting("model_aliases", ""))
+    named = sources or tuple(setting("sources", "demo").split())
+    if sources:
+        origins.append(Origin(name="sources", value=" ".join(sources), origin="arguments"))
+    return Config(
+        sources=named,
+        host=host,
+        port=port,
+        store=store,
+        unauthenticated=open_door,
+        hosts=hosts,
+        names=names,
+        policy=policy,
+        turn_deadline_s=deadline_s,
+        expire_after_s=expire_after_s,
+        model_aliases=aliases,
+        origins=tuple(origins),
+    )
+
+
+def _hosts(host: str, text: str) -> frozenset[str] | None:
+    """Names for loopback are known; beyond it only the operator can know them."""
+    others = {each.lower() for each in text.replace(",", " ").split()}
+    if _is_loopback(host):
+        return frozenset({"localhost", "127.0.0.1", "::1", host.lower(), *others})
+    return frozenset(others) or None
+
+
+def _header_names(text: str) -> tuple[str, ...]:
+    """Ours, and the other names in a list. Raises InvalidValue for what cannot be a header's name."""
+    others = [each.lower() for each in text.replace(",", " ").split()]
+    wrong = [each for each in others if not re.fullmatch(r"[a-z0-9!#$%&'*+.^_`|~-]+", each)]
+    if wrong:
+        raise InvalidValue(f"conversation_headers: {wrong[0]!r} is not the name of a header")
+    return (CONVERSATION_ID, *(each for each in dict.fromkeys(others) if each != CONVERSATION_ID))
+
+
+def _seconds(name: str, text: str, *, most_s: float = 86_400.0) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= most_s:
+        raise InvalidValue(
+            f"{name} takes seconds, more than 0 and at most {most_s:g}, not {text!r}"
+        )
+    return seconds
+
+
+def _aliases(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = [each.partition("=") for each in text.replace(",", " ").split()]
+    if not all(name and equals and agent for name, equals, agent in pairs):
+        raise InvalidValue("model_aliases takes NAME=AGENT pairs, such as gpt-4o=butler")
+    return tuple((name, agent) for name, _, agent in pairs)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or not 0 <= int(port) <= 65535:
+        raise InvalidValue(f"--listen takes HOST:PORT, such as {DEFAULT_LISTEN}, not {text!r}")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

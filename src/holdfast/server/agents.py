@@ -1,0 +1,141 @@
+"""The agents of a server: its sources, loaded and watched, as the server asks for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import assert_never
+
+from holdfast.agents.base import ModelFactory, Team
+from holdfast.agents.registry import (
+    Broken,
+    Chosen,
+    Loaded,
+    NotClosed,
+    Registry,
+    Removed,
+    Report,
+)
+from holdfast.agents.sources import Supplies, parse_source
+from holdfast.core.conversation import Snapshot
+from holdfast.core.events import TurnRequest
+from holdfast.core.ports import Play
+from holdfast.errors import SourceUnusable
+from holdfast.server.directory import AgentManner, ModelEntry
+from holdfast.server.models import Models
+from holdfast.sessions.ask import AgentChoice, Ask
+
+log = logging.getLogger("holdfast.agents")
+
+
+class AgentDirectory:
+    """A `Directory` over a registry of live sources."""
+
+    def __init__(self, registry: Registry, models: Models | None = None) -> None:
+        self._registry = registry
+        self._models = models
+        self._watching: asyncio.Task[None] | None = None
+
+    def entries(self) -> tuple[ModelEntry, ...]:
+        return tuple(
+            ModelEntry(
+                id=each.id, agent=each.agent, source=each.source, description=each.description
+            )
+            for each in self._registry.listing()
+        )
+
+    def named(self, model: str) -> AgentChoice:
+        return _choice(self._registry.choose(model))
+
+    def choose(self, ask: Ask, snapshot: Snapshot) -> AgentChoice:
+        return _choice(self._registry.choose(ask.agent, snapshot))
+
+    def manner(self, choice: AgentChoice) -> AgentManner:
+        agent = self._registry.agent(
+            Chosen(
+                agent=choice.agent,
+                source_key=choice.source_key,
+                source_digest=choice.source_digest,
+            )
+        )
+        return AgentManner(knows=agent.model.knows, policy=agent.policy, limits=agent.limits)
+
+    async def team_for(self, request: TurnRequest) -> Team:
+        return await self._registry.find_team(request)
+
+    def playing(self, play: Play) -> Play:
+        return self._registry.playing(play)
+
+    def start_watching(self) -> None:
+        """Load new versions of sources as they come, until `close`."""
+        self._watching = asyncio.create_task(self._registry.watch(), name="holdfast-sources")
+
+    async def close(self) -> None:
+        """Stop watching, and close every agent: to be called when no turn is played any more."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await self._registry.close()
+        if self._models is not None:
+            await self._models.close()
+
+
+async def load_directory(
+    sources: Sequence[str],
+    *,
+    aliases: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    make_model: ModelFactory | None = None,
+    cache: Path | None = None,
+) -> AgentDirectory:
+    """Load the agents of these sources; copies of remote ones are kept in `cache`, if there is one.
+
+    Raises SourceUnusable, with everything that is wrong, if one of them cannot be loaded: at the start somebody
+    is there to read it. Later versions that cannot be are reported, and change nothing.
+    """
+    models = None if make_model else Models(environ)
+    supplies = Supplies(
+        make_model=make_model or models or Models(environ), environment=environ, cache=cache
+    )
+    origins = [parse_source(each, supplies) for each in sources]
+    registry = Registry(origins, aliases=aliases, report=tell)
+    directory = AgentDirectory(registry, models)
+    try:
+        reports = await registry.refresh()
+        problems = [line for each in reports if isinstance(each, Broken) for line in each.problems]
+        if problems:
+            raise SourceUnusable(", ".join(sources), *problems)
+        if not registry.listing():
+            raise SourceUnusable(", ".join(sources), f"{', '.join(sources)}: no agents are there")
+    except BaseException:
+        await directory.close()
+        raise
+    directory.start_watching()
+    return directory
+
+
+def tell(report: Report) -> None:
+    """Log what has happened to a source."""
+    match report:
+        case Loaded(source=source, digest=digest, warnings=warnings):
+            log.info("%s: version %s is loaded", source, digest[:12])
+            for warning in warnings:
+                log.warning("%s", warning)
+        case Broken(source=source, problems=problems, serving=serving):
+            if serving:  # otherwise nobody is served by it, and whoever starts us is told so
+                log.error("%s: the old version goes on: %s", source, "; ".join(problems))
+        case Removed(source=source):
+            log.warning("%s: it is gone, and is not served any more", source)
+        case NotClosed(source=source, problem=problem):
+            log.warning("%s: an old version could not be closed: %s", source, problem)
+        case _:
+            assert_never(report)
+
+
+def _choice(chosen: Chosen) -> AgentChoice:
+    return AgentChoice(
+        agent=chosen.agent, source_key=chosen.source_key, source_digest=chosen.source_digest
+    )

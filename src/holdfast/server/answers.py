@@ -1,0 +1,111 @@
+"""What an answer says: from a turn that has ended, wherever it was played."""
+
+from __future__ import annotations
+
+from holdfast.core import events as ev
+from holdfast.core.codec import Unreadable
+from holdfast.core.items import Item
+from holdfast.core.journal import Record, decode_records
+from holdfast.errors import SessionMissing
+from holdfast.ids import Tenant, TurnId
+from holdfast.server.playing import UpstreamFailed
+from holdfast.server.problems import problem_of_ending
+from holdfast.sessions.ask import Ending
+from holdfast.sessions.watch import Watch
+from holdfast.store.base import Store
+from holdfast.store.rows import TurnRow
+from holdfast.wire.chat_answer import AnswerEnd
+from holdfast.wire.headers import Naming
+from holdfast.wire.problems import Problem
+
+
+async def end_of(
+    store: Store, tenant: Tenant, watch: Watch, *, stored: bool
+) -> AnswerEnd | Problem:
+    """Wait for a turn's end, and say what it came to: an answer, or why there is none."""
+    try:
+        ending = await watch.ended()
+    except SessionMissing:
+        if stored:
+            raise
+        # It was lost, and there is nobody who could go on with it.
+        ending = _lost(watch)
+    if not ending.kept or ending.by not in ("completed", "limit"):
+        return _problem(watch, ending)
+    assert ending.version is not None
+    items, usage, filtered = await _content(store, tenant, watch, ending)
+    return AnswerEnd(
+        items=items,
+        usage=usage,
+        version=ending.version if stored else None,
+        limited=ending.by == "limit",
+        filtered=filtered,
+    )
+
+
+def _lost(watch: Watch) -> Ending:
+    admission = watch.admission
+    return Ending(
+        turn_id=admission.turn_id, session_id=admission.session_id, kept=False, by="superseded"
+    )
+
+
+def _problem(watch: Watch, ending: Ending) -> Problem:
+    live = watch.live
+    if live is None:
+        return problem_of_ending(ending, acted=None)
+    error = live.error
+    if not isinstance(error, UpstreamFailed) or ending.by != "model_error":
+        return problem_of_ending(ending, acted=live.turn.acted)
+    return problem_of_ending(
+        ending,
+        acted=live.turn.acted,
+        transient=error.transient,
+        retry_after_s=error.retry_after_s,
+    )
+
+
+async def _content(
+    store: Store, tenant: Tenant, watch: Watch, ending: Ending
+) -> tuple[tuple[Item, ...], ev.Usage, bool]:
+    """What the turn said: from memory if it was played here, else from the store."""
+    live = watch.live
+    if live is not None and live.turn.ended is not None:
+        turn = live.turn
+        return tuple(turn.items), turn.usage, turn.root.finish == "content_filter"
+    row = await store.turn(tenant, ending.turn_id)
+    snapshot = await store.snapshot(tenant, ending.session_id, version=ending.version)
+    assert row is not None and snapshot is not None, "a committed turn is there"
+    items = tuple(
+        each for each in snapshot.items[row.start : row.end] if not isinstance(each, Unreadable)
+    )
+    return items, row.usage, await _was_filtered(store, tenant, row)
+
+
+async def _was_filtered(store: Store, tenant: Tenant, row: TurnRow) -> bool:
+    """Whether the model's last word was cut off by a filter. Only a journal knows, if one is kept."""
+    last = await _last_answer(store, tenant, row.turn_id) if row.replayable else None
+    return last is not None and last.finish == "content_filter"
+
+
+async def _last_answer(store: Store, tenant: Tenant, turn_id: TurnId) -> ev.Answered | None:
+    rows = await store.journal(tenant, turn_id)
+    records = (record for row in rows for record in decode_records(row.records))
+    events = [each.event for each in records if isinstance(each, Record)]
+    said = [each for each in events if isinstance(each, ev.Answered) and not each.path]
+    return said[-1] if said else None
+
+
+def conversation_headers(naming: Naming, watch: Watch) -> dict[str, str]:
+    """What every answer says about its conversation. A request that named none is told of none."""
+    admission = watch.admission
+    headers = {"x-turn-id": str(admission.turn_id)}
+    if naming.name is None:
+        return headers
+    headers["x-session-id"] = str(admission.session_id)
+    headers["x-conversation-base"] = str(int(admission.base))
+    if admission.created:
+        headers["x-conversation-created"] = "true"
+    if admission.diverged:
+        headers["x-conversation-diverged"] = "true"
+    return headers

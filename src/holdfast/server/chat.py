@@ -1,0 +1,259 @@
+"""`POST /v1/chat/completions`: a turn, as any OpenAI client asks for it.
+
+The turn runs in its own task and is only watched from here. Nothing that looks like success is sent before the
+commit is durable; whatever else happens is said in words, as a status while that is still possible, and as an
+error frame after that. A stream that merely ended would look like success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import sha256
+
+from holdfast import limits
+from holdfast.core.journal import Record
+from holdfast.core.policy import Policy
+from holdfast.errors import ModelNotFound, StoreError
+from holdfast.ids import Tenant
+from holdfast.server.answers import conversation_headers, end_of
+from holdfast.server.directory import AgentManner, Directory
+from holdfast.server.exchange import Exchange
+from holdfast.server.pump import Pump
+from holdfast.sessions.ask import Ask
+from holdfast.sessions.sessions import Sessions
+from holdfast.sessions.watch import Watch
+from holdfast.store.base import Attempt
+from holdfast.wire.chat_answer import AnswerEnd, AnswerHead, ChatStream, completion
+from holdfast.wire.chat_request import ChatAsk, ignored, read_chat_request
+from holdfast.wire.headers import NAMES, Naming, read_naming
+from holdfast.wire.problems import Problem
+from holdfast.wire.sse import HEARTBEAT
+
+
+class Chat:
+    """The endpoint. One instance serves every request."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        directory: Directory,
+        *,
+        names: tuple[str, ...] = NAMES,
+        policy: Policy = Policy(),  # noqa: B008
+        deadline_s: float = limits.turn_deadline_s,
+        expire_after_s: float | None = None,
+    ) -> None:
+        """`names` are the headers that name a conversation, `policy` is the server's own."""
+        self._sessions = sessions
+        self._directory = directory
+        self._names = names
+        self._policy = policy
+        self._deadline_s = deadline_s
+        self._expire_after_s = expire_after_s
+        self._stateless: set[Watch] = set()
+        """The turns that nobody but their client knows of."""
+
+    async def serve(self, exchange: Exchange, tenant: Tenant) -> None:
+        """Answer one request. Raises Refused and HoldfastError before anything has been said."""
+        body = await exchange.body(bytes_max=limits.body_bytes_max)
+        naming = read_naming(exchange.headers, names=self._names)
+        if naming.name is not None:
+            exchange.about["x-conversation-id"] = str(naming.name)
+        asked = read_chat_request(body)
+        ask = self._ask(exchange, asked, naming, tenant, body)
+        watch = await exchange.unless_gone(self._submit(ask))
+        exchange.about |= conversation_headers(naming, watch)
+        answering = _Answering(self._sessions, exchange, tenant, watch, naming, asked)
+        async with watch:
+            if asked.stream:
+                await answering.stream()
+            else:
+                await answering.answer()
+
+    def end_stateless(self) -> None:
+        """The grace time of a shutdown is over: what is stored ends by itself, this does not."""
+        for watch in self._stateless:
+            if watch.live is not None:
+                watch.live.interrupt("shutdown")
+
+    async def _submit(self, ask: Ask) -> Watch:
+        if ask.name is not None or ask.attempt.key is not None:
+            return await self._sessions.submit(ask)
+        watch = self._sessions.submit_stateless(ask)
+        assert watch.live is not None
+        self._stateless.add(watch)
+        watch.live.done.add_done_callback(lambda _: self._stateless.discard(watch))
+        return watch
+
+    def _ask(
+        self, exchange: Exchange, asked: ChatAsk, naming: Naming, tenant: Tenant, body: bytes
+    ) -> Ask:
+        manner = self._manner(asked, naming)
+        unheeded = (*ignored(asked.given, manner.knows), *asked.left_alone)
+        if unheeded:
+            exchange.about["x-ignored-params"] = ", ".join(unheeded)
+        return Ask(
+            tenant=tenant,
+            name=naming.name,
+            messages=asked.messages,
+            agent=asked.model,
+            instructions=asked.instructions,
+            parameters=asked.parameters,
+            client_tools=asked.client_tools,
+            limits=manner.limits,
+            policies=(self._policy, manner.policy, naming.policy),
+            on_busy=naming.on_busy,
+            if_match=naming.if_match,
+            create=naming.create,
+            attempt=_attempt(exchange, naming, tenant, body),
+            deadline_s=self._deadline_s,
+            expire_after_s=self._expire_after_s,
+        )
+
+    def _manner(self, asked: ChatAsk, naming: Naming) -> AgentManner:
+        try:
+            return self._directory.manner(self._directory.named(asked.model))
+        except ModelNotFound:
+            if naming.name is None:
+                raise
+            # To its own source a conversation may say a name that nobody else understands.
+            return AgentManner(knows=frozenset(each.ours for each in asked.given))
+
+
+class _Answering:
+    """One request whose turn has begun, or was found."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        exchange: Exchange,
+        tenant: Tenant,
+        watch: Watch,
+        naming: Naming,
+        asked: ChatAsk,
+    ) -> None:
+        self._store = sessions.store
+        self._exchange = exchange
+        self._tenant = tenant
+        self._watch = watch
+        self._stored = naming.name is not None or naming.idempotency_key is not None
+        self._head = _head(asked, naming, watch)
+
+    async def answer(self) -> None:
+        """The answer as one object."""
+        end = await self._end()
+        if isinstance(end, Problem):
+            await self._exchange.refuse(end)
+            return
+        if end.version is not None:
+            self._exchange.about["x-conversation-version"] = str(int(end.version))
+        body = completion(self._head, end)
+        await self._exchange.start_answer(200, len(body))
+        await self._hand_over(body)
+
+    async def stream(self) -> None:
+        """The answer as it comes."""
+        exchange = self._exchange
+        stream = ChatStream(self._head)
+        pump: Pump[Record] = Pump(self._watch.events(), exchange.gone())
+        try:
+            words = await self._wait_for_words(pump, stream)
+            if words is None:  # it is over already, so how it ended can still be a status
+                end = await self._end()
+                if isinstance(end, Problem):
+                    await exchange.refuse(end)
+                    return
+            await exchange.start_stream()
+            await exchange.write(stream.first() + (words or b""))
+            await self._copy(pump, stream)
+        finally:
+            await pump.close()
+        end = await self._end()
+        if isinstance(end, AnswerEnd) and stream.took_back:
+            end = _RESTARTED
+        if isinstance(end, Problem):
+            await exchange.fail(end)
+            return
+        await self._hand_over(stream.end(end))
+
+    async def _wait_for_words(self, pump: Pump[Record], stream: ChatStream) -> bytes | None:
+        """What the stream begins with: its first words, or nothing after a while. None at the end."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + limits.stream_patience_s
+        while True:
+            records = await pump.take(timeout_s=max(0.0, until - loop.time()))
+            if records is None:
+                return None
+            frames = b"".join(map(stream.frames, records))
+            if frames or not records:
+                return frames
+
+    async def _copy(self, pump: Pump[Record], stream: ChatStream) -> None:
+        while True:
+            records = await pump.take(timeout_s=limits.heartbeat_s)
+            if records is None:
+                return
+            frames = b"".join(map(stream.frames, records)) if records else HEARTBEAT
+            if frames:
+                await self._exchange.write(frames)
+
+    async def _end(self) -> AnswerEnd | Problem:
+        return await self._exchange.unless_gone(
+            end_of(self._store, self._tenant, self._watch, stored=self._stored)
+        )
+
+    async def _hand_over(self, last: bytes) -> None:
+        """Write the last bytes, and note that the client has them before it can say anything else.
+
+        An SDK whose answer got lost on the way repeats its request; only this note tells that from a
+        request that was merely made twice.
+        """
+        if await self._exchange.hand_over(last) and self._stored:
+            try:
+                await self._store.acknowledge(self._tenant, self._watch.admission.turn_id)
+            except StoreError:
+                pass  # the answer stands; a retry of it would get the same one again
+        await self._exchange.finish()
+
+
+_RESTARTED = Problem(
+    status=503,
+    code="answer_restarted",
+    message="the server was restarted while it answered; the turn is complete, and what was shown of it "
+    "before is not: repeat the request under its idempotency key, or read the conversation",
+    kind="server_error",
+)
+
+
+def _head(asked: ChatAsk, naming: Naming, watch: Watch) -> AnswerHead:
+    turn_id = watch.admission.turn_id
+    return AnswerHead(
+        turn_id=turn_id,
+        created_s=turn_id.minted_at_ms // 1000,
+        model=asked.model,
+        client_tools=frozenset(each.name for each in asked.client_tools),
+        include_usage=asked.include_usage,
+        show_tools=naming.show_tools,
+    )
+
+
+def _attempt(exchange: Exchange, naming: Naming, tenant: Tenant, body: bytes) -> Attempt:
+    """How this request is known again. Retry counters, tracing and busy policy are not part of it."""
+    shape = sha256()
+    for part in (
+        tenant,
+        exchange.headers.get("authorization", ""),
+        exchange.method,
+        exchange.path,
+        str(naming.name),
+        exchange.headers.get("x-turn-policy", ""),
+        exchange.headers.get("x-show-tools", ""),
+    ):
+        piece = part.encode()
+        shape.update(len(piece).to_bytes(4) + piece)
+    shape.update(body)
+    return Attempt(
+        request_hash=shape.digest(),
+        key=naming.idempotency_key,
+        client_attempt=naming.client_attempt,
+    )

@@ -1,0 +1,61 @@
+"""Who can be asked: what a server needs to know about its agents, however they are loaded."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast.agents.base import Team
+from holdfast.core.codec import Value
+from holdfast.core.conversation import Snapshot
+from holdfast.core.events import TurnRequest
+from holdfast.core.items import TurnLimits
+from holdfast.core.policy import Policy
+from holdfast.core.ports import Play
+from holdfast.sessions.ask import AgentChoice, Ask
+
+
+class ModelEntry(Value):
+    """One line of `GET /v1/models`: an agent, under the id that clients name it by."""
+
+    id: str
+    agent: str
+    source: str
+    description: str = ""
+
+
+class AgentManner(Value):
+    """What a request to an agent has to know about it before its turn begins."""
+
+    knows: frozenset[str]
+    """The parameters that its model honours."""
+    policy: Policy = Policy()
+    limits: TurnLimits = TurnLimits()
+
+
+class Directory(Protocol):
+    def entries(self) -> tuple[ModelEntry, ...]:
+        """Everybody who can be asked."""
+        ...
+
+    def named(self, model: str) -> AgentChoice:
+        """The agent that a model id means. Raises ModelNotFound, with what there is."""
+        ...
+
+    def choose(self, ask: Ask, snapshot: Snapshot) -> AgentChoice:
+        """Who continues a session, if `ask.agent` is the model that was asked for.
+
+        Raises AgentUnavailable: no such model, another source, or one that is gone.
+        """
+        ...
+
+    def manner(self, choice: AgentChoice) -> AgentManner:
+        """How a chosen agent goes about it."""
+        ...
+
+    async def team_for(self, request: TurnRequest) -> Team:
+        """The agents that a turn is played by. Raises TurnFailed."""
+        ...
+
+    def playing(self, play: Play) -> Play:
+        """The same player, whose agents stay open until it has played its turn."""
+        ...

@@ -1,0 +1,236 @@
+"""One HTTP request and its one answer, over ASGI.
+
+Whatever happens, at most one answer is written: starting a second one is a bug and raises. A client that goes
+away is noticed in every phase, since somebody is always listening for it (`gone`): no framework does that for
+a handler that has not begun to answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+from holdfast import limits
+from holdfast.wire.problems import Problem, Refused
+from holdfast.wire.sse import data_frame
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+CONNECTION = "holdfast.connection"
+"""The ASGI extension by which our own server tells more about a connection than the protocol does."""
+
+T = TypeVar("T")
+
+
+class Socket(Protocol):
+    """What a connection can say about its socket."""
+
+    async def taken(self) -> bool:
+        """Wait until the socket has taken everything written so far. False if it never will."""
+        ...
+
+
+class Exchange:
+    """A request, and the answer to it."""
+
+    def __init__(
+        self, scope: Mapping[str, Any], receive: Receive, send: Send, *, request_id: str
+    ) -> None:
+        self._receive = receive
+        self._send = send
+        self._began = time.perf_counter()
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.query: bytes = scope["query_string"]
+        self.headers = _joined(scope["headers"])
+        self.request_id = request_id
+        self.about: dict[str, str] = {}
+        """Headers that the answer will have, whatever it turns out to be."""
+        self._socket: Socket | None = (scope.get("extensions") or {}).get(CONNECTION)
+        self._state: Literal["reading", "answering", "streaming", "done"] = "reading"
+        self._gone: asyncio.Task[None] | None = None
+
+    # ── the request ──
+
+    async def body(self, *, bytes_max: int) -> bytes:
+        """The whole body. Raises Refused (413, 408) if it is too large or too slow, ClientGone if it never ends."""
+        announced = self.headers.get("content-length", "")
+        if announced.isdigit() and int(announced) > bytes_max:
+            raise _too_large(bytes_max)
+        try:
+            async with asyncio.timeout(limits.request_body_s):
+                return await self._read(bytes_max)
+        except TimeoutError:
+            raise Refused(
+                Problem(
+                    status=408,
+                    code="request_timeout",
+                    message=f"the body did not come to its end within {limits.request_body_s:g} s",
+                    should_retry=True,
+                )
+            ) from None
+
+    async def _read(self, bytes_max: int) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            piece: bytes = message.get("body", b"")
+            size += len(piece)
+            if size > bytes_max:
+                raise _too_large(bytes_max)
+            pieces.append(piece)
+            if not message.get("more_body", False):
+                return b"".join(pieces)
+
+    def gone(self) -> asyncio.Task[None]:
+        """A task that ends when the client has gone. Only after the body has been read."""
+        if self._gone is None:
+            self._gone = asyncio.create_task(self._listen())
+        return self._gone
+
+    async def _listen(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def unless_gone(self, work: Awaitable[T]) -> T:
+        """Wait for something, as long as the client does. Raises ClientGone when it has gone first."""
+        gone = self.gone()
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            task.cancel()
+            raise
+        if task.done():
+            return task.result()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise ClientGone
+
+    # ── the answer ──
+
+    @property
+    def state(self) -> Literal["reading", "answering", "streaming", "done"]:
+        """`reading`: nothing is said, so anything can be. `streaming`: a problem can be told as an event."""
+        return self._state
+
+    async def answer(
+        self,
+        status: int,
+        body: bytes,
+        *,
+        headers: Mapping[str, str] | None = None,
+        media_type: str = "application/json",
+    ) -> None:
+        """Answer with everything at once."""
+        await self.start_answer(status, len(body), headers=headers, media_type=media_type)
+        self._state = "done"
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def refuse(self, problem: Problem) -> None:
+        """Answer with a problem."""
+        await self.answer(problem.status, problem.body(), headers=problem.headers())
+
+    async def start_answer(
+        self,
+        status: int,
+        size_bytes: int,
+        *,
+        headers: Mapping[str, str] | None = None,
+        media_type: str = "application/json",
+    ) -> None:
+        """Begin an answer of this size: `hand_over` its bytes, then `finish`."""
+        await self._start(
+            status,
+            {"content-type": media_type, "content-length": str(size_bytes), **(headers or {})},
+        )
+
+    async def start_stream(self, headers: Mapping[str, str] | None = None) -> None:
+        """Begin a stream of events. Each `write` is one piece on the wire."""
+        await self._start(
+            200,
+            {
+                "content-type": "text/event-stream; charset=utf-8",
+                "cache-control": "no-cache",
+                "x-accel-buffering": "no",
+                **(headers or {}),
+            },
+        )
+        self._state = "streaming"
+
+    async def write(self, piece: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def hand_over(self, piece: bytes) -> bool:
+        """Write the last bytes, and wait until the socket has taken them. False if the client has gone.
+
+        The answer is not finished by this: the connection serves nothing else until it is.
+        """
+        await self.write(piece)
+        if self._socket is not None:
+            return await self._socket.taken()
+        return not self.gone().done()
+
+    async def finish(self) -> None:
+        """End an answer that was begun."""
+        self._state = "done"
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def fail(self, problem: Problem) -> None:
+        """End a stream with an error: the one event after which nothing follows, not even `[DONE]`."""
+        await self.write(data_frame(problem.body()))
+        await self.finish()
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._gone is not None:
+            self._gone.cancel()
+
+    async def _start(self, status: int, headers: Mapping[str, str]) -> None:
+        assert self._state == "reading", "one request, one answer"
+        self._state = "answering"
+        said = {**headers, **self.about, "x-request-id": self.request_id}
+        if self.path.startswith("/v1/"):
+            said["openai-version"] = "2020-10-01"
+            said["openai-processing-ms"] = str(round((time.perf_counter() - self._began) * 1000))
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [
+                    (name.encode("latin-1"), value.encode("latin-1"))
+                    for name, value in said.items()
+                ],
+            }
+        )
+
+
+def _joined(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Headers by lower-case name. One that comes twice is one list, as HTTP has it."""
+    headers: dict[str, str] = {}
+    for name_bytes, value_bytes in raw:
+        name, value = name_bytes.decode("latin-1").lower(), value_bytes.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+def _too_large(bytes_max: int) -> Refused:
+    return Refused(
+        Problem(
+            status=413,
+            code="request_too_large",
+            message=f"the body is larger than {bytes_max} bytes; send less of it",
+            should_retry=False,
+        )
+    )
+
+
+class ClientGone(Exception):
+    """Nobody is there to answer."""

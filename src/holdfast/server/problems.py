@@ -1,0 +1,227 @@
+"""From our errors, and from turns that did not succeed, to HTTP answers. The one place where that is decided.
+
+`x-should-retry: true` only if nothing was committed, the cause can pass, and the turn has not acted; `false` on
+permanent errors and after acting. SDKs obey it over the status.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.core.codec import Value
+from holdfast.core.items import EndedBy
+from holdfast.errors import (
+    AgentUnavailable,
+    HoldfastError,
+    InvalidValue,
+    KeyReused,
+    ModelNotFound,
+    SessionBusy,
+    SessionConflict,
+    SessionGone,
+    SessionMissing,
+    StorageFull,
+    StoreError,
+    TurnRejected,
+)
+from holdfast.sessions.ask import Ending
+from holdfast.wire.problems import Problem
+
+STORE_RETRY_S = 2.0
+
+
+# ── requests that could not begin ────────────────────────────────────────────────────────────
+
+
+def problem_of(error: HoldfastError) -> Problem:
+    """What a client is told about a request that could not begin."""
+    message = str(error)
+    match error:
+        case SessionBusy():
+            return Problem(
+                status=409,
+                code=error.code,
+                message=message,
+                kind="conflict_error",
+                param="conversation",
+                retry_after_s=error.retry_after_s,
+                should_retry=True,
+            )
+        case SessionConflict():
+            version = (("x-conversation-version", str(error.found)),)
+            return _no(412, error.code, message, param="if-match", more_headers=version)
+        case SessionMissing():
+            return _missing(error)
+        case SessionGone():
+            return _no(410, error.code, message)
+        case KeyReused():
+            return _no(422, error.code, message, param="idempotency-key")
+        case TurnRejected():
+            return _no(400, error.reason, message, param="messages")
+        case InvalidValue():
+            return _no(400, error.code, message)
+        case ModelNotFound():
+            return _no(404, error.code, message, param="model")
+        case AgentUnavailable():
+            return _no(409, error.code, message, kind="conflict_error", param="model")
+        case StoreError():
+            return Problem(
+                status=503,
+                code=error.code if isinstance(error, StorageFull) else "storage_unavailable",
+                message=message,
+                kind="server_error",
+                retry_after_s=STORE_RETRY_S,
+                should_retry=True,
+            )
+        case _:
+            return _no(500, error.code, message, kind="server_error")
+
+
+def _missing(error: SessionMissing) -> Problem:
+    if error.what.startswith("session"):  # in the words that clients match on
+        return _no(404, error.code, f"Conversation with id '{error.name}' not found.")
+    return _no(404, f"{error.what}_not_found", str(error))
+
+
+def unexpected(request_id: str) -> Problem:
+    """What a client is told about a bug of ours: nothing but where to ask."""
+    return _no(
+        500,
+        "internal_error",
+        f"an unexpected error inside the server; its log has more about {request_id}",
+        kind="server_error",
+    )
+
+
+# ── turns that began and did not succeed ─────────────────────────────────────────────────────
+
+
+class Cause(Value):
+    """What a code means to a client."""
+
+    status: int
+    may_pass: bool = False
+    kind: str = "server_error"
+
+
+CAUSES: dict[str, Cause] = {
+    "rate_limit_exceeded": Cause(status=429, may_pass=True, kind="rate_limit_error"),
+    "insufficient_quota": Cause(status=429, kind="insufficient_quota"),
+    "upstream_refused": Cause(status=502),
+    "upstream_error": Cause(status=502, may_pass=True),
+    "upstream_unreachable": Cause(status=502, may_pass=True),
+    "upstream_broke_off": Cause(status=502, may_pass=True),
+    "upstream_garbled": Cause(status=502, may_pass=True),
+    "upstream_timeout": Cause(status=504, may_pass=True),
+    "agent_not_found": Cause(status=409, kind="conflict_error"),
+    "internal_error": Cause(status=500),
+}
+"""Our codes for a turn that its model ended. Any other code is the upstream's own: it refused the request."""
+
+REFUSED_BY_UPSTREAM = Cause(status=400, kind="invalid_request_error")
+
+_ENDINGS: dict[EndedBy, tuple[str, Cause, str]] = {
+    "completed": ("internal_error", CAUSES["internal_error"], "the turn completed"),
+    "cancelled": (
+        "turn_cancelled",
+        Cause(status=409, kind="conflict_error"),
+        "the turn was cancelled",
+    ),
+    "disconnected": (
+        "turn_disconnected",
+        Cause(status=409, kind="conflict_error", may_pass=True),
+        "the turn ended because its client went away",
+    ),
+    "deadline": (
+        "turn_deadline_exceeded",
+        Cause(status=504, may_pass=True),
+        "the turn ran out of time",
+    ),
+    "model_error": ("upstream_error", CAUSES["upstream_error"], "the model failed"),
+    "tool_error": ("tool_error", Cause(status=502, may_pass=True), "a tool failed"),
+    "limit": (
+        "turn_limit_reached",
+        Cause(status=400, kind="invalid_request_error"),
+        "the turn reached a limit",
+    ),
+    "crash": (
+        "turn_crashed",
+        Cause(status=503, may_pass=True),
+        "the turn was lost with the server that played it",
+    ),
+    "superseded": (
+        "turn_superseded",
+        Cause(status=503, may_pass=True),
+        "another server took the turn over",
+    ),
+    "shutdown": (
+        "server_shutting_down",
+        Cause(status=503, may_pass=True),
+        "the server was shut down",
+    ),
+    "deleted": (
+        "conversation_gone",
+        Cause(status=410, kind="invalid_request_error"),
+        "the conversation was deleted",
+    ),
+}
+"""How each end is told, unless a code says more about it."""
+
+
+def problem_of_ending(
+    ending: Ending,
+    *,
+    acted: bool | None,
+    transient: bool | None = None,
+    retry_after_s: float | None = None,
+) -> Problem:
+    """What a client is told about a turn that began and did not succeed.
+
+    `acted` is None where nobody knows, `transient` and `retry_after_s` are what its model's server said.
+    """
+    code, cause, words = _ENDINGS[ending.by]
+    said, detail = _coded(ending.detail)
+    if said and ending.by in ("model_error", "tool_error"):
+        code, cause = said, CAUSES.get(said, REFUSED_BY_UPSTREAM)
+    elif said:
+        detail = ending.detail
+    may_pass = cause.may_pass and transient is not False
+    retry = False if ending.kept or acted or not may_pass else None if acted is None else True
+    fate = "What it had done is kept." if ending.kept else "Nothing was stored."
+    return Problem(
+        status=cause.status,
+        code=code,
+        message=f"{words}{f': {detail}' if detail else ''}".rstrip(".") + f". {fate}",
+        kind=cause.kind,
+        retry_after_s=retry_after_s if may_pass else None,
+        should_retry=retry,
+    )
+
+
+_CODED = re.compile(r"([a-z][a-zA-Z0-9_.-]*): (.*)", re.DOTALL)
+
+
+def _coded(detail: str) -> tuple[str, str]:
+    """A row's detail as its code and its words; the code is empty if it has none."""
+    found = _CODED.fullmatch(detail)
+    return (found[1], found[2]) if found else ("", detail)
+
+
+def _no(
+    status: int,
+    code: str,
+    message: str,
+    *,
+    param: str | None = None,
+    kind: str = "invalid_request_error",
+    more_headers: tuple[tuple[str, str], ...] = (),
+) -> Problem:
+    return Problem(
+        status=status,
+        code=code,
+        message=message,
+        kind=kind,
+        param=param,
+        should_retry=False,
+        more_headers=more_headers,
+    )

@@ -1,0 +1,201 @@
+"""A server process, from its settings to its end.
+
+SIGTERM and Ctrl-C drain: no new connections, `/readyz` says so, running turns get some time; those that are
+still open then are ended by policy or handed over, their clients are told, and the store is closed last. A
+second signal takes the time away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import uvicorn
+
+from holdfast import limits
+from holdfast.config import Config
+from holdfast.errors import InvalidValue, StorePoisoned
+from holdfast.loop.play import Player
+from holdfast.server.app import App
+from holdfast.server.connection import Connection
+from holdfast.server.directory import Directory
+from holdfast.server.guards import Guard
+from holdfast.server.playing import playing
+from holdfast.sessions.lease import HeartTask, HeartThread
+from holdfast.sessions.sessions import Sessions
+from holdfast.store.memory import MemoryStore
+from holdfast.store.open import open_store
+
+
+async def serve(config: Config, directory: Directory, *, on_ready: Callable[[str], None]) -> None:
+    """Serve until told to stop. `on_ready` is given the address once connections are accepted.
+
+    Raises StorePoisoned if the store has lost its footing: whoever started us starts us again, and
+    recovery reads what is really there.
+    """
+    alarm = _Alarm()
+    with listen(config.host, config.port) as listener:
+        store = await open_store(config.store, on_poison=alarm)
+        try:
+            # A memory store lives on this loop; any other is renewed from a thread of its own, so
+            # that a loop that is busy for a while does not look like a dead process.
+            heart = HeartTask() if isinstance(store, MemoryStore) else HeartThread()
+            play = playing(directory.playing(Player(directory.team_for)))
+            async with Sessions(store, play, choose=directory.choose, heart=heart) as sessions:
+                app = App(
+                    sessions,
+                    directory,
+                    names=config.names,
+                    policy=config.policy,
+                    deadline_s=config.turn_deadline_s,
+                    expire_after_s=config.expire_after_s,
+                    guard=Guard(config.hosts),
+                )
+                server = HttpServer(app, sessions, on_ready=lambda: on_ready(_shown(listener)))
+                alarm.stop = server.hurry
+                with _heeding_signals(server.stop):
+                    await server.serve(sockets=[listener])
+        finally:
+            await store.close()
+    alarm.check()
+
+
+class _Alarm:
+    """Ends the server when its store has stopped for good. Rung from the store's threads."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._error: StorePoisoned | None = None
+        self.stop: Callable[[], None] = lambda: None
+
+    def __call__(self, error: StorePoisoned) -> None:
+        self._loop.call_soon_threadsafe(self._ring, error)
+
+    def _ring(self, error: StorePoisoned) -> None:
+        self._error = error
+        self.stop()
+
+    def check(self) -> None:
+        """Raise what the alarm was rung for, if it was."""
+        if self._error is not None:
+            raise self._error
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn, which says when it is ready, and lets turns end before it does."""
+
+    def __init__(self, app: App, sessions: Sessions, *, on_ready: Callable[[], None]) -> None:
+        grace_s = limits.drain_grace_s + 2 * limits.ending_grace_s
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="none",
+                http=Connection,
+                ws="none",
+                lifespan="off",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                timeout_graceful_shutdown=round(grace_s),
+            )
+        )
+        self._app = app
+        self._sessions = sessions
+        self._on_ready = on_ready
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Drain; when it is said again, hurry."""
+        self._app.draining = True
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self._stopping.set()
+
+    def hurry(self) -> None:
+        """Stop without giving anybody time: there is nothing left that could be finished."""
+        self.stop()
+        self.force_exit = True
+
+    async def main_loop(self) -> None:
+        await (
+            self._stopping.wait()
+        )  # uvicorn's own looks every 100 ms whether there is anything to do
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.draining = True
+        closing = asyncio.create_task(self._end_turns())
+        await super().shutdown(sockets)
+        if self.force_exit:
+            closing.cancel()
+            await asyncio.gather(closing, return_exceptions=True)
+            await self._sessions.close(grace_s=0.0)
+        else:
+            await closing
+
+    async def _end_turns(self) -> None:
+        """Let turns finish for a while, end or hand over the rest, and see that their clients hear of it."""
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(limits.drain_grace_s, self._app.end_stateless)
+        try:
+            await self._sessions.close(grace_s=limits.drain_grace_s)
+            answering = set(self.server_state.tasks)
+            if answering:
+                _, late = await asyncio.wait(answering, timeout=limits.ending_grace_s)
+                for task in late:  # they wait for turns that another server will end
+                    task.cancel()
+        finally:
+            timer.cancel()
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        # uvicorn's would raise the signal once more when it is done, and end us before our store is closed.
+        return nullcontext()
+
+
+@contextmanager
+def _heeding_signals(stop: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    heeded: list[signal.Signals] = []
+    try:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, stop)
+            heeded.append(each)
+    except (ValueError, RuntimeError):
+        pass  # only a main thread gets signals; whoever runs us in another one stops us otherwise
+    try:
+        yield
+    finally:
+        for each in heeded:
+            loop.remove_signal_handler(each)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket. Raises InvalidValue, in one sentence, if there cannot be one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise InvalidValue(
+                f"port {port} on {host} is taken; stop what uses it, or choose another: --listen {host}:0"
+            ) from error
+        raise InvalidValue(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    listener.set_inheritable(False)
+    return listener
+
+
+def _shown(listener: socket.socket) -> str:
+    host, port, *_ = listener.getsockname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,354 @@
+"""A turn as a Chat Completions answer: streamed, event by event, or as one object.
+
+A client of this API sees one assistant message: the text of every step, joined, and the calls that are its own
+to answer. The agent's own tools, its sub-agents and its reasoning stay inside, unless it asks to be shown them
+(`X-Show-Tools`): then their trail is in the `holdfast` field of chunks, which no SDK minds.
+
+Streamed or not, now or when it is asked for again: the same turn makes the same text, calls, finish and usage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeGuard
+
+import msgspec
+
+from holdfast.core import events as ev
+from holdfast.core.codec import Value
+from holdfast.core.items import (
+    AssistantMessage,
+    Item,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from holdfast.core.journal import Record
+from holdfast.ids import ItemId, TurnId, Version
+from holdfast.wire.problems import Problem
+from holdfast.wire.sse import DONE, data_frame
+
+STEP_BREAK = "\n\n"
+"""Between what an agent says before it uses a tool and what it says after."""
+
+
+class AnswerHead(Value):
+    """What is the same on every chunk of an answer."""
+
+    turn_id: TurnId
+    created_s: int
+    model: str
+    client_tools: frozenset[str] = frozenset()
+    include_usage: bool = False
+    show_tools: bool = False
+
+
+class AnswerEnd(Value):
+    """How an answer ends: what is known once the turn is committed."""
+
+    items: tuple[Item, ...]
+    usage: ev.Usage
+    version: Version | None
+    """The version that the turn made; None if nothing is stored."""
+    limited: bool
+    """The turn reached a limit: the answer is cut short."""
+    filtered: bool = False
+
+
+def finish_reason(end: AnswerEnd) -> str:
+    if end.limited:
+        return "length"
+    if waiting_for_client(end.items):
+        return "tool_calls"
+    return "content_filter" if end.filtered else "stop"
+
+
+def waiting_for_client(items: Iterable[Item]) -> list[ToolCall]:
+    """The calls that the client has to answer next."""
+    items = tuple(items)
+    answered = {each.call for each in items if isinstance(each, ToolResult)}
+    return [
+        each
+        for each in items
+        if isinstance(each, ToolCall) and each.waits_for == "client" and each.id not in answered
+    ]
+
+
+def _about(head: AnswerHead, end: AnswerEnd) -> dict[str, object]:
+    """What we say about an answer beside it."""
+    about: dict[str, object] = {"turn_id": str(head.turn_id)}
+    if end.version is not None:
+        about["version"] = int(end.version)
+    return about
+
+
+def usage_object(usage: ev.Usage) -> dict[str, object]:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning_tokens,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }
+
+
+# ── as one object ────────────────────────────────────────────────────────────────────────────
+
+
+def completion(head: AnswerHead, end: AnswerEnd) -> bytes:
+    """The answer as one JSON object."""
+    said = [each for each in end.items if _is_said(each)]
+    text = STEP_BREAK.join(filter(None, (_text(each) for each in said)))
+    refusal = "".join(_refusal(each) for each in said)
+    about = _about(head, end)
+    if head.show_tools:
+        about["tools"] = _trail_of(end.items)
+    calls = [_call_object(each) for each in waiting_for_client(end.items)]
+    message: dict[str, object] = {
+        "role": "assistant",
+        "content": text if text or not calls else None,
+        "refusal": refusal or None,
+    }
+    if calls:
+        message["tool_calls"] = calls
+    body = {
+        "id": head.turn_id.completion_id,
+        "object": "chat.completion",
+        "created": head.created_s,
+        "model": head.model,
+        "choices": [
+            {
+                "index": 0,
+                "message": message,
+                "logprobs": None,
+                "finish_reason": finish_reason(end),
+            }
+        ],
+        "usage": usage_object(end.usage),
+        "holdfast": about,
+    }
+    return msgspec.json.encode(body)
+
+
+def _call_object(call: ToolCall) -> dict[str, object]:
+    return {
+        "id": call.call_id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }
+
+
+def _is_said(item: Item) -> TypeGuard[AssistantMessage]:
+    """Whether this is part of the answer: said now, and by an agent. What a request brought along has none."""
+    return (
+        isinstance(item, AssistantMessage)
+        and bool(item.agent)
+        and not item.path
+        and item.state != "set_aside"
+    )
+
+
+def _text(item: AssistantMessage) -> str:
+    return "".join(part.text for part in item.content if isinstance(part, Text))
+
+
+def _refusal(item: AssistantMessage) -> str:
+    return "".join(part.text for part in item.content if isinstance(part, Refusal))
+
+
+def _trail_of(items: tuple[Item, ...]) -> list[dict[str, object]]:
+    """The calls that the agent saw to itself, in order, and what became of them."""
+    outcomes = {each.call: each.outcome for each in items if isinstance(each, ToolResult)}
+    return [
+        {**_shown(each), "outcome": outcomes.get(each.id)}
+        for each in items
+        if isinstance(each, ToolCall) and each.agent and each.waits_for != "client"
+    ]
+
+
+def _shown(call: ToolCall) -> dict[str, object]:
+    return {"id": str(call.id), "name": call.name, "arguments": call.arguments, "agent": call.agent}
+
+
+# ── as a stream ──────────────────────────────────────────────────────────────────────────────
+
+
+class ChatStream:
+    """Turns the events of a turn into frames. Feed it every event once, in order, then the end."""
+
+    def __init__(self, head: AnswerHead) -> None:
+        self._head = head
+        self._before, self._after = _template(head)
+        self._kinds: dict[ItemId, ev.DraftKind] = {}
+        self._shown: set[ItemId] = set()
+        self._call_index: dict[ItemId, int] = {}
+        self._trail: dict[ItemId, ToolCall] = {}
+        self._last_said: ItemId | None = None
+        self._broken = False
+
+    def first(self) -> bytes:
+        """The frame that begins every stream."""
+        return self._frame(b'{"role":"assistant","content":""}')
+
+    def frames(self, record: Record) -> bytes:
+        """What a client is shown of this event; empty if nothing."""
+        event = record.event
+        match event:
+            case ev.Grew() if not event.path:
+                return self._grew(event)
+            case ev.ItemOpened() if not event.path:
+                return self._opened(event)
+            case ev.Answered():
+                return self._answered(event)
+            case ev.StepBroken() if not event.path:
+                # What it said was shown, and does not count: only an error can tell a client so.
+                self._broken = self._broken or any(
+                    each.state == "set_aside" and each.id in self._shown for each in event.items
+                )
+                return b""
+            case ev.ToolStarted() | ev.ToolFinished() if self._head.show_tools:
+                return self._tool(event)
+            case _:
+                return b""
+
+    @property
+    def took_back(self) -> bool:
+        """Whether text was shown that is not part of the answer: then it must not end as if it were."""
+        return self._broken
+
+    def end(self, end: AnswerEnd) -> bytes:
+        """The frames that end a stream that succeeded: what was not shown yet, the finish, usage."""
+        waiting = waiting_for_client(end.items)
+        rest = b"".join(
+            self._whole(each) for each in end.items if _is_said(each) or each in waiting
+        )
+        about = msgspec.json.encode(_about(self._head, end))
+        finish = self._frame(b"{}", finish=finish_reason(end), extra=about)
+        usage = self._usage_frame(end.usage) if self._head.include_usage else b""
+        return rest + finish + usage + DONE
+
+    # ── pieces ──
+
+    def _opened(self, event: ev.ItemOpened) -> bytes:
+        self._kinds[event.item] = event.kind
+        if event.kind != "call" or event.name not in self._head.client_tools:
+            return b""
+        return self._call_begins(event.item, event.call_id, event.name)
+
+    def _grew(self, event: ev.Grew) -> bytes:
+        kind = self._kinds.get(event.item)
+        if kind == "message":
+            return self._says(event.item, event.text, refusal=event.refusal)
+        if kind == "call" and event.item in self._call_index:
+            return self._call_grows(event.item, event.text)
+        return b""
+
+    def _answered(self, event: ev.Answered) -> bytes:
+        """A whole answer: what of it was not shown while it grew."""
+        self._trail.update((each.id, each) for each in event.items if isinstance(each, ToolCall))
+        return b"" if event.path else b"".join(map(self._whole, event.items))
+
+    def _whole(self, item: Item) -> bytes:
+        """An item in one piece, unless it was shown."""
+        if item.id in self._shown:
+            return b""
+        if isinstance(item, AssistantMessage):
+            return b"".join(
+                self._says(item.id, part.text, refusal=isinstance(part, Refusal))
+                for part in item.content
+                if isinstance(part, Text | Refusal)
+            )
+        if isinstance(item, ToolCall) and item.waits_for == "client":
+            begins = self._call_begins(item.id, item.call_id, item.name)
+            return begins + self._call_grows(item.id, item.arguments)
+        return b""
+
+    def _says(self, item: ItemId, text: str, *, refusal: bool) -> bytes:
+        if not text:
+            return b""
+        self._shown.add(item)
+        if refusal:
+            return self._frame(b'{"refusal":' + _encode(text) + b"}")
+        broken = self._last_said not in (None, item)
+        self._last_said = item
+        between = self._frame(b'{"content":' + _encode(STEP_BREAK) + b"}") if broken else b""
+        return between + self._frame(b'{"content":' + _encode(text) + b"}")
+
+    def _call_begins(self, item: ItemId, call_id: str, name: str) -> bytes:
+        self._shown.add(item)
+        index = self._call_index[item] = len(self._call_index)
+        return self._frame(
+            b'{"tool_calls":[{"index":%d,"id":%b,"type":"function",'
+            b'"function":{"name":%b,"arguments":""}}]}' % (index, _encode(call_id), _encode(name))
+        )
+
+    def _call_grows(self, item: ItemId, text: str) -> bytes:
+        return self._frame(
+            b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
+            % (self._call_index[item], _encode(text))
+        )
+
+    def _tool(self, event: ev.ToolStarted | ev.ToolFinished) -> bytes:
+        started = isinstance(event, ev.ToolStarted)
+        call = self._trail.get(
+            event.call if isinstance(event, ev.ToolStarted) else event.result.call
+        )
+        if call is None or call.waits_for == "client":
+            return b""
+        shown = _shown(call)
+        if isinstance(event, ev.ToolFinished):
+            shown["outcome"] = event.result.outcome
+        said = {"tool_started" if started else "tool_finished": shown}
+        return self._frame(b"{}", extra=msgspec.json.encode(said))
+
+    def _frame(self, delta: bytes, *, finish: str | None = None, extra: bytes = b"") -> bytes:
+        reason = b"null" if finish is None else _encode(finish)
+        holdfast = b',"holdfast":' + extra if extra else b""
+        return data_frame(
+            self._before
+            + delta
+            + b',"logprobs":null,"finish_reason":'
+            + reason
+            + self._after
+            + holdfast
+            + b"}"
+        )
+
+    def _usage_frame(self, usage: ev.Usage) -> bytes:
+        head = self._head
+        return data_frame(
+            msgspec.json.encode(
+                {
+                    "id": head.turn_id.completion_id,
+                    "object": "chat.completion.chunk",
+                    "created": head.created_s,
+                    "model": head.model,
+                    "choices": [],
+                    "usage": usage_object(usage),
+                }
+            )
+        )
+
+
+def error_frame(problem: Problem) -> bytes:
+    """How a stream that had begun says that it failed. Nothing follows it: not even `[DONE]`."""
+    return data_frame(problem.body())
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _template(head: AnswerHead) -> tuple[bytes, bytes]:
+    """What comes before and after the delta of a chunk; the same for the whole stream."""
+    before = (
+        b'{"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,"system_fingerprint":null,'
+        b'"choices":[{"index":0,"delta":'
+        % (_encode(head.turn_id.completion_id), head.created_s, _encode(head.model))
+    )
+    return before, b"}]" + (b',"usage":null' if head.include_usage else b"")

@@ -1,0 +1,105 @@
+"""What a request's headers say about its conversation. Parsed once, into values; a bad one is a 400."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeVar
+
+from holdfast.core.codec import Value
+from holdfast.core.policy import Policy, parse_policy
+from holdfast.errors import InvalidId, InvalidPolicy
+from holdfast.ids import IdempotencyKey, SessionId, SessionKey, Version
+from holdfast.wire.problems import bad_request
+
+CONVERSATION_ID = "x-conversation-id"
+NAMES = (CONVERSATION_ID, "x-openclaw-session-key")
+"""The headers that name a session. Others, that clients send unasked, never do."""
+
+OnBusy = Literal["wait", "reject", "interrupt", "steer"]
+BUSY: tuple[OnBusy, ...] = ("wait", "reject", "interrupt", "steer")
+
+
+T = TypeVar("T", bound=str)
+
+
+class Naming(Value):
+    """How a request names its conversation, and how it wants to be treated."""
+
+    name: SessionKey | SessionId | None
+    create: bool = True
+    if_match: Version | None = None
+    on_busy: OnBusy = "wait"
+    policy: Policy = Policy()
+    idempotency_key: IdempotencyKey | None = None
+    client_attempt: int = 0
+    show_tools: bool = False
+
+
+def read_naming(headers: Mapping[str, str], *, names: tuple[str, ...] = NAMES) -> Naming:
+    """Read the headers, given by lower-case name. Raises Refused."""
+    return Naming(
+        name=_read_name(headers, names),
+        create=_one_of(headers, "x-conversation-create", ("auto", "never"), "auto") == "auto",
+        if_match=_read_if_match(headers),
+        on_busy=_one_of(headers, "x-on-busy", BUSY, "wait"),
+        policy=_read_policy(headers),
+        idempotency_key=_read_key(headers),
+        client_attempt=_read_count(headers.get("x-stainless-retry-count", "0")),
+        show_tools=_one_of(headers, "x-show-tools", ("true", "false"), "false") == "true",
+    )
+
+
+def _read_name(headers: Mapping[str, str], names: tuple[str, ...]) -> SessionKey | SessionId | None:
+    given = {headers[name] for name in names if name in headers}
+    if not given:
+        return None
+    if len(given) > 1:
+        raise bad_request(
+            "invalid_conversation_key",
+            f"the conversation is named twice, and differently: use {names[0]} alone",
+            param=names[0],
+        )
+    (text,) = given
+    try:
+        return SessionId(text) if text.startswith("conv_") else SessionKey(text)
+    except InvalidId as error:
+        raise bad_request("invalid_conversation_key", str(error), param=names[0]) from error
+
+
+def _read_if_match(headers: Mapping[str, str]) -> Version | None:
+    text = headers.get("if-match")
+    if text is None:
+        return None
+    try:
+        return Version.from_etag(text)
+    except InvalidId as error:
+        raise bad_request("invalid_version", str(error), param="if-match") from error
+
+
+def _read_policy(headers: Mapping[str, str]) -> Policy:
+    try:
+        return parse_policy(headers.get("x-turn-policy", ""))
+    except InvalidPolicy as error:
+        raise bad_request("invalid_turn_policy", str(error), param="x-turn-policy") from error
+
+
+def _read_key(headers: Mapping[str, str]) -> IdempotencyKey | None:
+    text = headers.get("idempotency-key")
+    if text is None:
+        return None
+    try:
+        return IdempotencyKey.from_header(text)
+    except InvalidId as error:
+        raise bad_request("invalid_idempotency_key", str(error), param="idempotency-key") from error
+
+
+def _read_count(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+
+
+def _one_of(headers: Mapping[str, str], name: str, known: tuple[T, ...], default: T) -> T:
+    text = headers.get(name, default).strip().lower()
+    for each in known:
+        if each == text:
+            return each
+    raise bad_request("invalid_header", f"{name} is one of {', '.join(known)}", param=name)

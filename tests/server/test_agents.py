@@ -1,0 +1,166 @@
+"""Agents from files: who is named, who continues, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.agents.base import ModelConfig
+from holdfast.errors import AgentAmbiguous, AgentNotFound, InvalidValue, SourceUnusable
+from holdfast.models.demo import DemoModel
+from holdfast.models.openai import OpenAIModel
+from holdfast.models.retry import RetryingModel
+from holdfast.server.agents import load_directory
+from holdfast.server.models import Models
+from holdfast.server.problems import problem_of
+from holdfast.store.memory import MemoryStore
+from tests.server.stubs import Serving, serving
+
+TEAM = """
+agents:
+  root:
+    model: demo/parrot
+    handoffs: [helper]
+    policy: {disconnect: keep}
+  helper:
+    model: demo/parrot
+"""
+ALONE = "agents: {root: {model: demo/parrot}}\n"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "team.yaml").write_text(TEAM)
+    (tmp_path / "alone.yaml").write_text(ALONE)
+    return tmp_path
+
+
+@asynccontextmanager
+async def from_files(
+    *sources: str, aliases: Mapping[str, str] | None = None, store: MemoryStore | None = None
+) -> AsyncIterator[Serving]:
+    directory = await load_directory(
+        sources, aliases=aliases, make_model=lambda config: DemoModel(pace_s=0)
+    )
+    try:
+        async with serving(directory=directory, store=store) as server:
+            yield server
+    finally:
+        await directory.close()
+
+
+async def test_agents_are_listed_by_their_names_where_those_are_unique(files: Path) -> None:
+    async with from_files(str(files)) as server:
+        listed = await server.get("/v1/models")
+        unclear = await server.chat("Hi", model="root")
+    assert [each["id"] for each in listed.json["data"]] == ["alone/root", "team/root", "helper"]
+    assert (unclear.status, unclear.error["code"]) == (404, "model_not_found")
+    assert "alone/root, team/root, helper" in unclear.error["message"]
+
+
+async def test_a_conversation_stays_with_its_source(files: Path) -> None:
+    async with from_files(str(files)) as server:
+        first = await server.chat("Hi", to="trip", model="team/root")
+        same = await server.chat("Hi", to="trip", model="root")  # to its own source, it is clear
+        other = await server.chat("Hi", to="trip", model="alone/root")
+        switched = await server.chat("Hi", to="trip", model="helper")
+        (turn, *_) = await server.turns("trip")
+    assert (first.status, same.status, switched.status) == (200, 200, 200)
+    assert (other.status, other.error["code"]) == (409, "agent_mismatch")
+    assert other.headers["x-should-retry"] == "false"
+    assert turn["agent"] == "helper"
+
+
+async def test_a_name_that_a_client_cannot_change_may_be_an_alias(files: Path) -> None:
+    async with from_files(str(files / "alone.yaml"), aliases={"gpt-4o": "root"}) as server:
+        answer = await server.chat("Hi", model="gpt-4o")
+        found = await server.get("/v1/models/gpt-4o")
+    assert (answer.status, answer.json["model"]) == (200, "gpt-4o")
+    assert found.json["id"] == "gpt-4o"
+
+
+async def test_a_conversation_whose_source_is_gone_is_refused_and_can_be_read(files: Path) -> None:
+    store = MemoryStore()
+    async with from_files(str(files), store=store) as server:
+        await server.chat("Hi", to="trip", model="team/root")
+    async with from_files(str(files / "alone.yaml"), store=store) as server:
+        answer = await server.chat("Hi", to="trip", model="root")
+        items = await server.items("trip")
+    assert answer.status == 409 and answer.error["code"] in ("agent_not_found", "agent_mismatch")
+    assert len(items) == 2
+
+
+async def test_what_cannot_be_loaded_is_said_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("agents: {root: {modle: x}}\n")
+    (tmp_path / "b.yaml").write_text("nothing")
+    with pytest.raises(SourceUnusable) as caught:
+        await load_directory([str(tmp_path)])
+    assert "a.yaml" in str(caught.value) and "b.yaml" in str(caught.value)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SourceUnusable, match="no agents"):
+        await load_directory([str(tmp_path / "empty")])
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (AgentAmbiguous("a", source="s", candidates=("x", "y")), "agent_ambiguous"),
+        (AgentNotFound("a", source="s", why="it is gone"), "agent_not_found"),
+    ],
+)
+def test_nobody_to_continue_with_is_a_conflict(error: AgentNotFound, code: str) -> None:
+    problem = problem_of(error)
+    assert (problem.status, problem.code, problem.should_retry) == (409, code, False)
+
+
+# ── models ───────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_models_are_made_from_what_a_file_says() -> None:
+    models = Models({"OPENAI_API_KEY": "sk-secret-key"})
+    demo = models(ModelConfig(provider="demo", model="parrot", retries=0))
+    assert isinstance(demo, DemoModel)
+    ours = models(ModelConfig(provider="openai", model="gpt-5"))
+    assert isinstance(ours, RetryingModel) and ours.name == "openai/gpt-5"
+    local = models(
+        ModelConfig(provider="mine", model="m", base_url="http://127.0.0.1:1/v1", retries=0)
+    )
+    assert isinstance(local, OpenAIModel) and local.name == "mine/m"
+    several = models(
+        ModelConfig(
+            provider="demo", model="a", fallbacks=(ModelConfig(provider="demo", model="b"),)
+        )
+    )
+    assert "FallbackModel" in repr(several)
+    await models.close()
+
+
+async def test_a_key_goes_to_the_server_that_it_is_for_and_to_no_other() -> None:
+    models = Models({"OPENAI_API_KEY": "sk-secret-key"})
+    elsewhere = models(
+        ModelConfig(provider="openai", model="m", base_url="http://evil.example/v1", retries=0)
+    )
+    assert isinstance(elsewhere, OpenAIModel)
+    assert "Authorization" not in elsewhere._headers
+    named = models(
+        ModelConfig(
+            provider="openai",
+            model="m",
+            base_url="http://proxy.example/v1",
+            token_key="OPENAI_API_KEY",
+            retries=0,
+        )
+    )
+    assert isinstance(named, OpenAIModel)
+    assert named._headers["Authorization"] == "Bearer sk-secret-key"
+    await models.close()
+
+
+def test_a_model_that_cannot_be_made_says_what_to_do() -> None:
+    with pytest.raises(InvalidValue, match="base_url"):
+        Models({})(ModelConfig(provider="nobody", model="m"))
+    with pytest.raises(InvalidValue, match="OPENAI_API_KEY"):
+        Models({})(ModelConfig(provider="openai", model="m"))

@@ -1,0 +1,44 @@
+"""A server whose store has lost its footing ends, so that whoever started it can start it again."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.config import load_config
+from holdfast.errors import StorePoisoned
+from holdfast.server import run
+from holdfast.server.agents import load_directory
+from holdfast.store.base import Store
+from holdfast.store.open import open_store
+
+
+async def test_a_poisoned_store_ends_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library raises and lets its user decide; a server has nobody to ask."""
+    alarms: list[Callable[[StorePoisoned], None]] = []
+
+    async def opened(url: str, *, on_poison: Callable[[StorePoisoned], None]) -> Store:
+        alarms.append(on_poison)
+        return await open_store(url, on_poison=on_poison)
+
+    monkeypatch.setattr(run, "open_store", opened)
+    config = load_config(
+        {"listen": "127.0.0.1:0", "store": f"sqlite:///{tmp_path / 'store.db'}"}, {}, ("demo",)
+    )
+    directory = await load_directory(config.sources)
+    ready = asyncio.Event()
+    serving = asyncio.create_task(run.serve(config, directory, on_ready=lambda _: ready.set()))
+    await ready.wait()
+    rung = threading.Thread(target=alarms[0], args=(StorePoisoned("the disk is gone"),))
+    rung.start()
+    with pytest.raises(StorePoisoned, match="the disk is gone"):
+        async with asyncio.timeout(30):
+            await serving
+    rung.join()
+    await directory.close()

@@ -1,0 +1,64 @@
+"""Settings: who wins, and what cannot be meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.config import load_config
+from holdfast.core.policy import Policy
+from holdfast.errors import InvalidValue
+
+
+def test_a_flag_beats_the_environment_which_beats_a_default() -> None:
+    config = load_config({"listen": "127.0.0.1:1"}, {"HOLDFAST_LISTEN": "127.0.0.1:2"}, ())
+    assert config.port == 1
+    config = load_config({}, {"HOLDFAST_LISTEN": "[::1]:2"}, ("a.yaml",))
+    assert (config.host, config.port, config.sources) == ("::1", 2, ("a.yaml",))
+    config = load_config({}, {}, ())
+    assert (config.host, config.port, config.sources) == ("127.0.0.1", 8484, ("demo",))
+    assert {each.origin for each in config.origins} == {"default"}
+
+
+def test_what_else_can_be_set() -> None:
+    config = load_config(
+        {},
+        {
+            "HOLDFAST_TURN_POLICY": "disconnect=keep",
+            "HOLDFAST_CONVERSATION_HEADERS": "X-Mine, x-yours",
+            "HOLDFAST_MODEL_ALIASES": "gpt-4o=butler, o1=thinker",
+            "HOLDFAST_TURN_DEADLINE_S": "30",
+            "HOLDFAST_SOURCES": "a.yaml b.yaml",
+            "HOLDFAST_ALLOWED_HOSTS": "Agents.Example",
+        },
+        (),
+    )
+    assert config.policy == Policy(disconnect="keep")
+    assert config.names == ("x-conversation-id", "x-mine", "x-yours")
+    assert dict(config.model_aliases) == {"gpt-4o": "butler", "o1": "thinker"}
+    assert config.turn_deadline_s == 30
+    assert config.sources == ("a.yaml", "b.yaml")
+    assert config.hosts is not None and {"localhost", "agents.example"} <= config.hosts
+
+
+def test_beyond_loopback_somebody_has_to_say_so() -> None:
+    with pytest.raises(InvalidValue, match="allow-unauthenticated"):
+        load_config({"listen": "0.0.0.0:80"}, {}, ())
+    config = load_config({"listen": "0.0.0.0:80", "allow_unauthenticated": "true"}, {}, ())
+    assert config.unauthenticated and config.hosts is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LISTEN", "8484"),
+        ("LISTEN", "localhost:99999"),
+        ("TURN_POLICY", "disconnect=perhaps"),
+        ("CONVERSATION_HEADERS", "x y:z"),
+        ("MODEL_ALIASES", "gpt-4o"),
+        ("TURN_DEADLINE_S", "soon"),
+        ("TURN_DEADLINE_S", "0"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(name: str, value: str) -> None:
+    with pytest.raises(InvalidValue):
+        load_config({}, {f"HOLDFAST_{name}": value}, ())
