@@ -450,10 +450,12 @@ class Store(TurnStore, Protocol):
         """T2. Put the turn into the history: items, state, memories, link, idempotency; close the turn.
 
         Raises Superseded under an old fence, or if the session has moved past the turn's base.
-        Answers `Unconsumed`, and changes nothing, if a steer is waiting. Committing the same turn
-        again returns the same version, also after it was closed.
+        Answers `Unconsumed`, and changes nothing, if a steer is waiting and the turn could still hear
+        it: one that broke off, or that waits for its client, cannot. Committing the same turn again
+        under the same token returns the same version, also after it was closed.
 
-        `records` are the journal's last ones; they, and the journal, are kept only for a replayable
+        `n` comes after everything in the journal (else StoreError): whoever commits has to know all
+        that happened. `records` are the journal's last ones; they, and the journal, are kept only for a replayable
         turn: nobody comes back for the events of another, and its items say it all.
         """
         ...

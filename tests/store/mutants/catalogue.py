@@ -21,6 +21,7 @@ UPKEEP_SQL = "store/sqlite/sql/upkeep.sql"
 
 MODEL = "tests/store/model/test_model.py"
 ATTEMPTS = "tests/store/contract/test_attempts.py"
+BEGIN = "tests/store/contract/test_begin.py"
 INTERLEAVINGS = "tests/store/model/test_interleavings.py"
 ENGINE = ("tests/store/sqlite/test_batch.py", "tests/store/sqlite/test_engine.py")
 
@@ -199,6 +200,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "whoever repeats a begin gets the fence of who has taken it over",
         (DECISIONS, "    if session.lease_nonce != ask.nonce:", "    if not session.lease_nonce:"),
+        tests=(BEGIN, MODEL),
     ),
     # ── attempts ─────────────────────────────────────────────────────────────────────────────
     mutant(
@@ -237,6 +239,7 @@ MUTANTS: tuple[Mutant, ...] = (
             'if row.state == "failed" or turn is None:',
             "if turn is None:",
         ),
+        tests=(ATTEMPTS, MODEL),
     ),
     mutant(
         "a claim is not settled when its turn ends",
