@@ -206,3 +206,43 @@ async def test_wrappers_are_models() -> None:
     assert repr(model).count("ScriptedModel") == 2
     await model.close()
     assert first.closed and second.closed
+
+
+class Wristwatch:
+    """A monotonic clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_a_model_that_failed_is_left_alone_for_a_while() -> None:
+    """Otherwise every turn of an outage waits for the same failure first."""
+    clock = Wristwatch()
+    first = ScriptedModel(fails(), says("I am back"), name="first")
+    second = ScriptedModel(says("one"), says("two"), name="second")
+    model = FallbackModel(first, second, cooldown_s=60.0, clock=clock)
+    assert await heard(model) == [TextDelta(text="one"), FinishDelta(finish="stop")]
+    assert await heard(model) == [TextDelta(text="two"), FinishDelta(finish="stop")]
+    assert len(first.prompts) == 1
+    clock.now += 60.0
+    assert await heard(model) == [TextDelta(text="I am back"), FinishDelta(finish="stop")]
+
+
+async def test_a_model_that_rests_is_asked_when_nobody_else_can_answer() -> None:
+    first = ScriptedModel(fails(), says("after all"), name="first")
+    second = ScriptedModel(says("one"), fails(), name="second")
+    model = FallbackModel(first, second, cooldown_s=60.0, clock=Wristwatch())
+    await heard(model)
+    assert await heard(model) == [TextDelta(text="after all"), FinishDelta(finish="stop")]
+
+
+async def test_a_refusal_sends_nobody_to_rest() -> None:
+    """A request that is too long says nothing about the next one."""
+    first = ScriptedModel(fails(transient=False), says("short enough"), name="first")
+    second = ScriptedModel(says("one"), name="second")
+    model = FallbackModel(first, second, cooldown_s=60.0, clock=Wristwatch())
+    await heard(model)
+    assert await heard(model) == [TextDelta(text="short enough"), FinishDelta(finish="stop")]

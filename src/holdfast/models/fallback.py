@@ -3,11 +3,15 @@
 The next one is asked when one fails before anything was shown, whatever it failed of: another model may have
 a longer memory, another provider may be up. All of them get the same prompt, whose history is encoded already;
 so they have to speak one dialect.
+
+A model that failed in a way that can pass is left alone for a while, so that not every turn has to wait for it
+to fail again. It is asked last then, not never: if nobody else can answer, it may.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from holdfast.core.accumulate import Delta
@@ -18,7 +22,12 @@ from holdfast.models.base import Model, ModelFailed, Prompt, beginning
 class FallbackModel:
     """The first of these models that can answer. It goes by the name of the first."""
 
-    def __init__(self, *models: Model) -> None:
+    def __init__(
+        self,
+        *models: Model,
+        cooldown_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Raises InvalidValue if the models do not speak one dialect."""
         assert models, "somebody has to answer"
         dialects = {model.dialect.name for model in models}
@@ -31,23 +40,37 @@ class FallbackModel:
         self.dialect = models[0].dialect
         self.knows = frozenset.intersection(*(model.knows for model in models))
         self._models = models
+        self._cooldown_s = cooldown_s
+        self._clock = clock
+        self._resting_until: dict[int, float] = {}
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta, None]:
         """The answer of the first model that shows something; see `Model.stream`."""
         failed: list[tuple[str, ModelFailed]] = []
-        for model in self._models:
+        for place in self._order():
+            model = self._models[place]
             async with aclosing(model.stream(prompt)) as deltas:
                 try:
                     begun = await beginning(deltas)
                 except ModelFailed as failure:
                     failed.append((model.name, failure))
+                    if failure.transient:
+                        self._resting_until[place] = self._clock() + self._cooldown_s
                 else:
+                    self._resting_until.pop(place, None)
                     for delta in begun:
                         yield delta
                     async for delta in deltas:
                         yield delta
                     return
         raise together(failed)
+
+    def _order(self) -> list[int]:
+        """The places of the models, in the order in which they are asked now: who rests comes last."""
+        now = self._clock()
+        return sorted(
+            range(len(self._models)), key=lambda place: self._resting_until.get(place, now) > now
+        )
 
     async def close(self) -> None:
         for model in self._models:

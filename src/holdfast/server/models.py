@@ -48,7 +48,8 @@ class Models:
         first = self._patient(config)
         if not config.fallbacks:
             return first
-        return FallbackModel(first, *map(self._patient, config.fallbacks))
+        others = map(self._patient, config.fallbacks)
+        return FallbackModel(first, *others, cooldown_s=config.cooldown_s)
 
     async def close(self) -> None:
         await self._connections.close()
