@@ -1,4 +1,4 @@
-"""The rows of DESIGN.md's first table, against a real process, a real store and a real upstream."""
+"""What goes wrong between requests (the table in ARCHITECTURE.md), against a real process, a real store and a real upstream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
--- The first tables. `store/rows.py` says what each row means, DESIGN.md section 4 why it is there.
+-- The first tables. `store/rows.py` says what each row means, docs/reference/store.md how they hang together.
 -- Tables with large values keep their rowid: rows then go to the end of the table, whoever writes them,
 -- so that a batch of many sessions fills the same pages.
 
