@@ -82,15 +82,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "end does not look at the fence",
         (
-            TURNS,
-            (
-                "    session = decisions.demand_fence(fence, find_session(db, fence.tenant, fence.session_id))\n"
-                "    assert turn is not None\n"
-            ),
-            (
-                "    session = find_session(db, fence.tenant, fence.session_id)\n"
-                "    assert session is not None and turn is not None\n"
-            ),
+            DECISIONS,
+            "        return turn\n    demand_fence(fence, session)\n    return None\n",
+            "        return turn\n    return None\n",
         ),
     ),
     mutant(
@@ -384,9 +378,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "an append overwrites the journal",
         (
-            TURNS,
-            "    if last is not None and last.n >= n:",
-            "    if last is not None and not last.n + 1:",
+            DECISIONS,
+            "    if same_n is not None or n <= last_n:",
+            "    if n < 0 and n <= last_n:",
         ),
         (
             TURNS_SQL,
@@ -406,9 +400,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a turn that has ended is still told things",
         (
-            TURNS,
-            '    if turn.state != "open":\n        return TooLate',
-            "    if not turn.state:\n        return TooLate",
+            DECISIONS,
+            "    if session is None or session.open_turn != turn.turn_id:\n        return TooLate",
+            "    if session is None:\n        return TooLate",
         ),
     ),
     # ── sessions as a whole ──────────────────────────────────────────────────────────────────

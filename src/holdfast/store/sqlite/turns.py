@@ -17,7 +17,7 @@ from holdfast.core.conversation import Commit
 from holdfast.core.events import Began, MemoryAdded, MemoryDeleted, StateSet
 from holdfast.core.items import EndedBy, path_text
 from holdfast.core.journal import encode_records, numbered
-from holdfast.errors import SessionMissing, StoreError
+from holdfast.errors import SessionMissing
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId
 from holdfast.store import decisions
 from holdfast.store.base import (
@@ -36,7 +36,6 @@ from holdfast.store.base import (
     Orphan,
     Replay,
     Settlement,
-    Signalled,
     SignalOutcome,
     Started,
     Taken,
@@ -240,21 +239,20 @@ def append(
     decisions.demand_fence(fence, find_session(db, fence.tenant, fence.session_id))
     for each in consumed:
         db.execute(queries["consume_signal"], (fence.tenant, fence.turn_id, each))
-    if records:
-        _append_records(db, fence, n=n, records=records)
+    _append_records(db, fence, n=n, records=records)
 
 
 def _append_records(db: Connection, fence: Fence, *, n: int, records: bytes) -> None:
     where = {"tenant": fence.tenant, "turn_id": fence.turn_id}
     there = tables.journal_rows.one(db, "journal_row", n=n, **where)
-    if there is not None and there.records == records:
-        return
     last = tables.journal_rows.one(db, "last_record", **where)
-    if last is not None and last.n >= n:
-        raise StoreError(
-            f"turn {fence.turn_id!r} has records up to {last.n} already; {n} cannot follow them"
-        )
-    _insert_journal(db, fence, n=n, records=records)
+    if decisions.judge_append(
+        n,
+        records,
+        last_n=last.n if last else -1,
+        same_n=there.records if there else None,
+    ):
+        _insert_journal(db, fence, n=n, records=records)
 
 
 def _insert_journal(db: Connection, fence: Fence, *, n: int, records: bytes) -> None:
@@ -398,12 +396,12 @@ def end(
     now_ms: int,
 ) -> TurnRow:
     turn = find_turn(db, fence.tenant, fence.turn_id)
-    if turn is not None and turn.state == "discarded" and turn.lease_token == fence.token:
-        return turn
-    session = decisions.demand_fence(fence, find_session(db, fence.tenant, fence.session_id))
-    assert turn is not None
-    if records:
-        _append_records(db, fence, n=n, records=records)
+    session = find_session(db, fence.tenant, fence.session_id)
+    ended = decisions.judge_end(fence, session=session, turn=turn)
+    if ended is not None:
+        return ended
+    assert session is not None and turn is not None, "judge_end lets only held turns through"
+    _append_records(db, fence, n=n, records=records)
     run(db, "let_go", tenant=session.tenant, session_id=session.id)
     return discard(db, turn, ended_by=ended_by, detail=detail, settlement=settlement, now_ms=now_ms)
 
@@ -545,21 +543,22 @@ def signal(
     turn = find_turn(db, tenant, turn_id)
     if turn is None:
         raise SessionMissing("turn", turn_id)
-    if turn.state != "open":
-        return TooLate(turn=turn)
-    last = tables.scalar(db, "last_signal", tenant=tenant, turn_id=turn_id)
-    assert isinstance(last, int)
+    (last,) = tables.numbers(db, "last_signal", tenant=tenant, turn_id=turn_id)
+    session = find_session(db, tenant, turn.session_id)
+    outcome = decisions.judge_signal(turn, session, last_n=last)
+    if isinstance(outcome, TooLate):
+        return outcome
     run(
         db,
         "insert_signal",
         tenant=tenant,
         turn_id=turn_id,
-        n=last + 1,
+        n=outcome.n,
         kind=kind,
         payload=payload,
         at_ms=now_ms,
     )
-    return Signalled(n=last + 1)
+    return outcome
 
 
 def waiting_signals(
