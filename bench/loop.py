@@ -29,7 +29,7 @@ from holdfast.core.items import AssistantMessage, Blob, Text, UserMessage
 from holdfast.core.journal import Record
 from holdfast.core.turn import Turn, advance, begin
 from holdfast.ids import MessageId, Minter, SessionId, Tenant, TurnId
-from holdfast.loop.context import prompt_for
+from holdfast.loop.context import prompt_for, view_for
 from holdfast.loop.histories import Histories
 from holdfast.loop.play import Player
 from holdfast.models.asking import Style, request_body
@@ -251,7 +251,9 @@ class Talk:
         self.session = self.session.with_commit(commit_of(done, previous=self.session.link))
 
     async def prompt(self) -> Prompt:
-        return await prompt_for(self._agent, (), Open(self.session), self._histories)
+        turn = Open(self.session)
+        view = view_for(self._agent, (), turn, self._histories)
+        return await prompt_for(self._agent, (), turn, view)
 
     async def start_over(self) -> None:
         """Where it is due; the first turn then encodes the past anew, and is not measured."""

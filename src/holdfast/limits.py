@@ -119,6 +119,19 @@ snapshot_cache_bytes: Final = 64 * 1024 * 1024
 history_cache_bytes: Final = 64 * 1024 * 1024
 """Of histories as models see them, encoded. Missing it costs encoding the history again."""
 
+compact_at_share: Final = 0.8
+"""Of a model's window: a prompt that would be larger has its past summed up first. The rest is for the answer,
+and for what an estimate may be wrong by."""
+
+compact_keep_share: Final = 0.3
+"""Of a model's window: the newest turns, as many as fit into this, stay as they were said."""
+
+summary_chars_max: Final = 20_000
+"""One summary. A model that writes more is repeating the conversation."""
+
+gauge_entries_max: Final = 10_000
+"""Sessions whose prompts' sizes are remembered; about 200 bytes each."""
+
 calls_side_by_side_max: Final = 8
 """Tool calls of one turn that run at the same time; the others wait their turn."""
 

@@ -30,7 +30,7 @@ from holdfast.core.items import (
 )
 from holdfast.errors import TurnFailed
 from holdfast.ids import MessageId, SessionId
-from holdfast.loop.context import prompt_for
+from holdfast.loop.context import prompt_for, view_for
 from holdfast.loop.histories import ENTRY_BYTES, PIECES_MAX, Histories
 from holdfast.models.base import Prompt
 from holdfast.testing import says
@@ -102,7 +102,7 @@ async def asked_on(
     results = [] if said_now else [result(each) for each in snapshot.waiting]
     turn = OpenInMemory(turn_on(snapshot, *(said_now or (*results, user("Well?")))), snapshot)
     await turn.record(*happened, ev.StepStarted())
-    prompt = await prompt_for(butler, (), turn, histories)
+    prompt = await prompt_for(butler, (), turn, view_for(butler, (), turn, histories))
     assert malformed(messages_of(prompt)) == []
     return prompt, turn
 

@@ -60,6 +60,7 @@ class Agent:
         limits: TurnLimits = TurnLimits(),  # noqa: B008
         permissions: Permissions = Permissions(),  # noqa: B008
         policy: Policy = Policy(),  # noqa: B008
+        context_window: int | None = None,
     ) -> None:
         self.name = name
         self.model = model
@@ -76,6 +77,8 @@ class Agent:
         self.limits = limits
         self.permissions = permissions
         self.policy = policy
+        self.context_window = context_window
+        """How many tokens its model takes; None if only the model's name can tell."""
 
     def __repr__(self) -> str:
         return f"<Agent {self.name} on {self.model.name}>"

@@ -323,8 +323,7 @@ def seen_by_model(snapshot: Snapshot, *, since: int = 0) -> Iterator[Item]:
     one of them and its result in the other.
     """
     hidden = snapshot.notes.hidden_from_model
-    made = (snapshot.turn_summary, snapshot.notes.summary)
-    summary = further(*(each for each in made if each is not None and each.id not in hidden))
+    summary = summary_seen(snapshot)
     start = max(since, summary.covers_to if summary else 0)
     items = snapshot.items.since(start)
     before = _calls_before(start, snapshot, items)
@@ -335,6 +334,13 @@ def seen_by_model(snapshot: Snapshot, *, since: int = 0) -> Iterator[Item]:
         yield summary
     covered = _for_model((each for at, each in before.items() if at >= since), hidden)
     yield from (each for each in (*covered, *shown) if each.id not in alone)
+
+
+def summary_seen(snapshot: Snapshot) -> Summary | None:
+    """The summary that stands for the session's past, if one does: the furthest that is not hidden."""
+    hidden = snapshot.notes.hidden_from_model
+    made = (snapshot.turn_summary, snapshot.notes.summary)
+    return further(*(each for each in made if each is not None and each.id not in hidden))
 
 
 def seen_in_turn(turn: Turn, path: Path = (), *, after: Iterable[Item] = ()) -> list[Item]:

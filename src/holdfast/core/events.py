@@ -236,9 +236,10 @@ class Steered(Value, tag="steered"):
 
 
 class Compacted(Value, tag="compacted"):
-    """From here on the model sees a summary in place of older history."""
+    """From here on the model sees a summary in place of older history. `usage` is what writing it took."""
 
     summary: Summary
+    usage: Usage = Usage()
 
 
 class Interrupted(Value, tag="interrupted"):

@@ -352,7 +352,9 @@ def _compacted(turn: Turn, event: ev.Compacted) -> Turn:
         raise _illegal(event, "the model is speaking")
     if event.summary.covers_to > turn.request.base_length:
         raise _illegal(event, "a summary covers committed history only")
-    return msgspec.structs.replace(turn, items=turn.items.appended(event.summary))
+    return msgspec.structs.replace(
+        turn, items=turn.items.appended(event.summary), usage=turn.usage + event.usage
+    )
 
 
 def _interrupted(turn: Turn, event: ev.Interrupted) -> Turn:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.agents.base import Agent
+from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot, further, seen_in_turn
 from holdfast.core.events import ToolDefinition
 from holdfast.core.items import Path, Summary
@@ -16,45 +17,76 @@ from holdfast.core.turn import Turn
 from holdfast.errors import TurnFailed
 from holdfast.loop.histories import Histories, Past, Piece, piece_of
 from holdfast.loop.parameters import parameters_for
+from holdfast.loop.shortening import shortened
 from holdfast.models.base import Dialect, Prompt
 
+BLOB_BYTES = 6_000
+"""What a picture or file weighs beside words: no provider counts its bytes."""
 
-async def prompt_for(
+
+class View(Value):
+    """What a branch's agent sees of its past and of the turn so far; blobs are named, not yet there."""
+
+    system: str
+    pieces: tuple[Piece, ...]
+    tools: tuple[ToolDefinition, ...] = ()
+    here_bytes: int = 0
+    """How much of it is this turn's own."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it weighs in a prompt."""
+        words = len(self.system) + sum(len(each.data) for each in self.pieces)
+        tools = sum(len(each.description) + len(each.parameters) for each in self.tools)
+        return words + tools + BLOB_BYTES * sum(len(each.blobs) for each in self.pieces)
+
+
+def view_for(
     agent: Agent,
     path: Path,
     turn: OpenTurn,
     histories: Histories,
     *,
     tools: tuple[ToolDefinition, ...] = (),
-) -> Prompt:
-    """What this agent's model is asked next, in this branch of the turn.
+    here_bytes_max: int | None = None,
+) -> View:
+    """What this agent sees now, in this branch of the turn.
 
-    Raises TurnFailed if a blob that it would have to see is not in the store.
+    If the turn itself is larger than `here_bytes_max`, old results in it are shown by their ends.
     """
-    now = turn.turn
-    pieces = _pieces(path, now, turn.snapshot, histories, agent.model.dialect)
-    said = (agent.instruction,) if path else (agent.instruction, *now.request.instructions)
-    return Prompt(
-        system="\n\n".join(text for text in said if text),
-        messages=await _with_blobs(pieces, turn, agent.model.dialect),
-        tools=tools,
-        parameters=parameters_for(agent.parameters, now, path),
-        call_key=_step_name(now, path),
-    )
-
-
-def _pieces(
-    path: Path, turn: Turn, snapshot: Snapshot, histories: Histories, dialect: Dialect
-) -> tuple[Piece, ...]:
+    now, dialect = turn.turn, agent.model.dialect
     if path:
         past = Past(pieces=(), open_step=())
     else:
-        past = histories.past(_summed_up(snapshot, turn), dialect)
-    here = dialect.encode(seen_in_turn(turn, path, after=past.open_step))
-    return (*past.pieces, piece_of(here, dialect)) if here else past.pieces
+        past = histories.past(summed_up(turn.snapshot, now), dialect)
+    seen = seen_in_turn(now, path, after=past.open_step)
+    here = dialect.encode(seen)
+    if here_bytes_max is not None and len(here) > here_bytes_max:
+        here = dialect.encode(shortened(seen, bytes_max=here_bytes_max))
+    said = (agent.instruction,) if path else (agent.instruction, *now.request.instructions)
+    return View(
+        system="\n\n".join(text for text in said if text),
+        pieces=(*past.pieces, piece_of(here, dialect)) if here else past.pieces,
+        tools=tools,
+        here_bytes=len(here),
+    )
 
 
-def _summed_up(snapshot: Snapshot, turn: Turn) -> Snapshot:
+async def prompt_for(agent: Agent, path: Path, turn: OpenTurn, view: View) -> Prompt:
+    """What this agent's model is asked in the step that has just begun.
+
+    Raises TurnFailed if a blob that it would have to see is not in the store.
+    """
+    return Prompt(
+        system=view.system,
+        messages=await _with_blobs(view.pieces, turn, agent.model.dialect),
+        tools=view.tools,
+        parameters=parameters_for(agent.parameters, turn.turn, path),
+        call_key=_step_name(turn.turn, path),
+    )
+
+
+def summed_up(snapshot: Snapshot, turn: Turn) -> Snapshot:
     """The session as it stood, seen with a summary that this turn has made of it."""
     made = [each for each in turn.items if isinstance(each, Summary) and not each.path]
     if not made:

@@ -35,7 +35,9 @@ from holdfast.core.items import Path, Text, ToolCall, result_for
 from holdfast.core.ports import OpenTurn
 from holdfast.errors import InvalidValue, TurnFailed
 from holdfast.loop.calls import Calls
+from holdfast.loop.compaction import Compaction
 from holdfast.loop.context import prompt_for
+from holdfast.loop.gauge import Gauge
 from holdfast.loop.histories import Histories
 from holdfast.models.base import ModelFailed, Prompt
 
@@ -53,19 +55,20 @@ class Player:
     def __init__(self, find_team: FindTeam, *, histories: Histories | None = None) -> None:
         self._find_team = find_team
         self._histories = histories or Histories(bytes_max=limits.history_cache_bytes)
+        self._gauge = Gauge()
 
     async def __call__(self, turn: OpenTurn) -> None:
         team = await self._find_team(turn.turn.request)
-        await _Playing(turn, team, self._histories).run()
+        await _Playing(turn, team, Compaction(turn, self._histories, self._gauge)).run()
 
 
 class _Playing:
     """One turn being played."""
 
-    def __init__(self, turn: OpenTurn, team: Team, histories: Histories) -> None:
+    def __init__(self, turn: OpenTurn, team: Team, compaction: Compaction) -> None:
         self._turn = turn
         self._team = team
-        self._histories = histories
+        self._compaction = compaction
         self._calls = Calls(turn, team)
         self._room = asyncio.Semaphore(limits.calls_side_by_side_max)
         """For models: as many sub-agents speak at once as tools run."""
@@ -154,10 +157,18 @@ class _Playing:
         """One step of a branch: its model is asked, and says what it has to say."""
         turn = self._turn
         tools = await self._calls.offered(agent, path)
+        view = await self._compaction.view(agent, path, tools)
         await turn.record(ev.StepStarted(path=path, model=agent.model.name))
-        prompt = await prompt_for(agent, path, turn, self._histories, tools=tools)
-        if not await self._listen(agent, answer, prompt):
-            return  # the machine wants to stop here, and says so next
+        prompt = await prompt_for(agent, path, turn, view)
+        try:
+            if not await self._listen(agent, answer, prompt):
+                return  # the machine wants to stop here, and says so next
+        except ModelFailed as failure:
+            if not self._compaction.may_help(agent, path, view, failure):
+                raise
+            await self._turn.record(self._broken_off(path, failure, answer.usage))
+            return  # it is asked again, and shown less
+        self._compaction.learn(agent, view, answer.usage)
         draft = self._draft(path)
         if sum(each.kind == "call" for each in draft.items) > limits.calls_per_step_max:
             raise ModelFailed(
@@ -203,9 +214,14 @@ class _Playing:
         if branch.draft is None:
             await self._turn.record(failed)
             return
+        await self._turn.record(self._broken_off(path, failure, usage), failed)
+
+    def _broken_off(self, path: Path, failure: TurnFailed, usage: ev.Usage) -> ev.StepBroken:
+        """The step under way ends here. People see what it has said so far, models do not."""
+        branch = self._turn.turn.branch(path)
+        assert branch is not None and branch.draft is not None, "its step is under way"
         broken = branch.draft.broken(agent=branch.agent, path=path, state="set_aside")
-        step = ev.StepBroken(items=broken, path=path, why=str(failure), usage=usage)
-        await self._turn.record(step, failed)
+        return ev.StepBroken(items=broken, path=path, why=str(failure), usage=usage)
 
     async def _return(self, call: ToolCall, text: str) -> None:
         result = result_for(call, "ok", (Text(text=text),), self._turn.mint)

@@ -1,0 +1,49 @@
+"""A turn that is too long for its model: old results of its own tools are shown by their ends.
+
+A summary covers committed history only, so a turn that reads a hundred files has to be made to fit by itself.
+What is stored is not touched; a model that needs an old result again can call the tool again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast.core.codec import encode
+from holdfast.core.items import Item, Text, ToolResult, text_of
+from holdfast.tools.run import ends
+
+SHOWN_CHARS = 600
+LAST_WHOLE = 3
+"""The newest results stay as they are: they are what the model is working on."""
+STRIDE = 8
+"""Results are shortened so many at a time: a prompt that changes at every step cannot be cached."""
+
+
+def shortened(items: Sequence[Item], *, bytes_max: int) -> list[Item]:
+    """The same items, the oldest long results cut until they fit, or until none is left to cut."""
+    size = sum(len(encode(each)) for each in items)
+    results = [n for n, each in enumerate(items) if isinstance(each, ToolResult)][:-LAST_WHOLE]
+    cut: dict[int, Item] = {}
+    for strided in _strides(results):
+        if size <= bytes_max:
+            break
+        for at in strided:
+            short = _cut(items[at])
+            size -= len(encode(items[at])) - len(encode(short))
+            cut[at] = short
+    return [cut.get(n, each) for n, each in enumerate(items)]
+
+
+def _strides(places: Sequence[int]) -> Iterable[Sequence[int]]:
+    return (places[n : n + STRIDE] for n in range(0, len(places), STRIDE))
+
+
+def _cut(item: Item) -> Item:
+    assert isinstance(item, ToolResult)
+    text = text_of(item.content)
+    if len(text) <= SHOWN_CHARS and all(isinstance(part, Text) for part in item.content):
+        return item
+    shown = ends(text, SHOWN_CHARS) if len(text) > SHOWN_CHARS else text
+    return msgspec.structs.replace(item, content=(Text(text=shown),))

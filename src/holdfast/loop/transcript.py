@@ -1,0 +1,99 @@
+"""A history as plain text, for a model that is to sum it up.
+
+Text, and not messages in the model's dialect: a transcript asks for nothing. It can be cut anywhere between two
+entries, needs no tools beside it, and no provider takes it for a conversation that it should go on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+from holdfast.core.items import (
+    AssistantMessage,
+    Audio,
+    File,
+    HandOff,
+    Image,
+    Interruption,
+    Item,
+    Part,
+    Parts,
+    Reasoning,
+    Refusal,
+    Summary,
+    SystemMessage,
+    Text,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
+from holdfast.tools.run import ends
+
+ENTRY_CHARS_MAX = 6_000
+"""Of one entry; of a longer one its two ends are shown."""
+
+
+def transcript(items: Iterable[Item]) -> Iterator[str]:
+    """One entry per item that says something, oldest first."""
+    for item in items:
+        entry = _entry(item)
+        if entry:
+            yield ends(entry, ENTRY_CHARS_MAX) if len(entry) > ENTRY_CHARS_MAX else entry
+
+
+def portions(entries: Iterable[str], *, bytes_max: int) -> Iterator[str]:
+    """The entries put together, as many as fit each time. One that is too long by itself is a portion."""
+    held: list[str] = []
+    size = 0
+    for entry in entries:
+        entry_bytes = len(entry.encode()) + 2
+        if held and size + entry_bytes > bytes_max:
+            yield "\n\n".join(held)
+            held, size = [], 0
+        held.append(entry)
+        size += entry_bytes
+    if held:
+        yield "\n\n".join(held)
+
+
+def _entry(item: Item) -> str:
+    match item:
+        case UserMessage():
+            return f"User: {_words(item.content)}"
+        case SystemMessage():
+            return f"Instructions: {_words(item.content)}"
+        case AssistantMessage():
+            return f"Assistant: {_words(item.content)}"
+        case ToolCall():
+            return f"Assistant used {item.name} with {item.arguments}"
+        case ToolResult():
+            return f"Result ({item.outcome}): {_words(item.content)}"
+        case Interruption():
+            return f"The assistant was interrupted: {item.ended_by} {item.detail}".rstrip()
+        case HandOff():
+            return f"{item.from_agent} handed the conversation over to {item.to_agent}."
+        case Summary():
+            return f"Summary of everything before: {item.text}"
+        case Reasoning():
+            return ""
+        case _:  # pragma: no cover
+            assert_never(item)
+
+
+def _words(parts: Parts) -> str:
+    return " ".join(filter(None, map(_part, parts)))
+
+
+def _part(part: Part) -> str:
+    match part:
+        case Text() | Refusal():
+            return part.text
+        case Image():
+            return "[a picture]"
+        case Audio():
+            return f"[a recording: {part.transcript}]" if part.transcript else "[a recording]"
+        case File():
+            return f"[the file {part.name}]" if part.name else "[a file]"
+        case _:  # pragma: no cover
+            assert_never(part)
