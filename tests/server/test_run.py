@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -42,3 +43,9 @@ async def test_a_poisoned_store_ends_the_server(
             await serving
     rung.join()
     await directory.close()
+
+
+def test_an_answer_is_not_held_back_for_the_next_one() -> None:
+    """asyncio switches Nagle's algorithm off only for sockets that say that they are TCP."""
+    with run.listen("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
