@@ -56,6 +56,12 @@ attribute_name_chars_max: Final = 64
 attribute_value_chars_max: Final = 512
 """OpenAI's `metadata` bounds, so that either API can show the other's values."""
 
+granted_tools_max: Final = 256
+"""Tools of one session that a person need not be asked about again."""
+
+approval_s: Final = 24 * 3600.0
+"""How long a person may think about a call that waits for an approval; after that it can only be refused."""
+
 title_chars_max: Final = 200
 
 state_value_bytes_max: Final = 256 * 1024

@@ -19,6 +19,7 @@ from holdfast.core.conversation import (
     Notes,
     Patch,
     SettingsChanged,
+    SettingsMerged,
     Snapshot,
     Summarized,
     Titled,
@@ -249,6 +250,13 @@ PATCHES: st.SearchStrategy[Patch] = st.one_of(
     st.builds(Titled, title=st.text(max_size=3)),
     st.builds(Flagged, name=st.sampled_from("ab"), value=st.sampled_from(["", "1", "2"])),
     st.builds(SettingsChanged, settings=SETTINGS),
+    st.builds(
+        SettingsMerged,
+        attributes=st.sampled_from(
+            [(), (("topic", "Rome"),), (("topic", None), ("colour", "red"))]
+        ),
+        granted=st.sampled_from([(), ("fly",), ("pay", "fly")]),
+    ),
     st.builds(Summarized, summary=st.builds(summary, covers_to=st.just(0))),
     st.builds(Visibility, to_people=st.none() | st.booleans(), to_model=st.none() | st.booleans()),
 )
@@ -437,3 +445,14 @@ def test_earlier_versions_stay_as_they_were_while_a_session_goes_on(
         as_they_were.append(bytes_of(versions[-1]))
     assert [bytes_of(each) for each in versions] == as_they_were
     assert [each.version for each in versions] == list(range(len(commits) + 1))
+
+
+def test_merged_settings_leave_alone_what_they_do_not_name() -> None:
+    before = SessionSettings(working_directory="/tmp/trip").with_attributes(topic="Oslo", year="1")
+    session = noted(new_session(), SettingsChanged(settings=before))
+    patch = SettingsMerged(attributes=(("topic", None), ("colour", "red")), granted=("pay", "fly"))
+    session = noted(noted(session, patch), SettingsMerged(granted=("fly", "dig")))
+    now = session.notes.settings
+    assert now.attributes == (("colour", "red"), ("year", "1"))
+    assert now.permissions.granted == ("dig", "fly", "pay")
+    assert now.working_directory == "/tmp/trip"

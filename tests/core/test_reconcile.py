@@ -37,6 +37,8 @@ from holdfast.core.items import (
 from holdfast.core.reconcile import (
     NOT_ANSWERED,
     REFUSED,
+    ApprovalClosed,
+    ApprovalsMissing,
     Fresh,
     Incoming,
     IncomingCall,
@@ -623,8 +625,11 @@ APPROVALS: dict[str, Approval] = {
         (),
         {FLY.id: "refused", PAY.id: "refused", ONE.id: "not_answered"},
     ),
-    "one allowed, nothing said of the other": Approval(
-        {FLY.id: True}, [], (FLY.id,), {PAY.id: "refused", ONE.id: "not_answered"}
+    "one allowed, and a message instead of a word about the other": Approval(
+        {FLY.id: True},
+        [says("Never mind the rest")],
+        (FLY.id,),
+        {PAY.id: "refused", ONE.id: "not_answered"},
     ),
     "ignored by a message": Approval(
         {}, [says("Stop")], (), {FLY.id: "refused", PAY.id: "refused", ONE.id: "not_answered"}
@@ -637,12 +642,6 @@ APPROVALS: dict[str, Approval] = {
         [says("Quickly!")],
         (FLY.id, PAY.id),
         {ONE.id: "not_answered"},
-    ),
-    "allowed, and somebody else's call too": Approval(
-        {FLY.id: True, PAY.id: True, call().id: True},
-        [tells(ONE.call_id)],
-        (FLY.id, PAY.id),
-        {ONE.id: "ok"},
     ),
 }
 
@@ -659,9 +658,19 @@ def test_calls_that_ask_first_are(case: Approval) -> None:
 
 @pytest.mark.parametrize("allowed", [True, False])
 @pytest.mark.parametrize("whose", [call().id, ONE.id], ids=["nobody's call", "the client's call"])
-def test_leave_for_a_call_that_does_not_ask_is_nothing(whose: CallId, allowed: bool) -> None:
-    found = reconcile(ASKING, [], new_minter(), approvals={whose: allowed})
-    assert found == NothingNew()
+@pytest.mark.parametrize("messages", [[], [says("Go on")]], ids=["alone", "with a message"])
+def test_leave_for_a_call_that_does_not_ask_is_refused(
+    whose: CallId, allowed: bool, messages: list[Incoming]
+) -> None:
+    approvals = {FLY.id: True, PAY.id: True, whose: allowed}
+    found = reconcile(ASKING, messages, new_minter(), approvals=approvals)
+    assert found == ApprovalClosed(calls=(whose,))
+
+
+@pytest.mark.parametrize("messages", [[], [tells(ONE.call_id)], [says(" ")]])
+def test_all_calls_that_ask_are_decided_on_at_once(messages: list[Incoming]) -> None:
+    found = reconcile(ASKING, messages, new_minter(), approvals={FLY.id: True})
+    assert found == ApprovalsMissing(calls=(PAY.id,))
 
 
 def test_the_client_cannot_give_the_result_of_a_call_that_asks_first() -> None:

@@ -26,6 +26,10 @@ def deny(*patterns: str) -> Permissions:
     return Permissions(deny=patterns)
 
 
+def granted(*names: str) -> Permissions:
+    return Permissions(granted=names)
+
+
 @pytest.mark.parametrize(
     ("tool", "rules", "said"),
     [
@@ -52,6 +56,13 @@ def deny(*patterns: str) -> Permissions:
         (WRITES, (deny("write_file"), allow("*")), "deny"),
         (WRITES, (ask("*"), allow("write_file")), "ask"),
         (WRITES, (NONE, allow("write_file")), "allow"),
+        # what a person has granted: an answer to a question, and nothing else
+        (WRITES, (ask("write_*"), granted("write_file")), "allow"),
+        (READS, (ask("read_*"), granted("read_file")), "allow"),
+        (WRITES, (ask("*"), granted("write_*")), "ask"),
+        (WRITES, (ask("*"), granted("Write_File")), "ask"),
+        (WRITES, (granted("write_file"),), "deny"),
+        (WRITES, (ask("*"), deny("write_file"), granted("write_file")), "deny"),
         # a rule that allows is read to the letter, one that protects whatever the case
         (WRITES, (allow("Write_File"),), "deny"),
         (WRITES, (allow("*"), deny("Write_File")), "deny"),

@@ -23,6 +23,8 @@ from holdfast.core.codec import Decoder, Unreadable, Value, encode
 from holdfast.core.events import Change, StateSet, Usage
 from holdfast.core.items import (
     AssistantMessage,
+    AttributeName,
+    AttributeValue,
     EndedBy,
     Item,
     Items,
@@ -70,7 +72,16 @@ class SettingsChanged(Value, tag="settings"):
     settings: SessionSettings
 
 
-Patch: TypeAlias = Visibility | Titled | Flagged | Summarized | SettingsChanged
+class SettingsMerged(Value, tag="settings_merged"):
+    """Some settings change; the others stay as whoever came in between has made them."""
+
+    attributes: tuple[tuple[AttributeName, AttributeValue | None], ...] = ()
+    """None takes one away."""
+    granted: tuple[str, ...] = ()
+    """Tools that a person need not be asked about again."""
+
+
+Patch: TypeAlias = Visibility | Titled | Flagged | Summarized | SettingsChanged | SettingsMerged
 
 
 class Annotation(Value):
@@ -113,6 +124,9 @@ def annotated(notes: Notes, annotations: Iterable[Annotation]) -> Notes:
                 notes = msgspec.structs.replace(notes, title=patch.title)
             case SettingsChanged():
                 notes = msgspec.structs.replace(notes, settings=patch.settings)
+            case SettingsMerged():
+                settings = notes.settings.with_attributes(**dict(patch.attributes))
+                notes = msgspec.structs.replace(notes, settings=settings.granting(*patch.granted))
             case Summarized():
                 notes = msgspec.structs.replace(
                     notes, summary=patch.summary, summary_rev=annotation.rev

@@ -301,6 +301,8 @@ class Permissions(Value):
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+    granted: tuple[str, ...] = ()
+    """Names, not patterns: a person was asked about these tools, and need not be asked again."""
 
 
 class TurnLimits(Value):
@@ -333,3 +335,9 @@ class SessionSettings(Value):
         merged = {**dict(self.attributes), **changes}
         kept = tuple(sorted((name, value) for name, value in merged.items() if value is not None))
         return msgspec.structs.replace(self, attributes=kept)
+
+    def granting(self, *tools: str) -> SessionSettings:
+        """The same settings with tools that a person need not be asked about again."""
+        granted = tuple(sorted({*self.permissions.granted, *tools}))
+        permissions = msgspec.structs.replace(self.permissions, granted=granted)
+        return msgspec.structs.replace(self, permissions=permissions)

@@ -102,7 +102,21 @@ class UnknownCall(Value):
     call_id: str
 
 
-Reconciled: TypeAlias = Fresh | NothingNew | ResultsMissing | UnknownCall
+class ApprovalClosed(Value):
+    """An answer about calls that wait for no approval: never, or not any more."""
+
+    calls: tuple[CallId, ...]
+
+
+class ApprovalsMissing(Value):
+    """Some calls were decided on, but not these: everything is decided at once, or something else is said."""
+
+    calls: tuple[CallId, ...]
+
+
+Reconciled: TypeAlias = (
+    Fresh | NothingNew | ResultsMissing | UnknownCall | ApprovalClosed | ApprovalsMissing
+)
 
 NOT_ANSWERED = "Not answered: the user went on without a result for this call."
 REFUSED = "Refused: the user did not allow this call."
@@ -118,9 +132,13 @@ def reconcile(
 ) -> Reconciled:
     """Decide what of `messages` is new on top of `snapshot`, and what the turn will store of it.
 
-    `approvals` are a person's answers to calls that wait for one. `system_is_stored` keeps system
-    messages as items (Responses, Conversations); on chat they are instructions for one request.
+    `approvals` are a person's answers to calls that wait for one. Without a message beside them they have
+    to be about all such calls; a message closes those that they leave out as refused. `system_is_stored`
+    keeps system messages as items (Responses, Conversations); on chat they are instructions for one request.
     """
+    undecided = _undecided(snapshot.waiting, approvals or {})
+    if isinstance(undecided, ApprovalClosed):
+        return undecided
     spoken = [each for each in messages if system_is_stored or each.role != "system"]
     dropped = _history_in(snapshot, spoken)
     diverged = False
@@ -130,11 +148,29 @@ def reconcile(
         )
         diverged = dropped > 0
     intake = _Intake(snapshot.waiting, approvals or {}, mint)
-    for message in _results_first(spoken[dropped:], snapshot.waiting):
+    new = spoken[dropped:]
+    if approvals and undecided and not any(map(_is_said, new)):
+        return ApprovalsMissing(calls=undecided)
+    for message in _results_first(new, snapshot.waiting):
         refusal = intake.take(message)
         if refusal is not None:
             return refusal
     return intake.outcome(dropped=dropped, diverged=diverged)
+
+
+def _undecided(
+    waiting: Sequence[ToolCall], approvals: Mapping[CallId, bool]
+) -> tuple[CallId, ...] | ApprovalClosed:
+    """The calls that wait for an approval and are not decided on, if what is decided on does wait."""
+    asked = [each.id for each in waiting if each.waits_for == "approval"]
+    closed = tuple(each for each in approvals if each not in asked)
+    if closed:
+        return ApprovalClosed(calls=closed)
+    return tuple(each for each in asked if each not in approvals)
+
+
+def _is_said(message: Incoming) -> bool:
+    return message.role == "user" and is_substantial(message.content)
 
 
 def _results_first(new: Sequence[Incoming], waiting: Sequence[ToolCall]) -> list[Incoming]:

@@ -9,11 +9,11 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 
 from holdfast import limits
-from holdfast.core.codec import Decoder, Unreadable, encode
-from holdfast.core.conversation import Snapshot
-from holdfast.core.items import SessionSettings
+from holdfast.core.codec import Unreadable, encode
+from holdfast.core.conversation import SettingsMerged, Snapshot, patch_decoder
 from holdfast.errors import InvalidId, SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
+from holdfast.server.approvals import Approvals, Decision, Decisions
 from holdfast.server.directory import Directory
 from holdfast.server.exchange import Exchange
 from holdfast.server.methods import only
@@ -29,8 +29,9 @@ from holdfast.wire.sse import HEARTBEAT, data_frame
 class Api:
     """The endpoints under `/api`."""
 
-    def __init__(self, sessions: Sessions, directory: Directory) -> None:
+    def __init__(self, sessions: Sessions, directory: Directory, approvals: Approvals) -> None:
         self._sessions = sessions
+        self._approvals = approvals
         self._operations = sessions.operations
         self._store = sessions.store
         self._directory = directory
@@ -61,6 +62,13 @@ class Api:
             case ["turns", name, "cancel"]:
                 only(exchange, "POST")
                 await self._cancel(exchange, tenant, name)
+            case ["turns", name, "approvals"]:
+                only(exchange, "GET", "POST")
+                await self._decide(exchange, tenant, name, body)
+            case ["turns", name, "approvals", call]:
+                only(exchange, "POST")
+                decision = Decisions(decisions={call: _read(body, Decision)})
+                await self._begin_decided(exchange, tenant, name, decision, body)
             case ["turns", name, "events"]:
                 only(exchange, "GET")
                 await self._events(exchange, tenant, name)
@@ -104,12 +112,12 @@ class Api:
         if asked.title is not None:
             await self._operations.title(tenant, info.session.id, asked.title)
         if asked.attributes is not None:
+            merged = SettingsMerged(attributes=tuple(sorted(asked.attributes.items())))
             try:
-                settings = info.session.settings.with_attributes(**asked.attributes)
-                settings = _settings.strict(encode(settings))
+                patch = patch_decoder.strict(encode(merged))
             except msgspec.DecodeError as error:
                 raise bad_request("invalid_value", str(error), param="attributes") from error
-            await self._operations.settings(tenant, info.session.id, settings)
+            await self._operations.annotate(tenant, info.session.id, [(None, patch)])
         await self._session(exchange, tenant, str(info.session.id))
 
     async def _delete(self, exchange: Exchange, tenant: Tenant, name: str) -> None:
@@ -184,6 +192,20 @@ class Api:
         row = await self._turn(tenant, name)
         await _say(exchange, _turn(row), status=202 if isinstance(outcome, StillRunning) else 200)
 
+    async def _decide(self, exchange: Exchange, tenant: Tenant, name: str, body: bytes) -> None:
+        if exchange.method == "GET":
+            waiting = await self._approvals.waiting(tenant, _turn_id(name))
+            await _say(exchange, {"approvals": waiting})
+        else:
+            await self._begin_decided(exchange, tenant, name, _read(body, Decisions), body)
+
+    async def _begin_decided(
+        self, exchange: Exchange, tenant: Tenant, name: str, decisions: Decisions, body: bytes
+    ) -> None:
+        begun = await self._approvals.decide(exchange, tenant, _turn_id(name), decisions, body)
+        row = await self._turn(tenant, str(begun.turn_id))
+        await _say(exchange, _turn(row), status=202)
+
     async def _events(self, exchange: Exchange, tenant: Tenant, name: str) -> None:
         """A turn's events as they happen, numbered; those after `starting_after` only."""
         query = parse_qs(exchange.query.decode())
@@ -216,8 +238,6 @@ class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     version: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
-
-_settings: Decoder[SessionSettings] = Decoder(SessionSettings)
 
 T = TypeVar("T")
 

@@ -15,6 +15,7 @@ from holdfast.core.policy import Policy
 from holdfast.errors import HoldfastError
 from holdfast.ids import Tenant
 from holdfast.server.api import Api
+from holdfast.server.approvals import Approvals
 from holdfast.server.chat import Chat
 from holdfast.server.directory import Directory, ModelEntry
 from holdfast.server.exchange import ClientGone, Exchange, Receive, Send
@@ -63,7 +64,8 @@ class App:
             deadline_s=deadline_s,
             expire_after_s=expire_after_s,
         )
-        self._api = Api(sessions, directory)
+        approvals = Approvals(sessions, directory, policy=policy, deadline_s=deadline_s)
+        self._api = Api(sessions, directory, approvals)
         self._guard = guard or Guard()
         self.draining = False
         """Set when the server is about to stop: whoever balances load should look elsewhere."""

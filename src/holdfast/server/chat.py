@@ -25,7 +25,7 @@ from holdfast.sessions.watch import Watch
 from holdfast.store.base import Attempt
 from holdfast.wire.chat_answer import AnswerEnd, AnswerHead, ChatStream, completion
 from holdfast.wire.chat_request import ChatAsk, ignored, read_chat_request
-from holdfast.wire.headers import NAMES, Naming, read_naming
+from holdfast.wire.headers import APPROVE, DENY, NAMES, Naming, read_naming
 from holdfast.wire.problems import Problem
 from holdfast.wire.sse import HEARTBEAT
 
@@ -96,6 +96,7 @@ class Chat:
             tenant=tenant,
             name=naming.name,
             messages=asked.messages,
+            approvals=naming.approvals,
             agent=asked.model,
             instructions=asked.instructions,
             parameters=asked.parameters,
@@ -248,6 +249,8 @@ def _attempt(exchange: Exchange, naming: Naming, tenant: Tenant, body: bytes) ->
         str(naming.name),
         exchange.headers.get("x-turn-policy", ""),
         exchange.headers.get("x-show-tools", ""),
+        exchange.headers.get(APPROVE, ""),
+        exchange.headers.get(DENY, ""),
     ):
         piece = part.encode()
         shape.update(len(piece).to_bytes(4) + piece)

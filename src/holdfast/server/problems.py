@@ -29,6 +29,9 @@ from holdfast.wire.problems import Problem
 
 STORE_RETRY_S = 2.0
 
+APPROVALS_OVER = frozenset({"approval_closed", "approval_expired"})
+"""Nothing is wrong with the request, but it comes too late."""
+
 
 # ── requests that could not begin ────────────────────────────────────────────────────────────
 
@@ -56,6 +59,8 @@ def problem_of(error: HoldfastError) -> Problem:
             return _no(410, error.code, message)
         case KeyReused():
             return _no(422, error.code, message, param="idempotency-key")
+        case TurnRejected() if error.reason in APPROVALS_OVER:
+            return _no(409, error.reason, message, kind="conflict_error")
         case TurnRejected():
             return _no(400, error.reason, message, param="messages")
         case InvalidValue():

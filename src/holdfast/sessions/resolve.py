@@ -6,11 +6,20 @@ stores the turn. So a cached meaning or snapshot may be old; `begin` then answer
 
 from __future__ import annotations
 
+from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
 from holdfast.core.policy import resolve_policy
-from holdfast.core.reconcile import Fresh, NothingNew, ResultsMissing, UnknownCall, reconcile
+from holdfast.core.reconcile import (
+    ApprovalClosed,
+    ApprovalsMissing,
+    Fresh,
+    NothingNew,
+    ResultsMissing,
+    UnknownCall,
+    reconcile,
+)
 from holdfast.errors import SessionConflict, SessionGone, SessionMissing, TurnRejected
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
 from holdfast.sessions.ambient import Ambient
@@ -99,6 +108,8 @@ def request_of(
     """
     if ask.if_match is not None and ask.if_match != snapshot.version:
         raise SessionConflict(snapshot.session_id, expected=ask.if_match, found=snapshot.version)
+    if ask.approvals:
+        _demand_in_time(snapshot, ambient.now_ms())
     new = reconcile(
         snapshot,
         ask.messages,
@@ -131,8 +142,34 @@ def request_of(
     return request, new
 
 
-def _rejected(why: NothingNew | ResultsMissing | UnknownCall) -> TurnRejected:
+def _demand_in_time(snapshot: Snapshot, now_ms: int) -> None:
+    asked_ms = snapshot.marks[-1].turn_id.minted_at_ms if snapshot.marks else now_ms
+    if now_ms - asked_ms > limits.approval_s * 1000:
+        raise TurnRejected(
+            "approval_expired",
+            f"the call has waited for more than {limits.approval_s / 3600:g} hours; "
+            "say what you want, and it will be asked for again",
+        )
+
+
+def _rejected(
+    why: NothingNew | ResultsMissing | UnknownCall | ApprovalClosed | ApprovalsMissing,
+) -> TurnRejected:
     match why:
+        case ApprovalClosed(calls=calls):
+            return TurnRejected(
+                "approval_closed",
+                f"{', '.join(calls)} does not wait for an approval, or not any more; "
+                "look at the conversation for what became of it",
+                call_ids=tuple(map(str, calls)),
+            )
+        case ApprovalsMissing(calls=calls):
+            return TurnRejected(
+                "approvals_missing",
+                f"{', '.join(calls)} waits for an approval too: decide on all of them at once, "
+                "or say something instead",
+                call_ids=tuple(map(str, calls)),
+            )
         case NothingNew():
             return TurnRejected(
                 "no_new_user_message",

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast import limits
 from holdfast.core import chain
 from holdfast.core.conversation import Annotation, Lineage, Notes, Patch, annotated
 from holdfast.core.items import SessionSettings
-from holdfast.errors import SessionGone, SessionMissing
+from holdfast.errors import InvalidValue, SessionGone, SessionMissing
 from holdfast.ids import ItemId, SessionId, Tenant
 from holdfast.store.base import SummaryMoved
 from holdfast.store.rows import SessionRow, TurnRow
@@ -87,6 +88,7 @@ def annotate_session(
         summary_rev=session.summary_rev,
     )
     notes = annotated(known, made)
+    _demand_bounded(notes.settings)
     row = msgspec.structs.replace(
         session,
         meta_rev=notes.rev,
@@ -95,6 +97,14 @@ def annotate_session(
         settings=notes.settings,
     )
     return row, made
+
+
+def _demand_bounded(settings: SessionSettings) -> None:
+    """What passes its bounds could be written, and never read again. Raises InvalidValue."""
+    if len(settings.attributes) > limits.attributes_max:
+        raise InvalidValue(f"a session has at most {limits.attributes_max} attributes")
+    if len(settings.permissions.granted) > limits.granted_tools_max:
+        raise InvalidValue(f"a session remembers at most {limits.granted_tools_max} tools")
 
 
 def deleted_session(session: SessionRow) -> SessionRow:

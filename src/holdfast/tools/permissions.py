@@ -1,4 +1,5 @@
 """Which tools may run, by name and pattern. `deny` wins over `ask`, `ask` over `allow`.
+A person who was asked may grant a tool for good; that answers the question, and no other rule.
 
 A tool that changes things needs a rule: what no rule names is refused. A tool that only reads is allowed
 unless a rule says otherwise.
@@ -23,7 +24,7 @@ def permission_for(spec: ToolSpec, *rules: Permissions) -> Permission:
     if any(_forbids(spec.name, each.deny) for each in rules):
         return "deny"
     if any(_forbids(spec.name, each.ask) for each in rules):
-        return "ask"
+        return "allow" if any(spec.name in each.granted for each in rules) else "ask"
     if spec.read_only or any(_allows(spec.name, each.allow) for each in rules):
         return "allow"
     return "deny"

@@ -23,6 +23,7 @@ from holdfast.core.items import (
     Text,
     ToolCall,
     ToolResult,
+    WaitsFor,
 )
 from holdfast.core.journal import Record
 from holdfast.ids import ItemId, TurnId, Version
@@ -66,13 +67,13 @@ def finish_reason(end: AnswerEnd) -> str:
 
 def waiting_for_client(items: Iterable[Item]) -> list[ToolCall]:
     """The calls that the client has to answer next."""
-    items = tuple(items)
+    return _unanswered(tuple(items), "client")
+
+
+def _unanswered(items: tuple[Item, ...], by: WaitsFor) -> list[ToolCall]:
     answered = {each.call for each in items if isinstance(each, ToolResult)}
-    return [
-        each
-        for each in items
-        if isinstance(each, ToolCall) and each.waits_for == "client" and each.id not in answered
-    ]
+    calls = (each for each in items if isinstance(each, ToolCall) and each.id not in answered)
+    return [each for each in calls if each.waits_for == by]
 
 
 def _about(head: AnswerHead, end: AnswerEnd) -> dict[str, object]:
@@ -80,6 +81,9 @@ def _about(head: AnswerHead, end: AnswerEnd) -> dict[str, object]:
     about: dict[str, object] = {"turn_id": str(head.turn_id)}
     if end.version is not None:
         about["version"] = int(end.version)
+    asked = _unanswered(end.items, "approval")
+    if asked:
+        about["approvals"] = [call_shown(each) for each in asked]
     return about
 
 
@@ -166,13 +170,14 @@ def _trail_of(items: tuple[Item, ...]) -> list[dict[str, object]]:
     """The calls that the agent saw to itself, in order, and what became of them."""
     outcomes = {each.call: each.outcome for each in items if isinstance(each, ToolResult)}
     return [
-        {**_shown(each), "outcome": outcomes.get(each.id)}
+        {**call_shown(each), "outcome": outcomes.get(each.id)}
         for each in items
         if isinstance(each, ToolCall) and each.agent and each.waits_for != "client"
     ]
 
 
-def _shown(call: ToolCall) -> dict[str, object]:
+def call_shown(call: ToolCall) -> dict[str, object]:
+    """A call as people see it who are not its client."""
     return {"id": str(call.id), "name": call.name, "arguments": call.arguments, "agent": call.agent}
 
 
@@ -301,7 +306,7 @@ class ChatStream:
         )
         if call is None or call.waits_for == "client":
             return b""
-        shown = _shown(call)
+        shown = call_shown(call)
         if isinstance(event, ev.ToolFinished):
             shown["outcome"] = event.result.outcome
         said = {"tool_started" if started else "tool_finished": shown}

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal, TypeVar
 
 from holdfast.core.codec import Value
 from holdfast.core.policy import Policy, parse_policy
 from holdfast.errors import InvalidId, InvalidPolicy
-from holdfast.ids import IdempotencyKey, SessionId, SessionKey, Version
+from holdfast.ids import CallId, IdempotencyKey, SessionId, SessionKey, Version
 from holdfast.wire.problems import bad_request
 
 CONVERSATION_ID = "x-conversation-id"
 NAMES = (CONVERSATION_ID, "x-openclaw-session-key")
 """The headers that name a session. Others, that clients send unasked, never do."""
+
+APPROVE, DENY = "x-approve", "x-deny"
+"""Calls that wait for a person's leave, by their ids, with commas between them."""
 
 OnBusy = Literal["wait", "reject", "interrupt", "steer"]
 BUSY: tuple[OnBusy, ...] = ("wait", "reject", "interrupt", "steer")
@@ -33,6 +36,8 @@ class Naming(Value):
     idempotency_key: IdempotencyKey | None = None
     client_attempt: int = 0
     show_tools: bool = False
+    approvals: tuple[tuple[CallId, bool], ...] = ()
+    """A person's answers to calls of the conversation that wait for one."""
 
 
 def read_naming(headers: Mapping[str, str], *, names: tuple[str, ...] = NAMES) -> Naming:
@@ -46,6 +51,7 @@ def read_naming(headers: Mapping[str, str], *, names: tuple[str, ...] = NAMES) -
         idempotency_key=_read_key(headers),
         client_attempt=_read_count(headers.get("x-stainless-retry-count", "0")),
         show_tools=_one_of(headers, "x-show-tools", ("true", "false"), "false") == "true",
+        approvals=(*_read_calls(headers, APPROVE, True), *_read_calls(headers, DENY, False)),
     )
 
 
@@ -91,6 +97,16 @@ def _read_key(headers: Mapping[str, str]) -> IdempotencyKey | None:
         return IdempotencyKey.from_header(text)
     except InvalidId as error:
         raise bad_request("invalid_idempotency_key", str(error), param="idempotency-key") from error
+
+
+def _read_calls(
+    headers: Mapping[str, str], name: str, allowed: bool
+) -> Iterator[tuple[CallId, bool]]:
+    for text in filter(None, map(str.strip, headers.get(name, "").split(","))):
+        try:
+            yield CallId(text), allowed
+        except InvalidId as error:
+            raise bad_request("invalid_header", f"{name}: {error}", param=name) from error
 
 
 def _read_count(text: str) -> int:

@@ -6,16 +6,18 @@ import asyncio
 
 import pytest
 
+from holdfast import limits
 from holdfast.core.conversation import (
     Flagged,
     Patch,
     SettingsChanged,
+    SettingsMerged,
     Summarized,
     Titled,
     Visibility,
 )
 from holdfast.core.items import SessionSettings, Summary
-from holdfast.errors import SessionGone, SessionMissing
+from holdfast.errors import InvalidValue, SessionGone, SessionMissing
 from holdfast.ids import ItemId, MessageId, Minter, NoteId, SessionId
 from holdfast.store.base import Annotated, AnnotateOutcome, Store, SummaryMoved
 from holdfast.testing import ManualClock
@@ -203,3 +205,33 @@ async def said(
     store: Store, session_id: SessionId, patch: Patch, *, summary_rev: int | None = None
 ) -> AnnotateOutcome:
     return await store.annotate(ACME, session_id, [(None, patch)], summary_rev=summary_rev)
+
+
+async def test_two_who_change_settings_do_not_undo_each_other(store: Store, player: Player) -> None:
+    turn = await player.play("trip")
+    await said(store, turn.session_id, SettingsMerged(attributes=(("topic", "Oslo"),)))
+    await said(store, turn.session_id, SettingsMerged(attributes=(("year", "1"),)))
+    await said(store, turn.session_id, SettingsMerged(granted=("fly",)))
+    session = await store.session(ACME, turn.session_id)
+    assert session is not None
+    assert session.settings == SessionSettings().with_attributes(topic="Oslo", year="1").granting(
+        "fly"
+    )
+    assert session.settings == (await player.snapshot("trip")).notes.settings
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        SettingsMerged(attributes=tuple((f"a{n}", "1") for n in range(limits.attributes_max))),
+        SettingsMerged(granted=tuple(f"t{n}" for n in range(limits.granted_tools_max + 1))),
+    ],
+)
+async def test_settings_that_pass_their_bounds_change_nothing(
+    store: Store, player: Player, patch: SettingsMerged
+) -> None:
+    turn = await player.play("trip")
+    await said(store, turn.session_id, SettingsMerged(attributes=(("topic", "Oslo"),)))
+    async with changes_nothing(store):
+        with pytest.raises(InvalidValue, match="at most"):
+            await said(store, turn.session_id, patch)
