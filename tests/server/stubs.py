@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import IO, Any
 
 import aiohttp
@@ -58,6 +58,9 @@ class StubDirectory:
 
     async def team_for(self, request: TurnRequest) -> Team:
         return self.team
+
+    def holding(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
     def playing(self, play: Play) -> Play:
         return play

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import assert_never
 
@@ -65,6 +66,9 @@ class AgentDirectory:
 
     async def team_for(self, request: TurnRequest) -> Team:
         return await self._registry.find_team(request)
+
+    def holding(self) -> AbstractAsyncContextManager[None]:
+        return self._registry.holding()
 
     def playing(self, play: Play) -> Play:
         return self._registry.playing(play)

@@ -10,10 +10,12 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Unreadable, encode
-from holdfast.core.conversation import SettingsMerged, Snapshot, patch_decoder
+from holdfast.core.conversation import SettingsMerged, Snapshot, patch_decoder, seen_by_model
+from holdfast.core.items import StoredItem
 from holdfast.errors import InvalidId, SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server.approvals import Approvals, Decision, Decisions
+from holdfast.server.compacting import Compacting
 from holdfast.server.directory import Directory
 from holdfast.server.exchange import Exchange
 from holdfast.server.methods import only
@@ -29,9 +31,16 @@ from holdfast.wire.sse import HEARTBEAT, data_frame
 class Api:
     """The endpoints under `/api`."""
 
-    def __init__(self, sessions: Sessions, directory: Directory, approvals: Approvals) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        directory: Directory,
+        approvals: Approvals,
+        compacting: Compacting,
+    ) -> None:
         self._sessions = sessions
         self._approvals = approvals
+        self._compacting = compacting
         self._operations = sessions.operations
         self._store = sessions.store
         self._directory = directory
@@ -56,6 +65,9 @@ class Api:
             case ["sessions", name, ("fork" | "reset" | "rewind") as verb]:
                 only(exchange, "POST")
                 await self._move(exchange, tenant, name, verb, body)
+            case ["sessions", name, "compact"]:
+                only(exchange, "POST")
+                await self._compact(exchange, tenant, name)
             case ["turns", name]:
                 only(exchange, "GET")
                 await _say(exchange, _turn(await self._turn(tenant, name)))
@@ -149,12 +161,26 @@ class Api:
         await _say(exchange, _session(found), etag=row.head.etag)
 
     async def _items(self, exchange: Exchange, tenant: Tenant, name: str) -> None:
+        """A session's items: as they are, or with `view=model` as its agent's model sees them now."""
+        view = parse_qs(exchange.query.decode()).get("view", ["people"])[-1]
+        if view not in ("people", "model"):
+            raise bad_request("invalid_value", "view is people or model", param="view")
+        snapshot = await self._snapshot(tenant, name)
+        seen = seen_by_model(snapshot) if view == "model" else snapshot.items
+        body = b'{"version":%d,"items":[%b]}' % (snapshot.version, b",".join(map(_item, seen)))
+        await exchange.answer(200, body)
+
+    async def _compact(self, exchange: Exchange, tenant: Tenant, name: str) -> None:
+        snapshot = await self._snapshot(tenant, name)
+        made = await exchange.unless_gone(self._compacting.compact(tenant, snapshot))
+        await exchange.answer(200, msgspec.json.encode(made))
+
+    async def _snapshot(self, tenant: Tenant, name: str) -> Snapshot:
         info = await self._find(tenant, name)
         snapshot = await self._sessions.snapshot(tenant, info.session.id)
         if snapshot is None:
             raise SessionMissing("session", name)
-        body = b'{"version":%d,"items":[%b]}' % (snapshot.version, b",".join(_items(snapshot)))
-        await exchange.answer(200, body)
+        return snapshot
 
     async def _turns(self, exchange: Exchange, tenant: Tenant, name: str) -> None:
         info = await self._find(tenant, name)
@@ -304,11 +330,8 @@ def _turn(row: TurnRow) -> dict[str, object]:
     }
 
 
-def _items(snapshot: Snapshot) -> list[bytes]:
-    return [
-        b'{"type":"unreadable"}' if isinstance(each, Unreadable) else encode(each)
-        for each in snapshot.items
-    ]
+def _item(item: StoredItem) -> bytes:
+    return b'{"type":"unreadable"}' if isinstance(item, Unreadable) else encode(item)
 
 
 def _plain(value: msgspec.Struct) -> dict[str, object]:

@@ -17,6 +17,7 @@ from holdfast.ids import Tenant
 from holdfast.server.api import Api
 from holdfast.server.approvals import Approvals
 from holdfast.server.chat import Chat
+from holdfast.server.compacting import Compacting
 from holdfast.server.directory import Directory, ModelEntry
 from holdfast.server.exchange import ClientGone, Exchange, Receive, Send
 from holdfast.server.guards import Guard
@@ -65,7 +66,7 @@ class App:
             expire_after_s=expire_after_s,
         )
         approvals = Approvals(sessions, directory, policy=policy, deadline_s=deadline_s)
-        self._api = Api(sessions, directory, approvals)
+        self._api = Api(sessions, directory, approvals, Compacting(sessions, directory))
         self._guard = guard or Guard()
         self.draining = False
         """Set when the server is about to stop: whoever balances load should look elsewhere."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from holdfast.agents.base import Team
@@ -54,6 +55,10 @@ class Directory(Protocol):
 
     async def team_for(self, request: TurnRequest) -> Team:
         """The agents that a turn is played by. Raises TurnFailed."""
+        ...
+
+    def holding(self) -> AbstractAsyncContextManager[None]:
+        """Agents that are found inside stay open until its end."""
         ...
 
     def playing(self, play: Play) -> Play:

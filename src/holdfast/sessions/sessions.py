@@ -19,7 +19,7 @@ from holdfast import limits
 from holdfast.core.conversation import Snapshot
 from holdfast.core.ports import Play
 from holdfast.errors import SessionMissing, StoreUnavailable
-from holdfast.ids import NodeId, SessionId, Tenant, TurnId, Version
+from holdfast.ids import Minter, NodeId, SessionId, Tenant, TurnId, Version
 from holdfast.sessions.admission import Admissions
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Admission, Ask, Choose, as_asked
@@ -58,6 +58,8 @@ class Sessions:
         self.store = store
         self._play = play
         self._ambient = ambient or Ambient()
+        self.mint: Minter = self._ambient.mint
+        """Makes ids, for whoever needs one beside a turn."""
         self._heart = heart or HeartTask()
         self._background: list[asyncio.Task[None]] = []
         loop_time = _loop_time
