@@ -19,6 +19,7 @@ from holdfast.cli.showing import size
 from holdfast.core import check
 from holdfast.errors import StorePoisoned
 from holdfast.store import audit
+from holdfast.store.migrations import Migration
 from holdfast.store.sqlite import SqliteStore, inspection, migrate, store
 from tests.cli.conftest import SOURCES, Run, damage
 
@@ -75,7 +76,7 @@ def test_migrate_makes_a_database_once(run: Run, elsewhere: Path) -> None:
 
 def test_migrate_says_from_where_to_where(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run("db", "migrate")
-    more = migrate.Migration(number=STEP + 1, name="more", sql="create table more (x)")
+    more = Migration(number=STEP + 1, name="more", sql="create table more (x)")
     monkeypatch.setattr(store, "load_migrations", lambda: (*migrate.load_migrations(), more))
     told = run("db", "migrate")
     assert told.output == f"holdfast.db: migrated from step {STEP} to step {STEP + 1}\n"

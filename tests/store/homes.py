@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from pathlib import Path
 from typing import Protocol
 
@@ -10,8 +12,12 @@ import msgspec
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.store.base import Store
 from holdfast.store.memory import MemoryStore
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.address import parse_address
+from holdfast.store.postgres.tables import Bound, compiled
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import ManualClock
+from tests.postgres import shared_database, wipe
 
 
 class Damage(Protocol):
@@ -119,5 +125,70 @@ class SqliteDamage:
         )
 
 
-HOMES: tuple[Home, ...] = (MemoryHome(), SqliteHome())
+# ── PostgreSQL ───────────────────────────────────────────────────────────────────────────────
+
+
+class PostgresHome:
+    """Databases are dear to make and cheap to wipe, so they are used again by test after test."""
+
+    durable = True
+
+    def __init__(self, name: str = "postgres", options: str = "") -> None:
+        self.name = name
+        self._options = options
+        self._databases: list[str] = []
+        self._taken: dict[Path, str] = {}
+
+    async def open(self, folder: Path, clock: ManualClock) -> Store:
+        url = self._taken.get(folder)
+        if url is None:
+            url = self._taken[folder] = await self._empty_database()
+        return await PostgresStore.open(parse_address(url + self._options), clock=clock.now_ms)
+
+    async def _empty_database(self) -> str:
+        # Folders of earlier tests are not opened again.
+        here = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
+        if here != self._test:
+            self._test = here
+            self._taken.clear()
+        if len(self._taken) == len(self._databases):
+            self._databases.append(await asyncio.to_thread(shared_database))
+        url = self._databases[len(self._taken)]
+        await wipe(url)
+        return url
+
+    _test = ""
+
+    def damage(self, store: Store) -> Damage:
+        assert isinstance(store, PostgresStore)
+        return PostgresDamage(store)
+
+
+class PostgresDamage:
+    def __init__(self, store: PostgresStore) -> None:
+        self._engine = store.engine
+
+    async def _write(self, table: str, what: str, values: dict[str, Bound]) -> None:
+        where = " and ".join(f"{name} = :{name}" for name in values if name != what)
+        query = compiled(
+            f"damage_{table}", f"update holdfast.{table} set {what} = :{what} where {where}"
+        )
+        await self._engine.run(lambda db: db.fetch(query, values))
+
+    async def item(self, tenant: Tenant, session_id: SessionId, pos: int, body: bytes) -> None:
+        values: dict[str, Bound] = {"tenant": tenant, "session_id": session_id, "pos": pos}
+        await self._write("item", "body", {**values, "body": body})
+
+    async def record(self, tenant: Tenant, turn_id: TurnId, n: int, records: bytes) -> None:
+        values: dict[str, Bound] = {"tenant": tenant, "turn_id": turn_id, "n": n}
+        await self._write("journal", "records", {**values, "records": records})
+
+    async def annotation(
+        self, tenant: Tenant, session_id: SessionId, rev: int, patch: bytes
+    ) -> None:
+        values: dict[str, Bound] = {"tenant": tenant, "session_id": session_id, "rev": rev}
+        await self._write("annotation", "patch", {**values, "patch": patch})
+
+
+HOMES: tuple[Home, ...] = (MemoryHome(), SqliteHome(), PostgresHome())
 """A new home is one more of these."""

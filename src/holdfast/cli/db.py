@@ -14,10 +14,10 @@ import msgspec
 from holdfast.cli import showing
 from holdfast.errors import StoreError
 from holdfast.store.base import Store, StoreStats
+from holdfast.store.migrations import Migrated
 from holdfast.store.open import DEFAULT_URL, existing_file, file_of, open_existing
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.backup import back_up
-from holdfast.store.sqlite.migrate import Migrated
 from holdfast.store.verify import Finding, Progress, verify
 
 FOUND = 1

@@ -11,12 +11,11 @@ import pytest
 from apsw import Connection
 
 from holdfast.errors import StoreUnusable
+from holdfast.store.migrations import Migrated, Migration
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.migrate import (
     APPLICATION_ID,
-    Migrated,
-    Migration,
     load_migrations,
     migrate,
     newest_step,

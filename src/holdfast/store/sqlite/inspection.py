@@ -22,13 +22,13 @@ from importlib.resources import files
 import apsw
 from apsw import Connection
 
-from holdfast.core.check import Violation
 from holdfast.core.codec import Decoder, Unreadable
 from holdfast.core.conversation import settings_decoder
+from holdfast.store.queries import load_queries
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.migrate import load_migrations, migrate
-from holdfast.store.sqlite.queries import load_queries
 from holdfast.store.sqlite.tables import Column
+from holdfast.store.stray import judge_claim, judge_key, judge_owner, stray
 from holdfast.store.verify import USELESS_TO_GO_ON, Finding, Progress, Report
 
 queries = load_queries(files("holdfast.store.sqlite") / "sql" / "inspection.sql")
@@ -74,22 +74,18 @@ def _page(db: Connection, *, query: str, tenant: str, after: str) -> list[Row]:
     return db.execute(queries[query], where).fetchall()
 
 
-def _finding(code: str, where: object, what: str, **whose: str) -> Finding:
-    return Finding(violation=Violation(code=code, where=str(where), what=what), **whose)
-
-
 # ── the file and its tables ──────────────────────────────────────────────────────────────────
 
 
 def _schema(db: Connection) -> list[Finding]:
     wanted, found = _expected_schema(), _schema_of(db)
     broken = [
-        _finding("schema_broken", name, f"this {kind} is missing or was altered")
+        stray("schema_broken", name, f"this {kind} is missing or was altered")
         for (kind, name), sql in wanted.items()
         if found.get((kind, name)) != sql
     ]
     foreign = [
-        _finding("schema_foreign", name, f"this {kind} is not Holdfast's")
+        stray("schema_foreign", name, f"this {kind} is not Holdfast's")
         for kind, name in found.keys() - wanted.keys()
     ]
     return broken + foreign
@@ -121,26 +117,10 @@ def _integrity(db: Connection, *, table: str) -> list[Finding]:
     except apsw.CorruptError as error:
         # Caught here, so that it is a finding and does not stop the store.
         said = [str(error)]
-    return [_finding("file_damaged", table, line) for line in said if line != "ok"]
+    return [stray("file_damaged", table, line) for line in said if line != "ok"]
 
 
 # ── what lies between them ───────────────────────────────────────────────────────────────────
-
-
-def _judge_key(row: Row) -> Iterator[Finding]:
-    tenant, key, session_id, state = map(str, row)
-    if state != "live":
-        became = "is deleted" if state == "deleted" else "does not exist"
-        what = f"it means {session_id}, which {became}"
-        yield _finding("key_astray", key, what, tenant=tenant)
-
-
-def _judge_claim(row: Row) -> Iterator[Finding]:
-    tenant, key, turn_id, state, turn_state = map(str, row)
-    if state == "running" and turn_state != "open":
-        became = "does not exist" if turn_state == "None" else f"is {turn_state}"
-        what = f"it waits for {turn_id}, which {became}"
-        yield _finding("claim_running", key, what, tenant=tenant)
 
 
 _attributes: Decoder[tuple[tuple[str, str], ...]] = Decoder(tuple[tuple[str, str], ...])
@@ -155,33 +135,23 @@ def _judge_derived(row: Row) -> Iterator[Finding]:
     # Settings that cannot be read keep the session from being read, which `verify` says by itself.
     if not isinstance(decoded, Unreadable) and tuple(sorted(decoded.attributes)) != listed:
         what = "its attributes are not what its settings say"
-        yield _finding("derived_off", str(session_id), what, **whose)
+        yield stray("derived_off", str(session_id), what, **whose)
     if unlisted:
         what = "a session that it reads its past from does not know that"
-        yield _finding("derived_off", str(session_id), what, **whose)
+        yield stray("derived_off", str(session_id), what, **whose)
     if left_over:
         what = "its bytes are said to be gone, and they are not"
-        yield _finding("derived_off", str(session_id), what, **whose)
-
-
-def _judge_owner(kind: str) -> Judge:
-    def judge(row: Row) -> Iterator[Finding]:
-        tenant, owner, exists = row
-        if not exists:
-            what = f"{kind} belong to it, and it does not exist"
-            yield _finding("row_astray", str(owner), what, tenant=str(tenant))
-
-    return judge
+        yield stray("derived_off", str(session_id), what, **whose)
 
 
 PAGES: dict[str, Judge] = {
-    "keys_page": _judge_key,
-    "claims_page": _judge_claim,
+    "keys_page": judge_key,
+    "claims_page": judge_claim,
     "derived_page": _judge_derived,
-    "turn_owners": _judge_owner("turns"),
-    "item_owners": _judge_owner("items"),
-    "state_owners": _judge_owner("state"),
-    "annotation_owners": _judge_owner("annotations"),
-    "journal_owners": _judge_owner("journal records"),
-    "signal_owners": _judge_owner("signals"),
+    "turn_owners": judge_owner("turns"),
+    "item_owners": judge_owner("items"),
+    "state_owners": judge_owner("state"),
+    "annotation_owners": judge_owner("annotations"),
+    "journal_owners": judge_owner("journal records"),
+    "signal_owners": judge_owner("signals"),
 }

@@ -13,48 +13,21 @@ from importlib.resources.abc import Traversable
 import apsw
 from apsw import Connection
 
-from holdfast.core.codec import Value
 from holdfast.errors import StoreUnusable
+from holdfast.store.migrations import Migrated, Migration, failed, missing, read_migrations
 
 APPLICATION_ID = 0x484F4C44
 """'HOLD', in the file's header: how `file` and we tell our databases from others."""
 
 
-class Migration(Value):
-    number: int
-    name: str
-    sql: str
-
-
-class Migrated(Value):
-    """From which step to which a database was brought; equal if there was nothing to do."""
-
-    before: int
-    after: int
-
-
 def load_migrations(folder: Traversable | None = None) -> tuple[Migration, ...]:
     """The numbered files, in order. Raises ValueError if a number is missing or taken twice."""
-    folder = folder or files("holdfast.store.sqlite") / "migrations"
-    found = sorted(
-        (_parsed(each) for each in folder.iterdir() if each.name.endswith(".sql")),
-        key=lambda each: each.number,
-    )
-    if [each.number for each in found] != list(range(1, len(found) + 1)):
-        raise ValueError(
-            f"migrations are not numbered 1 to {len(found)}: {[m.name for m in found]}"
-        )
-    return tuple(found)
+    return read_migrations(folder or files("holdfast.store.sqlite") / "migrations")
 
 
 def newest_step() -> int:
     """The step that this version brings tables to."""
     return load_migrations()[-1].number
-
-
-def _parsed(file: Traversable) -> Migration:
-    number, _, name = file.name.removesuffix(".sql").partition("_")
-    return Migration(number=int(number), name=name, sql=file.read_text(encoding="utf-8"))
 
 
 def migrate(db: Connection, migrations: tuple[Migration, ...]) -> Migrated:
@@ -64,24 +37,16 @@ def migrate(db: Connection, migrations: tuple[Migration, ...]) -> Migrated:
     has written, and a step that fails.
     """
     before = step_of(db)
-    newest = migrations[-1].number
-    if before > newest:
-        raise StoreUnusable(
-            f"this database was written by a newer Holdfast (its tables are at step {before}, this "
-            f"version knows {newest}); upgrade Holdfast, or restore the backup from before the upgrade"
-        )
+    steps = missing(before, migrations)
     if before == 0:
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    for migration in migrations[before:]:
+    for migration in steps:
         try:
             db.execute(migration.sql)
         except apsw.SQLError as error:
-            raise StoreUnusable(
-                f"migration {migration.number} ({migration.name}) failed: {error}; "
-                "the database is as it was before"
-            ) from error
+            raise failed(migration, error) from error
         db.execute(f"PRAGMA user_version = {migration.number}")
-    return Migrated(before=before, after=newest)
+    return Migrated(before=before, after=migrations[-1].number)
 
 
 def step_of(db: Connection) -> int:

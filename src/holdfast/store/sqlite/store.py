@@ -28,6 +28,7 @@ from holdfast.ids import (
     Version,
 )
 from holdfast.store import base
+from holdfast.store.migrations import Migrated
 from holdfast.store.rows import (
     IdempotencyRow,
     JournalRow,
@@ -41,7 +42,7 @@ from holdfast.store.rows import (
 )
 from holdfast.store.sqlite import inspection, operations, reading, tables, turns, upkeep
 from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.migrate import Migrated, load_migrations, migrate
+from holdfast.store.sqlite.migrate import load_migrations, migrate
 from holdfast.store.verify import Report
 
 

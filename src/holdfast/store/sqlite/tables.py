@@ -26,6 +26,7 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
+from holdfast.store.queries import load_queries
 from holdfast.store.rows import (
     AnnotationRow,
     IdempotencyRow,
@@ -39,7 +40,6 @@ from holdfast.store.rows import (
     StateRow,
     TurnRow,
 )
-from holdfast.store.sqlite.queries import load_queries
 
 _sql = files("holdfast.store.sqlite") / "sql"
 queries = load_queries(*(_sql / name for name in ("turns.sql", "sessions.sql", "upkeep.sql")))

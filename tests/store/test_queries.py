@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.sqlite.queries import load_queries, parse_queries
+from holdfast.store.queries import load_queries, parse_queries
 
 GOOD = """\
 -- Queries about sessions.

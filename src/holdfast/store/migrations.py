@@ -1,0 +1,58 @@
+"""The tables' history, whichever database they are in: numbered files, forward only, each applied once."""
+
+from __future__ import annotations
+
+from importlib.resources.abc import Traversable
+
+from holdfast.core.codec import Value
+from holdfast.errors import StoreUnusable
+
+
+class Migration(Value):
+    number: int
+    name: str
+    sql: str
+
+
+class Migrated(Value):
+    """From which step to which a database was brought; equal if there was nothing to do."""
+
+    before: int
+    after: int
+
+
+def read_migrations(folder: Traversable) -> tuple[Migration, ...]:
+    """The numbered files, in order. Raises ValueError if a number is missing or taken twice."""
+    found = sorted(
+        (_parsed(each) for each in folder.iterdir() if each.name.endswith(".sql")),
+        key=lambda each: each.number,
+    )
+    if [each.number for each in found] != list(range(1, len(found) + 1)):
+        raise ValueError(
+            f"migrations are not numbered 1 to {len(found)}: {[m.name for m in found]}"
+        )
+    return tuple(found)
+
+
+def _parsed(file: Traversable) -> Migration:
+    number, _, name = file.name.removesuffix(".sql").partition("_")
+    return Migration(number=int(number), name=name, sql=file.read_text(encoding="utf-8"))
+
+
+def missing(before: int, migrations: tuple[Migration, ...]) -> tuple[Migration, ...]:
+    """What has to be applied to a database at this step. Raises StoreUnusable if newer code has written it."""
+    newest = migrations[-1].number
+    if before > newest:
+        raise StoreUnusable(
+            f"this database was written by a newer Holdfast (its tables are at step {before}, this "
+            f"version knows {newest}); upgrade Holdfast, or restore the backup from before the upgrade"
+        )
+    return migrations[before:]
+
+
+def failed(migration: Migration, error: Exception) -> StoreUnusable:
+    """A step could not be made; the caller rolls everything back."""
+    return StoreUnusable(
+        f"migration {migration.number} ({migration.name}) failed: {error}; "
+        "the database is as it was before"
+    )

@@ -1,0 +1,180 @@
+"""Running work on the database: reads, decisions, and one statement that writes what was decided.
+
+*Work* is a function of a `Db`. It reads, asks `store/decisions.py`, and writes by a single statement that is
+conditional on what it has read (`Db.write`), or by a short transaction. So
+
+1. no lock is held while we wait for the network: a process that dies holds up nobody, and nothing is needed of a
+   connection but that it carries one statement;
+2. if what was read has changed, nothing was written, and the work is run again from the start;
+3. if an answer was lost, the work is run again as well: it finds what it has done, or does it. Whichever of the
+   two statements comes first, the other one's condition fails. Work for which that is not true (`once`) says so,
+   and its caller is told that the outcome is not known.
+
+Work may therefore run several times, and changes nothing but the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TypeVar
+
+from holdfast.store.postgres.address import Address
+from holdfast.store.postgres.faults import Stale, fault_of, is_harmless, translated
+from holdfast.store.postgres.pool import GRACE_S, Link, Pool, connect
+from holdfast.store.postgres.tables import Bindings, Bound, Query, R, Reader, Row, Table, queries
+
+T = TypeVar("T")
+
+Clock = Callable[[], int | None]
+"""Milliseconds; None leaves it to the database."""
+
+PAUSE_FIRST_S = 0.002
+PAUSE_MOST_S = 0.25
+
+
+def database_clock() -> None:
+    """The database's own clock rules."""
+
+
+class Db:
+    """What work sees of a connection: named queries, and whether it may have written."""
+
+    def __init__(self, link: Link, *, clock: Clock, until: float) -> None:
+        self.wrote = False
+        self._link = link
+        self._clock = clock
+        self._until = until
+        self._loop = asyncio.get_running_loop()
+
+    async def rows(self, query: str, /, **bindings: Bound) -> list[Row]:
+        return await self.fetch(queries[query], bindings)
+
+    async def row(self, query: str, /, **bindings: Bound) -> Row | None:
+        """The first row of a named query, or None."""
+        found = await self.rows(query, **bindings)
+        return found[0] if found else None
+
+    async def facts(self, query: str, /, **bindings: Bound) -> Reader:
+        """The one row of a named query that always has one."""
+        return Reader((await self.rows(query, **bindings))[0])
+
+    async def one(self, table: Table[R], query: str, /, **bindings: Bound) -> R | None:
+        row = await self.row(query, **bindings)
+        return None if row is None else table.made(row)
+
+    async def all(self, table: Table[R], query: str, /, **bindings: Bound) -> tuple[R, ...]:
+        return tuple(map(table.made, await self.rows(query, **bindings)))
+
+    async def write(self, query: str, /, **bindings: Bound) -> list[Row]:
+        """Run a query that changes something."""
+        self.wrote = True
+        return await self.rows(query, **bindings)
+
+    async def write_as_read(self, query: str, /, **bindings: Bound) -> None:
+        """Run a query that writes on condition that what was read is still so. Raises Stale if it is not."""
+        if not await self.write(query, **bindings):
+            raise Stale
+
+    async def fetch(self, query: Query, bindings: Bindings) -> list[Row]:
+        known = {"now_ms": self._clock(), **bindings}
+        return await self._link.fetch(query, known, timeout_s=self._left_s())
+
+    async def script(self, sql: str) -> None:
+        """Statements without parameters or rows."""
+        self.wrote = True
+        await self._link.run(sql, timeout_s=self._left_s())
+
+    @asynccontextmanager
+    async def transaction(self, mode: str = "read write") -> AsyncIterator[None]:
+        """Several statements as one. Should we die in here, the server ends it by itself."""
+        limit_ms = round((self._left_s() + GRACE_S) * 1000)
+        await self._link.run(
+            f"begin {mode}; set local idle_in_transaction_session_timeout = {limit_ms}; "
+            f"set local statement_timeout = {limit_ms}; set local lock_timeout = {limit_ms}",
+            timeout_s=self._left_s(),
+        )
+        yield  # after an error the connection is thrown away, and the transaction with it
+        await self._link.run("commit", timeout_s=self._left_s())
+
+    def _left_s(self) -> float:
+        left = self._until - self._loop.time()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+
+Work = Callable[[Db], Awaitable[T]]
+
+
+class Engine:
+    """Runs work on pooled connections, again where that is right."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        timeout_s: float,
+        clock: Clock = database_clock,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.pool = pool
+        self.timeout_s = timeout_s
+        self._clock = clock
+        self._jitter = jitter
+
+    @classmethod
+    def at(cls, address: Address, *, clock: Clock = database_clock) -> Engine:
+        pool = Pool(partial(connect, address, timeout_s=address.timeout_s), size=address.pool_size)
+        return cls(pool, timeout_s=address.timeout_s, clock=clock)
+
+    async def run(
+        self,
+        work: Work[T],
+        *,
+        once: bool = False,
+        timeout_s: float | None = None,
+    ) -> T:
+        """Run work until it is done, for as long as there is time. Raises our errors.
+
+        `once`: do not run it again after its answer was lost; it would be done twice.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
+        pause_s = PAUSE_FIRST_S
+        while True:
+            db: Db | None = None
+            link = await self.pool.take(until=until)
+            try:
+                db = Db(link, clock=self._clock, until=until)
+                done = await work(db)
+            except Exception as error:
+                self._settle(link, error)
+                fault = fault_of(error)
+                in_doubt = once and db is not None and db.wrote
+                may_repeat = fault == "again" or (fault == "lost" and not in_doubt)
+                # Others are in the way, or the database is away: not all of us at the same moment.
+                wait_s = pause_s * (0.5 + self._jitter())
+                if not may_repeat or loop.time() + wait_s >= until:
+                    raise translated(error) from error
+            except BaseException:
+                self.pool.drop(link)  # we were cancelled in the middle of something
+                raise
+            else:
+                self.pool.give(link)
+                return done
+            await asyncio.sleep(wait_s)
+            pause_s = min(PAUSE_MOST_S, pause_s * 2)
+
+    def _settle(self, link: Link, error: Exception) -> None:
+        """After an error: a connection is kept if it had no part in it."""
+        if is_harmless(error):
+            self.pool.give(link)
+        else:
+            self.pool.drop(link)
+
+    async def close(self) -> None:
+        await self.pool.close(timeout_s=self.timeout_s)

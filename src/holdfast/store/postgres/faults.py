@@ -1,0 +1,109 @@
+"""What PostgreSQL's errors mean to us. Foreign errors are translated here and nowhere else.
+
+again    the statement did not happen, and would now: another transaction came first (40001, 40P01), or has
+         made the row that we were about to make (23505); or what was decided on has changed (`Stale`)
+lost     the connection is gone, and with it the answer: whether a write happened is not known
+full     no room left
+passing  the database cannot serve us now: starting, stopping, out of connections, out of time
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import asyncpg
+from asyncpg import exceptions as pg
+
+from holdfast.errors import StorageFull, StoreUnavailable
+
+Fault: TypeAlias = Literal["again", "lost", "full", "passing"]
+
+
+class Stale(Exception):
+    """What was decided on has changed before it was written; nothing was written."""
+
+
+_AGAIN = (
+    Stale,
+    pg.SerializationError,
+    pg.DeadlockDetectedError,
+    pg.UniqueViolationError,
+    pg.InvalidCachedStatementError,
+    # A pooler, or an administrator, has thrown away what we had prepared.
+    pg.InvalidSQLStatementNameError,
+)
+_LOST = (
+    OSError,
+    EOFError,
+    TimeoutError,
+    pg.PostgresConnectionError,
+    pg.AdminShutdownError,
+    pg.CrashShutdownError,
+    pg.IdleInTransactionSessionTimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+_FULL = (pg.DiskFullError,)
+_PASSING = (
+    pg.CannotConnectNowError,
+    pg.InsufficientResourcesError,
+    pg.OperatorInterventionError,
+    pg.LockNotAvailableError,
+    pg.ReadOnlySQLTransactionError,
+    pg.PostgresIOError,
+    # PgBouncer's own words come with this code.
+    pg.ProtocolViolationError,
+)
+
+
+def fault_of(error: BaseException) -> Fault | None:
+    """What kind of failure this is; None for one that is nobody's but ours."""
+    if isinstance(error, _AGAIN):
+        return "again"
+    if isinstance(error, _FULL):
+        return "full"
+    if isinstance(error, _LOST):
+        return "lost"
+    return "passing" if isinstance(error, _PASSING) else None
+
+
+def is_harmless(error: BaseException) -> bool:
+    """Whether the connection that this happened on is as good as before: the server has answered, and goes on."""
+    clean = (Stale, pg.SerializationError, pg.DeadlockDetectedError, pg.UniqueViolationError)
+    return isinstance(error, clean) or (
+        fault_of(error) is None and not isinstance(error, pg.PostgresError)
+    )
+
+
+def translated(error: Exception) -> Exception:
+    """Our error for one of PostgreSQL's; any other stays as it is."""
+    match fault_of(error):
+        case None:
+            return error
+        case "full":
+            return StorageFull("no space is left for the database; free some and retry")
+        case "again":
+            return StoreUnavailable(
+                "others kept writing to the same rows, so this came to nothing; retry in a moment"
+            )
+        case "lost" if isinstance(error, TimeoutError):
+            return StoreUnavailable(
+                "the database did not answer in time; whether it will still do what was asked is "
+                "not known: ask again in a few seconds"
+            )
+        case "lost":
+            return StoreUnavailable(
+                f"the connection to the database was lost ({described(error)}); ask again in a second"
+            )
+        case "passing":
+            return StoreUnavailable(
+                f"the database cannot serve us now ({described(error)}); retry in a few seconds"
+            )
+
+
+def described(error: BaseException) -> str:
+    """One line, with the five characters that PostgreSQL's manual lists errors by."""
+    code = getattr(error, "sqlstate", None)
+    said = str(error).splitlines()[0] if str(error) else ""
+    shown = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return f"{shown} [{code}]" if code else shown

@@ -1,0 +1,235 @@
+"""Connections: a bounded number of them, made when needed, thrown away when in doubt.
+
+1. A connection is used by one caller at a time, the one that was used last first: an idle one may be closed by
+   the server, and few warm ones are better than many cold ones.
+2. Nothing is set up on a connection that a pooler in transaction mode would lose: no session settings but those
+   that the start-up message carries, no named statement unless the connection is ours alone.
+3. Whoever waits for a connection waits in line, and not past its deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import asyncpg
+from asyncpg import exceptions as pg
+
+from holdfast.errors import StoreClosed, StoreUnavailable, StoreUnusable
+from holdfast.store.postgres.address import Address
+from holdfast.store.postgres.faults import described, fault_of
+from holdfast.store.postgres.tables import Bindings, Query, Row
+
+SERVER_AT_LEAST = (13, 0)
+BACKOFF_FIRST_S = 0.05
+BACKOFF_MOST_S = 1.0
+GRACE_S = 5.0
+"""How much longer than we wait for it the server lets a statement, or a transaction that has gone quiet, live."""
+
+_REFUSED = (
+    pg.InvalidAuthorizationSpecificationError,
+    pg.InvalidCatalogNameError,
+    pg.UndefinedObjectError,
+    pg.FeatureNotSupportedError,
+    asyncpg.ClientConfigurationError,
+)
+"""What no second try helps with."""
+
+
+class Link:
+    """One connection, and the statements that were described on it."""
+
+    def __init__(self, connection: asyncpg.Connection[asyncpg.Record], *, named: bool) -> None:
+        self.connection = connection
+        # A statement without a name is parsed anew each time it is run, in the same round trip: it needs nothing
+        # of the server that it meets. What we keep of it is its description.
+        self._name = None if named else ""
+        self._statements: dict[str, asyncpg.prepared_stmt.PreparedStatement[asyncpg.Record]] = {}
+
+    async def fetch(self, query: Query, bindings: Bindings, *, timeout_s: float) -> list[Row]:
+        """Run a query: one round trip, and one more when this connection sees it first."""
+        statement = self._statements.get(query.name)
+        if statement is None:
+            statement = await self.connection.prepare(query.sql, name=self._name, timeout=timeout_s)
+            self._statements[query.name] = statement
+        rows: list[Row] = await statement.fetch(*query.arguments(bindings), timeout=timeout_s)
+        return rows
+
+    async def run(self, script: str, *, timeout_s: float) -> None:
+        """Statements without parameters, in one round trip."""
+        await self.connection.execute(script, timeout=timeout_s)
+
+    @property
+    def usable(self) -> bool:
+        return not self.connection.is_closed() and not self.connection.is_in_transaction()
+
+
+Connect = Callable[[], Awaitable[Link]]
+
+
+async def connect(address: Address, *, timeout_s: float) -> Link:
+    """Make a connection. Raises StoreUnusable if trying again is useless, and PostgreSQL's error otherwise."""
+    try:
+        connection = await asyncpg.connect(
+            address.dsn,
+            timeout=timeout_s,
+            statement_cache_size=0,
+            server_settings=_settings(address),
+        )
+    except _REFUSED as error:
+        raise StoreUnusable(f"{address.shown} cannot be used: {described(error)}") from error
+    except ValueError as error:
+        # The driver repeats what it cannot parse, and that may be a password.
+        raise StoreUnusable(f"{address.shown} is not a URL that PostgreSQL can use") from error
+    version = connection.get_server_version()
+    if (version.major, version.minor) < SERVER_AT_LEAST:
+        connection.terminate()
+        raise StoreUnusable(
+            f"{address.shown} is PostgreSQL {version.major}; {SERVER_AT_LEAST[0]} or later is needed"
+        )
+    return Link(connection, named=not address.pgbouncer)
+
+
+def _settings(address: Address) -> dict[str, str]:
+    """What the start-up message asks for. PgBouncer refuses what it does not know, so through one there is little:
+    single statements hold no lock while they wait for us, and transactions say it for themselves."""
+    if address.pgbouncer:
+        return {"application_name": "holdfast"}
+    limit_ms = str(round((address.timeout_s + GRACE_S) * 1000))
+    return {
+        "application_name": "holdfast",
+        "statement_timeout": limit_ms,
+        "lock_timeout": limit_ms,
+        "idle_in_transaction_session_timeout": limit_ms,
+        "synchronous_commit": "on",
+        # Short statements gain nothing by it.
+        "jit": "off",
+    }
+
+
+class Pool:
+    """Up to `size` connections. Obtain one by `take`, and `give` it back or `drop` it."""
+
+    def __init__(self, connect: Connect, *, size: int) -> None:
+        self._connect = connect
+        self._size = size
+        self._idle: list[Link] = []
+        self._links: set[Link] = set()
+        self._making = 0
+        self._waiting: deque[Future[Link | None]] = deque()
+        self._failures = 0
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Pool {len(self._idle)} idle of {len(self._links)}, {len(self._waiting)} waiting>"
+
+    async def take(self, *, until: float) -> Link:
+        """A connection, before the loop's clock says `until`. Raises StoreUnavailable, StoreUnusable or StoreClosed."""
+        while True:
+            self._demand_open()
+            link = self._take_idle()
+            if link is not None:
+                return link
+            if len(self._links) + self._making < self._size:
+                link = await self._make(until=until)
+            else:
+                link = await self._wait(until=until)
+            if link is not None:
+                return link
+
+    def give(self, link: Link) -> None:
+        """Take back a connection that is as good as new."""
+        if self._closed or not link.usable:
+            self.drop(link)
+            return
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(link)
+                return
+        self._idle.append(link)
+
+    def drop(self, link: Link) -> None:
+        """Throw away a connection. What runs on it may still happen, or have happened."""
+        self._links.discard(link)
+        link.connection.terminate()
+        self._wake_one()
+
+    async def close(self, *, timeout_s: float) -> None:
+        """Refuse further callers and close what is idle; connections in use go when they are given back."""
+        self._closed = True
+        while self._waiting:
+            self._wake_one()
+        idle, self._idle = self._idle, []
+        for link in idle:
+            self._links.discard(link)
+            try:
+                await link.connection.close(timeout=timeout_s)
+            except Exception as error:
+                if fault_of(error) is None:
+                    raise
+                link.connection.terminate()
+
+    def _demand_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("this store was closed; open another one")
+
+    def _take_idle(self) -> Link | None:
+        while self._idle:
+            link = self._idle.pop()
+            if link.usable:
+                return link
+            self.drop(link)
+        return None
+
+    async def _make(self, *, until: float) -> Link | None:
+        """A new connection; None if it failed and there is time for another try."""
+        loop = asyncio.get_running_loop()
+        self._making += 1
+        try:
+            link = await self._connect()
+        except Exception as error:
+            if fault_of(error) is None:
+                raise
+            delay_s = min(BACKOFF_MOST_S, BACKOFF_FIRST_S * 2 ** min(self._failures, 10))
+            self._failures += 1
+            if loop.time() + delay_s >= until:
+                raise StoreUnavailable(
+                    f"the database cannot be reached ({described(error)}); retry in a few seconds"
+                ) from error
+            await asyncio.sleep(delay_s)
+            return None
+        finally:
+            self._making -= 1
+            self._wake_one()
+        self._failures = 0
+        self._links.add(link)
+        if self._closed:
+            self.drop(link)
+            self._demand_open()
+        return link
+
+    async def _wait(self, *, until: float) -> Link | None:
+        """A connection that somebody gives back; None if one may be made now."""
+        waiter: Future[Link | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            async with asyncio.timeout_at(until):
+                return await waiter
+        except BaseException as error:
+            if waiter.done() and not waiter.cancelled() and (link := waiter.result()) is not None:
+                self.give(link)  # it came at the moment when we gave up
+            if isinstance(error, TimeoutError):
+                raise StoreUnavailable(
+                    f"all {self._size} connections to the database are in use; retry in a few seconds"
+                ) from error
+            raise
+
+    def _wake_one(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return

@@ -1,0 +1,278 @@
+"""Plain reads, as work on the database: each sees one moment, and none reads more than it returns."""
+
+from __future__ import annotations
+
+from holdfast.core.codec import Value
+from holdfast.core.conversation import Lineage, Snapshot
+from holdfast.ids import SessionId, Tenant, TurnId, Version
+from holdfast.store import decisions, listing, shaping
+from holdfast.store.assemble import empty_snapshot, extended_snapshot
+from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, StoreStats
+from holdfast.store.postgres import tables, turns
+from holdfast.store.postgres.engine import Db
+from holdfast.store.postgres.tables import Bound, utf8
+from holdfast.store.rows import AnnotationRow, SessionRow, StateRow, TurnRow
+
+ONE_MOMENT = "isolation level repeatable read read only"
+"""For reads of several statements: all of them see what the first one saw."""
+
+LAST = "~"
+"""Sorts after every id."""
+
+LAST_NUMBER = (1 << 63) - 1
+"""No integer of PostgreSQL's is greater."""
+
+# ── one session ──────────────────────────────────────────────────────────────────────────────
+
+
+class Place(Value):
+    """A version of a session: everything that has to be read for it, and the turn that made it."""
+
+    lineage: Lineage
+    turn: TurnRow | None
+
+
+async def find_place(db: Db, session: SessionRow, version: Version) -> Place | None:
+    """Where a version lies, or None if the session has no such version."""
+    point = decisions.fork_point(session, version)
+    if point is None:
+        return None
+    owner = decisions.owner_of(session, version)
+    turn = await turns.turn_at(db, session.tenant, owner, version) if version else None
+    rev = point.rev
+    if rev is None:
+        following = await turns.turn_at(db, session.tenant, point.holder, version.next)
+        assert following is not None, "inside a stretch there is a next turn"
+        rev = following.rev
+    lineage = decisions.lineage_at(session, point, length=turn.end if turn else 0, rev=rev)
+    return Place(lineage=lineage, turn=turn)
+
+
+async def snapshot(
+    db: Db,
+    tenant: Tenant,
+    session_id: SessionId,
+    *,
+    version: Version | None,
+    known: Snapshot | None,
+) -> Snapshot | None:
+    session = await turns.find_session(db, tenant, session_id)
+    if session is None or session.state == "deleted":
+        return None
+    if known is not None and version is None and _is_current(known, session):
+        return known
+    async with db.transaction(ONE_MOMENT):
+        return await _snapshot(db, tenant, session_id, version=version, known=known)
+
+
+def _is_current(known: Snapshot, session: SessionRow) -> bool:
+    """Whether nothing has come after a snapshot. Of rows that are there already, none changes."""
+    here = session.id, session.head, session.meta_rev
+    return (known.session_id, known.version, known.notes.rev) == here
+
+
+async def _snapshot(
+    db: Db,
+    tenant: Tenant,
+    session_id: SessionId,
+    *,
+    version: Version | None,
+    known: Snapshot | None,
+) -> Snapshot | None:
+    session = await turns.find_session(db, tenant, session_id)
+    if session is None or session.state == "deleted":
+        return None
+    wanted = session.head if version is None else version
+    place = await find_place(db, session, wanted)
+    if place is None:
+        return None
+    if known is None or known.session_id != session_id or known.version > wanted:
+        known = empty_snapshot(session_id)
+    past = decisions.after(known, decisions.stretches(place.lineage))
+    return extended_snapshot(
+        known,
+        session,
+        turns=[row for each in past for row in await _turns_in(db, tenant, each)],
+        items=[body for each in past for body in await _bodies_in(db, tenant, each)],
+        state=[row for each in past for row in await _state_in(db, tenant, each)],
+        annotations=await annotations_of(db, tenant, past),
+    )
+
+
+async def annotations_of(
+    db: Db, tenant: Tenant, past: tuple[decisions.Stretch, ...]
+) -> tuple[AnnotationRow, ...]:
+    """The annotations of these stretches, in the order of their revisions."""
+    return tuple(
+        [
+            row
+            for each in past
+            for row in await db.all(
+                tables.notes,
+                "annotations",
+                tenant=tenant,
+                session_id=each.session_id,
+                from_rev=each.from_rev,
+                upto_rev=each.upto_rev,
+            )
+        ]
+    )
+
+
+async def _turns_in(db: Db, tenant: Tenant, past: decisions.Stretch) -> tuple[TurnRow, ...]:
+    return await db.all(tables.turns, "committed_turns", **_versions(tenant, past))
+
+
+async def _state_in(db: Db, tenant: Tenant, past: decisions.Stretch) -> tuple[StateRow, ...]:
+    return await db.all(tables.state, "state_rows", **_versions(tenant, past))
+
+
+def _versions(tenant: Tenant, past: decisions.Stretch) -> dict[str, Bound]:
+    return {
+        "tenant": tenant,
+        "session_id": past.session_id,
+        "from_version": past.from_version,
+        "upto_version": past.upto_version,
+    }
+
+
+async def _bodies_in(db: Db, tenant: Tenant, past: decisions.Stretch) -> list[bytes]:
+    rows = await db.rows(
+        "item_bodies",
+        tenant=tenant,
+        session_id=past.session_id,
+        from_pos=past.from_pos,
+        upto_pos=past.upto_pos,
+    )
+    return [body for (body,) in rows]
+
+
+async def blob(db: Db, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
+    """Bytes by digest: the session's own, or those of its past."""
+    session = await turns.find_session(db, tenant, session_id)
+    if session is None or session.state == "deleted":
+        return None
+    owners = [session.id, *(segment.session_id for segment in reversed(session.lineage))]
+    found = await db.row("blob", tenant=tenant, session_ids=owners, digest=digest)
+    return found[0] if found else None
+
+
+async def own_turns(
+    db: Db, tenant: Tenant, session_id: SessionId, *, before: TurnId | None, limit: int | None
+) -> tuple[TurnRow, ...]:
+    return await db.all(
+        tables.turns,
+        "turns",
+        tenant=tenant,
+        session_id=session_id,
+        before=before or LAST,
+        limit=limit,
+    )
+
+
+async def dump(db: Db, tenant: Tenant, session_id: SessionId) -> SessionDump | None:
+    async with db.transaction(ONE_MOMENT):
+        return await dump_within(db, tenant, session_id)
+
+
+async def dump_within(db: Db, tenant: Tenant, session_id: SessionId) -> SessionDump | None:
+    """All rows of a session, as they lie; the open turn, if any, is left out.
+
+    Of a deleted one, what is left. Rows that the session's own numbers do not reach are there, too: `verify`
+    looks for them.
+    """
+    session = await turns.find_session(db, tenant, session_id)
+    if session is None:
+        return None
+    everything = await own_turns(db, tenant, session_id, before=None, limit=None)
+    own: dict[str, Bound] = {"tenant": tenant, "session_id": session_id}
+    return SessionDump(
+        session=shaping.at_rest(session),
+        keys=await db.all(tables.keys, "session_keys", tenant=tenant, session_ids=[session_id]),
+        turns=tuple(turn for turn in reversed(everything) if turn.state != "open"),
+        items=await db.all(tables.items, "items", **own),
+        state=await db.all(
+            tables.state, "state_rows", from_version=-1, upto_version=LAST_NUMBER, **own
+        ),
+        annotations=await db.all(
+            tables.notes, "annotations", from_rev=-1, upto_rev=LAST_NUMBER, **own
+        ),
+        blobs=tuple([(digest, data) for digest, data in await db.rows("blobs", **own)]),
+    )
+
+
+# ── many sessions ────────────────────────────────────────────────────────────────────────────
+
+
+async def info(db: Db, tenant: Tenant, session_id: SessionId) -> SessionInfo | None:
+    async with db.transaction(ONE_MOMENT):
+        session = await turns.find_session(db, tenant, session_id)
+        return (await _infos(db, tenant, (session,)))[0] if session else None
+
+
+async def _infos(
+    db: Db, tenant: Tenant, sessions: tuple[SessionRow, ...]
+) -> tuple[SessionInfo, ...]:
+    ids = [each.id for each in sessions]
+    keys = await db.all(tables.keys, "session_keys", tenant=tenant, session_ids=ids)
+    return tuple(
+        SessionInfo(
+            session=session, keys=tuple(row.key for row in keys if row.session_id == session.id)
+        )
+        for session in sessions
+    )
+
+
+async def page(
+    db: Db, tenant: Tenant, *, where: SessionFilter, cursor: str | None, limit: int
+) -> Page:
+    """One page of a listing. One session more than asked for is read, to know whether there is more."""
+    before_ms, before_id = listing.start(cursor)
+    async with db.transaction(ONE_MOMENT):
+        found = await db.all(
+            tables.sessions,
+            "listed_sessions",
+            tenant=tenant,
+            agent=None if where.agent is None else utf8(where.agent),
+            key_prefix=where.key_prefix,
+            names=[utf8(name) for name, _ in where.attributes],
+            values=[utf8(value) for _, value in where.attributes],
+            active_from_ms=where.active_from_ms,
+            active_before_ms=where.active_before_ms,
+            busy=where.busy,
+            anonymous=where.anonymous,
+            before_ms=before_ms,
+            before_id=before_id,
+            limit=limit + 1,
+        )
+        shown = await _infos(db, tenant, found[:limit])
+    return Page(
+        sessions=shown,
+        cursor=listing.cursor_after(found[limit - 1]) if len(found) > limit else None,
+    )
+
+
+async def session_ids(
+    db: Db, tenant: Tenant, *, after: SessionId | None, limit: int
+) -> tuple[SessionId, ...]:
+    found = await db.rows("session_ids", tenant=tenant, after=after or "", limit=limit)
+    return tuple([SessionId(each) for (each,) in found])
+
+
+async def tenants(db: Db) -> tuple[Tenant, ...]:
+    found: list[Tenant] = []
+    while row := await db.row("next_tenant", after=found[-1] if found else ""):
+        found.append(Tenant(row[0]))
+    return tuple(found)
+
+
+async def stats(db: Db) -> StoreStats:
+    facts = await db.facts("counts")
+    return StoreStats(
+        sessions=facts.number(),
+        turns_open=facts.number(),
+        turns_committed=facts.number(),
+        turns_discarded=facts.number(),
+        items=facts.number(),
+        bytes=facts.number(),
+    )

@@ -1,0 +1,236 @@
+-- Sessions as a whole: annotations, keys, forks, removal, reading, listing. See turns.sql for `{…}` and `ready`.
+
+-- session
+-- A session's row.
+select s.{session} from holdfast.session s where s.tenant = :tenant and s.id = :id;
+
+-- session_facts
+-- A session's row and its stamp, and the time.
+select {now}, s.{session}, s.stamp from holdfast.session s where s.tenant = :tenant and s.id = :id;
+
+-- annotate_session
+-- Annotations, and what they say about the session as a whole, kept where it is listed.
+with ready as (
+  update holdfast.session
+     set meta_rev = :meta_rev, summary_rev = :summary_rev, title = :title, settings = :settings,
+         stamp = stamp + 1
+   where tenant = :tenant and id = :session_id and stamp = :stamp
+  returning 1),
+said as (
+  insert into holdfast.annotation (tenant, session_id, rev, item, patch, at_ms)
+  select :tenant, :session_id, a.rev, a.item, a.patch, :at_ms
+    from ready, unnest(:revs::bigint[], :items::text[], :patches::bytea[]) as a (rev, item, patch)),
+dropped as (
+  delete from holdfast.session_attribute
+   where tenant = :tenant and session_id = :session_id and name <> all (:names::bytea[])
+     and exists (select from ready)),
+put as (
+  insert into holdfast.session_attribute (tenant, session_id, name, value)
+  select :tenant, :session_id, v.name, v.value
+    from ready, unnest(:names::bytea[], :values::bytea[]) as v (name, value)
+  on conflict (tenant, session_id, name) do update set value = excluded.value)
+select 1 from ready;
+
+-- key_facts
+-- What a key means, the session that it means, and whether the id that was brought along is taken.
+select {now}, k.{session_key}, s.{session}, s.stamp, f.{session}
+  from (select 1) one
+  left join holdfast.session_key k on k.tenant = :tenant and k.key = :key
+  left join holdfast.session s on s.tenant = k.tenant and s.id = k.session_id
+  left join holdfast.session f on f.tenant = :tenant and f.id = :fresh;
+
+-- make_session
+-- A session that comes into being with a past or settings: a fork, or what a key means from now on. What :source
+-- names is as it was read, if there is any; if the key moves, whoever begins a turn there is to notice.
+with as_read as (
+  select 1 from holdfast.session s
+   where s.tenant = :tenant and s.id = :source and s.stamp = :stamp
+     for no key update),
+ready as (
+  select 1 where :source::text is null or exists (select from as_read)),
+made as (
+  insert into holdfast.session ({session}) select {:session} from ready),
+behind as (
+  insert into holdfast.session_past (tenant, ancestor, session_id)
+  select distinct :tenant, a.id, :id from ready, unnest(:ancestors::text[]) as a (id)),
+described as (
+  insert into holdfast.session_attribute (tenant, session_id, name, value)
+  select :tenant, :id, v.name, v.value
+    from ready, unnest(:names::bytea[], :values::bytea[]) as v (name, value)),
+moved as (
+  update holdfast.session set stamp = stamp + 1
+   where tenant = :tenant and id = :source and :key::text is not null and exists (select from ready)),
+named as (
+  insert into holdfast.session_key (tenant, key, session_id, generation)
+  select :tenant, :key, :id, :generation from ready where :key::text is not null and :generation::bigint = 1),
+renamed as (
+  update holdfast.session_key set session_id = :id, generation = :generation
+   where tenant = :tenant and key = :key and :generation::bigint > 1 and exists (select from ready))
+select 1 from ready;
+
+-- delete_session
+-- The tombstone: it is gone, and whoever holds it may write no more; its keys are free, its open turn has ended.
+with ready as (
+  update holdfast.session
+     set state = 'deleted', lease_token = lease_token + 1, lease_nonce = '', lease_node = null,
+         open_turn = null, title = '', opening = '', settings = :settings, stamp = stamp + 1
+   where tenant = :tenant and id = :id and stamp = :stamp
+  returning 1),
+freed as (
+  delete from holdfast.session_key
+   where tenant = :tenant and session_id = :id and exists (select from ready)),
+dropped as (
+  delete from holdfast.session_attribute
+   where tenant = :tenant and session_id = :id and exists (select from ready)),
+ended as (
+  update holdfast.turn set state = 'discarded', ended_by = 'deleted', detail = '', ended_ms = :ended_ms
+   where tenant = :tenant and turn_id = :turn_id and exists (select from ready)),
+settled as (
+  update holdfast.idempotency set state = 'done', expires_ms = :expires_ms
+   where tenant = :tenant and turn_id = :turn_id and state = 'running' and exists (select from ready))
+select 1 from ready;
+
+-- hold_ancestors
+-- What a restored session reads stays until it is there itself.
+select s.{session} from holdfast.session s
+ where s.tenant = :tenant and s.id = any (:ids::text[]) order by s.id for share;
+
+-- insert_turn
+-- A turn that is imported.
+insert into holdfast.turn ({turn}) values ({:turn});
+
+-- insert_state
+-- A value of session state that is imported.
+insert into holdfast.state ({state}) values ({:state});
+
+-- insert_annotation
+-- An annotation that is imported.
+insert into holdfast.annotation ({annotation}) values ({:annotation});
+
+-- insert_key
+-- A key that is imported.
+insert into holdfast.session_key ({session_key}) values ({:session_key});
+
+-- insert_item
+-- An item that is imported.
+insert into holdfast.item (tenant, session_id, pos, turn_id, path, body)
+values (:tenant, :session_id, :pos, :turn_id, :path, :body);
+
+-- put_blob
+-- Bytes under their digest, unless their session was deleted; the same bytes again change nothing.
+with owner as (
+  select s.state from holdfast.session s where s.tenant = :tenant and s.id = :session_id for share),
+put as (
+  insert into holdfast.blob (tenant, session_id, digest, bytes)
+  select :tenant, :session_id, :digest, :bytes
+   where not exists (select 1 from owner where state = 'deleted')
+  on conflict do nothing)
+select exists (select 1 from owner where state = 'deleted');
+
+-- blob
+-- Bytes by digest: of the first of these sessions that has them.
+select b.bytes from unnest(:session_ids::text[]) with ordinality as o (id, nth)
+  join holdfast.blob b on b.tenant = :tenant and b.session_id = o.id and b.digest = :digest
+ order by o.nth limit 1;
+
+-- blobs
+-- All blobs of a session.
+select digest, bytes from holdfast.blob
+ where tenant = :tenant and session_id = :session_id order by digest;
+
+-- key
+-- What a session key means.
+select k.{session_key} from holdfast.session_key k where k.tenant = :tenant and k.key = :key;
+
+-- session_keys
+-- The keys that mean these sessions.
+select k.{session_key} from holdfast.session_key k
+ where k.tenant = :tenant and k.session_id = any (:session_ids::text[]) order by k.key;
+
+-- committed_turns
+-- A stretch of a session's turns, in order.
+select t.{turn} from holdfast.turn t
+ where t.tenant = :tenant and t.session_id = :session_id and t.seq > :from_version and t.seq <= :upto_version
+ order by t.seq;
+
+-- item_bodies
+-- A stretch of a session's items, in order.
+select body from holdfast.item
+ where tenant = :tenant and session_id = :session_id and pos >= :from_pos and pos < :upto_pos
+ order by pos;
+
+-- items
+-- A session's own items, in order.
+select i.{item} from holdfast.item i
+ where i.tenant = :tenant and i.session_id = :session_id order by i.pos;
+
+-- state_rows
+-- A stretch of a session's state, in order.
+select v.{state} from holdfast.state v
+ where v.tenant = :tenant and v.session_id = :session_id and v.seq > :from_version and v.seq <= :upto_version
+ order by v.seq, v.name;
+
+-- annotations
+-- A stretch of a session's annotations, in order.
+select a.{annotation} from holdfast.annotation a
+ where a.tenant = :tenant and a.session_id = :session_id and a.rev > :from_rev and a.rev <= :upto_rev
+ order by a.rev;
+
+-- turns
+-- A session's own turns, newest first.
+select t.{turn} from holdfast.turn t
+ where t.tenant = :tenant and t.session_id = :session_id and t.turn_id < :before
+ order by t.turn_id desc limit :limit;
+
+-- journal
+-- A turn's journal from the row that holds record :since.
+select j.{journal} from holdfast.journal j
+ where j.tenant = :tenant and j.turn_id = :turn_id
+   and j.n >= (select coalesce(max(n), 0) from holdfast.journal
+                where tenant = :tenant and turn_id = :turn_id and n <= :since)
+ order by j.n;
+
+-- memories
+-- What an agent remembers.
+select m.{memory} from holdfast.memory m
+ where m.tenant = :tenant and m.agent = :agent order by m.at_ms, m.memory_id;
+
+-- listed_sessions
+-- Sessions by last activity, from a cursor on, as far as they fit the filter.
+select s.{session}
+  from holdfast.session s
+ where s.tenant = :tenant and s.state = 'live' and s.head > 0 and s.anonymous = :anonymous
+   and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)
+   and (:agent::bytea is null or s.agent = :agent)
+   and (:active_from_ms::bigint is null or s.active_ms >= :active_from_ms)
+   and (:active_before_ms::bigint is null or s.active_ms < :active_before_ms)
+   and (:busy::boolean is null or (s.open_turn is not null) = :busy)
+   and (:key_prefix::text is null or exists (
+         select 1 from holdfast.session_key k
+          where k.tenant = s.tenant and k.session_id = s.id
+            and k.key >= :key_prefix and k.key < :key_prefix || chr(127)))
+   and not exists (
+         select 1 from unnest(:names::bytea[], :values::bytea[]) as wanted (name, value)
+          where not exists (
+                select 1 from holdfast.session_attribute a
+                 where a.tenant = s.tenant and a.session_id = s.id
+                   and a.name = wanted.name and a.value = wanted.value))
+ order by s.active_ms desc, s.id desc limit :limit;
+
+-- session_ids
+-- Every session of a tenant, by id.
+select id from holdfast.session where tenant = :tenant and id > :after order by id limit :limit;
+
+-- next_tenant
+-- The tenant that comes after another, by jumping along the index.
+select tenant from holdfast.session where tenant > :after order by tenant limit 1;
+
+-- counts
+-- What is there, in numbers.
+select (select count(*) from holdfast.session where state = 'live'),
+       (select count(*) from holdfast.session where open_turn is not null),
+       (select count(*) from holdfast.turn where state = 'committed'),
+       (select count(*) from holdfast.turn where state = 'discarded'),
+       (select count(*) from holdfast.item),
+       (select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint from pg_class c
+          join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'holdfast' and c.relkind = 'r');

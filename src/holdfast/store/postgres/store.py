@@ -1,0 +1,332 @@
+"""The PostgreSQL home: the `Store` protocol over one database that any number of processes share.
+
+Everything here is wiring. What a method does is work on the database in `turns.py`, `operations.py`, `reading.py`
+or `upkeep.py`; what it decides is in `store/decisions.py`; when work is run again is the engine's business.
+The clock is the database's, read together with what is decided on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+
+from holdfast import limits
+from holdfast.core.conversation import Commit, Patch, Snapshot
+from holdfast.core.items import EndedBy
+from holdfast.ids import (
+    IdempotencyKey,
+    ItemId,
+    NodeId,
+    SessionId,
+    SessionKey,
+    Tenant,
+    TurnId,
+    Version,
+)
+from holdfast.store import base
+from holdfast.store.migrations import Migrated
+from holdfast.store.postgres import inspection, operations, reading, tables, turns, upkeep
+from holdfast.store.postgres.address import Address
+from holdfast.store.postgres.appends import Appends
+from holdfast.store.postgres.engine import Clock, Engine, database_clock
+from holdfast.store.postgres.migrate import load_migrations, migrate
+from holdfast.store.rows import (
+    IdempotencyRow,
+    JournalRow,
+    KeyRow,
+    MemoryRow,
+    NodeRow,
+    SessionRow,
+    SignalKind,
+    SignalRow,
+    TurnRow,
+)
+from holdfast.store.verify import Report
+
+MIGRATION_S = 600.0
+"""How long bringing the tables up to date may take, and waiting for somebody else who does."""
+
+
+class PostgresStore:
+    """Conversations in one PostgreSQL database."""
+
+    def __init__(self, engine: Engine, *, migrated: Migrated | None = None) -> None:
+        self.engine = engine
+        self.migrated = migrated
+        """What opening did to the tables."""
+        self.appends = Appends(engine)
+
+    @classmethod
+    async def open(cls, address: Address, *, clock: Clock = database_clock) -> PostgresStore:
+        """Open a store, make its tables if there are none, and bring them up to date.
+
+        Raises StoreUnusable, with the way out, if the database cannot be one, and StoreUnavailable if it does
+        not answer.
+        """
+        engine = Engine.at(address, clock=clock)
+        try:
+            migrated = await engine.run(
+                partial(migrate, migrations=load_migrations()), timeout_s=MIGRATION_S
+            )
+        except BaseException:
+            await engine.close()
+            raise
+        return cls(engine, migrated=migrated)
+
+    # nodes
+
+    async def renew(self, node: NodeId, *, ttl_ms: int) -> NodeRow:
+        (row,) = await self.engine.run(
+            lambda db: db.write("renew_node", node_id=node, ttl_ms=ttl_ms)
+        )
+        return tables.nodes.made(row)
+
+    async def resign(self, node: NodeId) -> None:
+        await self.engine.run(lambda db: db.write("drop_node", node_id=node))
+
+    # turns
+
+    async def find_attempt(
+        self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
+    ) -> base.Joined | base.Replay | base.Mismatch | base.Gone | None:
+        return await self.engine.run(lambda db: turns.find_attempt(db, tenant, attempt, target))
+
+    async def begin(self, ask: base.Begin) -> base.BeginOutcome:
+        return await self.engine.run(lambda db: turns.begin(db, ask))
+
+    async def append(
+        self, fence: base.Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
+    ) -> None:
+        if records and not consumed:
+            await self.appends.append(fence, n=n, records=records)
+            return
+        await self.engine.run(
+            lambda db: turns.append(db, fence, n=n, records=records, consumed=consumed)
+        )
+
+    async def commit(
+        self,
+        fence: base.Fence,
+        commit: Commit,
+        *,
+        n: int,
+        records: bytes,
+        settlement: base.Settlement = "done",
+    ) -> base.CommitOutcome:
+        return await self.engine.run(
+            lambda db: turns.commit(db, fence, commit, n=n, records=records, settlement=settlement)
+        )
+
+    async def end(
+        self,
+        fence: base.Fence,
+        *,
+        ended_by: EndedBy,
+        detail: str,
+        n: int,
+        records: bytes,
+        settlement: base.Settlement,
+    ) -> TurnRow:
+        return await self.engine.run(
+            lambda db: turns.end(
+                db,
+                fence,
+                ended_by=ended_by,
+                detail=detail,
+                n=n,
+                records=records,
+                settlement=settlement,
+            )
+        )
+
+    async def release(self, fence: base.Fence) -> None:
+        await self.engine.run(lambda db: turns.release(db, fence))
+
+    async def takeover(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        node: NodeId,
+        nonce: str,
+        turn_id: TurnId | None = None,
+        ignored_cancel: bool = False,
+    ) -> base.TakeoverOutcome:
+        return await self.engine.run(
+            lambda db: turns.takeover(
+                db,
+                tenant,
+                session_id,
+                node=node,
+                nonce=nonce,
+                turn_id=turn_id,
+                ignored_cancel=ignored_cancel,
+            )
+        )
+
+    async def orphans(self, *, node: NodeId, limit: int) -> tuple[base.Orphan, ...]:
+        return await self.engine.run(lambda db: turns.orphans(db, node=node, limit=limit))
+
+    async def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
+        await self.engine.run(
+            lambda db: db.write("acknowledge_turn", tenant=tenant, turn_id=turn_id)
+        )
+
+    # signals
+
+    async def signal(
+        self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
+    ) -> base.SignalOutcome:
+        # Once: a message that is steered in twice would be heard twice.
+        return await self.engine.run(
+            lambda db: turns.signal(db, tenant, turn_id, kind=kind, payload=payload), once=True
+        )
+
+    async def signals(self, node: NodeId) -> tuple[SignalRow, ...]:
+        return await self.engine.run(lambda db: db.all(tables.signals, "node_signals", node=node))
+
+    async def find_signal(self, tenant: Tenant, turn_id: TurnId, n: int) -> SignalRow | None:
+        return await self.engine.run(
+            lambda db: db.one(tables.signals, "signal", tenant=tenant, turn_id=turn_id, n=n)
+        )
+
+    # operations on sessions
+
+    async def annotate(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        patches: Sequence[tuple[ItemId | None, Patch]],
+        *,
+        summary_rev: int | None = None,
+    ) -> base.AnnotateOutcome:
+        return await self.engine.run(
+            lambda db: operations.annotate(
+                db, tenant, session_id, patches, summary_rev=summary_rev
+            ),
+            once=True,
+        )
+
+    async def bind(
+        self, tenant: Tenant, key: SessionKey, *, fresh: SessionId, version: Version | None = None
+    ) -> SessionRow:
+        return await self.engine.run(
+            lambda db: operations.bind(db, tenant, key, fresh=fresh, version=version)
+        )
+
+    async def fork(
+        self, tenant: Tenant, session_id: SessionId, *, version: Version, fresh: SessionId
+    ) -> SessionRow:
+        return await self.engine.run(
+            lambda db: operations.fork(db, tenant, session_id, version=version, fresh=fresh)
+        )
+
+    async def remove(self, tenant: Tenant, session_id: SessionId) -> SessionRow:
+        return await self.engine.run(lambda db: operations.remove(db, tenant, session_id))
+
+    async def restore(self, tenant: Tenant, dump: base.SessionDump) -> base.RestoreOutcome:
+        return await self.engine.run(lambda db: operations.restore(db, tenant, dump))
+
+    async def put_blob(self, tenant: Tenant, session_id: SessionId, data: bytes) -> str:
+        return await self.engine.run(lambda db: operations.put_blob(db, tenant, session_id, data))
+
+    # reading
+
+    async def resolve(self, tenant: Tenant, key: SessionKey) -> KeyRow | None:
+        return await self.engine.run(lambda db: db.one(tables.keys, "key", tenant=tenant, key=key))
+
+    async def session(self, tenant: Tenant, session_id: SessionId) -> SessionRow | None:
+        return await self.engine.run(lambda db: turns.find_session(db, tenant, session_id))
+
+    async def info(self, tenant: Tenant, session_id: SessionId) -> base.SessionInfo | None:
+        return await self.engine.run(lambda db: reading.info(db, tenant, session_id))
+
+    async def snapshot(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        version: Version | None = None,
+        known: Snapshot | None = None,
+    ) -> Snapshot | None:
+        return await self.engine.run(
+            lambda db: reading.snapshot(db, tenant, session_id, version=version, known=known)
+        )
+
+    async def turn(self, tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
+        return await self.engine.run(lambda db: turns.find_turn(db, tenant, turn_id))
+
+    async def turns(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        before: TurnId | None = None,
+        limit: int = 100,
+    ) -> tuple[TurnRow, ...]:
+        return await self.engine.run(
+            lambda db: reading.own_turns(db, tenant, session_id, before=before, limit=limit)
+        )
+
+    async def journal(
+        self, tenant: Tenant, turn_id: TurnId, *, since: int = 0
+    ) -> tuple[JournalRow, ...]:
+        return await self.engine.run(
+            lambda db: db.all(
+                tables.journal, "journal", tenant=tenant, turn_id=turn_id, since=since
+            )
+        )
+
+    async def idempotency(self, tenant: Tenant, key: IdempotencyKey) -> IdempotencyRow | None:
+        return await self.engine.run(
+            lambda db: db.one(tables.claims, "idempotency", tenant=tenant, key=key)
+        )
+
+    async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]:
+        return await self.engine.run(
+            lambda db: db.all(tables.memories, "memories", tenant=tenant, agent=tables.utf8(agent))
+        )
+
+    async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
+        return await self.engine.run(lambda db: reading.blob(db, tenant, session_id, digest))
+
+    async def sessions(
+        self,
+        tenant: Tenant,
+        *,
+        where: base.SessionFilter = base.EVERYTHING,
+        cursor: str | None = None,
+        limit: int = limits.page_size_default,
+    ) -> base.Page:
+        return await self.engine.run(
+            lambda db: reading.page(db, tenant, where=where, cursor=cursor, limit=limit)
+        )
+
+    async def dump(self, tenant: Tenant, session_id: SessionId) -> base.SessionDump | None:
+        return await self.engine.run(lambda db: reading.dump(db, tenant, session_id))
+
+    async def tenants(self) -> tuple[Tenant, ...]:
+        return await self.engine.run(reading.tenants)
+
+    async def session_ids(
+        self, tenant: Tenant, *, after: SessionId | None, limit: int
+    ) -> tuple[SessionId, ...]:
+        return await self.engine.run(
+            lambda db: reading.session_ids(db, tenant, after=after, limit=limit)
+        )
+
+    async def stats(self) -> base.StoreStats:
+        return await self.engine.run(reading.stats)
+
+    # upkeep
+
+    def inspect(self) -> AsyncIterator[Report]:
+        """What `verify` can check about the tables themselves; see `inspection.py`."""
+        return inspection.inspect(self.engine)
+
+    async def prune(self, *, limit: int = limits.prune_batch_max) -> base.Pruned:
+        return await self.engine.run(lambda db: upkeep.prune(db, limit=limit))
+
+    async def close(self) -> None:
+        await self.appends.close()
+        await self.engine.close()
