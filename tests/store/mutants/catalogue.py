@@ -527,32 +527,58 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a job that fails leaves half of its work behind",
-        (BATCH, '    _control(connection, "SAVEPOINT work")\n', ""),
         (
             BATCH,
             (
-                '            _control(connection, "ROLLBACK TO work")\n'
-                '            _control(connection, "RELEASE work")\n'
+                "    if isinstance(outcome, Failed) and connection.in_transaction:\n"
+                '        _control(connection, "ROLLBACK")\n'
             ),
-            "            pass\n",
+            "",
         ),
-        (BATCH, '    _control(connection, "RELEASE work")\n    return Done', "    return Done"),
         tests=ENGINE,
         telling=True,
+    ),
+    mutant(
+        "the second job that fails leaves half of its work behind",
+        (
+            BATCH,
+            (
+                "        if isinstance(outcome, Failed):\n"
+                '            _control(connection, "ROLLBACK TO work")\n'
+            ),
+            "",
+        ),
+        tests=ENGINE,
     ),
     mutant(
         "a job that fails takes the others along",
         (
             BATCH,
+            '        _control(connection, "ROLLBACK")\n    return outcome',
             (
-                '            _control(connection, "ROLLBACK TO work")\n'
-                '            _control(connection, "RELEASE work")\n'
+                '        _control(connection, "ROLLBACK")\n'
+                '        _control(connection, "BEGIN IMMEDIATE")\n'
+                "    return outcome"
             ),
+        ),
+        tests=ENGINE,
+    ),
+    mutant(
+        "the second job that fails takes the others along",
+        (
+            BATCH,
+            '            _control(connection, "ROLLBACK TO work")\n',
             (
                 '            _control(connection, "ROLLBACK")\n'
                 '            _control(connection, "BEGIN IMMEDIATE")\n'
+                '            _control(connection, "SAVEPOINT work")\n'
             ),
         ),
+        tests=ENGINE,
+    ),
+    mutant(
+        "a batch has no savepoints after a failure either",
+        (BATCH, "                run = _run_guarded\n", ""),
         tests=ENGINE,
     ),
 )

@@ -75,6 +75,31 @@ def test_a_function_that_fails_hurts_only_itself(connection: Connection) -> None
     assert texts(connection) == ["a", "b"]
 
 
+def test_functions_that_succeed_cost_no_statements_but_their_own(connection: Connection) -> None:
+    statements: list[str] = []
+
+    def note(cursor: apsw.Cursor, sql: str, bindings: object) -> bool:
+        statements.append(sql.split()[0].upper())
+        return True
+
+    connection.exec_trace = note
+    run_batch(connection, [add("a"), add("b")])
+    assert statements == ["BEGIN", "INSERT", "INSERT", "COMMIT"]
+
+
+def test_several_that_fail_have_a_batch_repeated_once(connection: Connection) -> None:
+    runs: list[str] = []
+
+    def noted(text: str) -> Work:
+        return then(lambda _: runs.append(text), add(text))
+
+    half = then(add("half"), fail(ValueError()))
+    batch = run_batch(connection, [noted("a"), half, noted("b"), half, noted("c")])
+    assert [type(outcome) for outcome in batch.outcomes] == [Done, Failed, Done, Failed, Done]
+    assert runs == ["a", "a", "b", "c"]
+    assert texts(connection) == ["a", "b", "c"]
+
+
 def test_if_the_whole_transaction_is_lost_the_others_run_again(connection: Connection) -> None:
     runs: list[str] = []
 
@@ -86,7 +111,7 @@ def test_if_the_whole_transaction_is_lost_the_others_run_again(connection: Conne
     )
     assert [type(outcome) for outcome in batch.outcomes] == [Done, Failed, Done, Failed, Done]
     assert isinstance(error_of(batch.outcomes[3]), apsw.ConstraintError)
-    assert runs == ["a", "b", "a", "b", "c"]
+    assert runs == ["a", "a", "b", "a", "b", "c"]
     assert texts(connection) == ["a", "b", "c"]
 
 
