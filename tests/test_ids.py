@@ -29,6 +29,7 @@ from holdfast.ids import (
     TurnId,
     Version,
     mint,
+    trusted,
 )
 from holdfast.limits import idempotency_key_chars_max, session_key_chars_max
 
@@ -295,3 +296,10 @@ def test_the_same_clock_and_dice_give_the_same_ids() -> None:
 def test_an_ordinary_id_has_the_time_of_the_clock() -> None:
     make = minter([7, 1_750_000_000_000])
     assert [make(TurnId).minted_at_ms for _ in range(2)] == [7, 1_750_000_000_000]
+
+
+def test_what_is_trusted_is_what_parsing_would_have_made() -> None:
+    turn = minter([7])(TurnId)
+    made = trusted(TurnId)(str(turn))
+    assert (made, type(made)) == (turn, TurnId)
+    assert (trusted(Version)(7), type(trusted(Version)(7))) == (Version(7), Version)

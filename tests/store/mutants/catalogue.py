@@ -22,6 +22,7 @@ UPKEEP_SQL = "store/sqlite/sql/upkeep.sql"
 MODEL = "tests/store/model/test_model.py"
 ATTEMPTS = "tests/store/contract/test_attempts.py"
 BEGIN = "tests/store/contract/test_begin.py"
+TENANTS = "tests/store/contract/test_tenants.py"
 INTERLEAVINGS = "tests/store/model/test_interleavings.py"
 ENGINE = ("tests/store/sqlite/test_batch.py", "tests/store/sqlite/test_engine.py")
 
@@ -145,9 +146,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "two first requests with one key start two sessions",
         (
-            TURNS,
-            '            key = tables.key_rows.one(db, "key", tenant=tenant, key=name)\n',
-            "            key = None\n",
+            TURNS_SQL,
+            "left join session_key k on k.tenant = :tenant and k.key = :key",
+            "left join session_key k on k.tenant = :tenant and k.key = :key and k.generation < 0",
         ),
         (
             TURNS_SQL,
@@ -487,6 +488,32 @@ MUTANTS: tuple[Mutant, ...] = (
             "  from session where tenant = :tenant and id = :id;",
             "  from session where :tenant is not null and id = :id;",
         ),
+    ),
+    mutant(
+        "a begin finds another tenant's session",
+        (
+            TURNS_SQL,
+            "left join session s on s.tenant = :tenant and s.id = coalesce(k.session_id, :session_id)",
+            "left join session s on :tenant is not null and s.id = coalesce(k.session_id, :session_id)",
+        ),
+        tests=(BEGIN, TENANTS, MODEL),
+    ),
+    mutant(
+        "a begin finds another tenant's key",
+        (
+            TURNS_SQL,
+            "left join session_key k on k.tenant = :tenant and k.key = :key",
+            "left join session_key k on :tenant is not null and k.key = :key",
+        ),
+        tests=(BEGIN, TENANTS, MODEL),
+    ),
+    mutant(
+        "a commit does not look whether somebody has steered it",
+        (TURNS, "if steered else ()", "if not steered else ()"),
+    ),
+    mutant(
+        "a commit forgets the idempotency key of its turn",
+        (TURNS, "    if claimed:\n", "    if not claimed:\n"),
     ),
     mutant(
         "another tenant's key is found",

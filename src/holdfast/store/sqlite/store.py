@@ -1,7 +1,7 @@
 """The SQLite home: the `Store` protocol over one file.
 
-Everything here is wiring. What a method does is a function of a connection in `turns.py`, `operations.py`,
-`reading.py` or `upkeep.py`; what it decides is in `store/decisions.py`; how it becomes durable is the
+Everything here is wiring. What a method does is a function of a connection in `begin.py`, `turns.py`, `leases.py`,
+`operations.py`, `reading.py` or `upkeep.py`; what it decides is in `store/decisions.py`; how it becomes durable is the
 engine's business. The clock is read when the work runs, not when it was asked for: a job may have waited.
 """
 
@@ -40,7 +40,16 @@ from holdfast.store.rows import (
     SignalRow,
     TurnRow,
 )
-from holdfast.store.sqlite import inspection, operations, reading, tables, turns, upkeep
+from holdfast.store.sqlite import (
+    begin,
+    inspection,
+    leases,
+    operations,
+    reading,
+    tables,
+    turns,
+    upkeep,
+)
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.migrate import load_migrations, migrate
 from holdfast.store.verify import Report
@@ -89,7 +98,7 @@ class SqliteStore:
 
     async def renew(self, node: NodeId, *, ttl_ms: int) -> NodeRow:
         row = await self.engine.write(
-            lambda db: turns.renew(db, node, ttl_ms=ttl_ms, now_ms=self._now_ms())
+            lambda db: leases.renew(db, node, ttl_ms=ttl_ms, now_ms=self._now_ms())
         )
         self.engine.liveness.hold_nowait(row.slot)
         return row
@@ -105,12 +114,12 @@ class SqliteStore:
         self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
     ) -> base.Joined | base.Replay | base.Mismatch | base.Gone | None:
         return await self.engine.read(
-            lambda db: turns.find_attempt(db, tenant, attempt, target, now_ms=self._now_ms())
+            lambda db: begin.find_attempt(db, tenant, attempt, target, now_ms=self._now_ms())
         )
 
     async def begin(self, ask: base.Begin) -> base.BeginOutcome:
         return await self.engine.write(
-            lambda db: turns.begin(
+            lambda db: begin.begin(
                 db, ask, is_held=self.engine.liveness.is_held, now_ms=self._now_ms()
             )
         )
@@ -167,7 +176,7 @@ class SqliteStore:
         )
 
     async def release(self, fence: base.Fence) -> None:
-        await self.engine.write(lambda db: turns.release(db, fence))
+        await self.engine.write(lambda db: leases.release(db, fence))
 
     async def takeover(
         self,
@@ -180,7 +189,7 @@ class SqliteStore:
         ignored_cancel: bool = False,
     ) -> base.TakeoverOutcome:
         return await self.engine.write(
-            lambda db: turns.takeover(
+            lambda db: leases.takeover(
                 db,
                 tenant,
                 session_id,
@@ -195,7 +204,7 @@ class SqliteStore:
 
     async def orphans(self, *, node: NodeId, limit: int) -> tuple[base.Orphan, ...]:
         return await self.engine.read(
-            lambda db: turns.orphans(
+            lambda db: leases.orphans(
                 db,
                 node=node,
                 limit=limit,
@@ -215,7 +224,7 @@ class SqliteStore:
         self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
     ) -> base.SignalOutcome:
         return await self.engine.write(
-            lambda db: turns.signal(
+            lambda db: leases.signal(
                 db, tenant, turn_id, kind=kind, payload=payload, now_ms=self._now_ms()
             )
         )

@@ -1,12 +1,14 @@
 """Between rows of SQLite and the values of `store/rows.py`.
 
 A query selects a table's columns in the order of its struct's fields; so one small mapper serves them all.
-Ids are parsed on the way in, values that are not plain columns are JSON.
+Ids are parsed on the way in, values that are not plain columns are JSON. What a turn's transactions read in
+passing is ours, and was parsed before it was stored; there, ids are only given their type again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -19,12 +21,14 @@ from holdfast.core.events import Change, Usage
 from holdfast.ids import (
     IdempotencyKey,
     ItemId,
+    Name,
     NodeId,
     SessionId,
     SessionKey,
     Tenant,
     TurnId,
     Version,
+    trusted,
 )
 from holdfast.store.queries import load_queries
 from holdfast.store.rows import (
@@ -50,15 +54,31 @@ Read = Callable[[Any], object]
 """Makes a field of a column that is not null; the constructor of an id is its parser."""
 
 
+def ordered(query: str, *names: str) -> str:
+    """The SQL of a named query that will be bound by position, with values in the order of `names`.
+
+    SQLite numbers parameters in the order in which a query first names them. Binding by number saves
+    looking each of them up, which for a wide row takes longer than SQLite does.
+    """
+    sql = queries[query]
+    named = tuple(dict.fromkeys(re.findall(r":(\w+)", sql)))
+    assert named == names, f"{query} wants {named}, in this order"
+    return sql
+
+
 class Table(Generic[R]):
     """How one kind of row is read and bound."""
 
     def __init__(self, kind: type[R], **columns: Read) -> None:
         """`columns` names the fields that are more than a plain column, and how they are read."""
-        self._kind = kind
+        self._make: Callable[..., R] = kind
         self._fields = kind.__struct_fields__
-        self._read = tuple(columns.items())
-        self._json = tuple(name for name, read in columns.items() if isinstance(read, _Json))
+        self._read = tuple((self._fields.index(name), read) for name, read in columns.items())
+        self._trust = tuple((at, _trusting(read)) for at, read in self._read)
+        self._json = tuple(at for at, read in self._read if isinstance(read, _Json))
+        self._inserts: dict[str, str] = {}
+        self.width = len(self._fields)
+        """How many columns a row has."""
 
     def one(self, db: Connection, query: str, /, **bindings: Column) -> R | None:
         """The first row of a named query, or None."""
@@ -71,22 +91,34 @@ class Table(Generic[R]):
 
     def made(self, row: Iterable[Column]) -> R:
         """The value of a row whose columns are in the order of the fields."""
+        return self._of(list(row), self._read)
+
+    def joined(self, row: Sequence[Column], at: int) -> R | None:
+        """The value of the columns from `at` on, if an outer join has found them; ids are trusted."""
+        # The first field of each is part of its key, and never null.
+        if row[at] is None:
+            return None
+        return self._of(list(row[at : at + self.width]), self._trust)
+
+    def _of(self, values: list[Any], readers: tuple[tuple[int, Read], ...]) -> R:
         # Most columns are plain, and this runs for every row of every turn.
-        values: dict[str, object] = dict(zip(self._fields, row, strict=True))
-        for name, read in self._read:
-            value = values[name]
+        for at, read in readers:
+            value = values[at]
             if value is not None:
-                values[name] = read(value)
-        return self._kind(**values)
+                values[at] = read(value)
+        return self._make(*values)
 
     def put(self, db: Connection, query: str, *rows: R) -> None:
-        """Execute a named query for each row, its fields bound by name."""
-        db.executemany(queries[query], map(self._bound, rows))
+        """Execute a named query, which binds all fields in their order, for each row."""
+        sql = self._inserts.get(query)
+        if sql is None:
+            sql = self._inserts[query] = ordered(query, *self._fields)
+        db.executemany(sql, map(self._bound, rows))
 
-    def _bound(self, row: R) -> dict[str, Column]:
-        values: dict[str, Column] = msgspec.structs.asdict(row)
-        for name in self._json:
-            values[name] = encode(values[name])
+    def _bound(self, row: R) -> list[Column]:
+        values: list[Column] = list(msgspec.structs.astuple(row))
+        for at in self._json:
+            values[at] = encode(values[at])
         return values
 
 
@@ -100,6 +132,13 @@ def to_column(value: object) -> Column:
 def run(db: Connection, query: str, /, **bindings: Column) -> None:
     """Execute a named query for its effect."""
     db.execute(queries[query], bindings)
+
+
+def only(db: Connection, sql: str, values: tuple[Column, ...]) -> tuple[Column, ...]:
+    """The row of a query that has exactly one, bound by position."""
+    row: tuple[Column, ...] | None = db.execute(sql, values).fetchone()
+    assert row is not None
+    return row
 
 
 def scalar(db: Connection, query: str, /, **bindings: Column) -> Column:
@@ -136,6 +175,11 @@ class _Json:
 
     def __call__(self, value: Any) -> object:
         return self._decode(value)
+
+
+def _trusting(read: Read) -> Read:
+    """How a column is read that is known to hold what we have written."""
+    return trusted(read) if isinstance(read, type) and issubclass(read, Name | Version) else read
 
 
 _lineage: Decoder[Lineage] = Decoder(Lineage)

@@ -1,5 +1,37 @@
 -- Turns: begin, append, commit, end, takeover, signals.
 
+-- begin_facts
+-- What T1 has to know of every request: the session that it means, by its key or else by an id, the key's and
+-- the node's rows, and whether a turn with its id is there. One row, whatever is found.
+select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s.lease_node, s.open_turn,
+       s.source_key, s.entry_agent, s.agent, s.lineage, s.settings, s.meta_rev, s.summary_rev, s.title,
+       s.opening, s.state, s.anonymous, s.created_ms, s.active_ms,
+       k.tenant, k.key, k.session_id, k.generation,
+       n.node_id, n.ttl_ms, n.since_ms, n.expires_ms, n.slot,
+       t.turn_id
+  from (select 1)
+  left join session_key k on k.tenant = :tenant and k.key = :key
+  left join session s on s.tenant = :tenant and s.id = coalesce(k.session_id, :session_id)
+  left join node n on n.node_id = :node
+  left join turn t on t.tenant = :tenant and t.turn_id = :turn_id;
+
+-- commit_facts
+-- What T2 has to know: the session and the turn, the number of the newest journal row or -1, and whether
+-- somebody has steered it, or has an idempotency key for it. One row, whatever is found.
+select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s.lease_node, s.open_turn,
+       s.source_key, s.entry_agent, s.agent, s.lineage, s.settings, s.meta_rev, s.summary_rev, s.title,
+       s.opening, s.state, s.anonymous, s.created_ms, s.active_ms,
+       t.tenant, t.turn_id, t.session_id, t.base_head, t.state, t.seq, t.ended_by, t.detail, t.attempt,
+       t.retry_of, t.client_attempt, t.lease_token, t.agent, t.source_digest, t.request_hash,
+       t.replayable, t.start, t."end", t.rev, t.changes, t.link, t.usage, t.acked, t.began_ms, t.ended_ms,
+       (select coalesce(max(n), -1) from journal where tenant = :tenant and turn_id = :turn_id),
+       exists (select 1 from signal
+                where tenant = :tenant and turn_id = :turn_id and kind = 'steer' and consumed = 0),
+       exists (select 1 from idempotency where tenant = :tenant and turn_id = :turn_id)
+  from (select 1)
+  left join session s on s.tenant = :tenant and s.id = :session_id
+  left join turn t on t.tenant = :tenant and t.turn_id = :turn_id;
+
 -- node
 -- A node's row.
 select node_id, ttl_ms, since_ms, expires_ms, slot from node where node_id = :node_id;
