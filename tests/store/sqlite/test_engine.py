@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -25,7 +25,7 @@ PATIENT = Bounds(batch_s=3600)
 
 
 @asynccontextmanager
-async def busy(engine: Engine) -> AsyncIterator[asyncio.Task[None]]:
+async def busy(engine: Engine, timeout_s: float | None = None) -> AsyncIterator[asyncio.Task[None]]:
     """The writer is in the middle of a job until the block is left."""
     inside, go_on = threading.Event(), threading.Event()
 
@@ -157,20 +157,12 @@ async def test_a_write_that_has_begun_is_waited_for(
 ) -> None:
     """Its outcome is true, however long it takes: to report a failure would be a guess."""
     loop = asyncio.get_running_loop()
-    call_later = loop.call_later
-    expire: list[Callable[[], object]] = []
-
-    def noted(
-        delay_s: float, callback: Callable[..., object], *arguments: object
-    ) -> asyncio.TimerHandle:
-        expire.append(lambda: callback(*arguments))
-        return call_later(delay_s, callback, *arguments)
-
-    monkeypatch.setattr(loop, "call_later", noted)
+    time_s = loop.time
     async with busy(engine) as held:
-        [time_is_up] = expire
-        time_is_up()
-        await asyncio.sleep(0)
+        late = await begin(engine, "late")
+        monkeypatch.setattr(loop, "time", lambda: time_s() + 3600)
+        with pytest.raises(StoreUnavailable):
+            await late
         assert not held.done()
     assert held.exception() is None
     assert await engine.read(texts) == ["held"]

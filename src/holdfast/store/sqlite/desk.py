@@ -22,10 +22,10 @@ import apsw
 from apsw import Connection
 from msgspec import Struct, field
 
-from holdfast.errors import StoreUnavailable
 from holdfast.store.sqlite import checkpoint
 from holdfast.store.sqlite.batch import Batch, run_batch
 from holdfast.store.sqlite.connection import BUSY_BACKSTOP_S, identity
+from holdfast.store.sqlite.deadlines import too_late
 from holdfast.store.sqlite.faults import described, is_fatal, poisoned, translated
 from holdfast.store.sqlite.health import Health
 from holdfast.store.sqlite.jobs import Answer, AnyJob, Failed, Inbox, Work, deliver
@@ -271,11 +271,6 @@ class Desk:
         except apsw.Error as error:
             self.health.poison(f"check-point: {described(error)}")
             return False
-
-
-def too_late() -> StoreUnavailable:
-    """For a job that was not begun in time, and never will be."""
-    return StoreUnavailable("the store did not come to it in time; nothing changed, retry later")
 
 
 def _refusals(jobs: list[AnyJob], reason: str) -> list[Answer]:

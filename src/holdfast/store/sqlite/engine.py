@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future as ThreadFuture
 from contextlib import ExitStack
 from functools import partial
@@ -36,7 +36,8 @@ from holdfast.store.sqlite.connection import (
     open_writer,
     unusable,
 )
-from holdfast.store.sqlite.desk import Bounds, Clock, Desk, InPassing, too_late
+from holdfast.store.sqlite.deadlines import Deadlines, too_late
+from holdfast.store.sqlite.desk import Bounds, Clock, Desk, InPassing
 from holdfast.store.sqlite.health import Health, OnPoison
 from holdfast.store.sqlite.jobs import AnyJob, Inbox, Job, Work
 from holdfast.store.sqlite.locks import Liveness, WriteTurn
@@ -84,6 +85,8 @@ class Engine:
         self._health = desk.health
         self._writer = writer
         self._readers = readers
+        self._write_deadlines = Deadlines(desk.inbox)
+        self._read_deadlines = Deadlines(readers.inbox)
         self._clock = clock
         self._timeout_s = timeout_s
 
@@ -130,7 +133,9 @@ class Engine:
             undo.pop_all()
         return engine
 
-    async def write(self, work: Callable[[Connection], T], *, timeout_s: float | None = None) -> T:
+    def write(
+        self, work: Callable[[Connection], T], *, timeout_s: float | None = None
+    ) -> Coroutine[None, None, T]:
         """Run `work` in a transaction and return its value once that is durable.
 
         What `work` raises comes back, and nothing that it wrote remains. It may be run more than
@@ -140,14 +145,20 @@ class Engine:
         is no room; both mean that nothing changed. Cancelling takes it back if it was not begun;
         after that the outcome stands, whether anybody waits for it or not.
         """
-        return await self._ask(self._writer.submit, self._desk.inbox, work, timeout_s)
+        return self._ask(
+            self._writer.submit, self._desk.inbox, self._write_deadlines, work, timeout_s
+        )
 
-    async def read(self, work: Callable[[Connection], T], *, timeout_s: float | None = None) -> T:
+    def read(
+        self, work: Callable[[Connection], T], *, timeout_s: float | None = None
+    ) -> Coroutine[None, None, T]:
         """Run `work`, which only reads and is brief, on one snapshot; return its value.
 
         It sees all that was durable before the call.
         """
-        return await self._ask(self._readers.submit, self._readers.inbox, work, timeout_s)
+        return self._ask(
+            self._readers.submit, self._readers.inbox, self._read_deadlines, work, timeout_s
+        )
 
     def write_wait(self, work: Callable[[Connection], T], *, timeout_s: float | None = None) -> T:
         """`write`, for a thread without an event loop: blocks until the outcome is known."""
@@ -205,6 +216,9 @@ class Engine:
         self._health.close()
         await self._readers.close()  # first: a reader would keep the log from being emptied
         await self._writer.close()
+        loop = asyncio.get_running_loop()
+        self._write_deadlines.close(loop)
+        self._read_deadlines.close(loop)
         self.liveness.close()
 
     async def __aenter__(self) -> Self:
@@ -225,6 +239,7 @@ class Engine:
         self,
         submit: Callable[[AnyJob], None],
         inbox: Inbox,
+        deadlines: Deadlines,
         work: Callable[[Connection], T],
         timeout_s: float | None,
     ) -> T:
@@ -232,22 +247,18 @@ class Engine:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        job = cast("AnyJob", Job(work, future, loop=loop, deadline=self._clock() + timeout_s))
+        now = loop.time()
+        made = Job(
+            work, future, loop=loop, deadline=self._clock() + timeout_s, expires=now + timeout_s
+        )
+        job = cast("AnyJob", made)
         submit(job)
-        # The threads look at deadlines, too; but they may be stuck behind another process.
-        timer = loop.call_later(timeout_s, _expire, inbox, job)
+        deadlines.watch(loop, job.expires, now)
         try:
             return await future
         except asyncio.CancelledError:
             inbox.withdraw(job)
             raise
-        finally:
-            timer.cancel()
-
-
-def _expire(inbox: Inbox, job: AnyJob) -> None:
-    if not job.future.done() and inbox.withdraw(job):
-        job.future.set_exception(too_late())
 
 
 def _beside(path: Path, name: str) -> Path:

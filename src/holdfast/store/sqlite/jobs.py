@@ -16,6 +16,7 @@ from asyncio import Future as LoopFuture
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future as ThreadFuture
+from math import inf
 from typing import Generic, TypeVar
 
 from apsw import Connection
@@ -50,7 +51,7 @@ Outcome = Done | Failed
 class Job(Generic[T]):
     """A function on its way to a connection. Without a loop, its future belongs to a thread."""
 
-    __slots__ = ("deadline", "future", "loop", "work")
+    __slots__ = ("deadline", "expires", "future", "loop", "work")
 
     def __init__(
         self,
@@ -59,11 +60,14 @@ class Job(Generic[T]):
         *,
         loop: AbstractEventLoop | None,
         deadline: float,
+        expires: float = inf,
     ) -> None:
+        """Not begun after `deadline`, by the engine's clock; given up at `expires`, by the loop's."""
         self.work = work
         self.future = future
         self.loop = loop
         self.deadline = deadline
+        self.expires = expires
 
 
 AnyJob = Job[object]
@@ -101,6 +105,10 @@ class Inbox:
             return self._jobs.popleft()
         except IndexError:
             return None
+
+    def waiting(self) -> Iterable[AnyJob]:
+        """Those that nobody has begun at this moment."""
+        return self._jobs.copy()
 
     def withdraw(self, job: AnyJob) -> bool:
         """Take `job` back. False if it has been taken: then its outcome will come."""

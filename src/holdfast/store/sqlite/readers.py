@@ -15,7 +15,8 @@ from typing import Protocol
 import apsw
 from apsw import Connection
 
-from holdfast.store.sqlite.desk import Clock, too_late
+from holdfast.store.sqlite.deadlines import too_late
+from holdfast.store.sqlite.desk import Clock
 from holdfast.store.sqlite.faults import described, is_fatal, poisoned, translated
 from holdfast.store.sqlite.health import Health
 from holdfast.store.sqlite.jobs import AnyJob, Done, Failed, Inbox, Outcome, Work, deliver, resolve
