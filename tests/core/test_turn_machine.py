@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar, get_args
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -49,14 +50,24 @@ from holdfast.core.items import (
     Path,
     Reasoning,
     ToolCall,
+    ToolResult,
     TurnLimits,
     WaitsFor,
     text_of,
 )
 from holdfast.core.journal import Record, decode_records, encode_records, fold, numbered
-from holdfast.core.turn import Branch, Pending, Turn, advance, committed_items, without_drafts
+from holdfast.core.retrying import retrying
+from holdfast.core.turn import (
+    Branch,
+    Pending,
+    Turn,
+    advance,
+    begin,
+    committed_items,
+    without_drafts,
+)
 from holdfast.errors import IllegalEvent
-from holdfast.ids import SessionId
+from holdfast.ids import CallId, SessionId, TurnId
 from tests.core.builders import (
     branch_opened,
     finished,
@@ -448,6 +459,39 @@ class TurnMachine(RuleBasedStateMachine):
         assert frozen(self.turn) == before, "closing a copy changed the turn"
 
     @invariant()
+    def a_retry_goes_on_from_what_it_has_finished(self) -> None:
+        """If it failed right now. Nothing that has its result is wanted again, and the retry comes to an end."""
+        failed, happened = self._failing()
+        if failed.ended is not None and failed.ended.kept:
+            return
+        fresh = begin(
+            ev.Began(request=msgspec.structs.replace(failed.request, turn_id=mint(TurnId)))
+        )
+        again = advanced(fresh, retrying(fresh, failed, happened, mint))
+        assert not any(each.lost for branch in again.branches for each in branch.pending)
+        assert all(branch.draft is None for branch in again.branches)
+        known, now = _results(failed), _results(again)
+        assert all(now[call].outcome == "unknown" for call in now.keys() - known.keys())
+        if failed.interrupted is None or failed.interrupted.by == "limit":
+            assert again == fresh
+        elif not self.happened[ev.Steered]:
+            assert known.items() <= now.items()
+            assert (again.changes, again.acted) == (failed.changes, failed.acted)
+        end = played_out(again)
+        assert end.ended is not None
+        if end.ended.kept:
+            assert check_turn(committed_items(end), carried=end.request.carried) == ()
+
+    def _failing(self) -> tuple[Turn, list[ev.Event]]:
+        """The turn as if it failed now, and what happened in it."""
+        happened = [each.event for each in self.journal]
+        if self.turn.ended is not None:
+            return self.turn, happened
+        last: list[ev.Event] = [] if self.turn.interrupted else [interrupted("model_error")]
+        last.append(ev.Ended(by="model_error", kept=False))
+        return advanced(self.turn, tuple(last)), [*happened, *last]
+
+    @invariant()
     def the_conversation_has_not_changed(self) -> None:
         """Whatever was tried on top of it, and thrown away."""
         assert frozen(self.snapshot) == self.base
@@ -516,6 +560,10 @@ def _words(item: ev.Answer) -> str:
             return item.text
         case ToolCall():
             return item.arguments
+
+
+def _results(turn: Turn) -> dict[CallId, ToolResult]:
+    return {each.call: each for each in turn.items if isinstance(each, ToolResult)}
 
 
 def pick(data: Data, several: Sequence[T]) -> T:

@@ -10,6 +10,7 @@ import aiohttp
 import openai
 import pytest
 
+from holdfast.testing import refuses, says
 from tests.e2e.world import World, until
 
 ANSWER = "This is the whole answer to {} "
@@ -231,6 +232,27 @@ async def test_a_keyed_request_is_one_turn_however_often_it_is_sent(world: World
     assert one.body == two.body == after_its_end.body == after_a_restart.body
     assert (other.status, other.error["code"]) == (422, "idempotency_key_reused")
     assert world.sent == [["once"]]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_keyed_retry_pays_for_no_step_twice(world: World, stream: bool) -> None:
+    """The model fails at the second of two steps. The first is not asked for again, nor is its tool run."""
+    world.upstream.will(says("Let me see.", calls=[("look", "{}")]), refuses(500), "Cold.")
+    first = await world.chat("weather?", to="trip", headers=KEY, stream=stream)
+    assert (await world.turns("trip"))[0]["state"] == "discarded"
+    assert (world.runs, len(world.sent)) == (1, 2)
+
+    await world.restart()
+    again = await world.chat("weather?", to="trip", headers=KEY, stream=stream)
+
+    assert "Cold." not in first.body.decode()
+    assert again.status == 200
+    assert again.body.decode().count("Let me see.") == again.body.decode().count("Cold.") == 1
+    assert (world.runs, len(world.sent)) == (1, 3)
+    second, retry = (each.json["messages"] for each in world.upstream.requests[1:])
+    assert second == retry, "the model is asked what it was asked before"
+    assert (await world.turns("trip"))[0]["state"] == "committed"
+    await world.verify()
 
 
 async def test_a_keyed_turn_goes_on_without_its_client_and_after_a_crash(world: World) -> None:

@@ -47,6 +47,12 @@ agents:
             env:
               RAN: {here}/ran
               GO: {here}/go
+          look:
+            cmd: 'echo ran >> "$RAN"; echo seen'
+            description: Sees something.
+            read_only: true
+            env:
+              RAN: {here}/ran
 """
 
 REFUSALS = {

@@ -11,12 +11,13 @@ from holdfast.agents.base import Team
 from holdfast.core.events import TurnRequest
 from holdfast.core.items import Image, Inline, Permissions, Text, plain_text
 from holdfast.core.reconcile import Incoming
-from holdfast.ids import SessionKey, Tenant
+from holdfast.ids import IdempotencyKey, SessionKey, Tenant
 from holdfast.loop.play import Player
 from holdfast.sessions.ask import Ask, Ending
 from holdfast.sessions.sessions import Sessions
+from holdfast.store.base import Attempt
 from holdfast.store.memory import MemoryStore
-from holdfast.testing import says
+from holdfast.testing import fails, says
 from holdfast.tools.base import ToolOutput, ToolRun
 from tests.loop.stage import Deed, agent, scripted, words
 
@@ -31,9 +32,10 @@ async def photograph(run: ToolRun) -> ToolOutput:
 
 CAMERA = Deed("shoot", do=photograph)
 FLY = Deed("fly")
+LOOK = Deed("look", read_only=True)
 SHOOT = says(calls=[("shoot", "{}")])
 BUTLER = agent(
-    "butler", tools=[CAMERA, FLY], permissions=Permissions(allow=("shoot",), ask=("fly",))
+    "butler", tools=[CAMERA, FLY, LOOK], permissions=Permissions(allow=("shoot",), ask=("fly",))
 )
 TEAM = Team({"butler": BUTLER}, entry="butler", digest="d1")
 
@@ -89,3 +91,20 @@ async def test_an_approval_that_comes_with_the_next_request_runs_that_call(
     assert (await ask(sessions, "", approvals=((fly.id, True),))).ok
     assert FLY.keys == [str(fly.id)]
     assert words(scripted(BUTLER).messages()[-1]) == "fly done"
+
+
+async def test_a_keyed_retry_asks_the_model_only_for_what_it_has_not_said(
+    sessions: Sessions,
+) -> None:
+    attempt = Attempt(request_hash=b"the same", key=IdempotencyKey("k1"))
+    model = scripted(BUTLER)
+    model.will(says("Let me see.", calls=[("look", "{}")]), fails("overloaded"))
+    failed = await ask(sessions, "How is the weather?", attempt=attempt)
+    assert (failed.kept, failed.by) == (False, "model_error")
+    asked = len(model.prompts)
+
+    model.will("Cold.")
+    assert (await ask(sessions, "How is the weather?", attempt=attempt)).ok
+
+    assert len(LOOK.runs) == 1
+    assert [each.messages for each in model.prompts[asked:]] == [model.prompts[asked - 1].messages]

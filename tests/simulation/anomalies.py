@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.core.events import Ended, ToolStarted
+from holdfast.core.events import Answered, Ended, ToolFinished, ToolStarted
 from holdfast.core.items import AssistantMessage, ToolResult, item_decoder
-from holdfast.ids import SessionId, SessionKey, TurnId, Version
+from holdfast.ids import ItemId, SessionId, SessionKey, TurnId, Version
 from holdfast.store.rows import ItemRow
-from tests.simulation.checker import opening_of
+from tests.simulation.checker import finished_in, opening_of
 from tests.simulation.history import (
     Act,
     FoundSession,
@@ -411,6 +412,31 @@ def a_tool_acted_before_its_intent_was_durable(run: Recording) -> Recording | No
         ),
         only=effect.turn_id,
     )
+
+
+@noticed_as("step_repeated")
+def a_retry_asked_for_a_finished_step_again(run: Recording) -> Recording | None:
+    turns = {turn.row.turn_id: turn for turn in _turns(run)}
+    for turn in turns.values():
+        failed = turns.get(turn.row.retry_of) if turn.row.retry_of else None
+        taken_over = finished_in(turn) & finished_in(failed) if failed else set()
+        if taken_over and finished_in(turn) - taken_over:
+            return _mapped(run, partial(_without, known=taken_over), only=turn.row.turn_id)
+    return None
+
+
+def _without(turn: FoundTurn, known: set[ItemId]) -> FoundTurn:
+    """The turn as if it had never heard of these."""
+
+    def is_known(each: Shown) -> bool:
+        match each.event:
+            case Answered(items=items):
+                return any(item.id in known for item in items)
+            case ToolFinished(result=result):
+                return result.id in known
+        return False
+
+    return replaced(turn, journal=tuple(each for each in turn.journal if not is_known(each)))
 
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────

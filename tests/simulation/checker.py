@@ -17,6 +17,7 @@ What it finds, by a stable code:
   effect_twice       a tool acted twice for one call, and is not declared idempotent
   effect_denied      a tool acted, and the history says that it did not
   effect_unintended  a tool acted, and no intent was written before
+  step_repeated      a keyed retry did again what its failed attempt had finished
   key_split          one session key meant two sessions, and nobody had moved it
   key_turns          two kept turns under one idempotency key
   key_answers        two answers under one idempotency key
@@ -41,7 +42,14 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.core.events import Began, ToolStarted
+from holdfast.core.events import (
+    Answered,
+    Began,
+    Steered,
+    StepStarted,
+    ToolFinished,
+    ToolStarted,
+)
 from holdfast.core.items import (
     AssistantMessage,
     StoredItem,
@@ -51,7 +59,7 @@ from holdfast.core.items import (
     text_of,
 )
 from holdfast.core.policy import decide
-from holdfast.ids import CallId, SessionId, SessionKey, TurnId
+from holdfast.ids import CallId, ItemId, SessionId, SessionKey, TurnId
 from holdfast.store.audit import audit
 from tests.simulation.history import Act, FoundSession, FoundTurn, Recording, Send, Told
 from tests.simulation.world import EPOCH_MS
@@ -327,10 +335,11 @@ def effect_denied(facts: _Facts) -> Iterator[str]:
     }
     for effect in facts.run.effects:
         turn = facts.turns.get(effect.turn_id)
-        if turn is not None and turn.row.state == "committed":
-            outcome = outcomes.get(effect.key)
-            if outcome not in ("ok", "error", "unknown"):
-                yield f"{effect.key} of {effect.turn_id} acted, and the history says {outcome}"
+        kept = turn is not None and turn.row.state == "committed"
+        # A call of a turn that was not kept may be part of its retry.
+        outcome = outcomes.get(effect.key)
+        if (kept or outcome) and outcome not in ("ok", "error", "unknown"):
+            yield f"{effect.key} of {effect.turn_id} acted, and the history says {outcome}"
 
 
 def effect_unintended(facts: _Facts) -> Iterator[str]:
@@ -343,6 +352,45 @@ def effect_unintended(facts: _Facts) -> Iterator[str]:
             for each in turn.journal
         ):
             yield f"{effect.key} acted, and the journal of {effect.turn_id} knows nothing of it"
+
+
+def step_repeated(facts: _Facts) -> Iterator[str]:
+    for turn in facts.turns.values():
+        spoken = finished_in(turn)
+        failed = _retried(facts, turn)
+        if failed is None or not spoken or failed.row.ended_by == "limit":
+            continue
+        if _ground(failed) == _ground(turn) and finished_in(failed) - spoken:
+            forgotten = sorted(finished_in(failed) - spoken)
+            yield f"{turn.row.turn_id} does not know what {failed.row.turn_id} had done: {forgotten}"
+
+
+def _retried(facts: _Facts, turn: FoundTurn) -> FoundTurn | None:
+    """The latest attempt before this one in which anything has happened, if its journal is there."""
+    found = facts.turns.get(turn.row.retry_of) if turn.row.retry_of else None
+    if found is None or not found.journal:
+        return None
+    happened = any(isinstance(each.event, StepStarted) for each in found.journal)
+    return found if happened else _retried(facts, found)
+
+
+def _ground(turn: FoundTurn) -> object:
+    began = turn.journal[0].event
+    assert isinstance(began, Began), "a journal begins with its request"
+    return turn.row.session_id, began.request.base, began.request.base_rev
+
+
+def finished_in(turn: FoundTurn) -> set[ItemId]:
+    """What a turn's models have said and its tools have brought before anybody else spoke to it."""
+    found: set[ItemId] = set()
+    for each in turn.journal:
+        if isinstance(each.event, Steered):
+            break
+        if isinstance(each.event, Answered):
+            found.update(item.id for item in each.event.items)
+        elif isinstance(each.event, ToolFinished):
+            found.add(each.event.result.id)
+    return found
 
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────
@@ -493,6 +541,7 @@ RULES: dict[str, Callable[[_Facts], Iterator[str]]] = {
         effect_twice,
         effect_denied,
         effect_unintended,
+        step_repeated,
         key_split,
         key_turns,
         key_answers,

@@ -125,6 +125,15 @@ class Turn(Value):
             return False
         return bool(root.pending) or not root.owes_answer
 
+    @property
+    def untouched(self) -> bool:
+        """Nothing has happened yet but its beginning, however often it was taken up."""
+        return (
+            self.root.steps == 0
+            and len(self.items) == len(self.request.input)
+            and not any(each.may_have_run for each in self.root.pending)
+        )
+
     def branch(self, path: Path) -> Branch | None:
         if not path:  # nearly always, and this runs for every token
             return self.root

@@ -36,6 +36,7 @@ from holdfast.sessions.lanes import Lane, LaneFull, LaneName, Lanes
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.recovery import Recovery
 from holdfast.sessions.resolve import Resolver, Seen, request_of
+from holdfast.sessions.retry import retried
 from holdfast.sessions.transaction import steering_payload
 from holdfast.sessions.watch import Watch, find_ending
 from holdfast.store.base import (
@@ -259,7 +260,7 @@ class Admissions:
             fence,
             seen.snapshot,
             begin(began),
-            play,
+            retried(self._store, fence, started.retry_of, play),
             shown=(Record(n=0, at_ms=self._ambient.now_ms(), event=began),),
             lane=lane,
         )

@@ -31,6 +31,7 @@ from holdfast.errors import StoreError, Superseded
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.owner import Owner
+from holdfast.sessions.retry import retried
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.store.base import Orphan, Store, Taken
 from holdfast.store.rows import JournalRow, TurnRow
@@ -169,11 +170,12 @@ class Recovery:
             cancelled=cancelled,
             now_ms=self._ambient.now_ms(),
         )
+        play = retried(self._store, fence, row.retry_of, self._play)
         live = self._owner.take_on(
             fence,
             snapshot,
             folded.turn,
-            partial(_resumed, self._play, folded.turn.attempt) if decided.resume else self._play,
+            partial(_resumed, play, folded.turn.attempt) if decided.resume else play,
             first_n=_next_n(folded, rows),
             judge=None
             if decided.resume

@@ -1,0 +1,52 @@
+"""A keyed retry of a failed attempt begins with what that attempt has finished (`core/retrying.py` says with what).
+
+It is the first thing that the turn's player does, in one append: after a crash either all of it is in the journal or
+nothing is, and whoever takes the turn up looks again.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from holdfast.core import events as ev
+from holdfast.core.journal import fold
+from holdfast.core.ports import OpenTurn, Play
+from holdfast.core.retrying import retrying
+from holdfast.ids import TurnId
+from holdfast.sessions.persistence import persistently
+from holdfast.sessions.watch import journaled
+from holdfast.store.base import Fence, Store
+
+
+def retried(store: Store, fence: Fence, of: TurnId | None, play: Play) -> Play:
+    """A player that does not do again what the attempt `of` has done, if there was one."""
+    if of is None:
+        return play
+
+    async def play_on(turn: OpenTurn) -> None:
+        if turn.turn.untouched:
+            finished = await _finished_steps(store, fence, of, turn)
+            if finished:
+                await turn.record(*finished)
+        await play(turn)
+
+    return play_on
+
+
+async def _finished_steps(
+    store: Store, fence: Fence, of: TurnId | None, turn: OpenTurn
+) -> tuple[ev.Event, ...]:
+    """What the latest attempt that did anything has finished.
+
+    One that ended before it could take over what came before it has left that where it was.
+    """
+    while of is not None:
+        row = await persistently(partial(store.turn, fence.tenant, of))
+        records = [each async for each in journaled(store, fence.tenant, of, 0)]
+        failed = fold(records).turn
+        if row is None or row.session_id != fence.session_id or failed is None:
+            break
+        if not failed.untouched:
+            return retrying(turn.turn, failed, (each.event for each in records), turn.mint)
+        of = row.retry_of
+    return ()
