@@ -101,6 +101,24 @@ page_size_max: Final = 100
 page_size_default: Final = 20
 """Listings, as in OpenAI's own."""
 
+query_chars_max: Final = 400
+"""What somebody looks for: a sentence, not a document."""
+
+search_word_chars_max: Final = 64
+"""The part of a word that counts. No word of a language is longer; keys and encoded pictures are."""
+
+search_hits_max: Final = 1000
+"""Places that an index may name for one page. Words that are in more of them are found by looking around."""
+
+search_items_max: Final = 2000
+"""Items that are read for one page of search results: some ten milliseconds. Then it ends, with a cursor."""
+
+index_step_bytes_max: Final = 64 * 1024
+"""Of items, for one step of indexing: a few milliseconds of the writer, then turns go first."""
+
+index_s: Final = 1.0
+"""How often a node looks whether there is something to index."""
+
 prune_batch_max: Final = 500
 """Rows that one retention step removes: a few milliseconds of the writer, then turns go first."""
 

@@ -20,6 +20,7 @@ from holdfast.store.open import (
     parse_url,
 )
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.migrate import newest_step
 
 
 def left_in(folder: Path) -> set[str]:
@@ -111,8 +112,10 @@ async def test_what_is_to_exist_is_not_migrated(
     url = f"sqlite:///{tmp_path}/holdfast.db"
     await (await open_store(url)).close()
     await (await open_existing(url)).close()
-    monkeypatch.setattr("holdfast.store.open.newest_step", lambda: 2)
-    with pytest.raises(StoreUnusable, match="step 1 of 2; run `holdfast db backup`"):
+    step = newest_step()
+    monkeypatch.setattr("holdfast.store.open.newest_step", lambda: step + 1)
+    told = f"step {step} of {step + 1}; run `holdfast db backup`"
+    with pytest.raises(StoreUnusable, match=told):
         await open_existing(url)
     assert existing_file(url, any_step=True) == tmp_path / "holdfast.db"
 

@@ -282,7 +282,6 @@ class SessionFilter(Value):
     busy: bool | None = None
     anonymous: bool = False
     """The lines that nobody named, in place of the others."""
-    """List the lines that nobody named, instead of the named sessions."""
 
 
 EVERYTHING = SessionFilter()
@@ -300,6 +299,64 @@ class Page(Value):
 
     sessions: tuple[SessionInfo, ...]
     cursor: str | None
+
+
+# ── searching ────────────────────────────────────────────────────────────────────────────────
+
+
+class Phrase(Value):
+    """Words that follow each other; a single word is the shortest phrase.
+
+    They are folded as `searching.words_in` folds a text: without case and accents.
+    """
+
+    words: tuple[str, ...]
+    prefix: bool = False
+    """The last of them need only be the beginning of a word."""
+
+
+class Query(Value):
+    """What to look for: every one of these phrases, in one text. Without any, nothing is found.
+
+    Made by `searching.parse_query` from what people type. It has no operators, so no text is an error.
+    """
+
+    phrases: tuple[Phrase, ...] = ()
+
+
+class Piece(Value):
+    """A piece of an excerpt; `hit` if it is what was looked for."""
+
+    text: str
+    hit: bool = False
+
+
+class Match(Value):
+    """A session that was found, and where."""
+
+    info: SessionInfo
+    excerpt: tuple[Piece, ...]
+    """Some words around the first hit. Plain text: whoever shows it marks it."""
+    item: ItemId | None = None
+    """The message that was found; None if it is the session's name."""
+    position: int | None = None
+
+
+class Results(Value):
+    """Some sessions that were found, the last active first, and where to go on. `cursor` is None at the end.
+
+    A page can be short, or empty, and still have a cursor: it holds what a bounded look has found.
+    """
+
+    matches: tuple[Match, ...]
+    cursor: str | None
+
+
+class Indexed(Value):
+    """One step of indexing: how many sessions it brought forward, and whether there is more to do."""
+
+    sessions: int
+    more: bool
 
 
 # ── moving sessions ──────────────────────────────────────────────────────────────────────────
@@ -641,6 +698,29 @@ class Store(TurnStore, Protocol):
         """List sessions with a committed turn by last activity. Raises InvalidCursor."""
         ...
 
+    async def search(
+        self,
+        tenant: Tenant,
+        query: Query,
+        *,
+        where: SessionFilter = EVERYTHING,
+        cursor: str | None = None,
+        limit: int = limits.page_size_default,
+    ) -> Results:
+        """List the sessions with a text that has all phrases of the query. Raises InvalidCursor.
+
+        1. A session's texts are its name, as lists show it, and each message of the user and of its agent
+           that people see (`searching.text_seen`): a fork's past as the fork sees it, no hidden message, no
+           reasoning, nothing of tools, sub-agents or discarded turns. All phrases have to be in one of them.
+        2. Everything that was committed, annotated or deleted before the call counts. An index only narrows
+           down where to look; `searching.find` decides. What the index does not know yet is looked through.
+        3. The order is that of `sessions`, and so is the cursor. There is no rank: it would be made of how
+           often others use a word, and one tenant could measure another by it. What a call costs depends
+           on its own tenant's texts alone, as far as a home can see to it.
+        4. Of a session the name is shown if that was found, else its latest message that was.
+        """
+        ...
+
     async def dump(self, tenant: Tenant, session_id: SessionId) -> SessionDump | None:
         """All rows of a session but its open turn, as they lie; of a deleted one, what is left."""
         ...
@@ -658,6 +738,16 @@ class Store(TurnStore, Protocol):
     async def stats(self) -> StoreStats: ...
 
     # upkeep
+
+    async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> Indexed:
+        """Bring the index that `search` uses forward: about this much text, of some sessions that are behind.
+
+        One small step; call it again while there is `more`. Commits do not do it, so they cost nothing more.
+        A session is behind if its row has gone past what the row says to be indexed: whatever the order in
+        which turns are committed, and on how many machines, none is left out. Any number of callers may do
+        this at once; a home without an index has nothing to do.
+        """
+        ...
 
     async def prune(self, *, limit: int = limits.prune_batch_max) -> Pruned:
         """Remove some of what may go: discarded turns after a week, journals and idempotency rows a day

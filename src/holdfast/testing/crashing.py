@@ -63,6 +63,7 @@ class CrashingStore:
         self.remove = self._write(store.remove)
         self.restore = self._write(store.restore)
         self.put_blob = self._write(store.put_blob)
+        self.index = self._write(store.index)
         self.prune = self._write(store.prune)
 
         self.find_attempt = self._read(store.find_attempt)
@@ -80,6 +81,7 @@ class CrashingStore:
         self.memories = self._read(store.memories)
         self.blob = self._read(store.blob)
         self.sessions = self._read(store.sessions)
+        self.search = self._read(store.search)
         self.dump = self._read(store.dump)
         self.tenants = self._read(store.tenants)
         self.session_ids = self._read(store.session_ids)

@@ -26,6 +26,7 @@ from holdfast.store.base import (
     Store,
 )
 from holdfast.store.moving import digest_of
+from holdfast.store.searching import parse_query
 from tests.store.builders import ACME, Player, Playing
 from tests.store.state import contents
 
@@ -116,6 +117,7 @@ def reads(store: Store, tenant: Tenant, names: Names) -> list[Call]:
         ("memories", lambda: store.memories(tenant, "butler")),
         ("blob", lambda: store.blob(tenant, session_id, names.digest)),
         ("sessions", lambda: store.sessions(tenant)),
+        ("search", lambda: store.search(tenant, parse_query("h*"))),
         ("dump", lambda: store.dump(tenant, session_id)),
         ("session_ids", lambda: store.session_ids(tenant, after=None, limit=10)),
     ]

@@ -73,8 +73,8 @@ async def _tried(asked: Awaitable[object]) -> object:
 
 def _wipe(db: Connection) -> None:
     """No row is left. Quicker than another file, and node slots are never handed out twice."""
-    names = "select name from sqlite_schema where type = 'table' and name not like 'sqlite_%'"
-    for (name,) in db.execute(names).fetchall():
+    tables = "select name from pragma_table_list where type in ('table', 'virtual')"
+    for (name,) in db.execute(f"{tables} and name not like 'sqlite_%'").fetchall():
         db.execute(f'delete from "{name}"')
 
 

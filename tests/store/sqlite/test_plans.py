@@ -23,6 +23,10 @@ WALKS = {
     "prune_nodes": "there are as many nodes as boots in a day",
     "prune_signals": "walks the signals, of which there are never many",
     "prune_stray_blobs": "walks an index; blobs of sessions that never were have nothing to be found by",
+    "sessions_behind": "walks the index of sessions that are not indexed, which are few",
+    "search_hits": "walks what FTS5 has found",
+    "delete_words": "finds one row, and SQLite says so of a virtual table",
+    "forks_of": "walks the sessions that it was given",
     "listed_sessions": "walks the attributes that it was given",
 }
 """Queries that may go through a table or index from its start, and why."""

@@ -25,7 +25,7 @@ from holdfast.ids import (
     Version,
 )
 from holdfast.store import base
-from holdfast.store.memory import operations, reading, turns, upkeep
+from holdfast.store.memory import operations, reading, search, turns, upkeep
 from holdfast.store.memory.tables import Tables
 from holdfast.store.rows import (
     IdempotencyRow,
@@ -269,6 +269,17 @@ class MemoryStore:
     ) -> base.Page:
         return reading.page(self.tables, tenant, where=where, cursor=cursor, limit=limit)
 
+    async def search(
+        self,
+        tenant: Tenant,
+        query: base.Query,
+        *,
+        where: base.SessionFilter = base.EVERYTHING,
+        cursor: str | None = None,
+        limit: int = limits.page_size_default,
+    ) -> base.Results:
+        return search.search(self.tables, tenant, query, where=where, cursor=cursor, limit=limit)
+
     async def dump(self, tenant: Tenant, session_id: SessionId) -> base.SessionDump | None:
         return reading.dump(self.tables, tenant, session_id)
 
@@ -284,6 +295,9 @@ class MemoryStore:
         return reading.stats(self.tables)
 
     # upkeep
+
+    async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> base.Indexed:
+        return search.index(self.tables)
 
     async def prune(self, *, limit: int = limits.prune_batch_max) -> base.Pruned:
         return upkeep.prune(self.tables, limit=limit, now_ms=self._now_ms())

@@ -23,7 +23,7 @@ from holdfast.store.base import (
     SummaryMoved,
 )
 from holdfast.store.rows import AnnotationRow, ItemRow, SessionRow
-from holdfast.store.sqlite import reading, tables, turns
+from holdfast.store.sqlite import reading, search, tables, turns
 from holdfast.store.sqlite.tables import queries, run, to_column
 
 
@@ -137,6 +137,7 @@ def remove(db: Connection, tenant: Tenant, session_id: SessionId, *, now_ms: int
     run(db, "delete_session", tenant=tenant, id=session_id, settings=encode(SessionSettings()))
     run(db, "free_keys", tenant=tenant, session_id=session_id)
     run(db, "clear_attributes", tenant=tenant, session_id=session_id)
+    search.forget_name(db, tenant, session_id)
     return shaping.deleted_session(session)
 
 

@@ -46,6 +46,7 @@ from holdfast.store.sqlite import (
     leases,
     operations,
     reading,
+    search,
     tables,
     turns,
     upkeep,
@@ -358,6 +359,19 @@ class SqliteStore:
             lambda db: reading.page(db, tenant, where=where, cursor=cursor, limit=limit)
         )
 
+    async def search(
+        self,
+        tenant: Tenant,
+        query: base.Query,
+        *,
+        where: base.SessionFilter = base.EVERYTHING,
+        cursor: str | None = None,
+        limit: int = limits.page_size_default,
+    ) -> base.Results:
+        return await self.engine.read(
+            lambda db: search.search(db, tenant, query, where=where, cursor=cursor, limit=limit)
+        )
+
     async def dump(self, tenant: Tenant, session_id: SessionId) -> base.SessionDump | None:
         return await self.engine.read(lambda db: reading.dump(db, tenant, session_id))
 
@@ -380,6 +394,13 @@ class SqliteStore:
     def inspect(self) -> AsyncIterator[Report]:
         """What `verify` can check about the file itself; see `inspection.py`."""
         return inspection.inspect(self.engine)
+
+    async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> base.Indexed:
+        # Words are made of texts while reading, so that the writer only writes them.
+        plan = await self.engine.read(lambda db: search.plan_step(db, bytes_max=bytes_max))
+        if plan.steps:
+            await self.engine.write(lambda db: search.take_step(db, plan))
+        return base.Indexed(sessions=len(plan.steps), more=plan.more)
 
     async def prune(self, *, limit: int = limits.prune_batch_max) -> base.Pruned:
         return await self.engine.write(

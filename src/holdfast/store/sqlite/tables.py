@@ -46,7 +46,9 @@ from holdfast.store.rows import (
 )
 
 _sql = files("holdfast.store.sqlite") / "sql"
-queries = load_queries(*(_sql / name for name in ("turns.sql", "sessions.sql", "upkeep.sql")))
+queries = load_queries(
+    *(_sql / name for name in ("turns.sql", "sessions.sql", "search.sql", "upkeep.sql"))
+)
 
 R = TypeVar("R", bound=Value)
 Column: TypeAlias = str | int | float | bytes | None

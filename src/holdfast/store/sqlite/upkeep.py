@@ -8,7 +8,7 @@ from holdfast import limits
 from holdfast.ids import SessionId, Tenant, mint
 from holdfast.store.base import Pruned
 from holdfast.store.retention import before_ms
-from holdfast.store.sqlite import operations, tables
+from holdfast.store.sqlite import operations, search, tables
 from holdfast.store.sqlite.tables import run
 
 
@@ -96,6 +96,7 @@ def _clear(db: Connection, tenant: str, session_id: str, *, limit: int) -> int:
     gone = 0
     for query in ("clear_items", "clear_state", "clear_annotations", "clear_blobs"):
         gone += _changed(db, query, limit=limit - gone, **own)
+    gone += search.clear(db, tenant, session_id, limit=limit - gone)
     for (turn_id,) in tables.texts(db, "clearable_turns", limit=limit - gone, **own):
         _drop_turn(db, tenant, turn_id)
         gone += 1

@@ -31,7 +31,8 @@ select s.tenant, s.id, s.settings,
        s.bytes_gone and (
           s.state = 'live'
           or exists (select 1 from item where tenant = s.tenant and session_id = s.id)
-          or exists (select 1 from turn where tenant = s.tenant and session_id = s.id))
+          or exists (select 1 from turn where tenant = s.tenant and session_id = s.id)
+          or exists (select 1 from search_chunk where tenant = s.tenant and session_id = s.id))
   from session s
  where (s.tenant, s.id) > (:tenant, :after) order by s.tenant, s.id limit :limit;
 
@@ -63,6 +64,14 @@ select o.tenant, o.session_id, s.id is not null
 -- Some sessions that annotations belong to, and whether they exist.
 select o.tenant, o.session_id, s.id is not null
   from (select distinct tenant, session_id from annotation
+         where (tenant, session_id) > (:tenant, :after) order by tenant, session_id limit :limit) o
+  left join session s on s.tenant = o.tenant and s.id = o.session_id
+ order by o.tenant, o.session_id;
+
+-- search_owners
+-- Some sessions that the search index has words of, and whether they exist.
+select o.tenant, o.session_id, s.id is not null
+  from (select distinct tenant, session_id from search_chunk
          where (tenant, session_id) > (:tenant, :after) order by tenant, session_id limit :limit) o
   left join session s on s.tenant = o.tenant and s.id = o.session_id
  order by o.tenant, o.session_id;

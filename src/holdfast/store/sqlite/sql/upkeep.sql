@@ -62,6 +62,7 @@ select tenant, id from session d
      or exists (select 1 from state where tenant = d.tenant and session_id = d.id)
      or exists (select 1 from annotation where tenant = d.tenant and session_id = d.id)
      or exists (select 1 from blob where tenant = d.tenant and session_id = d.id)
+     or exists (select 1 from search_chunk where tenant = d.tenant and session_id = d.id)
      or not exists (
           select 1 from turn t cross join idempotency i on i.tenant = t.tenant and i.turn_id = t.turn_id
            where t.tenant = d.tenant and t.session_id = d.id)
@@ -73,8 +74,9 @@ select tenant, id from session d
  limit :limit;
 
 -- mark_cleared
--- Everything of a deleted session but its tombstone is gone.
-update session set bytes_gone = 1 where tenant = :tenant and id = :id;
+-- Everything of a deleted session but its tombstone is gone; there is nothing left to index.
+update session set bytes_gone = 1, indexed_length = length, indexed_rev = meta_rev
+ where tenant = :tenant and id = :id;
 
 -- clear_items
 -- Some items of a deleted session.

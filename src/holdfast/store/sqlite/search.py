@@ -1,0 +1,355 @@
+"""Search over FTS5, as functions of a connection. `store/searching.py` says what is found.
+
+1. The index knows which words occur in which chunk of a session, and nothing else: no order, no counts. It
+   names chunks that may have what is looked for; whether they do is seen by reading their items. So an excerpt
+   needs no second copy of the text, phrases need no positions, and hidden items need no change to the index.
+2. A session is indexed up to `indexed_length`, its name as of `indexed_rev`. What lies beyond is looked
+   through, always, and brought into the index by small steps outside the commits.
+3. Each word is kept behind a tag of its tenant, so a tenant's words lie by themselves: looking for one passes
+   over nobody else's, and takes no longer because of them.
+4. A fork has chunks of its own items. Whoever finds a chunk of its past finds the fork by `session_past`.
+5. Words of a deleted session go with its items: later, and when no live fork reads them. Its name goes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+
+from apsw import Connection
+
+from holdfast import limits
+from holdfast.core.codec import Value, encode
+from holdfast.core.items import StoredItem, item_decoder
+from holdfast.ids import ItemId, SessionId, Tenant
+from holdfast.store import listing, searching
+from holdfast.store.assemble import notes_of
+from holdfast.store.base import Match, Query, Results, SessionFilter, SessionInfo
+from holdfast.store.rows import ItemRow, SessionRow
+from holdfast.store.searching import Narrowed, Span, spans_to_read
+from holdfast.store.sqlite import reading, tables, turns
+from holdfast.store.sqlite.tables import Column, Table, queries, run
+
+NAME = -1
+"""Where the name of a session is in its chunks."""
+
+PAGE = 100
+"""Rows in one query where nobody knows how many are needed."""
+
+# ── looking ──────────────────────────────────────────────────────────────────────────────────
+
+
+def search(
+    db: Connection,
+    tenant: Tenant,
+    query: Query,
+    *,
+    where: SessionFilter,
+    cursor: str | None,
+    limit: int,
+) -> Results:
+    """One page of what was found. One match more than asked for is looked for, to know whether there is."""
+    before = listing.start(cursor)
+    if not query.phrases:
+        return Results(matches=(), cursor=None)
+    look = Look(db, query, _narrowed(db, tenant, query))
+    ids = None if look.narrowed is None else _may_be_found(db, tenant, look.narrowed)
+    listed = (
+        _walk(db, tenant, where=where, cursor=cursor)
+        if ids is None
+        else _named(db, tenant, ids, where=where, before=before)
+    )
+    found: list[Match] = []
+    for info in listed:
+        match = look.match(info)
+        if match is not None and len(found) == limit:
+            return _page(found, found[-1].info)
+        if match is not None:
+            found.append(match)
+        if look.items_read >= limits.search_items_max:
+            return _page(found, info)
+    return Results(matches=tuple(found), cursor=None)
+
+
+def _page(found: Iterable[Match], last: SessionInfo) -> Results:
+    return Results(matches=tuple(found), cursor=listing.cursor_after(last.session))
+
+
+def _narrowed(db: Connection, tenant: Tenant, query: Query) -> Narrowed | None:
+    """What the index says; None if that is too much to be of use."""
+    most = limits.search_hits_max
+    words = _match_expression(tenant, query)
+    hits = _span_rows.all(db, "search_hits", tenant=tenant, words=words, limit=most + 1)
+    unknown = _span_rows.all(db, "tenants_behind", tenant=tenant, limit=most + 1)
+    if len(hits) > most or len(unknown) > most:
+        return None
+    return Narrowed(hits=hits, unknown=unknown)
+
+
+def _may_be_found(db: Connection, tenant: Tenant, narrowed: Narrowed) -> set[SessionId] | None:
+    """The sessions that have such chunks, or read them; None if they are too many to name them."""
+    holders = narrowed.holders
+    most = limits.search_hits_max
+    named = encode(sorted(holders)).decode()
+    forks = tables.texts(db, "forks_of", tenant=tenant, ids=named, limit=most + 1)
+    ids = {*holders, *(SessionId(each) for (each,) in forks)}
+    return None if len(ids) > most else ids
+
+
+def _named(
+    db: Connection,
+    tenant: Tenant,
+    ids: Iterable[SessionId],
+    *,
+    where: SessionFilter,
+    before: listing.Place,
+) -> Iterator[SessionInfo]:
+    """These sessions as a list with this filter would show them."""
+    rows = (turns.find_session(db, tenant, each) for each in ids)
+    later = [row for row in rows if row is not None and listing.place_of(row) < before]
+    for row in sorted(later, key=listing.place_of, reverse=True):
+        info = reading.info(db, row)
+        if listing.is_listed(row, info.keys, where):
+            yield info
+
+
+def _walk(
+    db: Connection, tenant: Tenant, *, where: SessionFilter, cursor: str | None
+) -> Iterator[SessionInfo]:
+    """All that a list with this filter shows, from a cursor on."""
+    while True:
+        page = reading.page(db, tenant, where=where, cursor=cursor, limit=PAGE)
+        yield from page.sessions
+        if page.cursor is None:
+            return
+        cursor = page.cursor
+
+
+class Look:
+    """One page's look into sessions, and how much it has read."""
+
+    def __init__(self, db: Connection, query: Query, narrowed: Narrowed | None) -> None:
+        self.narrowed = narrowed
+        self.items_read = 0
+        self._db = db
+        self._query = query
+
+    def match(self, info: SessionInfo) -> Match | None:
+        """What was looked for in this session, if it is there."""
+        session = info.session
+        named = searching.find(self._query, searching.name_of(session))
+        if named:
+            return Match(info=info, excerpt=named)
+        spans = spans_to_read(session, self.narrowed)
+        if not spans:
+            return None
+        found = searching.find_latest(
+            self._query, self._items(session.tenant, spans), hidden=self._hidden(session)
+        )
+        if found is None:
+            return None
+        position, item, excerpt = found
+        return Match(info=info, excerpt=excerpt, item=item, position=position)
+
+    def _items(self, tenant: Tenant, spans: Iterable[Span]) -> Iterator[tuple[int, StoredItem]]:
+        for span in spans:
+            end = span.end
+            while rows := self._before(tenant, span, end):
+                self.items_read += len(rows)
+                for row in rows:
+                    yield row.pos, item_decoder.lenient(row.body)
+                end = rows[-1].pos
+
+    def _before(self, tenant: Tenant, span: Span, end: int) -> tuple[ItemRow, ...]:
+        return tables.item_rows.all(
+            self._db,
+            "messages_in",
+            tenant=tenant,
+            session_id=span.session_id,
+            start=span.start,
+            end=end,
+            limit=PAGE,
+        )
+
+    def _hidden(self, session: SessionRow) -> frozenset[ItemId]:
+        if session.meta_rev == 0:
+            return frozenset()
+        rows = reading.annotations_of(self._db, session.tenant, searching.whole_of(session))
+        return notes_of(rows).hidden_from_people
+
+
+# ── indexing ─────────────────────────────────────────────────────────────────────────────────
+
+
+class Behind(Value):
+    """A session that is not indexed up to its end."""
+
+    tenant: Tenant
+    session_id: SessionId
+    state: str
+    length: int
+    rev: int
+    indexed_length: int
+    indexed_rev: int
+    name: str
+
+
+class Weighed(Value):
+    """An item, and its size; no body if it is not one that can be searched."""
+
+    pos: int
+    size: int
+    body: bytes | None
+
+
+class Step(Value):
+    """A session brought forward, from what it was when this was planned."""
+
+    behind: Behind
+    upto: int
+    """Where its items are indexed to, afterwards."""
+    words: frozenset[str]
+    """Of the items from `behind.indexed_length` on."""
+    name: frozenset[str]
+    size: int
+
+
+class Plan(Value):
+    steps: tuple[Step, ...]
+    more: bool
+
+
+def plan_step(db: Connection, *, bytes_max: int) -> Plan:
+    """What to index next: about so many bytes of items, of sessions that are behind."""
+    behind = _behind_rows.all(db, "sessions_behind", limit=PAGE + 1)
+    steps: list[Step] = []
+    left = bytes_max
+    for each in behind[:PAGE]:
+        if left <= 0:
+            break
+        steps.append(_step(db, each, bytes_max=left))
+        left -= steps[-1].size
+    cut = any(step.upto < step.behind.length for step in steps)
+    return Plan(steps=tuple(steps), more=cut or len(steps) < len(behind))
+
+
+def _step(db: Connection, behind: Behind, *, bytes_max: int) -> Step:
+    """Some of a session's own items from where it is indexed to, at least one of them."""
+    words: set[str] = set()
+    size, upto = 0, behind.indexed_length
+    for row in _own_items(db, behind):
+        if size and size + row.size > bytes_max:
+            break
+        size, upto = size + row.size, row.pos + 1
+        if row.body is not None:
+            words.update(searching.words_in(searching.text_seen(item_decoder.lenient(row.body))))
+    else:
+        upto = behind.length
+    return Step(
+        behind=behind,
+        upto=upto,
+        words=frozenset(words),
+        name=frozenset(searching.words_in(behind.name)),
+        size=size,
+    )
+
+
+def _own_items(db: Connection, behind: Behind) -> Iterator[Weighed]:
+    start = behind.indexed_length
+    while rows := _weighed_rows.all(
+        db,
+        "items_after",
+        tenant=behind.tenant,
+        session_id=behind.session_id,
+        start=start,
+        limit=PAGE,
+    ):
+        yield from rows
+        start = rows[-1].pos + 1
+
+
+def take_step(db: Connection, plan: Plan) -> None:
+    """Write what was planned, as far as it is still true."""
+    for step in plan.steps:
+        was = step.behind
+        now = _behind_rows.one(db, "behind", tenant=was.tenant, id=was.session_id)
+        if now is None or (now.state, now.indexed_length, now.indexed_rev) != (
+            was.state,
+            was.indexed_length,
+            was.indexed_rev,
+        ):
+            continue  # somebody else was here; what is left to do will be found again
+        _put(db, was, start=NAME, end=NAME, words=step.name)
+        if was.state == "live" or _has_items(db, step):
+            _put(db, was, start=was.indexed_length, end=step.upto, words=step.words)
+        run(
+            db,
+            "mark_indexed",
+            tenant=was.tenant,
+            id=was.session_id,
+            length=step.upto,
+            rev=was.rev,
+        )
+
+
+def _has_items(db: Connection, step: Step) -> bool:
+    """Whether a deleted session still has the items of this step. What retention removes is not indexed."""
+    was = step.behind
+    found = tables.scalar(
+        db, "has_items", tenant=was.tenant, session_id=was.session_id, start=was.indexed_length
+    )
+    return bool(found)
+
+
+def _put(db: Connection, of: Behind, *, start: int, end: int, words: frozenset[str]) -> None:
+    """Write a chunk; one that begins there already goes."""
+    own = {"tenant": str(of.tenant), "session_id": str(of.session_id)}
+    _drop(db, tables.scalar(db, "chunk_at", start=start, **own))
+    if words:
+        made = tables.scalar(db, "insert_chunk", start=start, end=end, **own)
+        tag = _tag(of.tenant)
+        run(db, "insert_words", id=made, words=" ".join(tag + word for word in sorted(words)))
+
+
+_span_rows = Table(Span, session_id=SessionId)
+_behind_rows = Table(Behind, tenant=Tenant, session_id=SessionId)
+_weighed_rows = Table(Weighed)
+
+# ── what FTS5 is given ───────────────────────────────────────────────────────────────────────
+
+
+def _tag(tenant: Tenant) -> str:
+    """What a tenant's words begin with. Two tenants that share one share nothing but time."""
+    return sha256(tenant.encode()).hexdigest()[:12]
+
+
+def _match_expression(tenant: Tenant, query: Query) -> str:
+    """What FTS5 is asked for. A word has no quotes in it, so inside quotes it is nothing but a word."""
+    tag = _tag(tenant)
+    return " AND ".join(
+        f'"{tag}{word}"{" *" if prefix else ""}' for word, prefix in searching.words_needed(query)
+    )
+
+
+# ── removing ─────────────────────────────────────────────────────────────────────────────────
+
+
+def forget_name(db: Connection, tenant: Tenant, session_id: SessionId) -> None:
+    """The name of a session that is deleted."""
+    _drop(db, tables.scalar(db, "chunk_at", tenant=tenant, session_id=session_id, start=NAME))
+
+
+def clear(db: Connection, tenant: str, session_id: str, *, limit: int) -> int:
+    """Remove some of a deleted session's chunks; how many went."""
+    found = db.execute(
+        queries["chunks_of"], {"tenant": tenant, "session_id": session_id, "limit": limit}
+    ).fetchall()
+    for (chunk,) in found:
+        _drop(db, chunk)
+    return len(found)
+
+
+def _drop(db: Connection, chunk: Column) -> None:
+    if chunk is not None:
+        run(db, "delete_words", id=chunk)
+        run(db, "delete_chunk", id=chunk)

@@ -1,0 +1,443 @@
+"""Search: which sessions are found by which words, in which order, whatever the index knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core import events as ev
+from holdfast.core.conversation import Titled, Visibility
+from holdfast.core.items import AssistantMessage, Item, Reasoning, Refusal, Text, UserMessage
+from holdfast.errors import InvalidCursor
+from holdfast.ids import (
+    CallId,
+    ItemId,
+    MessageId,
+    Minter,
+    ReasoningId,
+    SessionId,
+    SessionKey,
+    Tenant,
+    Version,
+)
+from holdfast.store.base import EVERYTHING, Match, Piece, SessionFilter, Store
+from holdfast.store.searching import parse_query
+from holdfast.testing import ManualClock
+from tests.store.builders import ACME, Player
+from tests.store.contract.words import changes_nothing
+from tests.store.homes import Damage
+
+
+async def search(
+    store: Store,
+    typed: str,
+    where: SessionFilter = EVERYTHING,
+    *,
+    limit: int = 3,
+    tenant: Tenant = ACME,
+) -> list[Match]:
+    """All that is found, leafed through."""
+    found: list[Match] = []
+    cursor: str | None = None
+    while True:
+        page = await store.search(
+            tenant, parse_query(typed), where=where, cursor=cursor, limit=limit
+        )
+        assert len(page.matches) <= limit
+        found += page.matches
+        if page.cursor is None:
+            return found
+        cursor = page.cursor
+
+
+async def ids(store: Store, typed: str, where: SessionFilter = EVERYTHING) -> list[SessionId]:
+    return [match.info.session.id for match in await search(store, typed, where)]
+
+
+async def index_all(store: Store, *, bytes_max: int = 1 << 16) -> int:
+    """Bring the index to its end; how many steps it took."""
+    steps = 1
+    while (await store.index(bytes_max=bytes_max)).more:
+        steps += 1
+    return steps
+
+
+@pytest.fixture(params=["indexed", "not indexed", "half indexed"])
+async def indexing(request: pytest.FixtureRequest, store: Store) -> Indexing:
+    return Indexing(store, request.param)
+
+
+class Indexing:
+    """How far the index has come when somebody searches; it must make no difference."""
+
+    def __init__(self, store: Store, how: str) -> None:
+        self._store = store
+        self._how = how
+
+    async def __call__(self) -> None:
+        if self._how == "indexed":
+            await index_all(self._store)
+        if self._how == "half indexed":
+            await self._store.index(bytes_max=1)
+
+
+# ── what is found ────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_session_is_found_by_what_the_user_and_the_agent_said(
+    store: Store, player: Player, indexing: Indexing
+) -> None:
+    trip = await player.play("trip", "To Oslo, please", "On which day?")
+    await player.play("other", "Hello", "Hi")
+    await indexing()
+    assert await ids(store, "oslo") == [trip.session_id]
+    assert await ids(store, "WHICH day") == [trip.session_id]
+    assert await ids(store, "osl*") == [trip.session_id]
+    assert await ids(store, "osl") == []
+    assert await ids(store, "") == await ids(store, "…") == []
+
+
+async def test_all_words_have_to_be_in_one_message(
+    store: Store, player: Player, indexing: Indexing
+) -> None:
+    trip = await player.play("trip", "To Oslo, please", "On which day?")
+    await indexing()
+    assert await ids(store, "please oslo") == [trip.session_id]
+    assert await ids(store, "oslo day") == []
+
+
+async def test_words_in_quotes_follow_each_other(
+    store: Store, player: Player, indexing: Indexing
+) -> None:
+    trip = await player.play("trip", "On Friday to Oslo, on Monday back")
+    await indexing()
+    assert await ids(store, '"on monday"') == [trip.session_id]
+    assert await ids(store, '"on back"') == []
+    assert await ids(store, '"to osl"*') == [trip.session_id]
+
+
+@pytest.mark.parametrize("typed", ["zurich", "ZÜRICH", "straße", "東京", "3.11", "naïve", "don't"])
+async def test_case_and_accents_do_not_matter_and_every_script_counts(
+    store: Store, player: Player, indexing: Indexing, typed: str
+) -> None:
+    turn = await player.play("trip", "Nach Zürich, STRASSE 5; 私は東京へ行く; 3.11 is naive, don't")
+    await indexing()
+    assert await ids(store, typed) == [turn.session_id]
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        *(
+            '"',
+            '""',
+            "*",
+            "a*b",
+            "(",
+            ")",
+            "AND",
+            "NOT x",
+            "x OR",
+            "NEAR(a b)",
+            "^a",
+            "words:x",
+            "-x",
+        ),
+        *(
+            "'",
+            "';--",
+            "{a b}: c",
+            "\x00",
+            "a\x00b",
+            "%",
+            "_",
+            "\\",
+            "x" * 5000,
+            "é" * 500,
+            "a " * 200,
+        ),
+    ],
+)
+async def test_nothing_that_can_be_typed_is_an_error(
+    store: Store, player: Player, typed: str
+) -> None:
+    await player.play("trip", "To Oslo")
+    await index_all(store)
+    assert await ids(store, typed) == []
+
+
+async def test_what_people_do_not_read_is_not_found(
+    store: Store, player: Player, mint: Minter, indexing: Indexing
+) -> None:
+    """Reasoning, tools, sub-agents, discarded turns."""
+    turn = await player.open("trip", "Hello")
+    call = turn.new_call("secretly")
+    thought = Reasoning(id=mint(ReasoningId), text="secretly")
+    await turn.record(ev.StepStarted(), ev.Answered(items=(thought, call), finish="tool_calls"))
+    said, path = (Text(text="secretly"),), (call.id,)
+    task = UserMessage(id=mint(MessageId), content=said, path=path)
+    aside = AssistantMessage(id=mint(MessageId), content=said, path=path)
+    await turn.record(ev.BranchOpened(call=call.id, agent="helper", task=task))
+    await turn.record(ev.StepStarted(path=path), ev.Answered(items=(aside,), path=path))
+    await turn.record(ev.ToolFinished(result=turn.result(call)))
+    await turn.answer("Yes")
+    await turn.commit()
+    await player.discard("trip", "secretly")
+    await player.open("trip", "secretly")
+    await indexing()
+    assert await ids(store, "secretly") == []
+    assert await ids(store, "done") == []
+    assert await ids(store, "yes") == [turn.session_id]
+
+
+async def test_refusals_are_read_too(store: Store, player: Player, mint: Minter) -> None:
+    refusal = AssistantMessage(id=mint(MessageId), content=(Refusal(text="I cannot"),))
+    turn = await player.play("trip", "Hello", refusal)
+    assert await ids(store, "cannot") == [turn.session_id]
+
+
+async def test_a_session_is_found_by_its_name(
+    store: Store, player: Player, indexing: Indexing
+) -> None:
+    turn = await player.play("trip", "Hello there", "Hi")
+    await indexing()
+    await store.annotate(ACME, turn.session_id, [(None, Titled(title="Oslo in May"))])
+    await indexing()
+    [match] = await search(store, "oslo may")
+    assert (match.item, match.position) == (None, None)
+    assert match.excerpt == (
+        Piece(text="Oslo", hit=True),
+        Piece(text=" in "),
+        Piece(text="May", hit=True),
+    )
+    await store.annotate(ACME, turn.session_id, [(None, Titled(title="Bergen"))])
+    assert await ids(store, "oslo") == []
+    await indexing()
+    assert await ids(store, "oslo") == []
+    assert await ids(store, "bergen") == [turn.session_id]
+
+
+async def test_a_match_says_which_message_and_the_latest_one(
+    store: Store, player: Player, indexing: Indexing
+) -> None:
+    await player.play("trip", "Hello", "Hi")
+    await player.play("trip", "To Oslo", "When?")
+    await player.play("trip", "Rather to OSLO by train", "Good")
+    await indexing()
+    [match] = await search(store, "oslo")
+    snapshot = await player.snapshot("trip")
+    assert match.position == 4
+    item = snapshot.items[4]
+    assert isinstance(item, UserMessage) and match.item == item.id
+    assert match.excerpt == (
+        Piece(text="Rather to "),
+        Piece(text="OSLO", hit=True),
+        Piece(text=" by train"),
+    )
+    assert match.info == await store.info(ACME, snapshot.session_id)
+
+
+# ── what changes ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_hidden_message_is_not_found_until_it_is_shown_again(
+    store: Store, player: Player, indexing: Indexing
+) -> None:
+    turn = await player.play("trip", "Hello", "My number is 4711")
+    number = _id(turn.turn.items[-1])
+    await indexing()
+    for shown in (False, True):
+        await store.annotate(ACME, turn.session_id, [(number, Visibility(to_people=shown))])
+        await indexing()
+        assert await ids(store, "4711") == ([turn.session_id] if shown else [])
+
+
+async def test_what_is_hidden_from_the_model_is_still_found(store: Store, player: Player) -> None:
+    turn = await player.play("trip", "Hello", "My number is 4711")
+    number = _id(turn.turn.items[-1])
+    await store.annotate(ACME, turn.session_id, [(number, Visibility(to_model=False))])
+    assert await ids(store, "4711") == [turn.session_id]
+
+
+async def test_a_deleted_session_is_not_found_any_more(
+    store: Store, player: Player, indexing: Indexing
+) -> None:
+    turn = await player.play("trip", "To Oslo")
+    await store.annotate(ACME, turn.session_id, [(None, Titled(title="Oslo"))])
+    await indexing()
+    await store.remove(ACME, turn.session_id)
+    assert await ids(store, "oslo") == []
+    while (await store.prune(limit=2)).more:
+        pass
+    await index_all(store)
+    assert await ids(store, "oslo") == []
+
+
+async def test_a_fork_is_found_by_its_past_as_it_was(
+    store: Store, player: Player, mint: Minter, indexing: Indexing
+) -> None:
+    turn = await player.play("trip", "To Oslo", "When?")
+    await indexing()
+    await player.play("trip", "On Friday", "Good")
+    fork = (await store.fork(ACME, turn.session_id, version=Version(1), fresh=mint(SessionId))).id
+    await player.play(fork, "On Monday", "Good")
+    deeper = (await store.fork(ACME, fork, version=Version(2), fresh=mint(SessionId))).id
+    await indexing()
+    assert set(await ids(store, "oslo")) == {turn.session_id, fork, deeper}
+    assert set(await ids(store, "monday")) == {fork, deeper}
+    assert await ids(store, "friday") == [turn.session_id]
+
+
+async def test_what_is_hidden_in_one_session_is_seen_in_its_fork(
+    store: Store, player: Player, mint: Minter, indexing: Indexing
+) -> None:
+    turn = await player.play("trip", "Hello", "My number is 4711")
+    number = _id(turn.turn.items[-1])
+    before, after = mint(SessionId), mint(SessionId)
+    await store.fork(ACME, turn.session_id, version=Version(1), fresh=before)
+    await store.annotate(ACME, turn.session_id, [(number, Visibility(to_people=False))])
+    await store.fork(ACME, turn.session_id, version=Version(1), fresh=after)
+    await indexing()
+    assert await ids(store, "4711") == [before]
+
+
+async def test_a_fork_of_a_deleted_session_is_found_by_its_past(
+    store: Store, player: Player, mint: Minter, indexing: Indexing
+) -> None:
+    turn = await player.play("trip", "To Oslo", "When?")
+    fork = (await store.fork(ACME, turn.session_id, version=Version(1), fresh=mint(SessionId))).id
+    await store.remove(ACME, turn.session_id)
+    while (await store.prune(limit=2)).more:
+        pass
+    await indexing()
+    assert await ids(store, "when") == [fork]
+    await store.remove(ACME, fork)
+    while (await store.prune(limit=2)).more:
+        pass
+    await index_all(store)
+    assert await ids(store, "when") == []
+
+
+async def test_rewinds_and_resets_are_followed(
+    store: Store, player: Player, mint: Minter, indexing: Indexing
+) -> None:
+    turn = await player.play("trip", "To Oslo", "When?")
+    await player.play("trip", "On Friday", "Good")
+    await indexing()
+    rewound = await store.bind(ACME, SessionKey("trip"), fresh=mint(SessionId), version=Version(1))
+    assert set(await ids(store, "oslo")) == {turn.session_id, rewound.id}
+    assert await ids(store, "oslo", SessionFilter(key_prefix="trip")) == [rewound.id]
+    assert await ids(store, "friday") == [turn.session_id]
+    await store.bind(ACME, SessionKey("trip"), fresh=mint(SessionId))
+    assert await ids(store, "oslo", SessionFilter(key_prefix="trip")) == []
+
+
+# ── in which order, for whom ─────────────────────────────────────────────────────────────────
+
+
+async def test_matches_are_listed_by_their_last_turn_and_can_be_leafed_through(
+    store: Store, player: Player, clock: ManualClock, indexing: Indexing
+) -> None:
+    made = []
+    for n in range(7):
+        said = "oslo " * (7 - n) if n % 3 else "bergen"
+        made.append((await player.play(f"s{n}", said)).session_id)
+        clock.advance(n % 2)
+    await indexing()
+    expected = [made[n] for n in (5, 4, 2, 1)]
+    for limit in (1, 2, 4, 5):
+        found = await search(store, "oslo", limit=limit)
+        assert [match.info.session.id for match in found] == expected
+    page = await store.search(ACME, parse_query("oslo"), limit=4)
+    assert page.cursor is None
+
+
+async def test_a_search_has_the_filters_of_a_list(
+    store: Store, player: Player, indexing: Indexing, clock: ManualClock
+) -> None:
+    a = (await player.play("a-1", "Oslo", agent="butler")).session_id
+    clock.advance(10)
+    b = (await player.play("b-1", "Oslo", agent="cook")).session_id
+    nameless = (await player.play(None, "Oslo")).session_id
+    await player.open("b-1", "busy")
+    await indexing()
+    row = await store.session(ACME, b)
+    assert row is not None
+    for where, expected in (
+        (EVERYTHING, [b, a]),
+        (SessionFilter(agent="cook"), [b]),
+        (SessionFilter(key_prefix="a-"), [a]),
+        (SessionFilter(busy=True), [b]),
+        (SessionFilter(busy=False), [a]),
+        (SessionFilter(active_from_ms=row.active_ms), [b]),
+        (SessionFilter(active_before_ms=row.active_ms), [a]),
+        (SessionFilter(anonymous=True), [nameless]),
+        (SessionFilter(attributes=(("mood", "good"),)), []),
+    ):
+        assert await ids(store, "oslo", where) == expected, where
+
+
+@pytest.mark.parametrize("typed", ["oslo", ""])
+async def test_a_cursor_of_somebody_elses_is_refused(store: Store, typed: str) -> None:
+    with pytest.raises(InvalidCursor):
+        await store.search(ACME, parse_query(typed), cursor="x")
+
+
+async def test_nobody_finds_what_is_another_tenants(
+    store: Store, player: Player, mint: Minter, indexing: Indexing
+) -> None:
+    rival = Player(store, mint, tenant=Tenant("rival"))
+    await rival.renew()
+    for n in range(3):
+        await rival.play(f"s{n}", "Oslo")
+    ours = await player.play("trip", "Oslo")
+    await indexing()
+    assert await ids(store, "oslo") == [ours.session_id]
+    found = await search(store, "osl*", tenant=rival.tenant)
+    assert {match.info.session.tenant for match in found} == {rival.tenant}
+    assert await search(store, "oslo", tenant=Tenant("third")) == []
+
+
+# ── the index ────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_indexing_changes_nothing_that_anybody_can_read(store: Store, player: Player) -> None:
+    await player.play("trip", "To Oslo")
+    await player.open("trip", "And back")
+    async with changes_nothing(store):
+        await index_all(store)
+        await index_all(store)
+    assert (await store.index()).sessions == 0
+
+
+async def test_small_steps_come_to_the_same_end(store: Store, player: Player) -> None:
+    made = [(await player.play(f"s{n}", f"Oslo {n}", "Hm")).session_id for n in range(4)]
+    for n in range(4):
+        await player.play("s0", f"Bergen {n}", "Hm")
+    await index_all(store, bytes_max=1)
+    assert set(await ids(store, "oslo")) == set(made)
+    assert await ids(store, '"bergen 2"') == [made[0]]
+    assert (await store.index()).sessions == 0
+
+
+async def test_items_that_cannot_be_read_are_passed_over(
+    store: Store, player: Player, damage: Damage, indexing: Indexing
+) -> None:
+    turn = await player.play("trip", "To Oslo", "When?")
+    await damage.item(ACME, turn.session_id, 0, b"\x00 oslo")
+    await store.annotate(ACME, turn.session_id, [(None, Titled(title="A trip"))])
+    await indexing()
+    assert await ids(store, "oslo") == []
+    assert await ids(store, "when") == [turn.session_id]
+
+
+async def test_a_restored_session_is_found(store: Store, player: Player) -> None:
+    turn = await player.play("trip", "To Oslo", "When?")
+    await index_all(store)
+    dump = await store.dump(ACME, turn.session_id)
+    assert dump is not None
+    assert await ids(store, "oslo") == [turn.session_id]
+
+
+def _id(item: Item) -> ItemId:
+    assert not isinstance(item.id, CallId)
+    return item.id
