@@ -122,6 +122,12 @@ index_s: Final = 1.0
 prune_batch_max: Final = 500
 """Rows that one retention step removes: a few milliseconds of the writer, then turns go first."""
 
+prune_s: Final = 300.0
+"""How often a node looks whether something may go. What may go has lain there for a day or more."""
+
+upkeep_pause_s: Final = 0.02
+"""Between two steps of upkeep: whoever waits to write goes first."""
+
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────
 
 lane_wait_s: Final = 30.0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import db
+from holdfast import limits
 from holdfast.cli.showing import size
 from holdfast.core import check
 from holdfast.errors import StorePoisoned
@@ -219,7 +219,7 @@ def test_prune_goes_on_until_nothing_is_left_to_remove(
         return step
 
     monkeypatch.setattr(SqliteStore, "prune", in_small_steps)
-    monkeypatch.setattr(db, "PRUNE_PAUSE_S", 0)
+    monkeypatch.setattr(limits, "upkeep_pause_s", 0)
     told = run("db", "prune")
     assert told.exit_code == 0
     assert len(steps) > 2

@@ -11,6 +11,7 @@ from typing import TypeVar
 import click
 import msgspec
 
+from holdfast import limits
 from holdfast.cli import showing
 from holdfast.errors import StoreError
 from holdfast.store.base import Store, StoreStats
@@ -22,9 +23,6 @@ from holdfast.store.verify import Finding, Progress, verify
 
 FOUND = 1
 """The exit code of a `verify` that found something."""
-
-PRUNE_PAUSE_S = 0.02
-"""Between two steps of pruning, each a few milliseconds: whoever waits to write goes first."""
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -247,6 +245,6 @@ async def _prune(url: str, tell: showing.Tell) -> int:
             tell("rows", rows, None)
             if not step.more:
                 return rows
-            await asyncio.sleep(PRUNE_PAUSE_S)
+            await asyncio.sleep(limits.upkeep_pause_s)
     finally:
         await store.close()

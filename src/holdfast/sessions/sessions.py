@@ -30,6 +30,7 @@ from holdfast.sessions.operations import Operations
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.recovery import Recovery
 from holdfast.sessions.stateless import Stateless
+from holdfast.sessions.upkeep import Upkeep
 from holdfast.sessions.watch import Watch
 from holdfast.store.base import Store
 
@@ -121,9 +122,12 @@ class Sessions:
         except BaseException:
             await self._heart.stop()  # nobody will close what could not be opened
             raise
+        upkeep = Upkeep(self.store)
         self._background = [
             asyncio.create_task(self._owner.keep_listening(), name="holdfast-signals"),
             asyncio.create_task(self._recovery.keep_sweeping(), name="holdfast-sweeper"),
+            asyncio.create_task(upkeep.keep_indexing(), name="holdfast-index"),
+            asyncio.create_task(upkeep.keep_pruning(), name="holdfast-retention"),
         ]
         return self
 
