@@ -14,6 +14,8 @@ from holdfast.core.codec import Value
 from holdfast.core.events import Parameters, ToolDefinition
 from holdfast.core.items import Item
 from holdfast.errors import FailedBy, TurnFailed
+from holdfast.wire.chunks import ErrorObject
+from holdfast.wire.hearing import Failing
 
 
 class Dialect(Protocol):
@@ -69,6 +71,48 @@ class Model(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class Hearing(Protocol):
+    """Listens to one answer as it streams in. Pure: bytes in, what they say out, whatever the cuts."""
+
+    failure: Failing | None
+    """What is wrong with the stream, with the upstream's own words."""
+
+    @property
+    def finished(self) -> bool:
+        """The server has said how the answer ended: it is whole."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Nothing more is to come, or is worth hearing."""
+        ...
+
+    def feed(self, piece: bytes) -> Sequence[Delta]:
+        """What these bytes say. Look at `failure` afterwards."""
+        ...
+
+
+class Wire(Protocol):
+    """How one model is spoken to: what is sent, and what comes back. Pure; whoever holds it does the I/O."""
+
+    dialect: Dialect
+    knows: frozenset[str]
+
+    def body(self, prompt: Prompt) -> bytes:
+        """The request. Raises InvalidValue for a part that cannot be put in it."""
+        ...
+
+    def hearing(self) -> Hearing: ...
+
+    def whole(self, body: bytes) -> Sequence[Delta]:
+        """An answer that came in one piece, as the deltas it could have been. Raises Failing."""
+        ...
+
+    def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
+        """What the body of an HTTP error says, and for how long it asks to be left alone, in seconds."""
+        ...
 
 
 def shows(delta: Delta) -> bool:

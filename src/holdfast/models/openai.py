@@ -26,7 +26,7 @@ from holdfast.core.codec import Value
 from holdfast.errors import InvalidValue
 from holdfast.models import failures
 from holdfast.models.asking import KNOWN, OTHERS, OURS, MaxTokensName, Style, json_of, request_body
-from holdfast.models.base import Dialect, ModelFailed, Prompt
+from holdfast.models.base import Dialect, Hearing, ModelFailed, Prompt, Wire
 from holdfast.models.connections import Connections, proxy_from_environment
 from holdfast.wire.chat import ChatDialect
 from holdfast.wire.chunks import ErrorObject, read_error
@@ -50,54 +50,44 @@ class Timeouts(Value):
     after_finish_s: float = limits.upstream_after_finish_s
 
 
-class OpenAIModel:
-    """A model on such a server. Safe to share: it holds no state of a conversation."""
+class HttpModel:
+    """A model that is asked over HTTP and answers in a stream, whatever its wire.
+
+    Safe to share: it holds no state of a conversation.
+    """
 
     def __init__(
         self,
-        model: str,
+        wire: Wire,
         *,
-        name: str = "",
-        base_url: str = OPENAI_URL,
-        token_key: str | None = None,
+        name: str,
+        base_url: str,
+        path: str,
+        token_key: str,
+        key_header: str = "Authorization",
         environ: Mapping[str, str] = os.environ,
         headers: Mapping[str, str] | None = None,
-        options: Mapping[str, str] | None = None,
-        also_knows: frozenset[str] = frozenset(),
-        max_tokens_name: MaxTokensName | None = None,
-        usage_in_stream: bool = True,
         timeouts: Timeouts = Timeouts(),  # noqa: B008
         connections: Connections | None = None,
         proxy: str | None = None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """`token_key` names the environment variable that holds the API key: `OPENAI_API_KEY` for
-        OpenAI's own server, none elsewhere, unless told otherwise; an empty name means no key.
-        `options` are sent along with every request (name → JSON); `also_knows` are names of other
-        parameters that this server takes from clients. Connections that are passed in stay open on `close`.
+        """`path` is where requests go below `base_url`. `token_key` names the environment variable that
+        holds the API key, `key_header` the header that it is sent in; an empty name means no key.
+        Connections that are passed in stay open on `close`.
 
         Raises InvalidValue, with the way out, for what cannot work.
         """
-        base_url = base_url.rstrip("/")
-        if token_key is None:
-            token_key = "OPENAI_API_KEY" if base_url == OPENAI_URL else ""
         if timeouts.between_bytes_s > timeouts.first_byte_s:
             raise InvalidValue("between_bytes_s has to be at most first_byte_s")
-        self.name = name or f"openai/{model}"
-        self.dialect: Dialect = ChatDialect()
-        self.knows = KNOWN | OTHERS | also_knows
-        self._style = Style(
-            model=model,
-            max_tokens_name=max_tokens_name
-            or ("max_completion_tokens" if base_url == OPENAI_URL else "max_tokens"),
-            usage_in_stream=usage_in_stream,
-            options=_checked_options(options or {}),
-            others=OTHERS | also_knows,
-        )
+        self.name = name
+        self.dialect: Dialect = wire.dialect
+        self.knows = wire.knows
+        self._wire = wire
         self._host = _checked_host(base_url)
-        self._url = f"{base_url}/chat/completions"
+        self._url = f"{base_url}{path}"
         self._proxy = proxy if proxy is not None else proxy_from_environment(base_url)
-        self._headers, secrets = _headers(headers or {}, token_key, environ)
+        self._headers, secrets = _headers(headers or {}, token_key, environ, key_header=key_header)
         self._secrets = (*secrets, *filter(None, [urlsplit(self._proxy or "").password]))
         self._timeouts = timeouts
         self._owned = connections is None
@@ -114,7 +104,7 @@ class OpenAIModel:
                 for delta in await self._whole(response, silence):
                     yield delta
                 return
-            hearing = ChatHearing(event_bytes_max=limits.upstream_event_bytes_max)
+            hearing = self._wire.hearing()
             try:
                 while not hearing.over and (piece := await silence.broken_by(response)):
                     for delta in hearing.feed(piece):
@@ -143,14 +133,14 @@ class OpenAIModel:
             await self._connections.close()
 
     def __repr__(self) -> str:
-        return f"<OpenAIModel {self.name} at {self._host}>"
+        return f"<{type(self).__name__} {self.name} at {self._host}>"
 
     # ── asking ──
 
     async def _ask(self, prompt: Prompt) -> aiohttp.ClientResponse:
         """The response, once its head is there. Raises ModelFailed for anything but a success."""
         try:
-            body = request_body(prompt, self._style)
+            body = self._wire.body(prompt)
         except InvalidValue as error:
             raise ModelFailed(str(error), reason="invalid_request_error") from error
         failure: ModelFailed
@@ -199,11 +189,13 @@ class OpenAIModel:
         finally:
             silence.end()
             response.close()
-        error = read_error(body)
+        error, hint_s = self._wire.error(body)
         if 300 <= response.status < 400:
             to = response.headers.get("location", "elsewhere")
             error = ErrorObject(message=f"it redirects to {to}; set base_url to where it is")
         headers = {name.lower(): value for name, value in response.headers.items()}
+        if hint_s is not None:
+            headers.setdefault("retry-after", f"{hint_s:g}")
         return failures.refused(
             response.status, self._without_secrets(error), headers, now_s=self._now_s()
         )
@@ -216,7 +208,7 @@ class OpenAIModel:
             if response.content_type.endswith("html"):
                 raise Garbled(ErrorObject(message="a web page"))
             body = await _read(response, silence, bytes_max=limits.upstream_body_bytes_max)
-            return hear_whole(body)
+            return self._wire.whole(body)
         except (aiohttp.ClientError, Failing) as error:
             failure = self._failure(error, silence)
         raise failure
@@ -252,6 +244,84 @@ class OpenAIModel:
     def _without_secrets(self, error: ErrorObject) -> ErrorObject:
         message = failures.without_secrets(error.message or "", self._secrets)
         return msgspec.structs.replace(error, message=message)
+
+
+class OpenAIModel(HttpModel):
+    """A model on a server that speaks chat completions."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        name: str = "",
+        base_url: str = OPENAI_URL,
+        token_key: str | None = None,
+        key_header: str = "Authorization",
+        query: str = "",
+        environ: Mapping[str, str] = os.environ,
+        headers: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+        also_knows: frozenset[str] = frozenset(),
+        max_tokens_name: MaxTokensName | None = None,
+        usage_in_stream: bool = True,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008
+        connections: Connections | None = None,
+        proxy: str | None = None,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        """`token_key` names the environment variable that holds the API key: `OPENAI_API_KEY` for
+        OpenAI's own server, none elsewhere, unless told otherwise; an empty name means no key.
+        `options` are sent along with every request (name → JSON); `also_knows` are names of other
+        parameters that this server takes from clients. For the rest see `HttpModel`.
+
+        Raises InvalidValue, with the way out, for what cannot work.
+        """
+        base_url = base_url.rstrip("/")
+        if token_key is None:
+            token_key = "OPENAI_API_KEY" if base_url == OPENAI_URL else ""
+        style = Style(
+            model=model,
+            max_tokens_name=max_tokens_name
+            or ("max_completion_tokens" if base_url == OPENAI_URL else "max_tokens"),
+            usage_in_stream=usage_in_stream,
+            options=_checked_options(options or {}),
+            others=OTHERS | also_knows,
+        )
+        super().__init__(
+            ChatWire(style),
+            name=name or f"openai/{model}",
+            base_url=base_url,
+            path=f"/chat/completions{f'?{query}' if query else ''}",
+            token_key=token_key,
+            key_header=key_header,
+            environ=environ,
+            headers=headers,
+            timeouts=timeouts,
+            connections=connections,
+            proxy=proxy,
+            now_s=now_s,
+        )
+
+
+class ChatWire:
+    """Chat completions, as a `Wire`."""
+
+    def __init__(self, style: Style) -> None:
+        self.dialect: Dialect = ChatDialect()
+        self.knows = KNOWN | style.others
+        self._style = style
+
+    def body(self, prompt: Prompt) -> bytes:
+        return request_body(prompt, self._style)
+
+    def hearing(self) -> Hearing:
+        return ChatHearing(event_bytes_max=limits.upstream_event_bytes_max)
+
+    def whole(self, body: bytes) -> Sequence[Delta]:
+        return hear_whole(body)
+
+    def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
+        return read_error(body), None
 
 
 # ── silence ──────────────────────────────────────────────────────────────────────────────────
@@ -365,7 +435,7 @@ _OUR_HEADERS = frozenset({"content-type", "content-length", "transfer-encoding",
 
 
 def _headers(
-    extra: Mapping[str, str], token_key: str, environ: Mapping[str, str]
+    extra: Mapping[str, str], token_key: str, environ: Mapping[str, str], *, key_header: str
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """The headers of every request, and those of their values that must not be seen."""
     headers = {
@@ -382,7 +452,8 @@ def _headers(
             raise InvalidValue(f"the API key is missing: set the environment variable {token_key}")
         if not re.fullmatch(r"[\x21-\x7e]+", key):
             raise InvalidValue(f"what the environment variable {token_key} holds is no API key")
-        headers["Authorization"] = f"Bearer {key}"
+        bearer = key_header.lower() == "authorization"
+        headers[key_header] = f"Bearer {key}" if bearer else key
         secrets.append(key)
     for name, value in extra.items():
         if not _HEADER_NAME.fullmatch(name) or name.lower() in _OUR_HEADERS:
