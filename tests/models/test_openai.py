@@ -139,11 +139,7 @@ def _frames(script: Script) -> list[bytes]:
         {},
         b'{"model":"fake-model","stream":true,"stream_options":{"include_usage":true}}',
     )
-    return [
-        each
-        for each in streamed(Reply(script=script), request, number=1)
-        if isinstance(each, bytes)
-    ]
+    return [each for each in streamed(Reply(script=script), request, 1) if isinstance(each, bytes)]
 
 
 # ── connections ──────────────────────────────────────────────────────────────────────────────

@@ -60,15 +60,19 @@ def request_body(prompt: Prompt, style: Style) -> bytes:
         members["tools"] = b"[" + b",".join(map(_tool, prompt.tools)) + b"]"
     if style.usage_in_stream:
         members["stream_options"] = b'{"include_usage":true}'
-    pieces = [b'{"model":', _encode(style.model), b',"stream":true,"messages":[']
-    for message in _messages(prompt):
-        pieces += (message, b",")
-    if pieces[-1] == b",":
-        del pieces[-1]
-    pieces.append(b"]")
+    head = {"model": _encode(style.model), "stream": b"true"}
+    return joined_object(head | members, "messages", _messages(prompt))
+
+
+def joined_object(members: Mapping[str, bytes], history: str, messages: Iterable[bytes]) -> bytes:
+    """One JSON object with these members, and with these messages as the list that is called `history`."""
+    pieces: list[bytes] = []
     for name, value in members.items():
-        pieces += (b",", _encode(name), b":", value)
-    pieces.append(b"}")
+        pieces += (b"," if pieces else b"{", _encode(name), b":", value)
+    pieces += (b"," if pieces else b"{", _encode(history), b":[")
+    for n, message in enumerate(messages):
+        pieces += (b",", message) if n else (message,)
+    pieces.append(b"]}")
     return b"".join(pieces)  # one copy: a long history is megabytes
 
 

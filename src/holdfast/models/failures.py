@@ -22,9 +22,10 @@ GARBLED = "upstream_garbled"
 
 PERMANENT = frozenset(
     """
-    account_deactivated billing_hard_limit_reached content_filter content_policy_violation
-    context_length_exceeded insufficient_quota invalid_api_key invalid_prompt model_not_found
-    unsupported_parameter unsupported_value
+    account_deactivated authentication_error billing_error billing_hard_limit_reached content_filter
+    content_policy_violation context_length_exceeded insufficient_quota invalid_api_key invalid_prompt
+    model_not_found not_found_error permission_error request_too_large unsupported_parameter
+    unsupported_value
     """.split()
 )
 """Codes that mean the same tomorrow, whatever status they come with (OpenAI sends quotas as 429)."""
@@ -35,7 +36,7 @@ UNABLE = frozenset({501, 505})
 
 _TOO_LONG = re.compile(
     r"maximum context length|context[_ ]length|context[_ ]window|exceed_context_size|prompt is too long"
-    r"|too many tokens|input is too long",
+    r"|too many tokens|input is too long|input token count",
     re.IGNORECASE,
 )
 

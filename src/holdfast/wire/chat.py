@@ -325,7 +325,7 @@ def _audio(part: Audio) -> ContentPart:
         case Inline(data=data):
             sound = b64encode(data).decode()
         case Blob():
-            sound = _placeholder(part.source)
+            sound = placeholder(part.source)
         case Link(url=url):
             return TextPart(text=part.transcript or f"[audio: {url}]")
         case _:  # pragma: no cover
@@ -349,7 +349,7 @@ def _url(source: Source) -> str:
         case Inline():
             return f"data:{source.media_type};base64,{b64encode(source.data).decode()}"
         case Blob():
-            return _placeholder(source)
+            return placeholder(source)
         case _:  # pragma: no cover
             assert_never(source)
 
@@ -357,7 +357,8 @@ def _url(source: Source) -> str:
 # ── blobs ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _placeholder(blob: Blob) -> str:
+def placeholder(blob: Blob) -> str:
+    """What stands in an encoded message for the bytes of a blob."""
     return f"blob:{blob.digest};{blob.media_type}"
 
 

@@ -49,8 +49,13 @@ class Request:
         return msgspec.json.decode(self.body)
 
     @property
+    def route(self) -> str:
+        """The path without its query."""
+        return self.path.split("?")[0]
+
+    @property
     def wants_stream(self) -> bool:
-        return bool(self.json.get("stream"))
+        return self.route.endswith(":streamGenerateContent") or bool(self.json.get("stream"))
 
     @property
     def wants_usage(self) -> bool:
@@ -68,6 +73,8 @@ class Reply(Value):
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
     """Sent as it is, in place of what the script says."""
+    error: ErrorObject | None = None
+    """Sent in place of what the script says, in the envelope of the API that was asked."""
     content_type: str | None = None
     line_end: bytes = b"\n"
     opening: bool = True
@@ -102,18 +109,16 @@ def refuses(
     kind: str = "",
     headers: Mapping[str, str] | None = None,
 ) -> Reply:
-    """An HTTP error in OpenAI's envelope."""
+    """An HTTP error, in the envelope of the API that was asked."""
     kind = kind or ("server_error" if status >= 500 else "invalid_request_error")
-    error = ErrorObject(message=message, type=kind, code=code)
     return Reply(
         status=status,
         headers=tuple((headers or {}).items()),
-        body=encode_json({"error": error}),
-        content_type="application/json",
+        error=ErrorObject(message=message, type=kind, code=code),
     )
 
 
-def streamed(reply: Reply, request: Request, *, number: int) -> Iterator[bytes | Gate]:
+def streamed(reply: Reply, request: Request, number: int) -> Iterator[bytes | Gate]:
     """The body of a streamed answer, event by event, with the gates that are in its script."""
     writer = ChunkWriter(
         completion_id=f"chatcmpl-{number}",
@@ -128,7 +133,7 @@ def streamed(reply: Reply, request: Request, *, number: int) -> Iterator[bytes |
         if isinstance(step, Gate):
             yield step
         elif isinstance(step, ModelFailed):
-            yield error_frame(_error(step))
+            yield error_frame(error_of(step))
             return
         elif isinstance(step, UsageDelta):
             usage = step.usage
@@ -155,7 +160,7 @@ def _frame(writer: ChunkWriter, step: Step) -> bytes:
             raise AssertionError(f"{step} has no place on this wire")
 
 
-def whole(script: Script, request: Request, *, number: int) -> bytes:
+def whole(script: Script, request: Request, number: int) -> bytes:
     """The same answer as one object. Raises ModelFailed if the script does."""
     message: dict[str, object] = {"role": "assistant", "content": None, "refusal": None}
     calls: dict[int, dict[str, Any]] = {}
@@ -197,14 +202,14 @@ def _new_call() -> dict[str, Any]:
     return {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
 
 
-def failed(failure: ModelFailed) -> Reply:
-    """A scripted failure as an answer of its own."""
-    body = encode_json({"error": _error(failure)})
-    return Reply(status=failure.status or 500, body=body, content_type="application/json")
+def error_body(status: int, error: ErrorObject) -> bytes:
+    """An HTTP error in OpenAI's envelope."""
+    return encode_json({"error": error})
 
 
-def _error(failure: ModelFailed) -> ErrorObject:
-    return ErrorObject(message=failure.detail, type="server_error", code=failure.reason or None)
+def error_of(failure: ModelFailed, *, kind: str = "server_error") -> ErrorObject:
+    """A scripted failure in an upstream's words."""
+    return ErrorObject(message=failure.detail, type=kind, code=failure.reason or None)
 
 
 def model_object(name: str) -> dict[str, object]:

@@ -18,13 +18,12 @@ from holdfast.testing.scripted import Gate, Script, says
 from holdfast.testing.upstream.replies import (
     Reply,
     Request,
-    failed,
+    error_of,
     model_object,
     refuses,
-    streamed,
-    whole,
 )
-from holdfast.wire.chunks import encode_json
+from holdfast.testing.upstream.wires import CHAT, FakeWire, wire_of
+from holdfast.wire.chunks import ErrorObject, encode_json
 
 Answer: TypeAlias = Reply | Script | str
 Respond: TypeAlias = Callable[[Request], Answer]
@@ -63,7 +62,13 @@ class FakeUpstream:
 
     @property
     def base_url(self) -> str:
-        return f"http://{self._host}:{self._port}/v1"
+        """Where OpenAI's API begins, and Anthropic's."""
+        return f"{self.url}/v1"
+
+    @property
+    def url(self) -> str:
+        """Where the server is: Google's API begins here, and so do the vendors' own SDKs."""
+        return f"http://{self._host}:{self._port}"
 
     @property
     def connections_open(self) -> int:
@@ -124,34 +129,41 @@ class FakeUpstream:
             writer.close()
 
     async def _answer(self, request: Request, line: _Line) -> None:
-        if request.path.split("?")[0].endswith("/chat/completions"):
+        wire = wire_of(request.route)
+        if wire is not None:
             self.requests.append(request)
             try:
-                await self._complete(request, line)
+                await self._complete(request, line, wire)
             except (_Gone, ConnectionError):
                 request.left_early = line.gone
                 raise
         else:
             self.others.append(request)
-            await line.send_whole(self._about_models(request))
+            reply = self._about_models(request)
+            if reply.error is not None:
+                reply = _refusal(reply, reply.error, CHAT)
+            await line.send_whole(reply)
 
-    async def _complete(self, request: Request, line: _Line) -> None:
+    async def _complete(self, request: Request, line: _Line, wire: FakeWire) -> None:
         reply = self._next(request)
         if reply.stall_before_head:
             await line.wait_at(reply.gate or Gate())
         number = next(self._numbers)
-        if reply.body is not None:
-            await line.send(reply, [reply.body])
+        if reply.error is not None:
+            await line.send_whole(_refusal(reply, reply.error, wire))
+        elif reply.body is not None:
+            await line.send_whole(reply)
         elif request.wants_stream:
-            await line.send(reply, streamed(reply, request, number=number))
+            await line.send(reply, wire.streamed(reply, request, number))
         else:
             for step in reply.script.steps:
                 if isinstance(step, Gate):
                     await line.wait_at(step)
             try:
-                body = whole(reply.script, request, number=number)
+                body = wire.whole(reply.script, request, number)
             except ModelFailed as failure:
-                await line.send_whole(failed(failure))
+                refusal = Reply(status=failure.status or 500)
+                await line.send_whole(_refusal(refusal, error_of(failure), wire))
             else:
                 whole_reply = msgspec.structs.replace(reply, content_type="application/json")
                 await line.send(whole_reply, [body])
@@ -170,7 +182,7 @@ class FakeUpstream:
         return Reply(script=answer) if isinstance(answer, Script) else answer
 
     def _about_models(self, request: Request) -> Reply:
-        path = request.path.split("?")[0]
+        path = request.route
         if path.endswith("/models"):
             listed: object = {"object": "list", "data": list(map(model_object, self._models))}
             return Reply(body=encode_json(listed), content_type="application/json")
@@ -178,6 +190,11 @@ class FakeUpstream:
         if name in self._models:
             return Reply(body=encode_json(model_object(name)), content_type="application/json")
         return refuses(404, code="model_not_found", message=f"The model {name!r} does not exist")
+
+
+def _refusal(reply: Reply, error: ErrorObject, wire: FakeWire) -> Reply:
+    body = wire.error(reply.status, error)
+    return msgspec.structs.replace(reply, body=body, content_type="application/json")
 
 
 # ── HTTP ─────────────────────────────────────────────────────────────────────────────────────

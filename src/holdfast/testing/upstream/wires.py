@@ -1,0 +1,33 @@
+"""The APIs that a fake upstream speaks, by the paths that they are asked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from holdfast.core.codec import Value
+from holdfast.testing.scripted import Gate, Script
+from holdfast.testing.upstream import messages, replies
+from holdfast.testing.upstream.replies import Reply, Request
+from holdfast.wire.chunks import ErrorObject
+
+
+class FakeWire(Value):
+    """How answers look on one API. Each of these gets the number of the answer, for its id."""
+
+    streamed: Callable[[Reply, Request, int], Iterator[bytes | Gate]]
+    whole: Callable[[Script, Request, int], bytes]
+    """Raises ModelFailed if the script does."""
+    error: Callable[[int, ErrorObject], bytes]
+
+
+CHAT = FakeWire(streamed=replies.streamed, whole=replies.whole, error=replies.error_body)
+MESSAGES = FakeWire(streamed=messages.streamed, whole=messages.whole, error=messages.error_body)
+
+
+def wire_of(route: str) -> FakeWire | None:
+    """The API that this path belongs to; None if it is no request for an answer."""
+    if route.endswith("/chat/completions"):
+        return CHAT
+    if route.endswith("/v1/messages"):
+        return MESSAGES
+    return None

@@ -1,0 +1,117 @@
+"""Every wire that we speak, for tests that hold for all of them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core import events as ev
+from holdfast.core.accumulate import Delta, ExtraDelta, ReasoningDelta
+from holdfast.core.codec import Value
+from holdfast.core.events import Usage
+from holdfast.core.items import Opaque
+from holdfast.models.anthropic import AnthropicModel
+from holdfast.models.base import Hearing, Model, ModelFailed
+from holdfast.testing import FakeUpstream, Gate, Reply, Script, says
+from holdfast.testing.upstream.replies import Request
+from holdfast.testing.upstream.wires import wire_of
+from holdfast.wire.anthropic import kept_thought
+from holdfast.wire.anthropic_hearing import AnthropicHearing
+from holdfast.wire.hearing import ChatHearing
+from tests.models.talking import answered, model_at
+
+SIGNATURE = "EqoBCkgIARABGAIiQL8+/Ås=="
+CALLS = [("look", '{"wo": "Ås", "n": [1, 2]}', "call_1"), ("fly", '{"to":"Bodø"}', "call_2")]
+
+
+class Tongue(Value):
+    """One wire: who listens to it, who asks over it, and an answer with everything that it can say."""
+
+    name: str
+    route: str
+    hearing: Callable[[], Hearing]
+    model: Callable[[FakeUpstream], Model]
+    script: Script
+    finish: bytes
+    """What stands in the stream once the answer is whole."""
+    asked: bytes = b'{"model":"fake-model","stream":true}'
+    objects_only: bool = True
+    """Arguments of calls are JSON objects, and no other text."""
+    has_refusals: bool = False
+    """There is a place for refusals beside the text."""
+
+    @property
+    def expected(self) -> ev.Answered:
+        return answered(deltas_of(self.script))
+
+    @property
+    def body(self) -> bytes:
+        return self.body_of(self.script)
+
+    def body_of(self, script: Script) -> bytes:
+        wire = wire_of(self.route)
+        assert wire is not None
+        request = Request("POST", self.route, {}, self.asked)
+        frames = wire.streamed(Reply(script=script), request, 1)
+        return b"".join(each for each in frames if isinstance(each, bytes))
+
+    def answer_of(self, *pieces: bytes) -> ev.Answered:
+        ear = self.hearing()
+        deltas: list[Delta] = [delta for piece in pieces for delta in ear.feed(piece)]
+        assert ear.failure is None
+        return answered(deltas)
+
+
+def deltas_of(script: Script) -> list[Delta]:
+    return [each for each in script.steps if not isinstance(each, Gate | ModelFailed)]
+
+
+def thinking(*extras: tuple[int, Opaque], **fields: Any) -> Script:
+    """An answer whose thoughts come with these extras, each behind the thought of its index."""
+    said = says("Grüße ", "aus 😀\u2028 ", "Oslo.", calls=CALLS, **fields)
+    thoughts: list[Delta] = []
+    for index, extra in extras:
+        thoughts += (
+            ReasoningDelta(text="Hm, ", index=index),
+            ReasoningDelta(text="so.", index=index),
+            ExtraDelta(kind="reasoning", index=index, extra=extra),
+        )
+    return Script(*thoughts, *said.steps)
+
+
+USAGE = Usage(
+    input_tokens=90, cached_tokens=30, cache_write_tokens=20, output_tokens=40, reasoning_tokens=2
+)
+
+TONGUES = {
+    "chat": Tongue(
+        name="chat",
+        route="/v1/chat/completions",
+        hearing=lambda: ChatHearing(event_bytes_max=1 << 20),
+        model=lambda upstream: model_at(upstream.base_url),
+        script=says(
+            "Grüße ",
+            "aus 😀\u2028 ",
+            "Oslo.",
+            thinks=["Hm, ", "so."],
+            refuses=["Nicht ", "alles."],
+            calls=CALLS,
+            usage=Usage(input_tokens=9, cached_tokens=3, output_tokens=40, reasoning_tokens=2),
+        ),
+        finish=b'"finish_reason":"tool_calls"',
+        asked=b'{"model":"fake-model","stream":true,"stream_options":{"include_usage":true}}',
+        objects_only=False,
+        has_refusals=True,
+    ),
+    "anthropic": Tongue(
+        name="anthropic",
+        route="/v1/messages",
+        hearing=lambda: AnthropicHearing(event_bytes_max=1 << 20),
+        model=lambda upstream: AnthropicModel("fake-model", base_url=upstream.url, proxy=""),
+        script=Script(
+            ExtraDelta(kind="reasoning", index=7, extra=kept_thought(data="c2VjcmV0")),
+            *thinking((0, kept_thought(signature=SIGNATURE)), usage=USAGE).steps,
+        ),
+        finish=b'"stop_reason":"tool_use"',
+    ),
+}
