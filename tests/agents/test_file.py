@@ -112,12 +112,37 @@ async def test_the_example_of_the_reference_loads_as_it_stands() -> None:
         model="llama-3.3",
         base_url="http://127.0.0.1:9/v1",
         token_key="HOUSE_KEY",
+        api="chat",
         parameters=manager.parameters,
     )
     tools = {tool.spec.name: tool.spec for tool in await clerk.toolsets[0].tools()}
     assert list(tools) == ["find_parcel", "mark_delivered"]
     assert tools["find_parcel"].read_only and not tools["mark_delivered"].read_only
     assert msgspec.json.decode(tools["mark_delivered"].parameters)["required"] == ["number"]
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "tokens"),
+    [
+        ("{provider: anthropic, model: m, thinking_budget: 4096}", None, 4096),
+        ("{provider: anthropic, model: m, thinking_budget: -1}", None, -1),
+        ("{provider: anthropic, model: m, thinking_budget: 0}", "none", None),
+        ("{provider: anthropic, model: m, thinking_budget: high}", "high", None),
+        ("{provider: house, model: m, thinking_budget: 4096}", None, 4096),
+        ("{provider: openai, model: m, thinking_budget: low}", "low", None),
+        ("{provider: openai, model: m, thinking_budget: 0}", "none", None),
+    ],
+)
+def test_a_budget_for_thinking_is_counted_or_put_in_words(
+    model: str, effort: str | None, tokens: int | None
+) -> None:
+    file = read(
+        f"agents: {{root: {{model: m}}}}\nmodels: {{m: {model}}}\n"
+        "providers: {house: {base_url: 'http://127.0.0.1:9', api_type: anthropic}}"
+    )
+    config = file.agents[0].model
+    assert (config.parameters.reasoning_effort, config.thinking_tokens) == (effort, tokens)
+    assert not file.warnings
 
 
 async def test_the_smallest_file() -> None:
@@ -239,7 +264,7 @@ WRONG = [
     (in_model("token_key: sk-abc-def"), "token_key: expected the name of an environment variable"),
     (in_model("token_key: ${env.KEY}"), "token_key: expected the name of an environment variable"),
     ("providers: {p: {token_key: A}}\n" + SMALL, "providers.p: 'base_url' is missing"),
-    ("providers: {p: {base_url: 'http://a', api_type: openai_responses}}\n" + SMALL, "has to be one of: openai_chat"),
+    ("providers: {p: {base_url: 'http://a', api_type: soap}}\n" + SMALL, "has to be one of: "),
     # permissions
     ("permissions: {deny: ['shell:cmd=rm*']}\n" + SMALL, "shop.yaml:1: permissions.deny[0]: rules about arguments"),
     ("permissions: {ask: ['mcp:github:*']}\n" + SMALL, "permissions.ask[0]: rules about arguments or servers"),
@@ -330,7 +355,7 @@ NOT_YET = [
     (in_agent("hooks: {pre_tool_use: []}"), "shop.yaml:4: agents.root.hooks: is docker-agent's, and not run here yet; left out"),
     ("mcps: {}\n" + SMALL, "shop.yaml:1: mcps: is docker-agent's"),
     (in_model("routing: []"), "models.m.routing: is docker-agent's"),
-    (in_model("thinking_budget: 1024"), "models.m.thinking_budget: budgets in tokens are not run here yet"),
+    (in_model("thinking_budget: 1024"), "models.m.thinking_budget: this model takes no budget in tokens"),
     (in_agent("toolsets:\n  - type: mcp\n    ref: docker:x"), "shop.yaml:5: agents.root.toolsets[0]: toolsets of type 'mcp' are not run here yet; left out"),
     (in_agent("sub_agents: [docker.io/agents/x]"), "sub_agents[0]: agents of other files are not run here yet"),
     ("permissions: {allow: ['shell:cmd=ls*']}\n" + SMALL, "permissions.allow[0]: rules about arguments"),

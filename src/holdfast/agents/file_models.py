@@ -10,9 +10,11 @@ import msgspec
 
 from holdfast.agents.base import ModelConfig
 from holdfast.agents.document import Where
-from holdfast.agents.shape import AgentShape, FileShape, ModelShape
+from holdfast.agents.shape import AgentShape, ApiType, FileShape, ModelShape
 from holdfast.agents.shaping import Findings, suggest
+from holdfast.core.codec import Value
 from holdfast.core.events import Parameters
+from holdfast.models.servers import SERVERS, Api
 from holdfast.tools.script import VARIABLE
 
 UNTRUSTED = (
@@ -23,6 +25,20 @@ UNTRUSTED = (
 _VARIABLE_IN_TEXT = re.compile(r"\$\{(?:env\.)?(\w+)\}|\$(\w+)", re.ASCII)
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
 _EFFORTS = ("none", "minimal", "low", "medium", "high")
+
+
+APIS: Mapping[ApiType, Api] = {"openai_chatcompletions": "chat", "anthropic": "anthropic"}
+
+COUNT_TOKENS: frozenset[Api] = frozenset({"anthropic"})
+"""Who can be told how many tokens to think for."""
+
+
+class _Server(Value):
+    """A provider that the file itself names; the default is one that it does not."""
+
+    base_url: str = ""
+    token_key: str = ""
+    api: Api | None = None
 
 
 class FileModels:
@@ -36,9 +52,10 @@ class FileModels:
         self._trusted = trusted
         self._file = file
         self._servers = {
-            name: (
-                self._base_url(shape.base_url, ("providers", name)),
-                self._token_key(shape.token_key, ("providers", name)),
+            name: _Server(
+                base_url=self._base_url(shape.base_url, ("providers", name)),
+                token_key=self._token_key(shape.token_key, ("providers", name)),
+                api=APIS[shape.api_type],
             )
             for name, shape in file.providers.items()
         }
@@ -72,16 +89,22 @@ class FileModels:
             return self._named[name]
         provider, slash, model = name.partition("/")
         if slash and provider.strip() and model.strip():
-            base_url, token_key = self._servers.get(provider, ("", ""))
+            server = self._servers.get(provider, _Server())
             return ModelConfig(
-                provider=provider, model=model, base_url=base_url, token_key=token_key
+                provider=provider,
+                model=model,
+                base_url=server.base_url,
+                token_key=server.token_key,
+                api=server.api,
             )
         words = f"no such model; {suggest(name, self._file.models)}, or write 'provider/model'"
         self._found.wrong(where, words)
         return None
 
     def _config(self, shape: ModelShape, where: Where) -> ModelConfig:
-        base_url, token_key = self._servers.get(shape.provider, ("", ""))
+        server = self._servers.get(shape.provider, _Server())
+        api = APIS[shape.api_type] if shape.api_type else server.api
+        effort, tokens = self._thinking(shape, api, (*where, "thinking_budget"))
         penalties = (
             ("frequency_penalty", shape.frequency_penalty),
             ("presence_penalty", shape.presence_penalty),
@@ -89,14 +112,16 @@ class FileModels:
         return ModelConfig(
             provider=shape.provider,
             model=shape.model,
-            base_url=self._base_url(shape.base_url, where) or base_url,
-            token_key=self._token_key(shape.token_key, where) or token_key,
+            base_url=self._base_url(shape.base_url, where) or server.base_url,
+            token_key=self._token_key(shape.token_key, where) or server.token_key,
+            api=api,
+            thinking_tokens=tokens,
             parameters=Parameters(
                 temperature=shape.temperature,
                 top_p=shape.top_p,
                 max_output_tokens=shape.max_tokens,
                 parallel_tool_calls=shape.parallel_tool_calls,
-                reasoning_effort=self._effort(shape.thinking_budget, (*where, "thinking_budget")),
+                reasoning_effort=effort,
                 others=tuple(
                     (name, f"{value:g}") for name, value in penalties if value is not None
                 ),
@@ -132,16 +157,24 @@ class FileModels:
             self._found.wrong(where, words)
         return text
 
-    def _effort(self, budget: int | str | None, where: Where) -> str | None:
-        if budget is None or budget in _EFFORTS:
-            return budget if isinstance(budget, str) else None
-        if isinstance(budget, str):
-            self._found.wrong(where, f"has to be one of: {', '.join(_EFFORTS)}")
-        elif budget:
-            self._found.warn(where, "budgets in tokens are not run here yet; left out")
-        else:
-            return "none"
-        return None
+    def _thinking(
+        self, shape: ModelShape, api: Api | None, where: Where
+    ) -> tuple[str | None, int | None]:
+        """How much it is to think: in words, or in tokens for who counts in tokens."""
+        budget = shape.thinking_budget
+        if budget is None or isinstance(budget, str):
+            if budget is not None and budget not in _EFFORTS:
+                self._found.wrong(where, f"has to be one of: {', '.join(_EFFORTS)}")
+                return None, None
+            return budget, None
+        if budget == 0:
+            return "none", None
+        known = SERVERS.get(shape.provider)
+        if (api or (known.api if known else "chat")) in COUNT_TOKENS:
+            return None, budget
+        words = f"this model takes no budget in tokens, but one of: {', '.join(_EFFORTS)}; left out"
+        self._found.warn(where, words)
+        return None, None
 
     def _duration(self, text: str, where: Where) -> float:
         if not text:

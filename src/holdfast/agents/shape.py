@@ -112,6 +112,10 @@ class AgentShape(Shape):
     """Ours: for this agent, beside those of the file."""
 
 
+ApiType: TypeAlias = Literal["openai_chatcompletions", "anthropic"]
+"""The last is ours."""
+
+
 class ModelShape(Shape):
     provider: str
     model: str
@@ -123,15 +127,17 @@ class ModelShape(Shape):
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     parallel_tool_calls: bool | None = None
-    thinking_budget: int | str | None = None
+    thinking_budget: Annotated[int, Meta(ge=-1, le=1_000_000)] | str | None = None
+    api_type: ApiType | None = None
+    """Ours: the API to ask it by, if not the provider's usual one."""
 
 
 class ProviderShape(Shape):
-    """A name for an OpenAI-compatible server."""
+    """A name for a server of one's own."""
 
     base_url: str
     token_key: str = ""
-    api_type: Literal["openai_chatcompletions"] = "openai_chatcompletions"
+    api_type: ApiType = "openai_chatcompletions"
 
 
 class MetadataShape(Shape):

@@ -50,6 +50,8 @@ class Style(Value):
     """Parameter name → JSON, sent along with every request unless the prompt says otherwise."""
     others: frozenset[str] = OTHERS
     """The names in `Parameters.others` that are passed on."""
+    leaves_out: frozenset[str] = frozenset()
+    """Parameters, by our names, that this server would refuse."""
 
 
 def request_body(prompt: Prompt, style: Style) -> bytes:
@@ -111,10 +113,11 @@ def _parameters(said: Parameters, style: Style, *, has_tools: bool) -> Mapping[s
         "top_p": said.top_p,
         style.max_tokens_name: said.max_output_tokens,
         "stop": list(said.stop) or None,
-        "seed": said.seed,
+        "seed": None if "seed" in style.leaves_out else said.seed,
         "reasoning_effort": said.reasoning_effort,
     }
-    members = {name: json_of(text, name) for name, text in said.others if name in style.others}
+    taken = style.others - style.leaves_out
+    members = {name: json_of(text, name) for name, text in said.others if name in taken}
     members |= {name: _encode(value) for name, value in plain.items() if value is not None}
     if said.output_schema is not None:
         members["response_format"] = _response_format(said.output_schema)

@@ -262,6 +262,7 @@ class OpenAIModel(HttpModel):
         headers: Mapping[str, str] | None = None,
         options: Mapping[str, str] | None = None,
         also_knows: frozenset[str] = frozenset(),
+        leaves_out: frozenset[str] = frozenset(),
         max_tokens_name: MaxTokensName | None = None,
         usage_in_stream: bool = True,
         timeouts: Timeouts = Timeouts(),  # noqa: B008
@@ -272,7 +273,8 @@ class OpenAIModel(HttpModel):
         """`token_key` names the environment variable that holds the API key: `OPENAI_API_KEY` for
         OpenAI's own server, none elsewhere, unless told otherwise; an empty name means no key.
         `options` are sent along with every request (name → JSON); `also_knows` are names of other
-        parameters that this server takes from clients. For the rest see `HttpModel`.
+        parameters that this server takes from clients, `leaves_out` of such that it does not take.
+        For the rest see `HttpModel`.
 
         Raises InvalidValue, with the way out, for what cannot work.
         """
@@ -286,6 +288,7 @@ class OpenAIModel(HttpModel):
             usage_in_stream=usage_in_stream,
             options=_checked_options(options or {}),
             others=OTHERS | also_knows,
+            leaves_out=leaves_out,
         )
         super().__init__(
             ChatWire(style),
@@ -308,7 +311,7 @@ class ChatWire:
 
     def __init__(self, style: Style) -> None:
         self.dialect: Dialect = ChatDialect()
-        self.knows = KNOWN | style.others
+        self.knows = (KNOWN | style.others) - style.leaves_out
         self._style = style
 
     def body(self, prompt: Prompt) -> bytes:

@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import assert_never
 
 from holdfast import limits
 from holdfast.agents.base import ModelConfig
 from holdfast.core.codec import Value
 from holdfast.errors import InvalidValue
+from holdfast.models.anthropic import AnthropicModel
 from holdfast.models.base import Model
 from holdfast.models.connections import Connections
 from holdfast.models.demo import DemoModel
 from holdfast.models.fallback import FallbackModel
-from holdfast.models.openai import OPENAI_URL, OpenAIModel
+from holdfast.models.openai import OpenAIModel
 from holdfast.models.retry import RetryingModel
-
-
-class Server(Value):
-    """Where a provider's server is, and which environment variable holds the key for it."""
-
-    base_url: str
-    token_key: str
-
-
-SERVERS: dict[str, Server] = {
-    "openai": Server(base_url=OPENAI_URL, token_key="OPENAI_API_KEY"),
-    "deepseek": Server(base_url="https://api.deepseek.com/v1", token_key="DEEPSEEK_API_KEY"),
-    "groq": Server(base_url="https://api.groq.com/openai/v1", token_key="GROQ_API_KEY"),
-    "mistral": Server(base_url="https://api.mistral.ai/v1", token_key="MISTRAL_API_KEY"),
-    "ollama": Server(base_url="http://127.0.0.1:11434/v1", token_key=""),
-    "openrouter": Server(base_url="https://openrouter.ai/api/v1", token_key="OPENROUTER_API_KEY"),
-    "xai": Server(base_url="https://api.x.ai/v1", token_key="XAI_API_KEY"),
-}
-"""Providers whose servers speak OpenAI's chat completions, by the names that people use for them."""
+from holdfast.models.servers import SERVERS, Server, azure_place
 
 
 class Models:
@@ -65,19 +49,53 @@ class Models:
         known = SERVERS.get(config.provider)
         if known is None and not config.base_url:
             raise InvalidValue(
-                f"there is no provider {config.provider!r}; there are {', '.join(SERVERS)} and demo, "
+                f"there is no provider {config.provider!r}; there are {', '.join(sorted(SERVERS))} and demo, "
                 "and with a base_url any server that speaks OpenAI's chat completions"
             )
-        elsewhere = bool(config.base_url) and (
-            known is None or config.base_url.rstrip("/") != known.base_url
-        )
-        # A key goes to the server that it is for, and to no other unless it is named for it.
-        token_key = config.token_key or ("" if elsewhere or known is None else known.token_key)
+        server = known or Server()
+        base_url = config.base_url or server.base_url
+        if not server.is_at(base_url):
+            # What is known of a server holds for no other; above all, its key is not for others.
+            server = Server(api=server.api)
+        token_key = config.token_key or server.token_key(self._environ)
+        where = _Where(base_url=base_url, token_key=token_key)
+        match config.api or server.api:
+            case "chat":
+                return self._chat(config, server, where)
+            case "anthropic":
+                return AnthropicModel(
+                    config.model,
+                    name=config.name,
+                    base_url=where.base_url,
+                    token_key=where.token_key,
+                    thinking_tokens=config.thinking_tokens,
+                    environ=self._environ,
+                    connections=self._connections,
+                )
+            case other:
+                assert_never(other)
+
+    def _chat(self, config: ModelConfig, server: Server, where: _Where) -> Model:
+        base_url, query = where.base_url, ""
+        if config.provider == "azure":
+            base_url, query = azure_place(base_url, config.model, self._environ)
         return OpenAIModel(
             config.model,
             name=config.name,
-            base_url=config.base_url or (known.base_url if known else ""),
-            token_key=token_key,
+            base_url=base_url,
+            token_key=where.token_key,
+            key_header=server.key_header,
+            query=query,
+            max_tokens_name=server.max_tokens_name,
+            usage_in_stream=server.usage_in_stream,
+            leaves_out=server.leaves_out,
             environ=self._environ,
             connections=self._connections,
         )
+
+
+class _Where(Value):
+    """The server that is asked, and the variable with the key for it."""
+
+    base_url: str
+    token_key: str
