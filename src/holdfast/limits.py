@@ -223,6 +223,11 @@ state_name_chars_max: Final = 64
 memory_text_bytes_max: Final = 16 * 1024
 memory_id_chars_max: Final = 128
 
+web_body_bytes_max: Final = 2 * 1024 * 1024
+"""What is read of one page; the rest of it is left where it is."""
+web_pages_max: Final = 10
+"""Pages of one fetch."""
+
 script_flood_bytes_max: Final = 64 * 1024 * 1024
 """A command that has printed this much is stopped: nobody will read it."""
 

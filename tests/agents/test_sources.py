@@ -25,6 +25,7 @@ from holdfast.agents.sources import (
     parse_source,
 )
 from holdfast.errors import SourceUnusable
+from holdfast.tools.guard import Guard
 from tests.agents.models import Factory
 from tests.agents.web import Web, serving
 
@@ -37,7 +38,7 @@ WITH_COMMAND = (
 
 def supplies(**changes: object) -> Supplies:
     return msgspec.structs.replace(
-        Supplies(make_model=Factory(), fetcher=Fetcher(allow_private=True)), **changes
+        Supplies(make_model=Factory(), fetcher=Fetcher(Guard(allow_private=True))), **changes
     )
 
 

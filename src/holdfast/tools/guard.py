@@ -1,0 +1,219 @@
+"""Which addresses of the web may be asked for, so that nobody uses us as a way into the network.
+
+Where an address leads (its text, DNS, redirects) is somebody else's choice: a model's, or a server's. So:
+
+1. Only http and https, and only the ports that are allowed.
+2. A name is looked up once, and exactly the numbers that were checked are connected to: what a name means cannot
+   change between the check and the connection.
+3. Private, loopback, link-local and other special addresses are refused, in every notation, unless allowed. A number
+   that is written in an unusual way (`2130706433`, `0x7f.1`, `0177.0.0.1`) is refused whatever it means: a reader
+   further down might take it for another one.
+4. What is told about an address leaves out its query and its user part: tokens are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import socket
+from collections.abc import Awaitable, Callable, Collection
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from holdfast.core.codec import Value
+from holdfast.errors import HoldfastError
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
+"""Finds the numbers that a host's name stands for."""
+
+WEB_PORTS = frozenset({80, 443, 8080, 8443})
+
+_EMBEDDING = (
+    ipaddress.IPv6Network("64:ff9b::/96"),  # NAT64: how IPv4 looks in a network without it
+    ipaddress.IPv6Network("::/96"),
+)
+_GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
+_SPECIAL = tuple(
+    ipaddress.ip_network(each)
+    for each in """
+    0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
+    192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
+    2001::/23 2001:db8::/32 2002::/16 3fff::/20
+    """.split()
+)
+"""IANA's special-purpose addresses. Python's own `is_global` knows fewer of them, and others in every version."""
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*", re.ASCII)
+
+
+class FetchFailed(HoldfastError):
+    """It could not be fetched. `transient`: the same request may succeed later, so a copy may serve until then."""
+
+    code = "fetch_failed"
+
+    def __init__(self, url: str, why: str, *, transient: bool) -> None:
+        super().__init__(f"{shown(url)}: {why}")
+        self.why = why
+        self.transient = transient
+
+
+class Domains(Value):
+    """Which hosts may be asked. A domain stands for itself and for everything below it."""
+
+    allowed: tuple[str, ...] = ()
+    """If any are given, only these."""
+    blocked: tuple[str, ...] = ()
+
+    def refuse(self, host: str) -> str:
+        """Why this host may not be asked; empty if it may."""
+        if _is_below(host, self.blocked):
+            return "its domain is blocked"
+        if self.allowed and not _is_below(host, self.allowed):
+            return f"only these domains are allowed: {', '.join(self.allowed)}"
+        return ""
+
+
+class Guard:
+    """Decides where a request may go."""
+
+    def __init__(
+        self,
+        *,
+        allow_private: bool = False,
+        resolve: Resolve | None = None,
+        ports: Collection[int] = (),
+        domains: Domains = Domains(),  # noqa: B008
+    ) -> None:
+        """`ports`: only these, if any are given."""
+        self._allow_private = allow_private
+        self._resolve = resolve or resolve_by_system
+        self._ports = frozenset(ports)
+        self._domains = domains
+
+    async def addresses(self, url: str) -> list[str]:
+        """The numbers that may be connected to for this address. Raises FetchFailed."""
+        host, port = host_of(url)
+        if why := self._domains.refuse(host):
+            raise FetchFailed(url, why, transient=False)
+        if self._ports and port not in self._ports:
+            why = f"only these ports are allowed: {', '.join(map(str, sorted(self._ports)))}"
+            raise FetchFailed(url, why, transient=False)
+        try:
+            found = await self._resolve(host, port)
+        except (OSError, UnicodeError) as error:
+            raise FetchFailed(url, "its host cannot be found", transient=True) from error
+        if not found:
+            raise FetchFailed(url, "its host cannot be found", transient=True)
+        for text in found:
+            if not self._allow_private and not _is_public_text(text):
+                why = "it leads to a private or special address; allow that if it is meant"
+                raise FetchFailed(url, why, transient=False)
+        return found
+
+
+class Pinned(AbstractResolver):
+    """Knows the addresses that were checked, and no others."""
+
+    def __init__(self, addresses: list[str]) -> None:
+        self._addresses = addresses
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in self._addresses
+        ]
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+def shown(url: str) -> str:
+    """An address as it may be shown: without its user part, query and fragment."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "a broken address"
+    hidden = "?…" if parts.query else ""
+    host = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{host}{port}{parts.path}{hidden}"
+
+
+def is_public(address: Address) -> bool:
+    """Whether this is an address of the open internet, also by what is embedded in it."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.scope_id is not None:
+            return False
+        if address.ipv4_mapped is not None:
+            return is_public(address.ipv4_mapped)
+        if any(address in network for network in _EMBEDDING):
+            return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+        if address not in _GLOBAL_V6:
+            return False
+    return not any(address in network for network in _SPECIAL)
+
+
+def host_of(url: str) -> tuple[str, int]:
+    """The host and port of an address that may be fetched. Raises FetchFailed."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise FetchFailed(url, "it is not an address", transient=False) from error
+    if parts.scheme not in ("http", "https"):
+        raise FetchFailed(url, "only http and https are fetched", transient=False)
+    # urlsplit and the HTTP client may read a strange address differently; so strange ones are not read at all.
+    if not host or not url.isascii() or not url.isprintable() or "\\" in url or " " in url:
+        raise FetchFailed(url, "it is not an address", transient=False)
+    if parts.netloc.count("@") > 1 or "%" in host:
+        raise FetchFailed(url, "it is not an address", transient=False)
+    if _is_odd_number(host):
+        why = "its host is a number in an unusual form; write it as 93.184.216.34"
+        raise FetchFailed(url, why, transient=False)
+    return host, port or (443 if parts.scheme == "https" else 80)
+
+
+async def resolve_by_system(host: str, port: int) -> list[str]:
+    """What the system says a name stands for."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+def _is_odd_number(host: str) -> bool:
+    """Whether a host ends in a number, as no name does, and is not simply an IPv4 address."""
+    if ":" in host or _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]) is None:
+        return False
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        return True
+    return False
+
+
+def _is_below(host: str, domains: tuple[str, ...]) -> bool:
+    name = host.rstrip(".").lower()
+    return any(
+        name == domain or name.endswith(f".{domain}")
+        for domain in (each.strip(".").lower() for each in domains)
+    )
+
+
+def _is_public_text(text: str) -> bool:
+    try:
+        return is_public(ipaddress.ip_address(text))
+    except ValueError:
+        return False
