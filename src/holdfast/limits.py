@@ -228,6 +228,20 @@ web_body_bytes_max: Final = 2 * 1024 * 1024
 web_pages_max: Final = 10
 """Pages of one fetch."""
 
+file_bytes_max: Final = 4 * 1024 * 1024
+"""A file that a tool reads, writes or looks into. Larger ones are no reading for a model."""
+file_path_chars_max: Final = 4096
+file_links_max: Final = 40
+"""Symbolic links on the way to one file, as Linux has it."""
+file_entries_max: Final = 1000
+"""Entries of one listing."""
+file_matches_max: Final = 200
+"""Places that one search tells."""
+file_search_bytes_max: Final = 256 * 1024 * 1024
+"""What one search reads before it gives up."""
+file_tree_depth_max: Final = 32
+files_at_once_max: Final = 20
+
 script_flood_bytes_max: Final = 64 * 1024 * 1024
 """A command that has printed this much is stopped: nobody will read it."""
 

@@ -1,0 +1,228 @@
+"""Reaching files below some directories, and no others, whatever a path says and whatever happens meanwhile.
+
+1. A path is walked one component at a time, each opened relative to the one before and never through a symbolic
+   link: `..` steps back on our own way, a link is read and walked like the rest of the path. The kernel is never
+   handed more than one name, so swapping a directory for a link between two steps leads nowhere.
+2. What leads above a root is refused, also if it would come back.
+3. Files are replaced by renaming: whoever reads meanwhile sees the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from holdfast import limits
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# Not blocking: opening a pipe that nobody writes to must not wait for ever.
+_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class Refused(Exception):
+    """A path that is not followed, or a file that is not touched; the message is for the model."""
+
+
+class Spot:
+    """Where a path leads: a name in an open directory. `.` is the directory itself."""
+
+    def __init__(self, directory: int, name: str, shown: str) -> None:
+        self.directory = directory
+        self.name = name
+        self.shown = shown
+        """As it may be told: below its root."""
+
+    def status(self) -> os.stat_result | None:
+        """What is there, or None. Never follows a link."""
+        try:
+            return os.stat(self.name, dir_fd=self.directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+
+class Rooted:
+    """Some directories, and everything below them. Relative paths begin in the first."""
+
+    def __init__(self, *roots: Path) -> None:
+        assert roots, "there has to be at least one directory"
+        self._roots = tuple(Path(os.path.abspath(each)) for each in roots)
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        return self._roots
+
+    @contextmanager
+    def spot(self, path: str, *, make_parents: bool = False) -> Iterator[Spot]:
+        """Where a path leads, as long as this is open. Raises Refused, or OSError."""
+        walk = _Walk(self._roots, path, make_parents=make_parents)
+        try:
+            yield walk.to_end()
+        finally:
+            walk.close()
+
+    @contextmanager
+    def directory(self, path: str) -> Iterator[tuple[int, str]]:
+        """An open directory, and how it is called. Raises Refused, or OSError."""
+        with self.spot(path) as spot:
+            opened = os.open(spot.name, _DIRECTORY, dir_fd=spot.directory)
+            try:
+                yield opened, spot.shown
+            finally:
+                os.close(opened)
+
+    def read(self, path: str) -> bytes:
+        """The bytes of a regular file. Raises Refused, or OSError."""
+        with self.spot(path) as spot:
+            return read_in(spot.directory, spot.name)
+
+    def write(self, path: str, data: bytes, *, make_parents: bool = True) -> bool:
+        """Put a file there, in place of the one that is. True if it is new. Raises Refused, or OSError."""
+        with self.spot(path, make_parents=make_parents) as spot:
+            there = spot.status()
+            if there is not None and not stat.S_ISREG(there.st_mode):
+                raise Refused(f"{spot.shown} is not a regular file")
+            _replace(spot, data, mode=stat.S_IMODE(there.st_mode) if there else 0o644)
+            return there is None
+
+    def make_directory(self, path: str) -> bool:
+        """See to it that there is a directory. True if it is new. Raises Refused, or OSError."""
+        with self.spot(path, make_parents=True) as spot:
+            there = spot.status()
+            if there is None:
+                os.mkdir(spot.name, dir_fd=spot.directory)
+            elif not stat.S_ISDIR(there.st_mode):
+                raise Refused(f"{spot.shown} is there, and is not a directory")
+            return there is None
+
+
+class _Walk:
+    """One path being walked."""
+
+    def __init__(self, roots: tuple[Path, ...], path: str, *, make_parents: bool) -> None:
+        if not path or "\0" in path or len(path) > limits.file_path_chars_max:
+            raise Refused("that is not a path")
+        self._roots = roots
+        self._make_parents = make_parents
+        self._links = 0
+        self._trail: list[tuple[int, str]] = []
+        """The directories that we are in, outermost first: each open, with its name."""
+        self._left: deque[str] = deque()
+        self._start(path)
+
+    def _start(self, path: str) -> None:
+        """Begin at a root; again, if a link names a place from there."""
+        root, parts = self._placed(path)
+        self.close()
+        # The root itself is the operator's, who may well have meant a link.
+        opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._trail = [(opened, "")]
+        self._left.extendleft(reversed(parts))
+
+    def _placed(self, path: str) -> tuple[Path, tuple[str, ...]]:
+        if not path.startswith("/"):
+            return self._roots[0], PurePosixPath(path).parts
+        parts = PurePosixPath(path).parts
+        for root in self._roots:
+            for base in (root.parts, Path(os.path.realpath(root)).parts):
+                if parts[: len(base)] == base:
+                    return root, parts[len(base) :]
+        raise Refused(f"{path[:200]!r} is outside of {', '.join(map(str, self._roots))}")
+
+    def to_end(self) -> Spot:
+        while self._left:
+            name = self._left.popleft()
+            if name == "..":
+                self._step_back()
+            elif (target := self._link(name)) is not None:
+                self._follow(target)
+            elif not self._left:
+                return Spot(self._trail[-1][0], name, self._shown(name))
+            else:
+                self._step_into(name)
+        return Spot(self._trail[-1][0], ".", self._shown(""))
+
+    def _step_back(self) -> None:
+        if len(self._trail) == 1:
+            raise Refused(f"the path leads out of {self._roots[0]}")
+        os.close(self._trail.pop()[0])
+
+    def _link(self, name: str) -> str | None:
+        try:
+            return os.readlink(name, dir_fd=self._trail[-1][0])
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOENT):  # not a link; or nothing at all
+                return None
+            raise
+
+    def _follow(self, target: str) -> None:
+        self._links += 1
+        if self._links > limits.file_links_max:
+            raise Refused("the path has too many symbolic links")
+        if target.startswith("/"):
+            self._start(target)
+        else:
+            self._left.extendleft(reversed(PurePosixPath(target).parts))
+
+    def _step_into(self, name: str) -> None:
+        top = self._trail[-1][0]
+        try:
+            opened = os.open(name, _DIRECTORY, dir_fd=top)
+        except FileNotFoundError:
+            if not self._make_parents:
+                raise
+            os.mkdir(name, dir_fd=top)
+            opened = os.open(name, _DIRECTORY, dir_fd=top)
+        self._trail.append((opened, name))
+
+    def _shown(self, name: str) -> str:
+        return "/".join((*(each for _, each in self._trail[1:]), *([name] if name else []))) or "."
+
+    def close(self) -> None:
+        while self._trail:
+            os.close(self._trail.pop()[0])
+
+
+def read_in(directory: int, name: str) -> bytes:
+    """The bytes of a regular file in an open directory. Raises Refused, or OSError."""
+    opened = os.open(name, _READING, dir_fd=directory)
+    try:
+        there = os.fstat(opened)
+        if not stat.S_ISREG(there.st_mode):
+            raise Refused(f"{name!r} is not a regular file")
+        if there.st_size > limits.file_bytes_max:
+            raise Refused(
+                f"{name!r} has {there.st_size} bytes, and at most {limits.file_bytes_max} are read"
+            )
+        with open(opened, "rb", closefd=False) as file:
+            return file.read(limits.file_bytes_max)  # some files do not say how long they are
+    finally:
+        os.close(opened)
+
+
+def open_directory(directory: int, name: str) -> int:
+    """A directory in an open directory, opened; not through a link. Raises OSError."""
+    return os.open(name, _DIRECTORY, dir_fd=directory)
+
+
+def _replace(spot: Spot, data: bytes, *, mode: int) -> None:
+    if spot.name == ".":
+        raise Refused("that is a directory")
+    fresh = f".holdfast-{secrets.token_hex(8)}"
+    opened = os.open(fresh, _NEW_FILE, mode, dir_fd=spot.directory)
+    try:
+        with open(opened, "wb") as file:
+            os.fchmod(opened, mode)
+            file.write(data)
+            file.flush()
+            os.fsync(opened)
+        os.rename(fresh, spot.name, src_dir_fd=spot.directory, dst_dir_fd=spot.directory)
+    except BaseException:
+        os.unlink(fresh, dir_fd=spot.directory)
+        raise
