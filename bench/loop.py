@@ -116,6 +116,9 @@ class Open:
     async def blob(self, digest: str) -> bytes | None:
         return None
 
+    async def memories(self, agent: str) -> dict[str, str]:
+        return {}
+
     async def take_steering(self) -> tuple[UserMessage, ...]:
         return ()
 

@@ -25,6 +25,7 @@ from holdfast.core.conversation import (
     Titled,
     Visibility,
     annotated,
+    changed_memories,
     changed_state,
     commit_of,
     further,
@@ -160,6 +161,25 @@ def test_memories_are_not_session_state() -> None:
     memory = ev.MemoryAdded(memory_id="m1", agent="butler", text="likes tea")
     gone = ev.MemoryDeleted(memory_id="m0", agent="butler")
     assert changed_state((("a", "1"),), (memory, gone)) == (("a", "1"),)
+
+
+def test_memories_are_added_and_forgotten_each_agent_for_itself() -> None:
+    def added(memory_id: str, text: str, agent: str = "butler") -> ev.MemoryAdded:
+        return ev.MemoryAdded(memory_id=memory_id, agent=agent, text=text)
+
+    changes = (
+        added("m1", "other words"),
+        added("m2", "has a cat"),
+        added("m3", "not mine", agent="cook"),
+        ev.MemoryDeleted(memory_id="m0", agent="butler"),
+        ev.MemoryDeleted(memory_id="m1", agent="cook"),
+        ev.MemoryDeleted(memory_id="m9", agent="butler"),
+        ev.StateSet(name="todo", value="[]"),
+    )
+    before = {"m0": "likes milk", "m1": "likes tea"}
+    expected = {"m1": "likes tea", "m2": "has a cat"}
+    assert changed_memories(before, changes, agent="butler") == expected
+    assert before == {"m0": "likes milk", "m1": "likes tea"}
 
 
 @given(histories())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import assert_never
 
@@ -62,6 +63,9 @@ class TurnInMemory:
 
     async def blob(self, digest: str) -> bytes | None:
         return self.blobs.get(digest)
+
+    async def memories(self, agent: str) -> Mapping[str, str]:
+        return {}
 
     async def take_steering(self) -> tuple[UserMessage, ...]:
         if not self.turn.root.idle or not self._steering:

@@ -71,8 +71,22 @@ class Became(msgspec.Struct):
 class Written:
     """A tool whose effect is a line in a file, on disk when it is done."""
 
-    def __init__(self, name: str, file: Path, tick: Tick, **about: bool) -> None:
-        self.spec = ToolSpec(name=name, description="", parameters='{"type":"object"}', **about)
+    def __init__(
+        self,
+        name: str,
+        file: Path,
+        tick: Tick,
+        *,
+        read_only: bool = False,
+        idempotent: bool = False,
+    ) -> None:
+        self.spec = ToolSpec(
+            name=name,
+            description="",
+            parameters='{"type":"object"}',
+            read_only=read_only,
+            idempotent=idempotent,
+        )
         self._file = file
         self._tick = tick
 

@@ -10,7 +10,7 @@ Every prompt that any model of a stage is asked is checked for being a history t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from hashlib import sha256
 
@@ -228,6 +228,7 @@ class OpenInMemory:
         self.turn = turn
         self.deadline_s: float | None = None
         self.blobs: dict[str, bytes] = {}
+        self.remembered: dict[str, str] = {}
         self.steering: list[str] = []
         """What people say next, one at a time."""
         self.records: list[Record] = []
@@ -258,6 +259,10 @@ class OpenInMemory:
     async def blob(self, digest: str) -> bytes | None:
         await asyncio.sleep(0)
         return self.blobs.get(digest)
+
+    async def memories(self, agent: str) -> Mapping[str, str]:
+        await asyncio.sleep(0)
+        return self.remembered
 
     async def take_steering(self) -> tuple[UserMessage, ...]:
         if not self.steering or not self.turn.root.idle or self.turn.interrupted:

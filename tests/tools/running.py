@@ -10,7 +10,12 @@ from holdfast.tools.base import Json, ToolOutput, ToolRun, ToolSpec
 
 
 def call_of(
-    arguments: Mapping[str, Json] | None = None, *, key: str = "fc_1", agent: str = "root"
+    arguments: Mapping[str, Json] | None = None,
+    *,
+    key: str = "fc_1",
+    agent: str = "root",
+    state: Mapping[str, str] | None = None,
+    memories: Mapping[str, str] | None = None,
 ) -> ToolRun:
     return ToolRun(
         call_key=key,
@@ -18,7 +23,8 @@ def call_of(
         tenant="local",
         session_id="conv_1",
         agent=agent,
-        state={},
+        state=state or {},
+        memories=memories or {},
     )
 
 

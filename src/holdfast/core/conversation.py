@@ -13,14 +13,14 @@ where, seen at which revision. So reading a fork of a fork of a fork walks no ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias, assert_never
 
 import msgspec
 
 from holdfast.core import chain
 from holdfast.core.codec import Decoder, Unreadable, Value, encode
-from holdfast.core.events import Change, StateSet, Usage
+from holdfast.core.events import Change, MemoryAdded, MemoryDeleted, StateSet, Usage
 from holdfast.core.items import (
     AssistantMessage,
     AttributeName,
@@ -312,6 +312,22 @@ def changed_state(
         return state
     merged = {**dict(state), **sets}
     return tuple(sorted((name, value) for name, value in merged.items() if value))
+
+
+def changed_memories(
+    memories: Mapping[str, str], changes: Iterable[Change], *, agent: str
+) -> dict[str, str]:
+    """What an agent remembers, by id, after some changes. Adding what is there already changes nothing."""
+    changed = dict(memories)
+    for each in changes:
+        match each:
+            case MemoryAdded(agent=whose) if whose == agent:
+                changed.setdefault(each.memory_id, each.text)
+            case MemoryDeleted(agent=whose) if whose == agent:
+                changed.pop(each.memory_id, None)
+            case _:
+                pass  # session state, or somebody else's
+    return changed
 
 
 # ── who sees what ────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ tested without a store.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeAlias
 
 from holdfast.core.conversation import Snapshot
@@ -65,6 +65,10 @@ class OpenTurn(Protocol):
 
     async def blob(self, digest: str) -> bytes | None:
         """The bytes of a blob that this session's items name; None if they are not there."""
+        ...
+
+    async def memories(self, agent: str) -> Mapping[str, str]:
+        """What an agent remembers across sessions, by id, as it was last committed; oldest first."""
         ...
 
     async def take_steering(self) -> tuple[UserMessage, ...]:

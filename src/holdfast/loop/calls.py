@@ -7,13 +7,15 @@ task on, or by a sentence that says why not, in words that the model can do some
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from holdfast import limits
 from holdfast.agents.base import Agent, Team
 from holdfast.core import events as ev
 from holdfast.core.closing import UNKNOWN
-from holdfast.core.conversation import changed_state
+from holdfast.core.conversation import changed_memories, changed_state
 from holdfast.core.items import (
     HandOff,
     Outcome,
@@ -41,6 +43,8 @@ class Calls:
         self._team = team
         self._room = asyncio.Semaphore(limits.calls_side_by_side_max)
         self._tools: dict[str, dict[str, Tool]] = {}
+        self._setting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Whoever sets a piece of state has seen what the call before it made of it."""
 
     async def offered(self, agent: Agent, path: Path) -> tuple[ev.ToolDefinition, ...]:
         """The tools that an agent's model is told of: its own, its colleagues, and the client's.
@@ -110,6 +114,12 @@ class Calls:
     async def _run_tool(
         self, call: ToolCall, agent: Agent, tool: Tool, arguments: dict[str, Json]
     ) -> None:
+        async with self._setting[tool.spec.state] if tool.spec.state else nullcontext():
+            await self._run_tool_now(call, agent, tool, arguments)
+
+    async def _run_tool_now(
+        self, call: ToolCall, agent: Agent, tool: Tool, arguments: dict[str, Json]
+    ) -> None:
         spec, turn = tool.spec, self._turn
         await turn.record(
             ev.ToolStarted(call=call.id, read_only=spec.read_only, idempotent=spec.idempotent)
@@ -121,10 +131,15 @@ class Calls:
             session_id=str(turn.snapshot.session_id),
             agent=agent.name,
             state=dict(changed_state(turn.snapshot.state, turn.turn.changes)),
+            memories=await self._memories(agent) if spec.memories else {},
         )
         output = await execute(tool, run, turn.keep_blob)
         result = result_for(call, output.outcome, output.content, turn.mint)
         await turn.record(ev.ToolFinished(result=result, changes=output.changes))
+
+    async def _memories(self, agent: Agent) -> dict[str, str]:
+        committed = await self._turn.memories(agent.name)
+        return changed_memories(committed, self._turn.turn.changes, agent=agent.name)
 
     def _is_allowed(self, call: ToolCall, agent: Agent, tool: Tool) -> bool:
         """Whether it may run now. What a person has allowed may not run if a rule forbids it since."""
@@ -138,8 +153,12 @@ class Calls:
 
     async def _tools_of(self, agent: Agent) -> dict[str, Tool]:
         if agent.name not in self._tools:
-            found = [tool for toolset in agent.toolsets for tool in await toolset.tools()]
-            self._tools[agent.name] = {tool.spec.name: tool for tool in found}
+            found: dict[str, Tool] = {}
+            for toolset in agent.toolsets:
+                for tool in await toolset.tools():
+                    # The first of a name is meant: no server can put its own in place of a tool before it.
+                    found.setdefault(tool.spec.name, tool)
+            self._tools[agent.name] = found
         return self._tools[agent.name]
 
     # ── colleagues ──

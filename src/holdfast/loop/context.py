@@ -19,6 +19,7 @@ from holdfast.loop.histories import Histories, Past, Piece, piece_of
 from holdfast.loop.parameters import parameters_for
 from holdfast.loop.shortening import shortened
 from holdfast.models.base import Dialect, Prompt
+from holdfast.tools.base import instruction_of
 
 BLOB_BYTES = 6_000
 """What a picture or file weighs beside words: no provider counts its bytes."""
@@ -63,7 +64,8 @@ def view_for(
     here = dialect.encode(seen)
     if here_bytes_max is not None and len(here) > here_bytes_max:
         here = dialect.encode(shortened(seen, bytes_max=here_bytes_max))
-    said = (agent.instruction,) if path else (agent.instruction, *now.request.instructions)
+    told = (agent.instruction, *map(instruction_of, agent.toolsets))
+    said = told if path else (*told, *now.request.instructions)
     return View(
         system="\n\n".join(text for text in said if text),
         pieces=(*past.pieces, piece_of(here, dialect)) if here else past.pieces,

@@ -25,12 +25,14 @@ from holdfast.sessions.resolve import request_of
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.sessions.watch import Watch
 from holdfast.store.base import Committed, Fence, Settlement, Store
+from holdfast.store.rows import MemoryRow
 
 
 class Nowhere:
     """A store for one turn that is not stored: every write succeeds, and is gone with the turn."""
 
-    def __init__(self, ambient: Ambient) -> None:
+    def __init__(self, store: Store, ambient: Ambient) -> None:
+        self._store = store
         self._ambient = ambient
         self._blobs: dict[str, bytes] = {}
 
@@ -74,6 +76,10 @@ class Nowhere:
     async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
         return self._blobs.get(digest)
 
+    async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]:
+        """What is remembered can be used; nothing is added to it."""
+        return await self._store.memories(tenant, agent)
+
 
 class Stateless:
     """Plays requests that name no conversation."""
@@ -101,7 +107,7 @@ class Stateless:
         feed = Feed(events_max=limits.feed_events_max)
         feed.publish(Record(n=0, at_ms=self._ambient.now_ms(), event=began))
         live = LiveTurn(
-            Nowhere(self._ambient),
+            Nowhere(self._store, self._ambient),
             fence,
             snapshot,
             begin(began),

@@ -12,7 +12,7 @@ anything else. Connections only watch; none of them runs it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.core import events as ev
 from holdfast.core.codec import Decoder, Value, encode
@@ -119,6 +119,10 @@ class LiveTurn:
 
     async def blob(self, digest: str) -> bytes | None:
         return await self._store.blob(self.fence.tenant, self.fence.session_id, digest)
+
+    async def memories(self, agent: str) -> Mapping[str, str]:
+        rows = await self._store.memories(self.fence.tenant, agent)
+        return {row.memory_id: row.text for row in rows}
 
     async def take_steering(self) -> tuple[UserMessage, ...]:
         if not self._steers or not self.turn.root.idle or self.turn.interrupted:

@@ -447,6 +447,8 @@ class TurnStore(Protocol):
 
     async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None: ...
 
+    async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]: ...
+
 
 class Store(TurnStore, Protocol):
     """Where conversations live. See the rules at the top of this module."""
@@ -681,7 +683,9 @@ class Store(TurnStore, Protocol):
 
     async def idempotency(self, tenant: Tenant, key: IdempotencyKey) -> IdempotencyRow | None: ...
 
-    async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]: ...
+    async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]:
+        """What an agent remembers, oldest first."""
+        ...
 
     async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
         """Bytes by digest, a fork's past included."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from holdfast.core.codec import Value
 from holdfast.core.events import Change
@@ -24,6 +24,10 @@ class ToolSpec(Value):
     idempotent: bool = False
     """Running it again under the same call key does nothing more: after a crash it may be."""
     timeout_s: float = 60.0
+    state: str = ""
+    """The name of the session state that it sets: such calls of a turn run one after the other."""
+    memories: bool = False
+    """It is to be given what its agent remembers."""
 
 
 class ToolRun(Value):
@@ -38,6 +42,8 @@ class ToolRun(Value):
     agent: str
     state: Mapping[str, str]
     """Session state as this turn sees it, changes of its earlier calls included."""
+    memories: Mapping[str, str] = {}
+    """What its agent remembers, by id, in the same way; if its tool asked for that."""
 
 
 class ToolOutput(Value):
@@ -68,3 +74,18 @@ class Toolset(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Instructing(Protocol):
+    """A toolset that has something to say to the agents who have it."""
+
+    @property
+    def instruction(self) -> str:
+        """How its tools are to be used; known once they have been asked for. Empty: nothing."""
+        ...
+
+
+def instruction_of(toolset: Toolset) -> str:
+    """What agents are told about a toolset."""
+    return toolset.instruction if isinstance(toolset, Instructing) else ""
