@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check bench torture torture-store torture-sessions lock clean
+.PHONY: help setup serve test check bench torture torture-store torture-sessions lock lock-peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ lock: ## renew requirements.txt and requirements-dev.txt (needs uv; UPGRADE=1 fo
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group dev \
 		--constraint requirements.txt --output-file requirements-dev.txt
+
+lock-peers: ## renew the locks of what bench/ measures against (needs uv)
+	$(COMPILE) $(if $(UPGRADE),--upgrade) bench/peers/requirements.in --output-file bench/peers/requirements.txt
+	$(COMPILE) $(if $(UPGRADE),--upgrade) bench/peers/litellm.in --output-file bench/peers/litellm.txt
 
 clean: ## remove what was built or measured, .venv included
 	rm -rf .venv build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache

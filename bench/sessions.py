@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
 
+import _peers
 from rich.console import Console
 from rich.table import Table
 
@@ -32,7 +32,6 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 
 HERE = Path(__file__).parent
-PEERS = HERE.parent / ".venv-peers"
 SHORT, LONG = 10, 1000
 ROUNDS, TURNS = 7, 100
 GOAL_US = 150
@@ -102,28 +101,12 @@ async def measure_all() -> dict[str, tuple[Measured, Measured]]:
 
 def measure_peer(script: str) -> dict[int, float]:
     """CPU per turn by length of history, as a peer's own script has measured it."""
-    command = [str(PEERS / "bin" / "python"), str(HERE / "peers" / script), "30"]
+    command = [str(_peers.python_of("peers")), str(HERE / "peers" / script), "30"]
     done = subprocess.run(
         [*command, str(SHORT), str(LONG)], check=True, capture_output=True, text=True
     )
     rows = map(json.loads, done.stdout.splitlines())
     return {row["history"]: row["cpu_us"] for row in rows}
-
-
-def build_peers() -> bool:
-    """Build the peers' environment, if it is not there. False if it cannot be had here."""
-    if (PEERS / ".ready").exists():
-        return True
-    lock = str(HERE / "peers" / "requirements.txt")
-    print("building .venv-peers …", file=sys.stderr)
-    steps = (
-        [sys.executable, "-m", "venv", str(PEERS)],
-        [str(PEERS / "bin" / "pip"), "install", "-q", "--require-hashes", "-r", lock],
-    )
-    if any(subprocess.run(step, check=False).returncode for step in steps):
-        return False
-    (PEERS / ".ready").touch()
-    return True
 
 
 def main() -> None:
@@ -135,7 +118,7 @@ def main() -> None:
     name, (short, long) = list(ours.items())[-1]
     near, far = median(short.wall_us), median(long.wall_us)
     table.add_row(f"{name}: elapsed", f"{near:.0f} µs", f"{far:.0f} µs", f"{far / near:.2f}×")
-    if build_peers():
+    if _peers.build("peers", "requirements.txt"):
         for name, script in (
             ("OpenAI Agents SDK, SQLiteSession: CPU", "agents_sdk.py"),
             ("LangGraph, SqliteSaver: CPU", "langgraph_sqlite.py"),
