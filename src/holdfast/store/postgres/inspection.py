@@ -76,6 +76,7 @@ PAGES: dict[str, Judge] = {
     "item_owners": judge_owner("items"),
     "state_owners": judge_owner("state"),
     "annotation_owners": judge_owner("annotations"),
+    "search_owners": judge_owner("indexed words"),
     "journal_owners": judge_owner("journal records"),
     "signal_owners": judge_owner("signals"),
 }

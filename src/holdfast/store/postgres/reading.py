@@ -207,12 +207,13 @@ async def dump_within(db: Db, tenant: Tenant, session_id: SessionId) -> SessionD
 async def info(db: Db, tenant: Tenant, session_id: SessionId) -> SessionInfo | None:
     async with db.transaction(ONE_MOMENT):
         session = await turns.find_session(db, tenant, session_id)
-        return (await _infos(db, tenant, (session,)))[0] if session else None
+        return (await infos(db, tenant, (session,)))[0] if session else None
 
 
-async def _infos(
+async def infos(
     db: Db, tenant: Tenant, sessions: tuple[SessionRow, ...]
 ) -> tuple[SessionInfo, ...]:
+    """These sessions with their keys."""
     ids = [each.id for each in sessions]
     keys = await db.all(tables.keys, "session_keys", tenant=tenant, session_ids=ids)
     return tuple(
@@ -226,26 +227,34 @@ async def _infos(
 async def page(
     db: Db, tenant: Tenant, *, where: SessionFilter, cursor: str | None, limit: int
 ) -> Page:
-    """One page of a listing. One session more than asked for is read, to know whether there is more."""
-    before_ms, before_id = listing.start(cursor)
+    """One page of a listing."""
+    listing.start(cursor)  # a bad one is refused before anything is asked
     async with db.transaction(ONE_MOMENT):
-        found = await db.all(
-            tables.sessions,
-            "listed_sessions",
-            tenant=tenant,
-            agent=None if where.agent is None else utf8(where.agent),
-            key_prefix=where.key_prefix,
-            names=[utf8(name) for name, _ in where.attributes],
-            values=[utf8(value) for _, value in where.attributes],
-            active_from_ms=where.active_from_ms,
-            active_before_ms=where.active_before_ms,
-            busy=where.busy,
-            anonymous=where.anonymous,
-            before_ms=before_ms,
-            before_id=before_id,
-            limit=limit + 1,
-        )
-        shown = await _infos(db, tenant, found[:limit])
+        return await page_within(db, tenant, where=where, cursor=cursor, limit=limit)
+
+
+async def page_within(
+    db: Db, tenant: Tenant, *, where: SessionFilter, cursor: str | None, limit: int
+) -> Page:
+    """The same inside a transaction. One session more than asked for is read, to know whether there is more."""
+    before_ms, before_id = listing.start(cursor)
+    found = await db.all(
+        tables.sessions,
+        "listed_sessions",
+        tenant=tenant,
+        agent=None if where.agent is None else utf8(where.agent),
+        key_prefix=where.key_prefix,
+        names=[utf8(name) for name, _ in where.attributes],
+        values=[utf8(value) for _, value in where.attributes],
+        active_from_ms=where.active_from_ms,
+        active_before_ms=where.active_before_ms,
+        busy=where.busy,
+        anonymous=where.anonymous,
+        before_ms=before_ms,
+        before_id=before_id,
+        limit=limit + 1,
+    )
+    shown = await infos(db, tenant, found[:limit])
     return Page(
         sessions=shown,
         cursor=listing.cursor_after(found[limit - 1]) if len(found) > limit else None,

@@ -25,7 +25,7 @@ from holdfast.ids import (
 )
 from holdfast.store import base
 from holdfast.store.migrations import Migrated
-from holdfast.store.postgres import inspection, operations, reading, tables, turns, upkeep
+from holdfast.store.postgres import inspection, operations, reading, search, tables, turns, upkeep
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.appends import Appends
 from holdfast.store.postgres.engine import Clock, Engine, database_clock
@@ -302,6 +302,19 @@ class PostgresStore:
             lambda db: reading.page(db, tenant, where=where, cursor=cursor, limit=limit)
         )
 
+    async def search(
+        self,
+        tenant: Tenant,
+        query: base.Query,
+        *,
+        where: base.SessionFilter = base.EVERYTHING,
+        cursor: str | None = None,
+        limit: int = limits.page_size_default,
+    ) -> base.Results:
+        return await self.engine.run(
+            lambda db: search.search(db, tenant, query, where=where, cursor=cursor, limit=limit)
+        )
+
     async def dump(self, tenant: Tenant, session_id: SessionId) -> base.SessionDump | None:
         return await self.engine.run(lambda db: reading.dump(db, tenant, session_id))
 
@@ -323,6 +336,9 @@ class PostgresStore:
     def inspect(self) -> AsyncIterator[Report]:
         """What `verify` can check about the tables themselves; see `inspection.py`."""
         return inspection.inspect(self.engine)
+
+    async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> base.Indexed:
+        return await self.engine.run(lambda db: search.index(db, bytes_max=bytes_max))
 
     async def prune(self, *, limit: int = limits.prune_batch_max) -> base.Pruned:
         return await self.engine.run(lambda db: upkeep.prune(db, limit=limit))

@@ -82,6 +82,7 @@ async def _clear(db: Db, tenant: str, session_id: str, *, limit: int) -> int:
             "clear_state",
             "clear_annotations",
             "clear_blobs",
+            "clear_chunks",
             "clear_turns",
         ):
             gone += await _pruned(db, query=query, limit=limit - gone, **own)

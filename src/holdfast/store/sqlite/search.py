@@ -19,19 +19,17 @@ from hashlib import sha256
 from apsw import Connection
 
 from holdfast import limits
-from holdfast.core.codec import Value, encode
+from holdfast.core.codec import encode
 from holdfast.core.items import StoredItem, item_decoder
 from holdfast.ids import ItemId, SessionId, Tenant
 from holdfast.store import listing, searching
 from holdfast.store.assemble import notes_of
 from holdfast.store.base import Match, Query, Results, SessionFilter, SessionInfo
+from holdfast.store.indexing import NAME, Behind, Plan, Step, StepInTheMaking, Weighed, plan_of
 from holdfast.store.rows import ItemRow, SessionRow
 from holdfast.store.searching import Narrowed, Span, spans_to_read
 from holdfast.store.sqlite import reading, tables, turns
 from holdfast.store.sqlite.tables import Column, Table, queries, run
-
-NAME = -1
-"""Where the name of a session is in its chunks."""
 
 PAGE = 100
 """Rows in one query where nobody knows how many are needed."""
@@ -181,44 +179,6 @@ class Look:
 # ── indexing ─────────────────────────────────────────────────────────────────────────────────
 
 
-class Behind(Value):
-    """A session that is not indexed up to its end."""
-
-    tenant: Tenant
-    session_id: SessionId
-    state: str
-    length: int
-    rev: int
-    indexed_length: int
-    indexed_rev: int
-    name: str
-
-
-class Weighed(Value):
-    """An item, and its size; no body if it is not one that can be searched."""
-
-    pos: int
-    size: int
-    body: bytes | None
-
-
-class Step(Value):
-    """A session brought forward, from what it was when this was planned."""
-
-    behind: Behind
-    upto: int
-    """Where its items are indexed to, afterwards."""
-    words: frozenset[str]
-    """Of the items from `behind.indexed_length` on."""
-    name: frozenset[str]
-    size: int
-
-
-class Plan(Value):
-    steps: tuple[Step, ...]
-    more: bool
-
-
 def plan_step(db: Connection, *, bytes_max: int) -> Plan:
     """What to index next: about so many bytes of items, of sessions that are behind."""
     behind = _behind_rows.all(db, "sessions_behind", limit=PAGE + 1)
@@ -229,29 +189,13 @@ def plan_step(db: Connection, *, bytes_max: int) -> Plan:
             break
         steps.append(_step(db, each, bytes_max=left))
         left -= steps[-1].size
-    cut = any(step.upto < step.behind.length for step in steps)
-    return Plan(steps=tuple(steps), more=cut or len(steps) < len(behind))
+    return plan_of(steps, found=len(behind))
 
 
 def _step(db: Connection, behind: Behind, *, bytes_max: int) -> Step:
-    """Some of a session's own items from where it is indexed to, at least one of them."""
-    words: set[str] = set()
-    size, upto = 0, behind.indexed_length
-    for row in _own_items(db, behind):
-        if size and size + row.size > bytes_max:
-            break
-        size, upto = size + row.size, row.pos + 1
-        if row.body is not None:
-            words.update(searching.words_in(searching.text_seen(item_decoder.lenient(row.body))))
-    else:
-        upto = behind.length
-    return Step(
-        behind=behind,
-        upto=upto,
-        words=frozenset(words),
-        name=frozenset(searching.words_in(behind.name)),
-        size=size,
-    )
+    making = StepInTheMaking(behind, bytes_max=bytes_max)
+    at_end = all(making.take(row) for row in _own_items(db, behind))
+    return making.step(at_end=at_end)
 
 
 def _own_items(db: Connection, behind: Behind) -> Iterator[Weighed]:
@@ -273,11 +217,7 @@ def take_step(db: Connection, plan: Plan) -> None:
     for step in plan.steps:
         was = step.behind
         now = _behind_rows.one(db, "behind", tenant=was.tenant, id=was.session_id)
-        if now is None or (now.state, now.indexed_length, now.indexed_rev) != (
-            was.state,
-            was.indexed_length,
-            was.indexed_rev,
-        ):
+        if not was.is_still(now):
             continue  # somebody else was here; what is left to do will be found again
         _put(db, was, start=NAME, end=NAME, words=step.name)
         if was.state == "live" or _has_items(db, step):

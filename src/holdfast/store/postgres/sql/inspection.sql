@@ -28,7 +28,8 @@ select s.tenant, s.id, s.settings, s.lineage,
        s.bytes_gone and (
           s.state = 'live'
           or exists (select 1 from holdfast.item where tenant = s.tenant and session_id = s.id)
-          or exists (select 1 from holdfast.turn where tenant = s.tenant and session_id = s.id))
+          or exists (select 1 from holdfast.turn where tenant = s.tenant and session_id = s.id)
+          or exists (select 1 from holdfast.search_chunk where tenant = s.tenant and session_id = s.id))
   from (select * from holdfast.session
          where (tenant, id) > (:tenant, :after) order by tenant, id limit :limit) s
  order by s.tenant, s.id;
@@ -53,6 +54,14 @@ select o.tenant, o.session_id, s.id is not null
 -- Some sessions that state belongs to, and whether they exist.
 select o.tenant, o.session_id, s.id is not null
   from (select distinct tenant, session_id from holdfast.state
+         where (tenant, session_id) > (:tenant, :after) order by tenant, session_id limit :limit) o
+  left join holdfast.session s on s.tenant = o.tenant and s.id = o.session_id
+ order by o.tenant, o.session_id;
+
+-- search_owners
+-- Some sessions that the search index has words of, and whether they exist.
+select o.tenant, o.session_id, s.id is not null
+  from (select distinct tenant, session_id from holdfast.search_chunk
          where (tenant, session_id) > (:tenant, :after) order by tenant, session_id limit :limit) o
   left join holdfast.session s on s.tenant = o.tenant and s.id = o.session_id
  order by o.tenant, o.session_id;

@@ -82,6 +82,9 @@ freed as (
 dropped as (
   delete from holdfast.session_attribute
    where tenant = :tenant and session_id = :id and exists (select from ready)),
+unnamed as (
+  delete from holdfast.search_chunk
+   where tenant = :tenant and session_id = :id and from_pos = -1 and exists (select from ready)),
 ended as (
   update holdfast.turn set state = 'discarded', ended_by = 'deleted', detail = '', ended_ms = :ended_ms
    where tenant = :tenant and turn_id = :turn_id and exists (select from ready)),

@@ -95,6 +95,7 @@ select d.tenant, d.id from holdfast.session d
      or exists (select 1 from holdfast.state where tenant = d.tenant and session_id = d.id)
      or exists (select 1 from holdfast.annotation where tenant = d.tenant and session_id = d.id)
      or exists (select 1 from holdfast.blob where tenant = d.tenant and session_id = d.id)
+     or exists (select 1 from holdfast.search_chunk where tenant = d.tenant and session_id = d.id)
      or not exists (
           select 1 from holdfast.turn t
             join holdfast.idempotency i on i.tenant = t.tenant and i.turn_id = t.turn_id
@@ -152,6 +153,14 @@ with gone as (
   returning 1)
 select count(*) from gone;
 
+-- clear_chunks
+-- Some of what the search index has of a deleted session.
+with gone as (
+  delete from holdfast.search_chunk where ctid = any (array(
+    select ctid from holdfast.search_chunk where tenant = :tenant and session_id = :id limit :limit))
+  returning 1)
+select count(*) from gone;
+
 -- clear_turns
 -- Some turns of a deleted session, as far as no idempotency key leads to them, with their journals and signals.
 with gone as (
@@ -169,7 +178,7 @@ turns as (
 select count(*) from gone;
 
 -- mark_cleared
--- Everything of a deleted session but its tombstone is gone.
-update holdfast.session set bytes_gone = true
+-- Everything of a deleted session but its tombstone is gone; there is nothing left to index.
+update holdfast.session set bytes_gone = true, indexed_length = length, indexed_rev = meta_rev
  where tenant = :tenant and id = :id
    and not exists (select 1 from holdfast.turn where tenant = :tenant and session_id = :id);

@@ -1,0 +1,269 @@
+"""Search over tsvector and GIN, as work on the database. `store/searching.py` says what is found.
+
+1. The index knows which words occur in which chunk of a session, and nothing else: no order, no counts. It names
+   chunks that may have what is looked for; whether they do is seen by reading their items.
+2. A session is indexed up to `indexed_length`, its name as of `indexed_rev`. What lies beyond is looked through,
+   always, and brought into the index by small steps outside the commits.
+3. Each word is kept behind a tag of its tenant, so looking for one passes over nobody else's.
+4. A chunk with more words than a tsvector holds has one in their place that is in every question.
+5. A fork has chunks of its own items. Whoever finds a chunk of its past finds the fork by `session_past`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from hashlib import sha256
+
+from holdfast import limits
+from holdfast.core.items import StoredItem, item_decoder
+from holdfast.ids import ItemId, SessionId, Tenant
+from holdfast.store import listing, searching
+from holdfast.store.assemble import notes_of
+from holdfast.store.base import Indexed, Match, Query, Results, SessionFilter, SessionInfo
+from holdfast.store.indexing import Behind, Step, StepInTheMaking, Weighed, plan_of
+from holdfast.store.postgres import reading, tables
+from holdfast.store.postgres.engine import Db
+from holdfast.store.postgres.tables import WORDS, Table
+from holdfast.store.rows import SessionRow
+from holdfast.store.searching import Narrowed, Span, spans_to_read
+
+PAGE = 100
+"""Rows in one query where nobody knows how many are needed."""
+
+ANYTHING = "~"
+"""Stands for words that are too many to name. No word has it."""
+
+VECTOR_BYTES_MAX = 900_000
+"""A tsvector ends at a mebibyte, with some bytes of its own for every word."""
+WORD_EXTRA_BYTES = 8
+
+# ── looking ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def search(
+    db: Db,
+    tenant: Tenant,
+    query: Query,
+    *,
+    where: SessionFilter,
+    cursor: str | None,
+    limit: int,
+) -> Results:
+    """One page of what was found. One match more than asked for is looked for, to know whether there is."""
+    before = listing.start(cursor)
+    if not query.phrases:
+        return Results(matches=(), cursor=None)
+    async with db.transaction(reading.ONE_MOMENT):
+        look = Look(db, query, await _narrowed(db, tenant, query))
+        ids = None if look.narrowed is None else await _may_be_found(db, tenant, look.narrowed)
+        listed = (
+            _walk(db, tenant, where=where, cursor=cursor)
+            if ids is None
+            else _named(db, tenant, ids, where=where, before=before)
+        )
+        return await _page(look, listed, limit=limit)
+
+
+async def _page(look: Look, listed: AsyncIterator[SessionInfo], *, limit: int) -> Results:
+    found: list[Match] = []
+    async for info in listed:
+        match = await look.match(info)
+        if match is not None and len(found) == limit:
+            return _cut(found, found[-1].info)
+        if match is not None:
+            found.append(match)
+        if look.items_read >= limits.search_items_max:
+            return _cut(found, info)
+    return Results(matches=tuple(found), cursor=None)
+
+
+def _cut(found: Iterable[Match], last: SessionInfo) -> Results:
+    return Results(matches=tuple(found), cursor=listing.cursor_after(last.session))
+
+
+async def _narrowed(db: Db, tenant: Tenant, query: Query) -> Narrowed | None:
+    """What the index says; None if that is too much to be of use."""
+    most = limits.search_hits_max
+    words = _asked(tenant, query)
+    hits = await db.all(_spans, "search_hits", tenant=tenant, words=words, limit=most + 1)
+    unknown = await db.all(_spans, "tenants_behind", tenant=tenant, limit=most + 1)
+    if len(hits) > most or len(unknown) > most:
+        return None
+    return Narrowed(hits=hits, unknown=unknown)
+
+
+async def _may_be_found(db: Db, tenant: Tenant, narrowed: Narrowed) -> set[SessionId] | None:
+    """The sessions that have such chunks, or read them; None if they are too many to name them."""
+    holders = narrowed.holders
+    most = limits.search_hits_max
+    forks = await db.rows("forks_of", tenant=tenant, ids=sorted(holders), limit=most + 1)
+    ids = {*holders, *(SessionId(each) for (each,) in forks)}
+    return None if len(ids) > most else ids
+
+
+async def _named(
+    db: Db,
+    tenant: Tenant,
+    ids: Iterable[SessionId],
+    *,
+    where: SessionFilter,
+    before: listing.Place,
+) -> AsyncIterator[SessionInfo]:
+    """These sessions as a list with this filter would show them."""
+    before_ms, before_id = before
+    rows = await db.all(
+        tables.sessions,
+        "named_sessions",
+        tenant=tenant,
+        ids=sorted(ids),
+        before_ms=before_ms,
+        before_id=before_id,
+    )
+    for info in await reading.infos(db, tenant, rows):
+        if listing.is_listed(info.session, info.keys, where):
+            yield info
+
+
+async def _walk(
+    db: Db, tenant: Tenant, *, where: SessionFilter, cursor: str | None
+) -> AsyncIterator[SessionInfo]:
+    """All that a list with this filter shows, from a cursor on."""
+    while True:
+        page = await reading.page_within(db, tenant, where=where, cursor=cursor, limit=PAGE)
+        for info in page.sessions:
+            yield info
+        if page.cursor is None:
+            return
+        cursor = page.cursor
+
+
+class Look:
+    """One page's look into sessions, and how much it has read."""
+
+    def __init__(self, db: Db, query: Query, narrowed: Narrowed | None) -> None:
+        self.narrowed = narrowed
+        self.items_read = 0
+        self._db = db
+        self._query = query
+
+    async def match(self, info: SessionInfo) -> Match | None:
+        """What was looked for in this session, if it is there."""
+        session = info.session
+        named = searching.find(self._query, searching.name_of(session))
+        if named:
+            return Match(info=info, excerpt=named)
+        spans = spans_to_read(session, self.narrowed)
+        hidden = await self._hidden(session) if spans else frozenset[ItemId]()
+        for span in spans:
+            async for page in self._pages(session.tenant, span):
+                found = searching.find_latest(self._query, page, hidden=hidden)
+                if found is not None:
+                    position, item, excerpt = found
+                    return Match(info=info, excerpt=excerpt, item=item, position=position)
+        return None
+
+    async def _pages(
+        self, tenant: Tenant, span: Span
+    ) -> AsyncIterator[list[tuple[int, StoredItem]]]:
+        """The messages of a span, the last first."""
+        end = span.end
+        while rows := await self._db.all(
+            tables.items,
+            "messages_in",
+            tenant=tenant,
+            session_id=span.session_id,
+            start=span.start,
+            end=end,
+            limit=PAGE,
+        ):
+            self.items_read += len(rows)
+            yield [(row.pos, item_decoder.lenient(row.body)) for row in rows]
+            end = rows[-1].pos
+
+    async def _hidden(self, session: SessionRow) -> frozenset[ItemId]:
+        if session.meta_rev == 0:
+            return frozenset()
+        past = searching.whole_of(session)
+        rows = await reading.annotations_of(self._db, session.tenant, past)
+        return notes_of(rows).hidden_from_people
+
+
+# ── indexing ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def index(db: Db, *, bytes_max: int) -> Indexed:
+    """Bring some sessions that are behind forward, each by a statement of its own."""
+    behind = await db.all(_behind, "sessions_behind", limit=PAGE + 1)
+    steps: list[Step] = []
+    left = bytes_max
+    for each in behind[:PAGE]:
+        if left <= 0:
+            break
+        steps.append(await _step(db, each, bytes_max=left))
+        left -= steps[-1].size
+        await _put(db, steps[-1])
+    plan = plan_of(steps, found=len(behind))
+    return Indexed(sessions=len(plan.steps), more=plan.more)
+
+
+async def _step(db: Db, behind: Behind, *, bytes_max: int) -> Step:
+    making = StepInTheMaking(behind, bytes_max=bytes_max)
+    start = behind.indexed_length
+    while rows := await db.all(
+        _weighed,
+        "items_after",
+        tenant=behind.tenant,
+        session_id=behind.session_id,
+        start=start,
+        limit=PAGE,
+    ):
+        if not all(map(making.take, rows)):
+            return making.step(at_end=False)
+        start = rows[-1].pos + 1
+    return making.step(at_end=True)
+
+
+async def _put(db: Db, step: Step) -> None:
+    """Write a step; nothing if somebody else was here: what is left to do will be found again."""
+    was = step.behind
+    await db.write(
+        "put_step",
+        tenant=was.tenant,
+        id=was.session_id,
+        state=was.state,
+        from_pos=was.indexed_length,
+        was_rev=was.indexed_rev,
+        upto=step.upto,
+        rev=was.rev,
+        name=_lexemes(was.tenant, step.name),
+        words=_lexemes(was.tenant, step.words),
+    )
+
+
+_spans = Table(Span, session_id=SessionId)
+_behind = Table(Behind, tenant=Tenant, session_id=SessionId, name=WORDS)
+_weighed = Table(Weighed)
+
+# ── what PostgreSQL is given ─────────────────────────────────────────────────────────────────
+
+
+def _tag(tenant: Tenant) -> str:
+    """What a tenant's words begin with. Two tenants that share one share nothing but time."""
+    return sha256(tenant.encode()).hexdigest()[:12]
+
+
+def _lexemes(tenant: Tenant, words: frozenset[str]) -> list[str]:
+    """The words of a chunk, as they are kept."""
+    tag = _tag(tenant)
+    made = [tag + word for word in sorted(words)]
+    size = sum(len(each.encode()) + WORD_EXTRA_BYTES for each in made)
+    return made if size <= VECTOR_BYTES_MAX else [tag + ANYTHING]
+
+
+def _asked(tenant: Tenant, query: Query) -> str:
+    """The question as a tsquery. A word has neither quotes nor backslashes, so inside quotes it is a word."""
+    tag = _tag(tenant)
+    needed = " & ".join(
+        f"'{tag}{word}'{':*' if prefix else ''}" for word, prefix in searching.words_needed(query)
+    )
+    return f"({needed}) | '{tag}{ANYTHING}'"
