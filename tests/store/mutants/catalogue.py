@@ -358,7 +358,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a commit keeps the journal of a turn that nobody comes back for",
-        (TURNS, "    elif not turn.replayable:", "    elif not turn.turn_id:"),
+        (TURNS, "    elif not replayable:", "    elif not turn_id:"),
     ),
     mutant(
         "a discarded turn makes its session active",
@@ -510,6 +510,10 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a commit does not look whether somebody has steered it",
         (TURNS, "if steered else ()", "if not steered else ()"),
+    ),
+    mutant(
+        "a commit does not look how its turn has ended",
+        (TURNS, "turn=None if is_open else find_turn(db, tenant, turn_id)", "turn=None"),
     ),
     mutant(
         "a commit forgets the idempotency key of its turn",

@@ -115,7 +115,8 @@ class Table(Generic[R]):
         sql = self._inserts.get(query)
         if sql is None:
             sql = self._inserts[query] = ordered(query, *self._fields)
-        db.executemany(sql, map(self._bound, rows))
+        for row in rows:
+            db.execute(sql, self._bound(row))
 
     def _bound(self, row: R) -> list[Column]:
         values: list[Column] = list(msgspec.structs.astuple(row))

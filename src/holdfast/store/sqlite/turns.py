@@ -27,7 +27,6 @@ from holdfast.store.sqlite.tables import only, ordered, queries, run
 _INSERT_JOURNAL = ordered("insert_journal", "tenant", "turn_id", "n", "token", "records")
 _DELETE_JOURNAL = ordered("delete_journal", "tenant", "turn_id")
 _COMMIT_FACTS = ordered("commit_facts", "tenant", "turn_id", "session_id")
-_TURN_AT = tables.session_rows.width
 _INSERT_ITEM = queries["insert_item"]
 _COMMIT_TURN = ordered(
     "commit_turn",
@@ -109,26 +108,33 @@ def commit(
     now_ms: int,
 ) -> CommitOutcome:
     """T2."""
-    tenant = fence.tenant
-    row = only(db, _COMMIT_FACTS, (tenant, fence.turn_id, fence.session_id))
-    session, turn = tables.session_rows.joined(row, 0), tables.turn_rows.joined(row, _TURN_AT)
-    last_n, steered, claimed = row[-3:]
+    tenant, turn_id = fence.tenant, fence.turn_id
+    row = only(db, _COMMIT_FACTS, (tenant, turn_id, fence.session_id))
+    session = tables.session_rows.joined(row, 0)
+    replayable, last_n, steered, claimed = row[tables.session_rows.width :]
     assert isinstance(last_n, int)
-    steers = waiting_signals(db, tenant, fence.turn_id, "steer") if steered else ()
+    # A turn that is open has not been committed before; of any other we have to know how it ended.
+    is_open = session is not None and session.open_turn == turn_id
     found = decisions.judge_commit(
-        fence, made, session=session, turn=turn, steers=steers, n=n, last_n=last_n
+        fence,
+        made,
+        session=session,
+        turn=None if is_open else find_turn(db, tenant, turn_id),
+        steers=waiting_signals(db, tenant, turn_id, "steer") if steered else (),
+        n=n,
+        last_n=last_n,
     )
     if found is not None:
         return found
-    assert session is not None and turn is not None, "judge_commit lets only held turns through"
+    assert session is not None, "judge_commit lets only held turns through"
     _write_content(db, session, made, now_ms=now_ms)
-    _write_turn(db, session, turn, made, now_ms=now_ms)
-    if turn.replayable and records:
+    _write_turn(db, fence, session, made, now_ms=now_ms)
+    if replayable and records:
         _append_records(db, fence, n=n, records=records)
-    elif not turn.replayable:
-        db.execute(_DELETE_JOURNAL, (tenant, turn.turn_id))
+    elif not replayable:
+        db.execute(_DELETE_JOURNAL, (tenant, turn_id))
     if claimed:
-        _settle(db, turn, settlement, now_ms=now_ms)
+        _settle(db, tenant, turn_id, settlement, now_ms=now_ms)
     return Committed(version=made.version, at_ms=now_ms)
 
 
@@ -185,7 +191,7 @@ def _write_changes(db: Connection, session: SessionRow, made: Commit, *, now_ms:
 
 
 def _write_turn(
-    db: Connection, session: SessionRow, turn: TurnRow, made: Commit, *, now_ms: int
+    db: Connection, fence: Fence, session: SessionRow, made: Commit, *, now_ms: int
 ) -> None:
     """The turn's row, and the session's next version."""
     end = session.length + len(made.items)
@@ -194,7 +200,7 @@ def _write_turn(
         (
             *(made.version, made.ended_by, made.detail, made.agent, session.length, end),
             *(session.meta_rev, encode(made.changes), made.link, encode(made.usage), now_ms),
-            *(turn.tenant, turn.turn_id),
+            *(fence.tenant, fence.turn_id),
         ),
     )
     db.execute(
@@ -253,19 +259,21 @@ def discard(
         detail=detail,
         ended_ms=now_ms,
     )
-    _settle(db, turn, settlement, now_ms=now_ms)
+    _settle(db, turn.tenant, turn.turn_id, settlement, now_ms=now_ms)
     return msgspec.structs.replace(
         turn, state="discarded", ended_by=ended_by, detail=detail, ended_ms=now_ms
     )
 
 
-def _settle(db: Connection, turn: TurnRow, settlement: Settlement, *, now_ms: int) -> None:
+def _settle(
+    db: Connection, tenant: Tenant, turn_id: TurnId, settlement: Settlement, *, now_ms: int
+) -> None:
     expires_ms = now_ms + int(limits.idempotency_keep_s * 1000)
     run(
         db,
         "settle_key",
-        tenant=turn.tenant,
-        turn_id=turn.turn_id,
+        tenant=tenant,
+        turn_id=turn_id,
         state=settlement,
         expires_ms=expires_ms,
     )

@@ -16,14 +16,12 @@ select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s
   left join turn t on t.tenant = :tenant and t.turn_id = :turn_id;
 
 -- commit_facts
--- What T2 has to know: the session and the turn, the number of the newest journal row or -1, and whether
--- somebody has steered it, or has an idempotency key for it. One row, whatever is found.
+-- What T2 has to know: the session, whether the turn can be replayed, the number of its newest journal row
+-- or -1, and whether somebody has steered it, or has an idempotency key for it. One row, whatever is found.
 select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s.lease_node, s.open_turn,
        s.source_key, s.entry_agent, s.agent, s.lineage, s.settings, s.meta_rev, s.summary_rev, s.title,
        s.opening, s.state, s.anonymous, s.created_ms, s.active_ms,
-       t.tenant, t.turn_id, t.session_id, t.base_head, t.state, t.seq, t.ended_by, t.detail, t.attempt,
-       t.retry_of, t.client_attempt, t.lease_token, t.agent, t.source_digest, t.request_hash,
-       t.replayable, t.start, t."end", t.rev, t.changes, t.link, t.usage, t.acked, t.began_ms, t.ended_ms,
+       t.replayable,
        (select coalesce(max(n), -1) from journal where tenant = :tenant and turn_id = :turn_id),
        exists (select 1 from signal
                 where tenant = :tenant and turn_id = :turn_id and kind = 'steer' and consumed = 0),
