@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast.core import events as ev
 from holdfast.core.accumulate import FinishDelta
+from holdfast.core.items import ToolCall
 from holdfast.models.base import Model, ModelFailed
 from holdfast.testing import FakeUpstream, Reply, says
 from holdfast.testing.upstream.replies import CutBy
@@ -62,7 +63,22 @@ def test_any_answer_comes_back_as_it_was_given(
     body = tongue.body_of(script)
     pieces = [body[n : n + write] for n in range(0, len(body), write)]
     got, was_given = tongue.answer_of(*pieces), answered(deltas_of(script))
+    if tongue.objects_only:
+        got, was_given = _normal(got), _normal(was_given)
     assert (got.items, got.finish) == (was_given.items, was_given.finish)
+
+
+def _normal(answer: ev.Answered) -> ev.Answered:
+    """The same, with arguments spelled one way: where they travel as JSON, their spelling may change."""
+    items = tuple(
+        msgspec.structs.replace(
+            item, arguments=msgspec.json.encode(msgspec.json.decode(item.arguments)).decode()
+        )
+        if isinstance(item, ToolCall)
+        else item
+        for item in answer.items
+    )
+    return msgspec.structs.replace(answer, items=items)
 
 
 # Over real sockets: fewer, since each is a connection.

@@ -6,17 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.core import events as ev
-from holdfast.core.accumulate import Delta, ExtraDelta, ReasoningDelta
+from holdfast.core.accumulate import CallDelta, Delta, ExtraDelta, ReasoningDelta
 from holdfast.core.codec import Value
 from holdfast.core.events import Usage
 from holdfast.core.items import Opaque
 from holdfast.models.anthropic import AnthropicModel
 from holdfast.models.base import Hearing, Model, ModelFailed
+from holdfast.models.google import GoogleModel
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, says
 from holdfast.testing.upstream.replies import Request
 from holdfast.testing.upstream.wires import wire_of
 from holdfast.wire.anthropic import kept_thought
 from holdfast.wire.anthropic_hearing import AnthropicHearing
+from holdfast.wire.google import kept_signature
+from holdfast.wire.google_hearing import GoogleHearing
 from holdfast.wire.hearing import ChatHearing
 from tests.models.talking import answered, model_at
 
@@ -83,6 +86,18 @@ USAGE = Usage(
     input_tokens=90, cached_tokens=30, cache_write_tokens=20, output_tokens=40, reasoning_tokens=2
 )
 
+
+def _google_script() -> Script:
+    usage = Usage(input_tokens=9, cached_tokens=3, output_tokens=40, reasoning_tokens=2)
+    said = thinking((0, kept_signature(SIGNATURE)), usage=usage).steps
+    signed = ExtraDelta(kind="call", index=0, extra=kept_signature("c2ln"))
+    closing = ExtraDelta(kind="message", index=0, extra=kept_signature("Z2lz"))
+    calls_at = next(n for n, step in enumerate(said) if isinstance(step, CallDelta))
+    return Script(
+        *said[:calls_at], closing, *said[calls_at : calls_at + 3], signed, *said[calls_at + 3 :]
+    )
+
+
 TONGUES = {
     "chat": Tongue(
         name="chat",
@@ -113,5 +128,13 @@ TONGUES = {
             *thinking((0, kept_thought(signature=SIGNATURE)), usage=USAGE).steps,
         ),
         finish=b'"stop_reason":"tool_use"',
+    ),
+    "google": Tongue(
+        name="google",
+        route="/v1beta/models/fake-model:streamGenerateContent",
+        hearing=lambda: GoogleHearing(event_bytes_max=1 << 20),
+        model=lambda upstream: GoogleModel("fake-model", base_url=upstream.url, proxy=""),
+        script=_google_script(),
+        finish=b'"finishReason":"STOP"',
     ),
 }

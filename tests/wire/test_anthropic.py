@@ -18,7 +18,6 @@ from holdfast.core.accumulate import (
 )
 from holdfast.core.events import Usage
 from holdfast.core.items import (
-    AssistantMessage,
     Audio,
     Blob,
     File,
@@ -29,47 +28,16 @@ from holdfast.core.items import (
     Item,
     Link,
     Opaque,
-    Reasoning,
     Refusal,
     Summary,
     SystemMessage,
     Text,
-    ToolCall,
-    ToolResult,
-    UserMessage,
 )
-from holdfast.ids import CallId, MessageId, NoteId, ReasoningId, ResultId
+from holdfast.ids import MessageId, NoteId
 from holdfast.wire.anthropic import AnthropicDialect, kept_thought, with_breakpoint
 from holdfast.wire.anthropic_hearing import AnthropicHearing, hear_whole
 from holdfast.wire.hearing import Failing, Garbled
-from tests.core.builders import new_minter
-
-MINT = new_minter()
-DIGEST = "sha256:" + "a" * 64
-
-
-def user(*content: Any, **fields: Any) -> UserMessage:
-    parts = tuple(Text(text=each) if isinstance(each, str) else each for each in content)
-    return UserMessage(id=MINT(MessageId), content=parts, **fields)
-
-
-def said(text: str) -> AssistantMessage:
-    return AssistantMessage(id=MINT(MessageId), content=(Text(text=text),))
-
-
-def call(name: str, arguments: str = "{}", call_id: str = "call_1", **fields: Any) -> ToolCall:
-    return ToolCall(id=MINT(CallId), call_id=call_id, name=name, arguments=arguments, **fields)
-
-
-def result(of: ToolCall, *content: Any, outcome: Any = "ok") -> ToolResult:
-    parts = tuple(Text(text=each) if isinstance(each, str) else each for each in content)
-    return ToolResult(
-        id=MINT(ResultId), call=of.id, outcome=outcome, content=parts, call_id=of.call_id
-    )
-
-
-def thought(text: str, *extras: Opaque) -> Reasoning:
-    return Reasoning(id=MINT(ReasoningId), text=text, extras=extras)
+from tests.wire.telling import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
 
 
 def spoken(*items: Item) -> Any:
@@ -187,10 +155,6 @@ def test_a_name_that_another_server_gave_a_call_is_replaced_in_both_places() -> 
     look = call("look", call_id="functions.look:0")
     asked, told = spoken(look, result(look, "seen"))
     assert asked["content"][0]["id"] == told["content"][0]["tool_use_id"] == str(look.id)
-
-
-PNG = Inline(media_type="image/png", data=b"png")
-PDF = Inline(media_type="application/pdf", data=b"pdf")
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,13 @@ _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
 _EFFORTS = ("none", "minimal", "low", "medium", "high")
 
 
-APIS: Mapping[ApiType, Api] = {"openai_chatcompletions": "chat", "anthropic": "anthropic"}
+APIS: Mapping[ApiType, Api] = {
+    "openai_chatcompletions": "chat",
+    "anthropic": "anthropic",
+    "google": "google",
+}
 
-COUNT_TOKENS: frozenset[Api] = frozenset({"anthropic"})
+COUNT_TOKENS: frozenset[Api] = frozenset({"anthropic", "google"})
 """Who can be told how many tokens to think for."""
 
 

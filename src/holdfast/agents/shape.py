@@ -112,8 +112,8 @@ class AgentShape(Shape):
     """Ours: for this agent, beside those of the file."""
 
 
-ApiType: TypeAlias = Literal["openai_chatcompletions", "anthropic"]
-"""The last is ours."""
+ApiType: TypeAlias = Literal["openai_chatcompletions", "anthropic", "google"]
+"""The last two are ours."""
 
 
 class ModelShape(Shape):

@@ -14,9 +14,10 @@ from holdfast.core.codec import Value
 from holdfast.errors import InvalidValue
 from holdfast.models.anthropic import ANTHROPIC_URL
 from holdfast.models.asking import MaxTokensName
+from holdfast.models.google import GOOGLE_URL
 from holdfast.models.openai import OPENAI_URL
 
-Api: TypeAlias = Literal["chat", "anthropic"]
+Api: TypeAlias = Literal["chat", "anthropic", "google"]
 """Which of the wires that we speak."""
 
 
@@ -74,6 +75,9 @@ SERVERS: Mapping[str, Server] = {
         token_keys=("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"),
         key_header="api-key",
         max_tokens_name="max_completion_tokens",
+    ),
+    "google": Server(
+        base_url=GOOGLE_URL, token_keys=("GOOGLE_API_KEY", "GEMINI_API_KEY"), api="google"
     ),
     # Elsewhere, for everybody.
     "cerebras": _chat("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),

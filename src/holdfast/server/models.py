@@ -15,6 +15,7 @@ from holdfast.models.base import Model
 from holdfast.models.connections import Connections
 from holdfast.models.demo import DemoModel
 from holdfast.models.fallback import FallbackModel
+from holdfast.models.google import GoogleModel
 from holdfast.models.openai import OpenAIModel
 from holdfast.models.retry import RetryingModel
 from holdfast.models.servers import SERVERS, Server, azure_place
@@ -64,6 +65,16 @@ class Models:
                 return self._chat(config, server, where)
             case "anthropic":
                 return AnthropicModel(
+                    config.model,
+                    name=config.name,
+                    base_url=where.base_url,
+                    token_key=where.token_key,
+                    thinking_tokens=config.thinking_tokens,
+                    environ=self._environ,
+                    connections=self._connections,
+                )
+            case "google":
+                return GoogleModel(
                     config.model,
                     name=config.name,
                     base_url=where.base_url,

@@ -27,7 +27,7 @@ from holdfast.core.accumulate import (
 from holdfast.core.events import Finish, Usage
 from holdfast.models.base import ModelFailed
 from holdfast.testing.scripted import Gate, Script, Step
-from holdfast.testing.upstream.replies import Reply, Request
+from holdfast.testing.upstream.replies import Reply, Request, usage_in
 from holdfast.wire.anthropic import read_thought
 from holdfast.wire.chunks import ErrorObject, encode_json
 from holdfast.wire.sse import event_frame
@@ -45,7 +45,7 @@ PING = event_frame("ping", b'{"type":"ping"}')
 def streamed(reply: Reply, request: Request, number: int) -> Iterator[bytes | Gate]:
     """The body of a streamed answer, event by event, with the gates that are in its script."""
     writer = _Writer()
-    used = _usage_in(reply.script) if reply.usage else Usage()
+    used = (usage_in(reply.script) if reply.usage else None) or Usage()
     if reply.opening:
         started = _message(request, number, used=msgspec.structs.replace(used, output_tokens=1))
         yield _event("message_start", message=started)
@@ -81,7 +81,7 @@ def whole(script: Script, request: Request, number: int) -> bytes:
         if block["type"] == "tool_use":
             block["input"] = msgspec.json.decode(block.pop("json") or "{}")
         blocks.append(block)
-    message = _message(request, number, used=_usage_in(script))
+    message = _message(request, number, used=usage_in(script) or Usage())
     details = _details(writer.explanation)
     stop = STOP_REASONS["content_filter"] if details else STOP_REASONS[finish]
     return encode_json({**message, "content": blocks, "stop_reason": stop, "stop_details": details})
@@ -188,11 +188,6 @@ def _details(explanation: str) -> dict[str, object] | None:
     if not explanation:
         return None
     return {"type": "refusal", "category": None, "explanation": explanation}
-
-
-def _usage_in(script: Script) -> Usage:
-    told = [each.usage for each in script.steps if isinstance(each, UsageDelta)]
-    return told[-1] if told else Usage()
 
 
 def _usage(used: Usage) -> dict[str, object]:

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.core.accumulate import (
     CallDelta,
+    ExtraDelta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
@@ -20,6 +21,7 @@ from holdfast.core.accumulate import (
 )
 from holdfast.core.codec import Value
 from holdfast.core.events import Usage
+from holdfast.core.items import Opaque
 from holdfast.models.base import ModelFailed
 from holdfast.testing.scripted import Gate, Script, Step, says
 from holdfast.wire.chunks import ChunkWriter, ErrorObject, encode_json, error_frame, usage_object
@@ -210,6 +212,44 @@ def error_body(status: int, error: ErrorObject) -> bytes:
 def error_of(failure: ModelFailed, *, kind: str = "server_error") -> ErrorObject:
     """A scripted failure in an upstream's words."""
     return ErrorObject(message=failure.detail, type=kind, code=failure.reason or None)
+
+
+def usage_in(script: Script) -> Usage | None:
+    """What a script says was used, for wires that say it more than once."""
+    told = [each.usage for each in script.steps if isinstance(each, UsageDelta)]
+    return told[-1] if told else None
+
+
+class WholeCall(Value):
+    """A call in one piece, for wires that know no fragments of them, and what belongs to it."""
+
+    call: CallDelta
+    extras: tuple[Opaque, ...] = ()
+
+
+def with_whole_calls(script: Script) -> Iterator[Step | WholeCall]:
+    """The steps of a script, with the fragments of each call joined. One that breaks off never comes."""
+    open_call: WholeCall | None = None
+    for step in script.steps:
+        match step:
+            case CallDelta(index=index) if open_call is None or open_call.call.index != index:
+                if open_call is not None:
+                    yield open_call
+                open_call = WholeCall(call=step)
+            case CallDelta() if open_call is not None:
+                call = open_call.call
+                joined = msgspec.structs.replace(call, arguments=call.arguments + step.arguments)
+                open_call = msgspec.structs.replace(open_call, call=joined)
+            case ExtraDelta(kind="call", extra=extra) if open_call is not None:
+                extras = (*open_call.extras, extra)
+                open_call = msgspec.structs.replace(open_call, extras=extras)
+            case Gate() | ModelFailed():
+                yield step
+            case _:
+                if open_call is not None:
+                    yield open_call
+                open_call = None
+                yield step
 
 
 def model_object(name: str) -> dict[str, object]:

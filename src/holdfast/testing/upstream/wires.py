@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from holdfast.core.codec import Value
 from holdfast.testing.scripted import Gate, Script
-from holdfast.testing.upstream import messages, replies
+from holdfast.testing.upstream import gemini, messages, replies
 from holdfast.testing.upstream.replies import Reply, Request
 from holdfast.wire.chunks import ErrorObject
 
@@ -23,6 +23,8 @@ class FakeWire(Value):
 CHAT = FakeWire(streamed=replies.streamed, whole=replies.whole, error=replies.error_body)
 MESSAGES = FakeWire(streamed=messages.streamed, whole=messages.whole, error=messages.error_body)
 
+GEMINI = FakeWire(streamed=gemini.streamed, whole=gemini.whole, error=gemini.error_body)
+
 
 def wire_of(route: str) -> FakeWire | None:
     """The API that this path belongs to; None if it is no request for an answer."""
@@ -30,4 +32,6 @@ def wire_of(route: str) -> FakeWire | None:
         return CHAT
     if route.endswith("/v1/messages"):
         return MESSAGES
+    if route.endswith((":streamGenerateContent", ":generateContent")):
+        return GEMINI
     return None

@@ -1,0 +1,224 @@
+"""Gemini, over Google's own API.
+
+Schemas of tools and answers are sent as the JSON Schema that they are (`parametersJsonSchema`,
+`responseJsonSchema`), and not in the older subset of OpenAPI, which would have to leave things out.
+
+How much a model thinks is a level from Gemini 3 on, and a number of tokens before; those before 2.5 do not think.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core.accumulate import Delta
+from holdfast.core.codec import Value
+from holdfast.core.events import Parameters, ToolDefinition
+from holdfast.models.asking import joined_object, json_of
+from holdfast.models.base import Dialect, Hearing, Prompt
+from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema
+from holdfast.models.connections import Connections
+from holdfast.models.openai import HttpModel, Timeouts
+from holdfast.wire import chunks
+from holdfast.wire.chunks import ErrorObject
+from holdfast.wire.google import GoogleDialect
+from holdfast.wire.google_hearing import GoogleHearing, hear_whole, read_error
+
+GOOGLE_URL = "https://generativelanguage.googleapis.com/v1beta"
+
+KNOWN = frozenset(
+    """
+    temperature top_p max_output_tokens stop seed tool_choice output_schema frequency_penalty presence_penalty
+    """.split()
+)
+
+BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192, "high": 24576}
+"""Effort in tokens, for models that take tokens."""
+
+
+class GoogleStyle(Value):
+    """What is the same in every request of one model."""
+
+    model: str
+    thinking_tokens: int | None = None
+    """A budget from the agent file: 0 for none, -1 for as many as the model likes."""
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """`gemini-2.5-pro` is 2.5, `gemini-3-flash-preview` 3.0. A name that tells nothing is a new one's."""
+        found = re.search(r"gemini-(\d+)(?:\.(\d+))?", self.model)
+        if found is None:
+            return (0, 0) if self.model.startswith("gemma") else (99, 0)
+        return int(found[1]), int(found[2] or 0)
+
+    @property
+    def thinks(self) -> bool:
+        return self.version >= (2, 5)
+
+    @property
+    def thinks_by_level(self) -> bool:
+        return self.version >= (3, 0)
+
+
+def request_body(prompt: Prompt, style: GoogleStyle) -> bytes:
+    """What is sent. Raises InvalidValue for a part that cannot be put in it."""
+    said = prompt.parameters
+    members: dict[str, bytes] = {}
+    config = _config(said, style)
+    if config:
+        members["generationConfig"] = _encode(config)
+    if prompt.system:
+        members["systemInstruction"] = _encode({"parts": [{"text": prompt.system}]})
+    if prompt.tools:
+        members["tools"] = _encode([{"functionDeclarations": list(map(_tool, prompt.tools))}])
+        choice = read_choice(said.tool_choice)
+        if choice is not None:
+            members["toolConfig"] = _encode(
+                {"functionCallingConfig": _calling(choice, prompt.tools)}
+            )
+    return joined_object(members, "contents", [piece for piece in prompt.messages if piece])
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _tool(tool: ToolDefinition) -> dict[str, object]:
+    schema = json_of(tool.parameters or "{}", f"the schema of the tool {tool.name!r}")
+    described: dict[str, object] = {"name": tool.name, "description": tool.description}
+    if schema != b"{}":  # an object without anything in it says nothing, and is refused
+        described["parametersJsonSchema"] = msgspec.Raw(schema)
+    return described
+
+
+def _calling(choice: ToolChoice, tools: Sequence[ToolDefinition]) -> dict[str, object]:
+    """Only a call that has to be made can be held to some of the tools: `AUTO` takes no names."""
+    if choice.mode == "none":
+        return {"mode": "NONE"}
+    if choice.mode == "auto" and not choice.only:
+        return {"mode": "AUTO"}
+    names = [each.name for each in choice.offered(tuple(tools))]
+    only = {"allowedFunctionNames": names} if choice.only else {}
+    return {"mode": "ANY" if choice.mode == "required" else "VALIDATED", **only}
+
+
+def _config(said: Parameters, style: GoogleStyle) -> dict[str, object]:
+    others = dict(said.others)
+    plain: dict[str, object] = {
+        "temperature": said.temperature,
+        "topP": said.top_p,
+        "maxOutputTokens": said.max_output_tokens,
+        "stopSequences": list(said.stop) or None,
+        "seed": said.seed,
+        "thinkingConfig": _thinking(said, style),
+        **_output(read_schema(said.output_schema)),
+    }
+    for theirs, ours in (
+        ("frequencyPenalty", "frequency_penalty"),
+        ("presencePenalty", "presence_penalty"),
+    ):
+        if ours in others:
+            plain[theirs] = msgspec.Raw(json_of(others[ours], ours))
+    return {name: value for name, value in plain.items() if value is not None}
+
+
+def _output(schema: OutputSchema | None) -> dict[str, object]:
+    if schema is None:
+        return {}
+    by = {"responseJsonSchema": msgspec.Raw(schema.schema)} if schema.schema is not None else {}
+    return {"responseMimeType": "application/json", **by}
+
+
+def _thinking(said: Parameters, style: GoogleStyle) -> dict[str, object] | None:
+    """How much it thinks, and that its thoughts are shown; nothing for models that do not think."""
+    if not style.thinks:
+        return None
+    effort, tokens = said.reasoning_effort, style.thinking_tokens
+    if style.thinks_by_level:
+        level = _level(effort, tokens, flash="flash" in style.model)
+        return {"includeThoughts": True, **({"thinkingLevel": level} if level else {})}
+    if effort is not None:
+        tokens = BUDGETS.get(effort, BUDGETS["high"])
+    budget = {} if tokens is None else {"thinkingBudget": tokens}
+    return {"includeThoughts": tokens != 0, **budget}
+
+
+def _level(effort: str | None, tokens: int | None, *, flash: bool) -> str | None:
+    """In the words of models that take a level. None of them can be kept from thinking at all."""
+    if effort is None:
+        if tokens is None or tokens < 0:
+            return None
+        effort = next((name for name, most in BUDGETS.items() if tokens <= most), "high")
+    if effort in ("none", "minimal"):
+        return "minimal" if flash else "low"
+    return effort if effort in ("low", "medium") else "high"
+
+
+class GoogleWire:
+    """`streamGenerateContent`, as a `Wire`."""
+
+    def __init__(self, style: GoogleStyle) -> None:
+        self.dialect: Dialect = GoogleDialect(signed=style.thinks_by_level)
+        self.knows = KNOWN | ({"reasoning_effort"} if style.thinks else frozenset())
+        self._style = style
+
+    def body(self, prompt: Prompt) -> bytes:
+        return request_body(prompt, self._style)
+
+    def hearing(self) -> Hearing:
+        return GoogleHearing(event_bytes_max=limits.upstream_event_bytes_max)
+
+    def whole(self, body: bytes) -> Sequence[Delta]:
+        return hear_whole(body)
+
+    def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
+        return read_error(body) or (chunks.read_error(body), None)
+
+
+class GoogleModel(HttpModel):
+    """A model at Google's, or at a server that speaks as theirs does."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        name: str = "",
+        base_url: str = GOOGLE_URL,
+        token_key: str | None = None,
+        thinking_tokens: int | None = None,
+        environ: Mapping[str, str] = os.environ,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008
+        connections: Connections | None = None,
+        proxy: str | None = None,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        """`token_key` names the environment variable that holds the API key: `GOOGLE_API_KEY` for Google's
+        own server, none elsewhere, unless told otherwise. For the rest see `HttpModel`.
+
+        Raises InvalidValue, with the way out, for what cannot work.
+        """
+        base_url = base_url.rstrip("/")
+        if not re.search(r"/v\d\w*$", urlsplit(base_url).path):
+            base_url += "/v1beta"
+        if token_key is None:
+            token_key = "GOOGLE_API_KEY" if base_url == GOOGLE_URL else ""
+        super().__init__(
+            GoogleWire(GoogleStyle(model=model, thinking_tokens=thinking_tokens)),
+            name=name or f"google/{model}",
+            base_url=base_url,
+            path=f"/models/{quote(model, safe='')}:streamGenerateContent?alt=sse",
+            token_key=token_key,
+            key_header="x-goog-api-key",
+            environ=environ,
+            headers=headers,
+            timeouts=timeouts,
+            connections=connections,
+            proxy=proxy,
+            now_s=now_s,
+        )
