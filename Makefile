@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check bench torture torture-store torture-sessions lock lock-peers clean
+.PHONY: help setup setup-clients serve test test-clients check bench torture torture-store torture-sessions lock lock-clients lock-peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,19 +19,27 @@ setup: $(READY) ## build .venv, if anything changed (PYTHON=… chooses the inte
 $(READY): requirements-dev.txt pyproject.toml scripts/setup.sh
 	@sh scripts/setup.sh
 
+setup-clients: $(READY) ## install the clients that tests run, each in an environment of its own
+	@$(BIN)/python -m tests.clients.environments
+
 serve: $(READY) ## serve the demo agent
 	@$(BIN)/holdfast serve
 
+# A client that cannot be installed here is no reason to test nothing: its tests say that they were left out.
 test: $(READY) ## run all tests, and hold src/holdfast/core to full branch coverage
+	@$(MAKE) --no-print-directory setup-clients || true
 	$(BIN)/python -m coverage run -m pytest tests/core
 	$(BIN)/python -m coverage report
 	$(PYTEST) -n $(JOBS) --ignore=tests/core
+
+test-clients: setup-clients ## run every client in every scenario, and a conformance prober
+	$(PYTEST) -n $(JOBS) -m "" tests/clients
 
 check: $(READY) ## format, lint, types and the fast tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(PYTEST) -n $(JOBS) -q -m "not slow"
+	$(PYTEST) -n $(JOBS) -q -m "not slow and not clients"
 
 bench: $(READY) ## measure, side by side: every file in bench/, in order
 	@set -e; for file in $$(ls bench/[!_]*.py 2>/dev/null); do \
@@ -62,6 +70,15 @@ lock-peers: ## renew the locks of what bench/ measures against (needs uv)
 	$(COMPILE) $(if $(UPGRADE),--upgrade) bench/peers/requirements.in --output-file bench/peers/requirements.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) bench/peers/litellm.in --output-file bench/peers/litellm.txt
 
-clean: ## remove what was built or measured, .venv included
-	rm -rf .venv build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+# Newer versions come by UPGRADE=1, or for Node by changing package.json.
+lock-clients: ## renew the locks of the clients that tests run (needs uv and npm)
+	set -e; for asked in tests/clients/*/requirements*.in; do \
+		$(COMPILE) $(if $(UPGRADE),--upgrade) $$asked --output-file $${asked%.in}.txt; \
+	done
+	set -e; for asked in tests/clients/*/package.json; do \
+		(cd $$(dirname $$asked) && npm $(if $(UPGRADE),update,install) --package-lock-only --ignore-scripts --no-audit --no-fund); \
+	done
+
+clean: ## remove what was built or measured, environments included
+	rm -rf .venv .venv-clients build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

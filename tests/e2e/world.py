@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import aiohttp
 from openai import AsyncOpenAI
@@ -55,6 +55,8 @@ agents:
               RAN: {here}/ran
 """
 
+Respond: TypeAlias = Callable[[Request], Reply | Script | str]
+
 REFUSALS = {
     "too often": refuses(429, code="rate_limit_exceeded", headers={"retry-after": "45"}),
     "too long": refuses(400, code="context_length_exceeded"),
@@ -69,9 +71,9 @@ REFUSALS = {
 class World:
     """A directory with a store and an agent file, an upstream, and a server that comes and goes."""
 
-    def __init__(self, here: Path) -> None:
+    def __init__(self, here: Path, *, respond: Respond | None = None) -> None:
         self.here = here
-        self.upstream = FakeUpstream(otherwise=self._respond)
+        self.upstream = FakeUpstream(otherwise=respond or self._respond)
         self.gates: dict[str, Gate] = {}
         """By what the user says: the answer to it is held in the middle until the gate is released."""
         self.pace_s = 0.0
@@ -254,9 +256,9 @@ async def until(happened: Callable[[], bool], *, within_s: float = 10.0) -> None
 
 
 @asynccontextmanager
-async def world(here: Path) -> AsyncIterator[World]:
-    """A world whose server is not started yet."""
-    found = World(here)
+async def world(here: Path, *, respond: Respond | None = None) -> AsyncIterator[World]:
+    """A world whose server is not started yet. Its upstream answers as it is scripted, or by `respond`."""
+    found = World(here, respond=respond)
     async with found.upstream, aiohttp.ClientSession() as http:
         found._http = http
         text = AGENT.format(base_url=found.upstream.base_url, here=here)

@@ -1,0 +1,51 @@
+"""The clients, and how each of them is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.clients.environments import HERE, Environment
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client library, and the program that drives it."""
+
+    name: str
+    environment: Environment
+    arguments: tuple[str, ...] = ()
+    """What its driver is told besides the server's address and the scenario."""
+    cannot: frozenset[str] = frozenset()
+    """Scenarios that the library has no way to express."""
+
+    def command(self, *arguments: str) -> list[str]:
+        """How its driver is run. Builds the environment if it has to; raises CannotInstall."""
+        here = self.environment
+        driver = here.folder / "driver.mjs" if here.is_node else here.lock.parent / "driver.py"
+        return [*here.runner(), str(driver), *arguments, *self.arguments]
+
+
+def _python(name: str, folder: str, lock: str = "requirements.txt", cannot: str = "") -> Client:
+    return Client(name, Environment(name, HERE / folder / lock), cannot=frozenset(cannot.split()))
+
+
+_AI = Environment("vercel_ai", HERE / "vercel_ai" / "package-lock.json")
+
+CLIENTS = (
+    _python("openai-python-1", "openai_python", "requirements-1.txt"),
+    _python("openai-python-2", "openai_python", "requirements-2.txt"),
+    _python("openai-python-3", "openai_python", "requirements-3.txt"),
+    _python("openai-agents", "openai_agents", cannot="models"),
+    _python("langchain", "langchain", cannot="models"),
+    _python("litellm", "litellm", cannot="models"),
+    _python("pydantic-ai", "pydantic_ai", cannot="models"),
+    _python("llm", "llm", cannot="models"),
+    Client("openai-node", Environment("openai-node", HERE / "openai_node" / "package-lock.json")),
+    Client("ai-openai", _AI, ("openai",), cannot=frozenset({"models"})),
+    Client("ai-openai-compatible", _AI, ("compatible",), cannot=frozenset({"models"})),
+)
+
+PROBE = Environment("llmprobe", HERE / "llmprobe" / "package-lock.json")
+
+ENVIRONMENTS = (*dict.fromkeys(each.environment for each in CLIENTS), PROBE)
+"""Each once, the slow ones not last."""

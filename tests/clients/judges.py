@@ -1,0 +1,177 @@
+"""What each scenario is about: what the upstream says, and what must be true afterwards.
+
+A client is judged by what the upstream was sent and by what the store holds, and only then by what it printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from holdfast.core.events import Usage
+from holdfast.models.base import ModelFailed
+from holdfast.testing import Script, says
+from holdfast.testing.upstream import Request
+from tests.e2e.world import World
+
+Saw: TypeAlias = dict[str, Any]
+"""The line that a driver printed."""
+
+Said: TypeAlias = list[tuple[str, str]]
+"""Who said what, in order."""
+
+WEATHER_CALL = ("get_weather", '{"city": "Oslo"}', "call_weather")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What the upstream answers, in order, and the judgement."""
+
+    script: tuple[Script, ...]
+    judge: Callable[[World, Saw], Awaitable[None]]
+
+
+async def _conversation(world: World, saw: Saw) -> None:
+    """Each request brought one message, and the model was told everything."""
+    said = [("user", "My name is Ada."), ("assistant", "Hello, Ada.")]
+    asked = ("user", "What is my name?")
+    assert saw["answers"] == ["Hello, Ada.", "Ada."]
+    assert _spoken(world) == [said[:1], [*said, asked]]
+    assert await _stored(world) == [*said, asked, ("assistant", "Ada.")]
+
+
+async def _resending(world: World, saw: Saw) -> None:
+    """Each request brought the whole history again, in the client's own words for it."""
+    said = [
+        *(("user", "one"), ("assistant", "1")),
+        *(("user", "two"), ("assistant", "2")),
+        *(("user", "three"), ("assistant", "3")),
+    ]
+    assert saw["answers"] == ["1", "2", "3"]
+    assert _spoken(world) == [said[:1], said[:3], said[:5]]
+    assert await _stored(world) == said
+    assert await _ends(world) == ["committed"] * 3
+
+
+async def _stream(world: World, saw: Saw) -> None:
+    assert saw["answers"] == ["This is it."]
+    assert len([each for each in saw["pieces"] if each]) == 3
+    assert saw["finish"] == "stop"
+    assert saw["usage"] == [7, 3]
+    assert await _stored(world) == [("user", "one"), ("assistant", "This is it.")]
+
+
+async def _tools(world: World, saw: Saw) -> None:
+    """The client's tool ran once, and the next turn's model saw the call and its result."""
+    assert saw["ran"] == [{"city": "Oslo"}]
+    assert saw["answers"] == ["It rains.", "It will rain."]
+    said: Said = [
+        ("user", "Weather in Oslo?"),
+        ("assistant", "Let me look."),
+        ("call", "get_weather"),
+        ("result", "rain in Oslo"),
+        ("assistant", "It rains."),
+        ("user", "And tomorrow?"),
+        ("assistant", "It will rain."),
+    ]
+    assert _spoken(world) == [said[:1], said[:4], said[:6]]
+    assert await _stored(world) == said
+    offered = [each.json["tools"] for each in world.upstream.requests]
+    assert all("get_weather" in [tool["function"]["name"] for tool in each] for each in offered)
+
+
+async def _typed(world: World, saw: Saw) -> None:
+    """The schema reached the model, and the answer came back as a value."""
+    assert saw["typed"] == {"city": "Oslo", "degrees": 4}
+    (request,) = world.upstream.requests
+    asked = request.json["response_format"]
+    assert asked["type"] == "json_schema"
+    assert set(asked["json_schema"]["schema"]["properties"]) == {"city", "degrees"}
+
+
+async def _failed_once(world: World, saw: Saw) -> None:
+    """The second request failed in the middle and was sent again; nothing is there twice, nothing half."""
+    said = [("user", "one"), ("assistant", "Fine."), ("user", "two"), ("assistant", "Whole.")]
+    assert saw["answers"] == ["Fine.", "Whole."]
+    assert _spoken(world) == [said[:1], said[:3], said[:3]]
+    assert await _stored(world) == said
+    assert await _ends(world) == ["committed", "discarded", "committed"]
+
+
+async def _broken_stream(world: World, saw: Saw) -> None:
+    """A client that was shown half an answer was told that it is none."""
+    await _failed_once(world, saw)
+    assert len(saw["failures"]) == 1
+    assert saw["failures"][0]["before"] in ("Half an ", "")
+
+
+async def _keyed(world: World, saw: Saw) -> None:
+    assert saw["answers"] == ["Once.", "Once."]
+    assert len(world.upstream.requests) == 1
+    assert await _stored(world) == [("user", "one"), ("assistant", "Once.")]
+
+
+async def _models(world: World, saw: Saw) -> None:
+    assert saw == {"listed": ["root"], "found": "root", "missing": "model_not_found"}
+
+
+BROKEN = says("Half an ", "answer.").failing(ModelFailed("out of order"), at=1)
+
+SCENARIOS: dict[str, Scenario] = {
+    "conversation": Scenario((says("Hello, ", "Ada."), says("Ada.")), _conversation),
+    "resending": Scenario((says("1"), says("2"), says("3")), _resending),
+    "stream": Scenario(
+        (says("This ", "is ", "it.", usage=Usage(input_tokens=7, output_tokens=3)),), _stream
+    ),
+    "tools": Scenario(
+        (says("Let me look.", calls=[WEATHER_CALL]), says("It rains."), says("It will rain.")),
+        _tools,
+    ),
+    "typed": Scenario((says('{"city": "Oslo", ', '"degrees": 4}'),), _typed),
+    "retry": Scenario((says("Fine."), BROKEN, says("Whole.")), _failed_once),
+    "broken_stream": Scenario((says("Fine."), BROKEN, says("Whole.")), _broken_stream),
+    "keyed": Scenario((says("Once."), says("Twice.")), _keyed),
+    "models": Scenario((), _models),
+}
+
+
+# ── what there is to see ─────────────────────────────────────────────────────────────────────
+
+
+def _spoken(world: World) -> list[Said]:
+    """What the model was told, request by request, without instructions."""
+    return [_said(each) for each in world.upstream.requests]
+
+
+def _said(request: Request) -> Said:
+    said: Said = []
+    for message in request.json["messages"]:
+        if message["role"] == "system":
+            continue
+        if message["content"]:
+            role = "result" if message["role"] == "tool" else message["role"]
+            said.append((role, _text(message["content"])))
+        for call in message.get("tool_calls") or []:
+            said.append(("call", call["function"]["name"]))
+    return said
+
+
+async def _stored(world: World) -> Said:
+    """What the conversation holds."""
+    said: Said = []
+    for item in await world.items("trip"):
+        if item["type"] == "call":
+            said.append(("call", item["name"]))
+        else:
+            said.append((item["type"], _text(item["content"])))
+    return said
+
+
+async def _ends(world: World) -> list[str]:
+    """How its turns ended, the first one first."""
+    return [str(turn["state"]) for turn in reversed(await world.turns("trip"))]
+
+
+def _text(content: str | list[dict[str, Any]]) -> str:
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)

@@ -1,0 +1,104 @@
+"""LangChain's model for OpenAI, and its messages."""
+
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from openai import APIError
+from pydantic import BaseModel
+from telling import TRIP, forecast, main
+
+
+class Weather(BaseModel):
+    city: str
+    degrees: int
+
+
+def model(base_url):
+    return ChatOpenAI(
+        model="root", base_url=base_url, api_key="any", default_headers=TRIP, stream_usage=True
+    )
+
+
+def conversation(base_url):
+    here = model(base_url)
+    said = ("My name is Ada.", "What is my name?")
+    return {"answers": [here.invoke(text).text for text in said]}
+
+
+def resending(base_url):
+    here, history, answers = model(base_url), [], []
+    for text in ("one", "two", "three"):
+        history.append(HumanMessage(text))
+        answer = here.invoke(history)
+        history.append(answer)
+        answers.append(answer.text)
+    return {"answers": answers}
+
+
+def stream(base_url):
+    chunks = list(model(base_url).stream("one"))
+    whole = chunks[0]
+    for chunk in chunks[1:]:
+        whole += chunk
+    return {
+        "answers": [whole.text],
+        "pieces": [each.text for each in chunks],
+        "finish": whole.response_metadata["finish_reason"],
+        "usage": [whole.usage_metadata["input_tokens"], whole.usage_metadata["output_tokens"]],
+    }
+
+
+def tools(base_url):
+    """The whole exchange is sent back, as LangChain's agents do; after it, only what is new."""
+    ran = []
+
+    @tool
+    def get_weather(city: str) -> str:
+        """The weather in a city."""
+        ran.append({"city": city})
+        return forecast(city)
+
+    here = model(base_url).bind_tools([get_weather])
+    messages = [HumanMessage("Weather in Oslo?")]
+    answer = here.invoke(messages)
+    while answer.tool_calls:
+        results = [
+            ToolMessage(get_weather.invoke(call["args"]), tool_call_id=call["id"])
+            for call in answer.tool_calls
+        ]
+        messages += [answer, *results]
+        answer = here.invoke(messages)
+    return {"answers": [answer.text, here.invoke("And tomorrow?").text], "ran": ran}
+
+
+def typed(base_url):
+    here = model(base_url).with_structured_output(Weather, method="json_schema")
+    return {"typed": here.invoke("Weather in Oslo?").model_dump()}
+
+
+def retry(base_url):
+    """The SDK's own, below LangChain."""
+    here = model(base_url)
+    return {"answers": [here.invoke(text).text for text in ("one", "two")]}
+
+
+def broken_stream(base_url):
+    here, answers, failures = model(base_url), [], []
+    for text in ("one", "two", "two"):
+        said = ""
+        try:
+            for chunk in here.stream(text):
+                said += chunk.text
+        except APIError as error:
+            failures.append({"code": error.code, "before": said})
+        else:
+            answers.append(said)
+    return {"answers": answers, "failures": failures}
+
+
+def keyed(base_url):
+    here, key = model(base_url), {"Idempotency-Key": "order-7"}
+    return {"answers": [here.invoke("one", extra_headers=key).text for _ in range(2)]}
+
+
+main(conversation, resending, stream, tools, typed, retry, broken_stream, keyed)

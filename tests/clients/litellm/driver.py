@@ -1,0 +1,123 @@
+"""LiteLLM as a client of an OpenAI-compatible server."""
+
+import json
+import os
+
+import openai
+from pydantic import BaseModel
+from telling import TRIP, forecast, main
+
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it asks the network while it is imported
+
+import litellm
+
+litellm.suppress_debug_info = True  # else it prints to stdout
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather in a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+}
+
+
+class Weather(BaseModel):
+    city: str
+    degrees: int
+
+
+def complete(base_url, *messages, headers=None, **options):
+    said = [
+        {"role": "user", "content": each} if isinstance(each, str) else each for each in messages
+    ]
+    return litellm.completion(
+        model="openai/root",
+        base_url=base_url,
+        api_key="any",
+        messages=said,
+        extra_headers={**TRIP, **(headers or {})},
+        **options,
+    )
+
+
+def text(answer):
+    return answer.choices[0].message.content
+
+
+def conversation(base_url):
+    said = ("My name is Ada.", "What is my name?")
+    return {"answers": [text(complete(base_url, each)) for each in said]}
+
+
+def resending(base_url):
+    history, answers = [], []
+    for said in ("one", "two", "three"):
+        history.append(said)
+        answer = complete(base_url, *history)
+        history.append(answer.choices[0].message.model_dump())
+        answers.append(text(answer))
+    return {"answers": answers}
+
+
+def stream(base_url):
+    chunks = list(complete(base_url, "one", stream=True, stream_options={"include_usage": True}))
+    whole = litellm.stream_chunk_builder(chunks)
+    return {
+        "answers": [text(whole)],
+        "pieces": [each.choices[0].delta.content for each in chunks if each.choices],
+        "finish": whole.choices[0].finish_reason,
+        "usage": [whole.usage.prompt_tokens, whole.usage.completion_tokens],
+    }
+
+
+def tools(base_url):
+    ran, messages = [], ["Weather in Oslo?"]
+    choice = complete(base_url, *messages, tools=[WEATHER]).choices[0]
+    while choice.finish_reason == "tool_calls":
+        messages.append(choice.message.model_dump())
+        for call in choice.message.tool_calls:
+            arguments = json.loads(call.function.arguments)
+            ran.append(arguments)
+            result = {"role": "tool", "tool_call_id": call.id, "content": forecast(**arguments)}
+            messages.append(result)
+        choice = complete(base_url, *messages, tools=[WEATHER]).choices[0]
+    after = complete(base_url, "And tomorrow?", tools=[WEATHER])
+    return {"answers": [choice.message.content, text(after)], "ran": ran}
+
+
+def typed(base_url):
+    answer = complete(base_url, "Weather in Oslo?", response_format=Weather)
+    return {"typed": Weather.model_validate_json(text(answer)).model_dump()}
+
+
+def retry(base_url):
+    """The SDK's own, below LiteLLM."""
+    return {"answers": [text(complete(base_url, each)) for each in ("one", "two")]}
+
+
+def broken_stream(base_url):
+    answers, failures = [], []
+    for each in ("one", "two", "two"):
+        said = ""
+        try:
+            for chunk in complete(base_url, each, stream=True):
+                said += chunk.choices[0].delta.content or ""
+        except openai.APIError as error:  # whatever LiteLLM raises is one of these
+            failures.append({"code": error.code, "before": said})
+        else:
+            answers.append(said)
+    return {"answers": answers, "failures": failures}
+
+
+def keyed(base_url):
+    key = {"Idempotency-Key": "order-7"}
+    return {"answers": [text(complete(base_url, "one", headers=key)) for _ in range(2)]}
+
+
+main(conversation, resending, stream, tools, typed, retry, broken_stream, keyed)

@@ -1,0 +1,122 @@
+"""OpenAI's Agents SDK over chat completions. A run resends what it has collected itself."""
+
+import asyncio
+
+from agents import (
+    Agent,
+    ModelSettings,
+    OpenAIChatCompletionsModel,
+    Runner,
+    function_tool,
+    set_tracing_disabled,
+)
+from openai import APIError, AsyncOpenAI
+from pydantic import BaseModel
+from telling import TRIP, forecast, main
+
+set_tracing_disabled(True)
+
+
+class Weather(BaseModel):
+    city: str
+    degrees: int
+
+
+def agent(base_url, headers=TRIP, **options):
+    model = OpenAIChatCompletionsModel(
+        model="root", openai_client=AsyncOpenAI(base_url=base_url, api_key="any")
+    )
+    settings = ModelSettings(extra_headers=headers, include_usage=True)
+    return Agent(name="Assistant", model=model, model_settings=settings, **options)
+
+
+def ask(here, *said):
+    async def each():
+        return [(await Runner.run(here, text)).final_output for text in said]
+
+    return asyncio.run(each())
+
+
+def conversation(base_url):
+    return {"answers": ask(agent(base_url), "My name is Ada.", "What is my name?")}
+
+
+def resending(base_url):
+    async def talk():
+        here, history, answers = agent(base_url), [], []
+        for text in ("one", "two", "three"):
+            result = await Runner.run(here, [*history, {"role": "user", "content": text}])
+            history = result.to_input_list()
+            answers.append(result.final_output)
+        return answers
+
+    return {"answers": asyncio.run(talk())}
+
+
+async def streamed(here, text):
+    """The pieces of an answer, how the run ended, and what it used."""
+    run, pieces = Runner.run_streamed(here, text), []
+    try:
+        async for event in run.stream_events():
+            if event.type != "raw_response_event":
+                continue
+            if event.data.type == "response.output_text.delta":
+                pieces.append(event.data.delta)
+    except APIError as error:
+        return pieces, error, None
+    return pieces, None, run.context_wrapper.usage
+
+
+def stream(base_url):
+    pieces, error, usage = asyncio.run(streamed(agent(base_url), "one"))
+    return {
+        "answers": ["".join(pieces)],
+        "pieces": pieces,
+        "finish": "stop" if error is None else "error",
+        "usage": [usage.input_tokens, usage.output_tokens],
+    }
+
+
+def tools(base_url):
+    ran = []
+
+    @function_tool
+    def get_weather(city: str) -> str:
+        """The weather in a city."""
+        ran.append({"city": city})
+        return forecast(city)
+
+    here = agent(base_url, tools=[get_weather])
+    return {"answers": ask(here, "Weather in Oslo?", "And tomorrow?"), "ran": ran}
+
+
+def typed(base_url):
+    (found,) = ask(agent(base_url, output_type=Weather), "Weather in Oslo?")
+    return {"typed": found.model_dump()}
+
+
+def retry(base_url):
+    """The SDK's own, below the agent."""
+    return {"answers": ask(agent(base_url), "one", "two")}
+
+
+def broken_stream(base_url):
+    async def talk():
+        here, answers, failures = agent(base_url), [], []
+        for text in ("one", "two", "two"):
+            pieces, error, _ = await streamed(here, text)
+            if error is None:
+                answers.append("".join(pieces))
+            else:
+                failures.append({"code": error.code, "before": "".join(pieces)})
+        return {"answers": answers, "failures": failures}
+
+    return asyncio.run(talk())
+
+
+def keyed(base_url):
+    here = agent(base_url, headers={**TRIP, "Idempotency-Key": "order-7"})
+    return {"answers": ask(here, "one", "one")}
+
+
+main(conversation, resending, stream, tools, typed, retry, broken_stream, keyed)

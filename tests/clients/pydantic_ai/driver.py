@@ -1,0 +1,106 @@
+"""Pydantic AI with its model for chat completions."""
+
+import asyncio
+
+from pydantic import BaseModel
+from pydantic_ai import Agent, NativeOutput
+from pydantic_ai.exceptions import AgentRunError
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+from telling import TRIP, forecast, main
+
+
+class Weather(BaseModel):
+    city: str
+    degrees: int
+
+
+def agent(base_url, headers=TRIP, **options):
+    model = OpenAIChatModel("root", provider=OpenAIProvider(base_url=base_url, api_key="any"))
+    return Agent(model, model_settings={"extra_headers": headers}, **options)
+
+
+def ask(here, *said):
+    async def each():
+        return [(await here.run(text)).output for text in said]
+
+    return asyncio.run(each())
+
+
+def conversation(base_url):
+    return {"answers": ask(agent(base_url), "My name is Ada.", "What is my name?")}
+
+
+def resending(base_url):
+    async def talk():
+        here, history, answers = agent(base_url), [], []
+        for text in ("one", "two", "three"):
+            result = await here.run(text, message_history=history)
+            history = result.all_messages()
+            answers.append(result.output)
+        return answers
+
+    return {"answers": asyncio.run(talk())}
+
+
+def stream(base_url):
+    async def talk():
+        async with agent(base_url).run_stream("one") as result:
+            pieces = [each async for each in result.stream_text(delta=True, debounce_by=None)]
+            return pieces, result.usage, result.response.finish_reason
+
+    pieces, usage, finish = asyncio.run(talk())
+    return {
+        "answers": ["".join(pieces)],
+        "pieces": pieces,
+        "finish": finish,
+        "usage": [usage.input_tokens, usage.output_tokens],
+    }
+
+
+def tools(base_url):
+    ran = []
+
+    def get_weather(city: str) -> str:
+        """The weather in a city."""
+        ran.append({"city": city})
+        return forecast(city)
+
+    here = agent(base_url, tools=[get_weather])
+    return {"answers": ask(here, "Weather in Oslo?", "And tomorrow?"), "ran": ran}
+
+
+def typed(base_url):
+    (found,) = ask(agent(base_url, output_type=NativeOutput(Weather)), "Weather in Oslo?")
+    return {"typed": found.model_dump()}
+
+
+def retry(base_url):
+    """The SDK's own, below the agent."""
+    return {"answers": ask(agent(base_url), "one", "two")}
+
+
+def broken_stream(base_url):
+    async def talk():
+        here, answers, failures = agent(base_url), [], []
+        for text in ("one", "two", "two"):
+            said = ""
+            try:
+                async with here.run_stream(text) as result:
+                    async for piece in result.stream_text(delta=True, debounce_by=None):
+                        said += piece
+            except AgentRunError as error:
+                failures.append({"code": str(error), "before": said})
+            else:
+                answers.append(said)
+        return {"answers": answers, "failures": failures}
+
+    return asyncio.run(talk())
+
+
+def keyed(base_url):
+    here = agent(base_url, headers={**TRIP, "Idempotency-Key": "order-7"})
+    return {"answers": ask(here, "one", "one")}
+
+
+main(conversation, resending, stream, tools, typed, retry, broken_stream, keyed)

@@ -1,0 +1,61 @@
+"""How programs are run that belong to another environment than ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.clients.catalogue import Client
+from tests.clients.environments import SHARED, CannotInstall
+from tests.e2e.world import World
+from tests.means import skip_without
+
+PROGRAM_S = 120
+"""How long one may take. The slowest needs 9 s to be imported, on an idle machine."""
+
+T = TypeVar("T")
+
+
+async def drive(client: Client, scenario: str, world: World) -> dict[str, Any]:
+    """Run a client's driver, and say what the client saw."""
+    command = await installed(lambda: client.command(f"{world.url}/v1", scenario))
+    saw: dict[str, Any] = json.loads(await run(command, home=world.here))
+    return saw
+
+
+async def installed(work: Callable[[], T]) -> T:
+    """Do something that may have to install packages first. Skips the test if they cannot be had."""
+    try:
+        return await asyncio.to_thread(work)
+    except CannotInstall as error:
+        skip_without(f"the packages of {error.name}", enable="make setup-clients")
+
+
+async def run(command: list[str], *, home: Path) -> str:
+    """What a program prints. It finds nothing of ours, and nobody's settings."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=home,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "PYTHONPATH": str(SHARED),
+            "OPENAI_API_KEY": "any",
+        },
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(PROGRAM_S):
+            said, complaints = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, f"{said.decode()}\n{complaints.decode()}"
+    return said.decode()

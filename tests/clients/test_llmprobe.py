@@ -1,0 +1,68 @@
+"""A conformance prober from npm, against a server whose model does as it is told.
+
+It judges models and chat as they are on the wire. What it finds missing is listed here by name, and the list is
+compared as a whole: whoever builds one of these takes it off.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.catalogue import PROBE
+from tests.clients.obliging import ObligingModel
+from tests.clients.running import installed, run
+from tests.e2e.world import world as new_world
+
+pytestmark = [pytest.mark.slow, pytest.mark.clients]
+
+SURFACES_LEFT_OUT = frozenset(
+    {
+        "responses",
+        "messages",
+        "count-tokens",
+        "embeddings",
+        "completions",
+        "images",
+        "images-edit",
+        "audio-speech",
+    }
+)
+"""Endpoints that we do not have. All but the first are for other servers."""
+
+LEFT_OUT = {
+    "chat-logprobs": "refused by name: an answer may be several steps of a model, or of several",
+    "chat-n-choices": "refused by name: a conversation goes on with one answer",
+    "chat-rate-limit-headers": "there are no limits that could be told",
+    "chat-assistant-prefill": "about models that go on with a sentence; ours does not",
+}
+"""What of chat and models does not pass, and why."""
+
+
+def command(url: str) -> list[str]:
+    program = PROBE.folder / "node_modules/llmprobe/bin/dist/llmprobe.mjs"
+    options = ("--model", "root", "--full", "--no-bench", "--no-save", "--json")
+    return [*PROBE.runner(), str(program), url, *options]
+
+
+async def test_a_prober_finds_nothing_wrong_with_chat_and_models(tmp_path: Path) -> None:
+    async with new_world(tmp_path, respond=ObligingModel()) as world:
+        await world.start()
+        asked = await installed(lambda: command(world.url))
+        found = json.loads(await run(asked, home=tmp_path))["conformance"]
+    ours = [each for each in found["results"] if each["surface"] not in SURFACES_LEFT_OUT]
+    assert {each["surface"] for each in ours} == {"chat", "models"}
+    assert {each["id"]: _why(each) for each in ours if each["outcome"] == "fail"} == {}
+    assert {each["id"] for each in ours if each["outcome"] != "pass"} == LEFT_OUT.keys()
+    assert found["warnings"] == []
+    assert len(ours) > 40, "it looked at all there is"
+
+    others = [each for each in found["results"] if each["surface"] in SURFACES_LEFT_OUT]
+    assert {each["surface"] for each in others if each["outcome"] != "pass"} == SURFACES_LEFT_OUT
+
+
+def _why(result: dict[str, Any]) -> list[str]:
+    return [f"{each['severity']} {each['label']}: {each['message']}" for each in result["failures"]]

@@ -1,0 +1,127 @@
+// The Vercel AI SDK, with either of its providers that speak chat completions.
+
+import { createOpenAI } from "@ai-sdk/openai";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { Output, generateText, stepCountIs, streamText, tool } from "ai";
+import { z } from "zod";
+import { TRIP, forecast, main } from "./telling.mjs";
+
+const PROVIDERS = {
+  openai: (baseURL) => createOpenAI({ baseURL, apiKey: "any", headers: TRIP }).chat("root"),
+  compatible: (baseURL) =>
+    createOpenAICompatible({
+      name: "holdfast",
+      baseURL,
+      headers: TRIP,
+      includeUsage: true,
+      supportsStructuredOutputs: true,
+    })("root"),
+};
+
+const model = (baseURL, provider) => PROVIDERS[provider](baseURL);
+
+async function ask(here, prompts, options = {}) {
+  const answers = [];
+  for (const prompt of prompts) {
+    answers.push((await generateText({ model: here, prompt, ...options })).text);
+  }
+  return answers;
+}
+
+async function conversation(...where) {
+  return { answers: await ask(model(...where), ["My name is Ada.", "What is my name?"]) };
+}
+
+async function resending(...where) {
+  const messages = [];
+  const answers = [];
+  for (const said of ["one", "two", "three"]) {
+    messages.push({ role: "user", content: said });
+    const answer = await generateText({ model: model(...where), messages });
+    messages.push(...answer.response.messages);
+    answers.push(answer.text);
+  }
+  return { answers };
+}
+
+// The pieces of an answer; what goes wrong is an event among them.
+async function streamed(here, prompt) {
+  const pieces = [];
+  let failure = null;
+  const result = streamText({ model: here, prompt, onError: () => {} });
+  for await (const part of result.fullStream) {
+    if (part.type === "text-delta") pieces.push(part.text);
+    if (part.type === "error") failure = part.error;
+  }
+  return { pieces, failure, result };
+}
+
+async function stream(...where) {
+  const { pieces, result } = await streamed(model(...where), "one");
+  const usage = await result.totalUsage;
+  return {
+    answers: [pieces.join("")],
+    pieces,
+    finish: await result.finishReason,
+    usage: [usage.inputTokens, usage.outputTokens],
+  };
+}
+
+async function tools(...where) {
+  const ran = [];
+  const getWeather = tool({
+    description: "The weather in a city.",
+    inputSchema: z.object({ city: z.string() }),
+    execute: ({ city }) => {
+      ran.push({ city });
+      return forecast(city);
+    },
+  });
+  const answers = await ask(model(...where), ["Weather in Oslo?", "And tomorrow?"], {
+    tools: { get_weather: getWeather },
+    stopWhen: stepCountIs(5),
+  });
+  return { answers, ran };
+}
+
+async function typed(...where) {
+  const schema = z.object({ city: z.string(), degrees: z.number().int() });
+  const { output } = await generateText({
+    model: model(...where),
+    prompt: "Weather in Oslo?",
+    output: Output.object({ schema }),
+  });
+  return { typed: output };
+}
+
+// The SDK's own: nobody here notices that something failed.
+async function retry(...where) {
+  return { answers: await ask(model(...where), ["one", "two"]) };
+}
+
+async function brokenStream(...where) {
+  const answers = [];
+  const failures = [];
+  for (const said of ["one", "two", "two"]) {
+    const { pieces, failure } = await streamed(model(...where), said);
+    if (failure === null) answers.push(pieces.join(""));
+    else failures.push({ code: String(failure.code ?? failure), before: pieces.join("") });
+  }
+  return { answers, failures };
+}
+
+async function keyed(...where) {
+  const headers = { "Idempotency-Key": "order-7" };
+  return { answers: await ask(model(...where), ["one", "one"], { headers }) };
+}
+
+await main({
+  conversation,
+  resending,
+  stream,
+  tools,
+  typed,
+  retry,
+  broken_stream: brokenStream,
+  keyed,
+});
