@@ -29,6 +29,7 @@ def test_what_else_can_be_set() -> None:
             "HOLDFAST_TURN_DEADLINE_S": "30",
             "HOLDFAST_SOURCES": "a.yaml b.yaml",
             "HOLDFAST_ALLOWED_HOSTS": "Agents.Example",
+            "HOLDFAST_BUSY_STATUS": "400",
         },
         (),
     )
@@ -36,6 +37,10 @@ def test_what_else_can_be_set() -> None:
     assert config.names == ("x-conversation-id", "x-mine", "x-yours")
     assert dict(config.model_aliases) == {"gpt-4o": "butler", "o1": "thinker"}
     assert config.turn_deadline_s == 30
+    assert config.busy_status == 400
+    assert (
+        load_config({"busy_status": "409"}, {"HOLDFAST_BUSY_STATUS": "400"}, ()).busy_status == 409
+    )
     assert config.sources == ("a.yaml", "b.yaml")
     assert config.hosts is not None and {"localhost", "agents.example"} <= config.hosts
 
@@ -55,6 +60,7 @@ def test_beyond_loopback_somebody_has_to_say_so() -> None:
         ("TURN_POLICY", "disconnect=perhaps"),
         ("CONVERSATION_HEADERS", "x y:z"),
         ("MODEL_ALIASES", "gpt-4o"),
+        ("BUSY_STATUS", "423"),
         ("TURN_DEADLINE_S", "soon"),
         ("TURN_DEADLINE_S", "0"),
     ],

@@ -16,6 +16,7 @@ from holdfast.errors import InvalidValue
 from holdfast.limits import turn_deadline_s
 from holdfast.store.open import DEFAULT_URL
 from holdfast.wire.headers import CONVERSATION_ID, NAMES
+from holdfast.wire.problems import BusyStatus
 
 DEFAULT_LISTEN = "127.0.0.1:8484"
 DEFAULT_NAMES = " ".join(NAMES[1:])
@@ -48,6 +49,8 @@ class Config(Value):
     """How long a turn may take."""
     expire_after_s: float | None
     """How long a conversation may rest before it answers 410 until it is reset. None: for ever."""
+    busy_status: BusyStatus
+    """What a conversation answers that stays busy."""
     model_aliases: tuple[tuple[str, str], ...]
     """For clients with hard-wired names: what they ask for, and the agent that they get."""
     origins: tuple[Origin, ...]
@@ -84,6 +87,7 @@ def load_config(
     deadline_s = _seconds("turn_deadline_s", setting("turn_deadline_s", f"{turn_deadline_s:g}"))
     expiry = setting("expire_after_s", "never")
     expire_after_s = None if expiry == "never" else _seconds("expire_after_s", expiry, most_s=1e9)
+    busy_status = _busy_status(setting("busy_status", "409"))
     aliases = _aliases(setting("model_aliases", ""))
     named = sources or tuple(setting("sources", "demo").split())
     if sources:
@@ -99,6 +103,7 @@ def load_config(
         policy=policy,
         turn_deadline_s=deadline_s,
         expire_after_s=expire_after_s,
+        busy_status=busy_status,
         model_aliases=aliases,
         origins=tuple(origins),
     )
@@ -131,6 +136,19 @@ def _seconds(name: str, text: str, *, most_s: float = 86_400.0) -> float:
             f"{name} takes seconds, more than 0 and at most {most_s:g}, not {text!r}"
         )
     return seconds
+
+
+def _busy_status(text: str) -> BusyStatus:
+    match text:
+        case "409":
+            return 409
+        case "400":
+            return 400
+        case _:
+            raise InvalidValue(
+                "busy_status is 409, which every SDK retries, or 400 as the hosted service has it, "
+                f"not {text!r}"
+            )
 
 
 def _aliases(text: str) -> tuple[tuple[str, str], ...]:

@@ -45,6 +45,8 @@ CLIENTS = (
     Client("ai-openai-compatible", _AI, ("compatible",), cannot=frozenset({"models"})),
 )
 
+BY_NAME = {each.name: each for each in CLIENTS}
+
 PROBE = Environment("llmprobe", HERE / "llmprobe" / "package-lock.json")
 
 ENVIRONMENTS = (*dict.fromkeys(each.environment for each in CLIENTS), PROBE)

@@ -92,8 +92,11 @@ async def test_a_port_that_is_taken_is_one_sentence(world: World) -> None:
 
 async def test_settings_can_be_looked_at(tmp_path: Path) -> None:
     async with new_world(tmp_path) as world:
-        process = await world.run("serve", "--print-config", HOLDFAST_LISTEN="127.0.0.1:99")
+        process = await world.run(
+            *("serve", "--print-config", "--busy-status", "400"), HOLDFAST_LISTEN="127.0.0.1:99"
+        )
         said, _ = await process.communicate()
     lines = [line.split() for line in said.decode().splitlines()]
     assert ["listen", "127.0.0.1:99", "HOLDFAST_LISTEN"] in lines
+    assert ["busy_status", "400", "--busy-status"] in lines
     assert any(line[0] == "sources" and line[-1] == "default" for line in lines)

@@ -30,6 +30,7 @@ from holdfast.sessions.sessions import Sessions
 from holdfast.store.base import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.tools.base import Tool, ToolOutput, ToolRun, ToolSpec
+from holdfast.wire.problems import BusyStatus
 
 SILENT = Policy()
 
@@ -250,6 +251,7 @@ async def serving(
     directory: Directory | None = None,
     guard: Guard | None = None,
     expire_after_s: float | None = None,
+    busy_status: BusyStatus = 409,
 ) -> AsyncIterator[Serving]:
     """A server over these agents. A store or directory that is passed in stays open."""
     home: Store = store or MemoryStore()
@@ -258,7 +260,12 @@ async def serving(
         play = playing(directory.playing(Player(directory.team_for)))
         async with Sessions(home, play, choose=directory.choose) as sessions:
             app = App(
-                sessions, directory, policy=policy, guard=guard, expire_after_s=expire_after_s
+                sessions,
+                directory,
+                policy=policy,
+                guard=guard,
+                expire_after_s=expire_after_s,
+                busy_status=busy_status,
             )
             ready = asyncio.Event()
             server = HttpServer(app, sessions, on_ready=ready.set)

@@ -67,6 +67,29 @@ async def test_reject_is_a_409_that_says_when_to_come_back() -> None:
     assert second.headers["x-conversation-id"] == "trip"
 
 
+async def test_busy_can_be_said_as_the_hosted_service_says_it() -> None:
+    """Some clients know a busy conversation by this answer and by no other."""
+    gate = Gate()
+    async with serving(agent(held(gate)), busy_status=400) as server:
+        first = Asked(server.chat("one", to="trip"))
+        await gate.reached.wait()
+        second = await server.chat("two", to="trip", headers={"X-On-Busy": "reject"})
+        gate.release()
+        await first.answer()
+    assert (second.status, second.error) == (
+        400,
+        {
+            "message": "Another process is currently operating on this conversation. "
+            "Please retry in a few seconds.",
+            "type": "invalid_request_error",
+            "param": "conversation",
+            "code": "conversation_locked",
+        },
+    )
+    assert second.headers["x-should-retry"] == "true"
+    assert float(second.headers["retry-after"]) >= 1
+
+
 async def test_too_many_waiters_are_a_409_too() -> None:
     gate = Gate()
     async with serving(agent(held(gate))) as server:

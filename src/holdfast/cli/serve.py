@@ -24,6 +24,9 @@ from holdfast.server.run import serve as serve_until_stopped
     "--allow-unauthenticated", is_flag=True, help="Listen beyond this machine without keys."
 )
 @click.option(
+    "--busy-status", metavar="STATUS", help="What a busy conversation answers: 409, or 400."
+)
+@click.option(
     "--print-config", is_flag=True, help="Show each setting and where it comes from, and stop."
 )
 def serve(
@@ -31,6 +34,7 @@ def serve(
     listen: str | None,
     store: str | None,
     allow_unauthenticated: bool,
+    busy_status: str | None,
     print_config: bool,
 ) -> None:
     """Serve agents from SOURCES: agent files, directories, URLs, module:attribute, or `demo`.
@@ -41,7 +45,7 @@ def serve(
       holdfast serve butler.yaml             an agent file
       holdfast serve work=agents/ --store sqlite:////var/lib/holdfast/store.db
     """
-    given = {"listen": listen, "store": store}
+    given = {"listen": listen, "store": store, "busy_status": busy_status}
     flags = {name: value for name, value in given.items() if value is not None}
     if allow_unauthenticated:
         flags["allow_unauthenticated"] = "true"

@@ -25,7 +25,7 @@ from holdfast.server.methods import only
 from holdfast.server.problems import problem_of, unexpected
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.headers import NAMES
-from holdfast.wire.problems import Problem, Refused
+from holdfast.wire.problems import BusyStatus, Problem, Refused
 
 log = logging.getLogger("holdfast.server")
 
@@ -53,6 +53,7 @@ class App:
         policy: Policy = Policy(),  # noqa: B008
         deadline_s: float = limits.turn_deadline_s,
         expire_after_s: float | None = None,
+        busy_status: BusyStatus = 409,
         guard: Guard | None = None,
     ) -> None:
         self._sessions = sessions
@@ -67,6 +68,7 @@ class App:
         )
         approvals = Approvals(sessions, directory, policy=policy, deadline_s=deadline_s)
         self._api = Api(sessions, directory, approvals, Compacting(sessions, directory))
+        self._busy_status = busy_status
         self._guard = guard or Guard()
         self.draining = False
         """Set when the server is about to stop: whoever balances load should look elsewhere."""
@@ -97,7 +99,7 @@ class App:
         except Refused as refused:
             problem = refused.problem
         except HoldfastError as error:
-            problem = problem_of(error)
+            problem = problem_of(error, busy_status=self._busy_status)
             if problem.status == 500:
                 log.exception("%s %s (%s)", exchange.method, exchange.path, exchange.request_id)
         except ClientGone:

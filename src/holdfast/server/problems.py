@@ -25,7 +25,7 @@ from holdfast.errors import (
     TurnRejected,
 )
 from holdfast.sessions.ask import Ending
-from holdfast.wire.problems import Problem
+from holdfast.wire.problems import BusyStatus, Problem, busy
 
 STORE_RETRY_S = 2.0
 
@@ -36,20 +36,12 @@ APPROVALS_OVER = frozenset({"approval_closed", "approval_expired"})
 # ── requests that could not begin ────────────────────────────────────────────────────────────
 
 
-def problem_of(error: HoldfastError) -> Problem:
+def problem_of(error: HoldfastError, *, busy_status: BusyStatus = 409) -> Problem:
     """What a client is told about a request that could not begin."""
     message = str(error)
     match error:
         case SessionBusy():
-            return Problem(
-                status=409,
-                code=error.code,
-                message=message,
-                kind="conflict_error",
-                param="conversation",
-                retry_after_s=error.retry_after_s,
-                should_retry=True,
-            )
+            return busy(message, status=busy_status, retry_after_s=error.retry_after_s)
         case SessionConflict():
             version = (("x-conversation-version", str(error.found)),)
             return _no(412, error.code, message, param="if-match", more_headers=version)

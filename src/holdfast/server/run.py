@@ -53,6 +53,7 @@ async def serve(config: Config, directory: Directory, *, on_ready: Callable[[str
                     policy=config.policy,
                     deadline_s=config.turn_deadline_s,
                     expire_after_s=config.expire_after_s,
+                    busy_status=config.busy_status,
                     guard=Guard(config.hosts),
                 )
                 server = HttpServer(app, sessions, on_ready=lambda: on_ready(_shown(listener)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -40,6 +41,32 @@ class Problem(Value):
         if self.should_retry is not None:
             found["x-should-retry"] = "true" if self.should_retry else "false"
         return found
+
+
+BusyStatus: TypeAlias = Literal[409, 400]
+"""What a busy conversation answers: 409, which every SDK retries, or 400 as the hosted service has it."""
+
+
+def busy(message: str, *, status: BusyStatus, retry_after_s: float) -> Problem:
+    """Another turn holds the conversation, and coming back is right: the headers say so with either status.
+
+    A 400 has the hosted service's own words, for clients that know it by them.
+    """
+    hosted = status == 400
+    return Problem(
+        status=status,
+        code="conversation_locked",
+        message=HOSTED_BUSY if hosted else message,
+        kind="invalid_request_error" if hosted else "conflict_error",
+        param="conversation",
+        retry_after_s=retry_after_s,
+        should_retry=True,
+    )
+
+
+HOSTED_BUSY = (
+    "Another process is currently operating on this conversation. Please retry in a few seconds."
+)
 
 
 class Refused(Exception):

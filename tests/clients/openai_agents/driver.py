@@ -1,6 +1,7 @@
 """OpenAI's Agents SDK over chat completions. A run resends what it has collected itself."""
 
 import asyncio
+from pathlib import Path
 
 from agents import (
     Agent,
@@ -10,7 +11,7 @@ from agents import (
     function_tool,
     set_tracing_disabled,
 )
-from openai import APIError, AsyncOpenAI
+from openai import APIError, AsyncOpenAI, DefaultAsyncHttpxClient
 from pydantic import BaseModel
 from telling import TRIP, forecast, main
 
@@ -22,9 +23,9 @@ class Weather(BaseModel):
     degrees: int
 
 
-def agent(base_url, headers=TRIP, **options):
+def agent(base_url, headers=TRIP, client=None, **options):
     model = OpenAIChatCompletionsModel(
-        model="root", openai_client=AsyncOpenAI(base_url=base_url, api_key="any")
+        model="root", openai_client=client or AsyncOpenAI(base_url=base_url, api_key="any")
     )
     settings = ModelSettings(extra_headers=headers, include_usage=True)
     return Agent(name="Assistant", model=model, model_settings=settings, **options)
@@ -119,4 +120,26 @@ def keyed(base_url):
     return {"answers": ask(here, "one", "one")}
 
 
-main(conversation, resending, stream, tools, typed, retry, broken_stream, keyed)
+def write_down(status):
+    with Path("refused").open("a") as file:
+        file.write(f"{status}\n")
+
+
+def busy(base_url):
+    """The runner's own retry, with the SDK's switched off. Each refusal leaves a line in a file."""
+
+    async def note(response):
+        if response.status_code != 200:
+            write_down(response.status_code)
+
+    client = AsyncOpenAI(
+        base_url=base_url,
+        api_key="any",
+        max_retries=0,
+        http_client=DefaultAsyncHttpxClient(event_hooks={"response": [note]}),
+    )
+    here = agent(base_url, headers={**TRIP, "X-On-Busy": "reject"}, client=client)
+    return {"answers": ask(here, "two")}
+
+
+main(conversation, resending, stream, tools, typed, retry, broken_stream, keyed, busy)
