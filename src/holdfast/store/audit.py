@@ -35,12 +35,7 @@ from holdfast.core.codec import Unreadable, Value
 from holdfast.core.conversation import Notes, patch_decoder, waiting_calls
 from holdfast.core.events import StateSet
 from holdfast.core.items import (
-    Audio,
-    Blob,
-    File,
-    Image,
     SessionSettings,
-    StoredItem,
     ToolCall,
     item_decoder,
 )
@@ -48,7 +43,7 @@ from holdfast.ids import TurnId, Version
 from holdfast.store.assemble import mark_of, notes_of
 from holdfast.store.base import SessionDump
 from holdfast.store.decisions import owner_of
-from holdfast.store.moving import digest_of
+from holdfast.store.moving import blobs_named, digest_of
 from holdfast.store.rows import AnnotationRow, ItemRow, SessionRow, TurnRow
 
 Past = Sequence[SessionDump | None]
@@ -291,16 +286,10 @@ def _blobs(dump: SessionDump, past: Past) -> Iterator[Violation]:
         if digest != digest_of(data):
             yield _violation("blob_damaged", digest, "its bytes are not what its digest says")
     for row in dump.items:
-        for digest in _named(item_decoder.lenient(row.body)):
+        for digest in blobs_named(item_decoder.lenient(row.body)):
             if digest not in known:
                 what = f"the item at position {row.pos} names it, and it is not there"
                 yield _violation("blob_missing", digest, what)
-
-
-def _named(item: StoredItem) -> Iterator[str]:
-    for part in getattr(item, "content", ()):
-        if isinstance(part, Image | Audio | File) and isinstance(part.source, Blob):
-            yield part.source.digest
 
 
 # ── deleted sessions ─────────────────────────────────────────────────────────────────────────

@@ -375,10 +375,14 @@ class SessionDump(Value):
     state: tuple[StateRow, ...]
     annotations: tuple[AnnotationRow, ...]
     blobs: tuple[tuple[str, bytes], ...] = ()
+    journals: tuple[tuple[TurnId, JournalRow], ...] = ()
+    """What is kept of its turns' journals: the events of replayable and of discarded ones."""
+    claims: tuple[IdempotencyRow, ...] = ()
+    """The idempotency keys that lead to its turns, so that a retry is known wherever the session goes."""
 
 
 class Restored(Value):
-    """The session is there; `fresh` is False if it was there already, equal."""
+    """The session is there; `fresh` is False if it was there already, equal in all that lasts."""
 
     fresh: bool
 
@@ -387,6 +391,8 @@ class Refused(Value):
     """The dump cannot be taken in, and nothing was; `why` says what is in the way."""
 
     why: str
+    conflict: bool = False
+    """Nothing is wrong with the dump: something that is here already has its id, key or turn."""
 
 
 RestoreOutcome: TypeAlias = Restored | Refused
@@ -737,6 +743,16 @@ class Store(TurnStore, Protocol):
         self, tenant: Tenant, *, after: SessionId | None, limit: int
     ) -> tuple[SessionId, ...]:
         """Every session, by id, deleted ones included. For operators."""
+        ...
+
+    async def all_memories(
+        self, tenant: Tenant, *, after: MemoryRow | None, limit: int
+    ) -> tuple[MemoryRow, ...]:
+        """What the agents of a tenant remember, by agent and id. For operators."""
+        ...
+
+    async def restore_memories(self, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
+        """Take in memories. One that is there already stays as it is; how many were not."""
         ...
 
     async def stats(self) -> StoreStats: ...

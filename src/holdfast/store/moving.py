@@ -7,15 +7,17 @@ first. Damage inside an item is not: the chain shows it, here as there, and its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
+
+import msgspec
 
 from holdfast.core import chain
 from holdfast.core.codec import Unreadable, Value, encode
 from holdfast.core.conversation import Segment
-from holdfast.core.items import item_decoder
-from holdfast.ids import Tenant, TurnId
-from holdfast.store.base import SessionDump
+from holdfast.core.items import Audio, Blob, File, Image, StoredItem, item_decoder
+from holdfast.ids import Tenant, TurnId, Version
+from holdfast.store.base import Refused, SessionDump
 from holdfast.store.rows import AnnotationRow, ItemRow, KeyRow, SessionRow, StateRow, TurnRow
 from holdfast.store.shaping import at_rest
 
@@ -32,6 +34,58 @@ class Ancestor(Value):
 def digest_of(data: bytes) -> str:
     """The name of a blob."""
     return f"sha256:{sha256(data).hexdigest()}"
+
+
+def taken(kind: str, name: str) -> Refused:
+    """Something of this name is here already, and is another one."""
+    what = "a different session" if kind == "session" else f"the {kind}"
+    held = "is there already" if kind == "session" else "belongs to another session here"
+    return Refused(why=f"{what} {name!r} {held}", conflict=True)
+
+
+def blobs_named(item: StoredItem) -> Iterator[str]:
+    """The digests of the blobs that an item is made of."""
+    for part in getattr(item, "content", ()):
+        if isinstance(part, Image | Audio | File) and isinstance(part.source, Blob):
+            yield part.source.digest
+
+
+def is_same(here: SessionDump, dump: SessionDump) -> bool:
+    """Whether two dumps are of one session at one moment, as far as time does not take things away:
+    discarded turns, journals and idempotency keys go, and a client says later that it has its answer."""
+    return _lasting(here) == _lasting(dump)
+
+
+def _lasting(dump: SessionDump) -> SessionDump:
+    if dump.session.state == "deleted":  # of which everything goes
+        return SessionDump(
+            session=dump.session, keys=(), turns=(), items=(), state=(), annotations=()
+        )
+    return msgspec.structs.replace(
+        dump,
+        turns=tuple(
+            msgspec.structs.replace(turn, acked=False, replayable=False)
+            for turn in dump.turns
+            if turn.state == "committed"
+        ),
+        journals=(),
+        claims=(),
+    )
+
+
+def remains(dump: SessionDump, *, version: Version, length: int, rev: int) -> SessionDump:
+    """What may be taken out of a deleted session: as much as somebody still reads as a past, and no more."""
+    items = tuple(row for row in dump.items if row.pos < length)
+    named = {digest for row in items for digest in blobs_named(item_decoder.lenient(row.body))}
+    return SessionDump(
+        session=dump.session,
+        keys=(),
+        turns=tuple(turn for turn in dump.turns if turn.seq is not None and turn.seq <= version),
+        items=items,
+        state=tuple(row for row in dump.state if row.seq <= version),
+        annotations=tuple(row for row in dump.annotations if row.rev <= rev),
+        blobs=tuple((digest, data) for digest, data in dump.blobs if digest in named),
+    )
 
 
 def flaw_in(dump: SessionDump, *, tenant: Tenant, past: Sequence[Ancestor]) -> str | None:
@@ -52,8 +106,16 @@ def _foreign_rows(dump: SessionDump, tenant: Tenant) -> str | None:
     )
     if session.tenant != tenant or any(row.tenant != tenant for row in rows):
         return f"the dump of {session.id} belongs to another tenant"
+    if any(claim.tenant != tenant for claim in dump.claims):
+        return f"the dump of {session.id} has an idempotency key of another tenant"
     if any(row.session_id != session.id for row in rows):
         return f"the dump of {session.id} has rows of another session"
+    own = {turn.turn_id for turn in dump.turns}
+    led_to = {turn_id for turn_id, _ in dump.journals} | {claim.turn_id for claim in dump.claims}
+    if not led_to <= own:
+        return (
+            f"the dump of {session.id} has journals or idempotency keys of another session's turns"
+        )
     return None
 
 
@@ -61,6 +123,8 @@ def _unrest(dump: SessionDump) -> str | None:
     session = dump.session
     if session != at_rest(session) or any(turn.state == "open" for turn in dump.turns):
         return f"{session.id} was dumped in the middle of a turn"
+    if any(claim.state == "running" for claim in dump.claims):
+        return f"the dump of {session.id} has an idempotency key that waits for its turn"
     if any(digest != digest_of(data) for digest, data in dump.blobs):
         return f"the dump of {session.id} has a blob that is not what its digest says"
     return None

@@ -62,6 +62,7 @@ class CrashingStore:
         self.fork = self._write(store.fork)
         self.remove = self._write(store.remove)
         self.restore = self._write(store.restore)
+        self.restore_memories = self._write(store.restore_memories)
         self.put_blob = self._write(store.put_blob)
         self.index = self._write(store.index)
         self.prune = self._write(store.prune)
@@ -85,6 +86,7 @@ class CrashingStore:
         self.dump = self._read(store.dump)
         self.tenants = self._read(store.tenants)
         self.session_ids = self._read(store.session_ids)
+        self.all_memories = self._read(store.all_memories)
         self.stats = self._read(store.stats)
         self.close = self._read(store.close)
 

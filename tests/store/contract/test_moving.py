@@ -12,8 +12,17 @@ import pytest
 from holdfast.core import events as ev
 from holdfast.core.conversation import Flagged, SettingsChanged, Titled
 from holdfast.core.items import SessionSettings
-from holdfast.ids import Minter, SessionId, SessionKey, Tenant, TurnId, Version
-from holdfast.store.base import Refused, Restored, SessionDump, SessionFilter, Store
+from holdfast.ids import (
+    IdempotencyKey,
+    Minter,
+    SessionId,
+    SessionKey,
+    Tenant,
+    TurnId,
+    Version,
+)
+from holdfast.store.base import Refused, Replay, Restored, SessionDump, SessionFilter, Store
+from holdfast.store.rows import IdempotencyRow, JournalRow
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 from tests.store.contract.words import changes_nothing
@@ -152,6 +161,75 @@ async def test_turns_that_were_named_by_clocks_that_differ_are_moved_in_their_or
     here, there = [await each.snapshot(ACME, turn.session_id) for each in (store, elsewhere)]
     assert here == there
     assert here is not None and [mark.turn_id for mark in here.marks] == [late, early]
+
+
+async def test_a_retry_is_known_where_its_session_has_gone(
+    store: Store, elsewhere: Store, player: Player, mint: Minter
+) -> None:
+    """An idempotency key moves with its turn, and with the events that the answer is made of."""
+    turn = await player.play("trip", key="k1", request_hash=b"same", replayable=True)
+    failed = await player.discard("trip", key="k2")
+    dump = await dumped(store, turn.session_id)
+    assert {claim.key for claim in dump.claims} == {"k1", "k2"}
+    assert {turn_id for turn_id, _ in dump.journals} == {turn.turn_id, failed.turn_id}
+    assert await elsewhere.restore(ACME, dump) == Restored(fresh=True)
+
+    other = Player(elsewhere, mint)
+    await other.renew()
+    again = await other.begin("trip", key="k1", request_hash=b"same")
+    assert again == Replay(turn_id=turn.turn_id, session_id=turn.session_id)
+    for each in (turn, failed):
+        journal = await store.journal(ACME, each.turn_id)
+        assert await elsewhere.journal(ACME, each.turn_id) == journal != ()
+
+
+async def test_an_idempotency_key_that_waits_for_its_turn_stays_with_it(
+    store: Store, elsewhere: Store, player: Player
+) -> None:
+    turn = await player.play("trip")
+    await player.open("trip", key="running")
+    dump = await dumped(store, turn.session_id)
+    assert dump.claims == ()
+    assert await elsewhere.restore(ACME, dump) == Restored(fresh=True)
+
+
+async def test_restoring_again_is_fine_after_what_goes_with_time_has_gone(
+    store: Store, elsewhere: Store, player: Player, clock: ManualClock
+) -> None:
+    turn = await player.play("trip", key="k1", replayable=True)
+    await player.discard("trip", key="k2")
+    dump = await dumped(store, turn.session_id)
+    await elsewhere.restore(ACME, dump)
+    await elsewhere.acknowledge(ACME, turn.turn_id)
+    clock.advance(8 * 24 * 3600)
+    while (await elsewhere.prune()).more:
+        pass
+    assert (await dumped(elsewhere, turn.session_id)) != dump
+    async with changes_nothing(elsewhere):
+        assert await elsewhere.restore(ACME, dump) == Restored(fresh=False)
+
+
+async def test_memories_are_moved_by_themselves(
+    store: Store, elsewhere: Store, player: Player
+) -> None:
+    for n in range(5):
+        added = ev.MemoryAdded(memory_id=f"m{n}", agent=f"agent{n % 2}", text=f"likes {n}")
+        await player.play("trip", changes=(added,))
+    first = await store.all_memories(ACME, after=None, limit=3)
+    rest = await store.all_memories(ACME, after=first[-1], limit=3)
+    assert [(row.agent, row.memory_id) for row in (*first, *rest)] == [
+        ("agent0", "m0"),
+        ("agent0", "m2"),
+        ("agent0", "m4"),
+        ("agent1", "m1"),
+        ("agent1", "m3"),
+    ]
+    assert await elsewhere.restore_memories(ACME, first) == 3
+    changed = [msgspec.structs.replace(row, text="other") for row in (*first, *rest)]
+    assert await elsewhere.restore_memories(ACME, changed) == 2
+    texts = [row.text for row in await elsewhere.all_memories(ACME, after=None, limit=10)]
+    assert texts == [row.text for row in first] + ["other"] * 2
+    assert await store.all_memories(Tenant("rival"), after=None, limit=10) == ()
 
 
 # ── forks and what they come from ────────────────────────────────────────────────────────────
@@ -300,7 +378,20 @@ async def test_a_key_that_is_taken_is_refused(
     await other.play("trip")
     async with changes_nothing(elsewhere):
         outcome = await elsewhere.restore(ACME, dump)
-    assert isinstance(outcome, Refused) and "trip" in outcome.why
+    assert isinstance(outcome, Refused) and outcome.conflict and "trip" in outcome.why
+
+
+async def test_an_idempotency_key_that_is_taken_is_refused(
+    store: Store, elsewhere: Store, player: Player, mint: Minter
+) -> None:
+    turn = await player.play("trip", key="k")
+    dump = await dumped(store, turn.session_id)
+    other = Player(elsewhere, mint)
+    await other.renew()
+    await other.play("holiday", key="k")
+    async with changes_nothing(elsewhere, claims=["k"]):
+        outcome = await elsewhere.restore(ACME, dump)
+    assert isinstance(outcome, Refused) and outcome.conflict and "'k'" in outcome.why
 
 
 async def test_a_turn_that_is_in_another_session_is_refused(
@@ -331,11 +422,30 @@ def _turn(dump: SessionDump, n: int, **fields: object) -> SessionDump:
     return msgspec.structs.replace(dump, turns=tuple(turns))
 
 
+def _claim(dump: SessionDump, **fields: object) -> SessionDump:
+    claim = IdempotencyRow(
+        tenant=ACME,
+        key=IdempotencyKey("k"),
+        request_hash=b"h",
+        turn_id=dump.turns[0].turn_id,
+        state="done",
+    )
+    return msgspec.structs.replace(dump, claims=(msgspec.structs.replace(claim, **fields),))
+
+
 def _session(dump: SessionDump, **fields: object) -> SessionDump:
     return msgspec.structs.replace(dump, session=msgspec.structs.replace(dump.session, **fields))
 
 
 SPOILT: dict[str, Spoil] = {
+    "a journal is another session's": lambda dump: msgspec.structs.replace(
+        dump, journals=((TurnId("turn_" + "0" * 26), JournalRow(n=0, token=1, records=b"")),)
+    ),
+    "an idempotency key is another session's": lambda dump: _claim(
+        dump, turn_id=TurnId("turn_" + "0" * 26)
+    ),
+    "an idempotency key is another tenant's": lambda dump: _claim(dump, tenant=Tenant("rival")),
+    "an idempotency key waits": lambda dump: _claim(dump, state="running"),
     "a turn is missing": lambda dump: msgspec.structs.replace(dump, turns=dump.turns[1:]),
     "the last turn is missing": lambda dump: msgspec.structs.replace(dump, turns=dump.turns[:-1]),
     "an item is missing": lambda dump: msgspec.structs.replace(dump, items=dump.items[1:]),

@@ -117,6 +117,7 @@ def reads(store: Store, tenant: Tenant, names: Names) -> list[Call]:
         ("memories", lambda: store.memories(tenant, "butler")),
         ("blob", lambda: store.blob(tenant, session_id, names.digest)),
         ("sessions", lambda: store.sessions(tenant)),
+        ("all_memories", lambda: store.all_memories(tenant, after=None, limit=10)),
         ("search", lambda: store.search(tenant, parse_query("h*"))),
         ("dump", lambda: store.dump(tenant, session_id)),
         ("session_ids", lambda: store.session_ids(tenant, after=None, limit=10)),
@@ -173,7 +174,7 @@ async def test_every_method_that_knows_tenants_is_asked_above(
 ) -> None:
     """A method that is new in the protocol needs its place here."""
     asked = [*reads(store, RIVAL, names), *refused_writes(store, ours, RIVAL)]
-    elsewhere = {"begin", "takeover", "acknowledge", "put_blob", "restore"}
+    elsewhere = {"begin", "takeover", "acknowledge", "put_blob", "restore", "restore_memories"}
     knows = {
         name
         for name, method in vars(Store).items()

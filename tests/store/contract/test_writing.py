@@ -337,7 +337,10 @@ async def test_a_discarded_turn_leaves_everything_as_it_was(
     assert await store.memories(ACME, "butler") == memories
     assert after.turns == (row, *before.turns)
     assert after.dump is not None and before.dump is not None
-    assert after.dump == msgspec.structs.replace(before.dump, turns=(*before.dump.turns, row))
+    journal = tuple((row.turn_id, each) for each in await store.journal(ACME, row.turn_id))
+    assert after.dump == msgspec.structs.replace(
+        before.dump, turns=(*before.dump.turns, row), journals=journal
+    )
     session = before.session
     assert after.session == msgspec.structs.replace(
         session, lease_token=lost.fence.token, lease_nonce=lost.fence.nonce

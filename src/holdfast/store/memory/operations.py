@@ -21,7 +21,7 @@ from holdfast.store.base import (
 )
 from holdfast.store.memory import reading, turns
 from holdfast.store.memory.tables import Tables
-from holdfast.store.rows import AnnotationRow, KeyRow, SessionRow
+from holdfast.store.rows import AnnotationRow, KeyRow, MemoryRow, SessionRow
 
 
 def annotate(
@@ -131,15 +131,19 @@ def restore(tables: Tables, tenant: Tenant, dump: SessionDump) -> RestoreOutcome
     if flaw is not None:
         return Refused(why=flaw)
     if (tenant, session.id) in tables.sessions:
-        if reading.dump(tables, tenant, session.id) == dump:
+        here = reading.dump(tables, tenant, session.id)
+        if here is not None and moving.is_same(here, dump):
             return Restored(fresh=False)
-        return Refused(why=f"a different session {session.id} is there already")
+        return moving.taken("session", session.id)
     for key in dump.keys:
         if (tenant, key.key) in tables.keys:
-            return Refused(why=f"the key {key.key!r} means another session here")
+            return moving.taken("key", key.key)
     for turn in dump.turns:
         if (tenant, turn.turn_id) in tables.turns:
-            return Refused(why=f"turn {turn.turn_id} is in another session here")
+            return moving.taken("turn", turn.turn_id)
+    for claim in dump.claims:
+        if (tenant, claim.key) in tables.claims:
+            return moving.taken("idempotency key", claim.key)
     _write_dump(tables, dump)
     return Restored(fresh=True)
 
@@ -168,6 +172,20 @@ def _write_dump(tables: Tables, dump: SessionDump) -> None:
     tables.state[place] = list(dump.state)
     tables.annotations[place] = list(dump.annotations)
     tables.blobs[place] = {**tables.blobs.get(place, {}), **dict(dump.blobs)}
+    for turn_id, row in dump.journals:
+        tables.journals[dump.session.tenant, turn_id].append(row)
+    for claim in dump.claims:
+        tables.claims[claim.tenant, claim.key] = claim
+
+
+def restore_memories(tables: Tables, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
+    fresh = 0
+    for row in rows:
+        assert row.tenant == tenant, "a caller names its own tenant"
+        held = tables.memories[tenant, row.agent]
+        fresh += row.memory_id not in held
+        held.setdefault(row.memory_id, row)
+    return fresh
 
 
 def put_blob(tables: Tables, tenant: Tenant, session_id: SessionId, data: bytes) -> str:

@@ -11,7 +11,7 @@ from holdfast.store import decisions, listing, shaping
 from holdfast.store.assemble import empty_snapshot, extended_snapshot
 from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.memory.tables import Tables
-from holdfast.store.rows import AnnotationRow, JournalRow, SessionRow, TurnRow
+from holdfast.store.rows import AnnotationRow, JournalRow, MemoryRow, SessionRow, TurnRow
 
 # ── one session ──────────────────────────────────────────────────────────────────────────────
 
@@ -130,15 +130,41 @@ def dump(tables: Tables, tenant: Tenant, session_id: SessionId) -> SessionDump |
     if session is None:
         return None
     place = tenant, session_id
+    turns = tuple(each for each in tables.turns_of(tenant, session_id) if each.state != "open")
+    claims = (claim for turn in turns for claim in tables.claims_of(turn))
     return SessionDump(
         session=shaping.at_rest(session),
         keys=tuple(tables.keys_of(session)),
-        turns=tuple(each for each in tables.turns_of(tenant, session_id) if each.state != "open"),
+        turns=turns,
         items=tuple(tables.items.get(place, ())),
         state=tuple(tables.state.get(place, ())),
         annotations=tuple(tables.annotations.get(place, ())),
         blobs=tuple(sorted(tables.blobs.get(place, {}).items())),
+        journals=tuple(
+            (turn.turn_id, row)
+            for turn in turns
+            for row in tables.journals.get((tenant, turn.turn_id), ())
+        ),
+        claims=tuple(sorted(claims, key=lambda claim: claim.key)),
     )
+
+
+def all_memories(
+    tables: Tables, tenant: Tenant, *, after: MemoryRow | None, limit: int
+) -> tuple[MemoryRow, ...]:
+    """Every memory of a tenant, by agent and id."""
+    start = (after.agent, after.memory_id) if after else ("", "")
+    found = sorted(
+        (
+            row
+            for (owner, _), held in tables.memories.items()
+            if owner == tenant
+            for row in held.values()
+            if (row.agent, row.memory_id) > start
+        ),
+        key=lambda row: (row.agent, row.memory_id),
+    )
+    return tuple(found[:limit])
 
 
 # ── many sessions ────────────────────────────────────────────────────────────────────────────

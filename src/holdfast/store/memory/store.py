@@ -291,6 +291,14 @@ class MemoryStore:
     ) -> tuple[SessionId, ...]:
         return reading.session_ids(self.tables, tenant, after=after, limit=limit)
 
+    async def all_memories(
+        self, tenant: Tenant, *, after: MemoryRow | None, limit: int
+    ) -> tuple[MemoryRow, ...]:
+        return reading.all_memories(self.tables, tenant, after=after, limit=limit)
+
+    async def restore_memories(self, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
+        return operations.restore_memories(self.tables, tenant, rows)
+
     async def stats(self) -> base.StoreStats:
         return reading.stats(self.tables)
 

@@ -22,7 +22,7 @@ from holdfast.store.base import (
     SessionDump,
     SummaryMoved,
 )
-from holdfast.store.rows import AnnotationRow, ItemRow, SessionRow
+from holdfast.store.rows import AnnotationRow, ItemRow, MemoryRow, SessionRow
 from holdfast.store.sqlite import reading, search, tables, turns
 from holdfast.store.sqlite.tables import queries, run, to_column
 
@@ -147,15 +147,19 @@ def restore(db: Connection, tenant: Tenant, dump: SessionDump) -> RestoreOutcome
     if flaw is not None:
         return Refused(why=flaw)
     if turns.find_session(db, tenant, session.id) is not None:
-        if reading.dump(db, tenant, session.id) == dump:
+        here = reading.dump(db, tenant, session.id)
+        if here is not None and moving.is_same(here, dump):
             return Restored(fresh=False)
-        return Refused(why=f"a different session {session.id} is there already")
+        return moving.taken("session", session.id)
     for key in dump.keys:
         if tables.key_rows.one(db, "key", tenant=tenant, key=key.key) is not None:
-            return Refused(why=f"the key {key.key!r} means another session here")
+            return moving.taken("key", key.key)
     for turn in dump.turns:
         if turns.find_turn(db, tenant, turn.turn_id) is not None:
-            return Refused(why=f"turn {turn.turn_id} is in another session here")
+            return moving.taken("turn", turn.turn_id)
+    for claim in dump.claims:
+        if tables.idempotency_rows.one(db, "idempotency", tenant=tenant, key=claim.key) is not None:
+            return moving.taken("idempotency key", claim.key)
     _write_dump(db, dump)
     return Restored(fresh=True)
 
@@ -190,6 +194,20 @@ def _write_dump(db: Connection, dump: SessionDump) -> None:
     )
     for digest, data in dump.blobs:
         run(db, "insert_blob", tenant=tenant, session_id=session_id, digest=digest, bytes=data)
+    db.executemany(
+        queries["restore_journal"],
+        ((tenant, turn_id, row.n, row.token, row.records) for turn_id, row in dump.journals),
+    )
+    tables.idempotency_rows.put(db, "restore_claim", *dump.claims)
+
+
+def restore_memories(db: Connection, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
+    fresh = 0
+    for row in rows:
+        assert row.tenant == tenant, "a caller names its own tenant"
+        tables.memory_rows.put(db, "restore_memory", row)
+        fresh += db.changes()
+    return fresh
 
 
 def put_blob(db: Connection, tenant: Tenant, session_id: SessionId, data: bytes) -> str:

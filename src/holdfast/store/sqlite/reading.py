@@ -10,7 +10,14 @@ from holdfast.ids import SessionId, Tenant, TurnId, Version
 from holdfast.store import decisions, listing, shaping
 from holdfast.store.assemble import empty_snapshot, extended_snapshot
 from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, StoreStats
-from holdfast.store.rows import AnnotationRow, JournalRow, SessionRow, StateRow, TurnRow
+from holdfast.store.rows import (
+    AnnotationRow,
+    JournalRow,
+    MemoryRow,
+    SessionRow,
+    StateRow,
+    TurnRow,
+)
 from holdfast.store.sqlite import tables, turns
 from holdfast.store.sqlite.tables import queries
 
@@ -185,6 +192,11 @@ def dump(db: Connection, tenant: Tenant, session_id: SessionId) -> SessionDump |
             db, "annotations", from_rev=-1, upto_rev=LAST_NUMBER, **own
         ),
         blobs=tuple(db.execute(queries["blobs"], own)),
+        journals=tuple(
+            (TurnId(turn_id), tables.journal_rows.made(row))
+            for turn_id, *row in db.execute(queries["session_journals"], own)
+        ),
+        claims=tables.idempotency_rows.all(db, "session_claims", **own),
     )
 
 
@@ -228,6 +240,20 @@ def session_ids(
 ) -> tuple[SessionId, ...]:
     found = tables.texts(db, "session_ids", tenant=tenant, after=after or "", limit=limit)
     return tuple(SessionId(each) for (each,) in found)
+
+
+def all_memories(
+    db: Connection, tenant: Tenant, *, after: MemoryRow | None, limit: int
+) -> tuple[MemoryRow, ...]:
+    """Every memory of a tenant, by agent and id."""
+    return tables.memory_rows.all(
+        db,
+        "all_memories",
+        tenant=tenant,
+        agent=after.agent if after else "",
+        after=after.memory_id if after else "",
+        limit=limit,
+    )
 
 
 def tenants(db: Connection) -> tuple[Tenant, ...]:

@@ -385,6 +385,16 @@ class SqliteStore:
             lambda db: reading.session_ids(db, tenant, after=after, limit=limit)
         )
 
+    async def all_memories(
+        self, tenant: Tenant, *, after: MemoryRow | None, limit: int
+    ) -> tuple[MemoryRow, ...]:
+        return await self.engine.read(
+            lambda db: reading.all_memories(db, tenant, after=after, limit=limit)
+        )
+
+    async def restore_memories(self, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
+        return await self.engine.write(lambda db: operations.restore_memories(db, tenant, rows))
+
     async def stats(self) -> base.StoreStats:
         size_bytes = self.engine.path.stat().st_size
         return await self.engine.read(lambda db: reading.stats(db, size_bytes=size_bytes))

@@ -47,7 +47,10 @@ from holdfast.store.rows import (
 
 _sql = files("holdfast.store.sqlite") / "sql"
 queries = load_queries(
-    *(_sql / name for name in ("turns.sql", "sessions.sql", "search.sql", "upkeep.sql"))
+    *(
+        _sql / name
+        for name in ("turns.sql", "sessions.sql", "moving.sql", "search.sql", "upkeep.sql")
+    )
 )
 
 R = TypeVar("R", bound=Value)
