@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from holdfast import limits
 from holdfast.core.codec import Unreadable, encode
@@ -23,9 +24,9 @@ from holdfast.store.base import (
 )
 from holdfast.store.postgres import reading, tables, turns
 from holdfast.store.postgres.engine import Db
-from holdfast.store.postgres.tables import Bound, utf8
+from holdfast.store.postgres.tables import Bound, Column, utf8
 from holdfast.store.postgres.turns import NO_SETTINGS, SessionFacts, session_facts
-from holdfast.store.rows import ItemRow, SessionRow
+from holdfast.store.rows import ItemRow, MemoryRow, SessionRow
 
 
 async def annotate(
@@ -196,15 +197,17 @@ async def _in_the_way(db: Db, tenant: Tenant, dump: SessionDump) -> RestoreOutco
     session = dump.session
     there = await reading.dump_within(db, tenant, session.id)
     if there is not None:
-        if there == dump:
-            return Restored(fresh=False)
-        return Refused(why=f"a different session {session.id} is there already")
+        same = moving.is_same(there, dump)
+        return Restored(fresh=False) if same else moving.taken("session", session.id)
     for key in dump.keys:
         if await db.row("key", tenant=tenant, key=key.key) is not None:
-            return Refused(why=f"the key {key.key!r} means another session here")
+            return moving.taken("key", key.key)
     for turn in dump.turns:
         if await turns.find_turn(db, tenant, turn.turn_id) is not None:
-            return Refused(why=f"turn {turn.turn_id} is in another session here")
+            return moving.taken("turn", turn.turn_id)
+    for claim in dump.claims:
+        if await db.row("idempotency", tenant=tenant, key=claim.key) is not None:
+            return moving.taken("idempotency key", claim.key)
     return None
 
 
@@ -234,22 +237,33 @@ async def _write_dump(db: Db, dump: SessionDump) -> None:
     await _make(db, dump.session, source=None, key=None, generation=0)
     for key in dump.keys:
         await db.write("insert_key", **tables.keys.bound(key))
-    for turn in dump.turns:
-        await db.write("insert_turn", **tables.turns.bound(turn))
+    if dump.turns:
+        bound = [tables.turns.bound(turn) for turn in dump.turns]
+        columns = {name: [cast(Column, row[name]) for row in bound] for name in tables.turns.fields}
+        await db.write("insert_turns", **columns)
     for value in dump.state:
         await db.write("insert_state", **tables.state.bound(value))
     for annotation in dump.annotations:
         await db.write("insert_annotation", **tables.notes.bound(annotation))
-    for row in dump.items:
-        await db.write(
-            "insert_item",
-            tenant=tenant,
-            session_id=session_id,
-            pos=row.pos,
-            turn_id=row.turn_id,
-            path=_path_of(row),
-            body=row.body,
-        )
+    await db.write(
+        "insert_items",
+        tenant=tenant,
+        session_id=session_id,
+        pos=[row.pos for row in dump.items],
+        turn_id=[row.turn_id for row in dump.items],
+        path=[_path_of(row) for row in dump.items],
+        body=[row.body for row in dump.items],
+    )
+    await db.write(
+        "insert_journals",
+        tenant=tenant,
+        turn_id=[turn_id for turn_id, _ in dump.journals],
+        n=[row.n for _, row in dump.journals],
+        token=[row.token for _, row in dump.journals],
+        records=[row.records for _, row in dump.journals],
+    )
+    for claim in dump.claims:
+        await db.write("insert_claim", **tables.claims.bound(claim))
     for digest, data in dump.blobs:
         await db.write("put_blob", tenant=tenant, session_id=session_id, digest=digest, bytes=data)
 
@@ -257,6 +271,15 @@ async def _write_dump(db: Db, dump: SessionDump) -> None:
 def _path_of(row: ItemRow) -> str:
     item = item_decoder.lenient(row.body)
     return "" if isinstance(item, Unreadable) else path_text(item.path)
+
+
+async def restore_memories(db: Db, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
+    assert all(row.tenant == tenant for row in rows), "a caller names its own tenant"
+    fresh = 0
+    async with db.transaction():
+        for row in rows:
+            fresh += len(await db.write("insert_memory", **tables.memories.bound(row)))
+    return fresh
 
 
 async def put_blob(db: Db, tenant: Tenant, session_id: SessionId, data: bytes) -> str:

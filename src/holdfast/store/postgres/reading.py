@@ -11,7 +11,7 @@ from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, S
 from holdfast.store.postgres import tables, turns
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.tables import Bound, utf8
-from holdfast.store.rows import AnnotationRow, SessionRow, StateRow, TurnRow
+from holdfast.store.rows import AnnotationRow, MemoryRow, SessionRow, StateRow, TurnRow
 
 ONE_MOMENT = "isolation level repeatable read read only"
 """For reads of several statements: all of them see what the first one saw."""
@@ -198,6 +198,13 @@ async def dump_within(db: Db, tenant: Tenant, session_id: SessionId) -> SessionD
             tables.notes, "annotations", from_rev=-1, upto_rev=LAST_NUMBER, **own
         ),
         blobs=tuple([(digest, data) for digest, data in await db.rows("blobs", **own)]),
+        journals=tuple(
+            [
+                (TurnId(turn_id), tables.journal.made(row))
+                for turn_id, *row in await db.rows("session_journals", **own)
+            ]
+        ),
+        claims=await db.all(tables.claims, "session_claims", **own),
     )
 
 
@@ -266,6 +273,20 @@ async def session_ids(
 ) -> tuple[SessionId, ...]:
     found = await db.rows("session_ids", tenant=tenant, after=after or "", limit=limit)
     return tuple([SessionId(each) for (each,) in found])
+
+
+async def all_memories(
+    db: Db, tenant: Tenant, *, after: MemoryRow | None, limit: int
+) -> tuple[MemoryRow, ...]:
+    """Every memory of a tenant, by agent and id."""
+    return await db.all(
+        tables.memories,
+        "all_memories",
+        tenant=tenant,
+        agent=utf8(after.agent if after else ""),
+        after=utf8(after.memory_id if after else ""),
+        limit=limit,
+    )
 
 
 async def tenants(db: Db) -> tuple[Tenant, ...]:

@@ -328,6 +328,16 @@ class PostgresStore:
             lambda db: reading.session_ids(db, tenant, after=after, limit=limit)
         )
 
+    async def all_memories(
+        self, tenant: Tenant, *, after: MemoryRow | None, limit: int
+    ) -> tuple[MemoryRow, ...]:
+        return await self.engine.run(
+            lambda db: reading.all_memories(db, tenant, after=after, limit=limit)
+        )
+
+    async def restore_memories(self, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
+        return await self.engine.run(lambda db: operations.restore_memories(db, tenant, rows))
+
     async def stats(self) -> base.StoreStats:
         return await self.engine.run(reading.stats)
 

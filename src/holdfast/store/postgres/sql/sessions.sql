@@ -98,9 +98,16 @@ select 1 from ready;
 select s.{session} from holdfast.session s
  where s.tenant = :tenant and s.id = any (:ids::text[]) order by s.id for share;
 
--- insert_turn
--- A turn that is imported.
-insert into holdfast.turn ({turn}) values ({:turn});
+-- insert_turns
+-- Turns that are imported.
+insert into holdfast.turn ({turn})
+select * from unnest(
+       :tenant::text[], :turn_id::text[], :session_id::text[], :base_head::bigint[], :state::text[],
+       :seq::bigint[], :ended_by::text[], :detail::bytea[], :attempt::bigint[], :retry_of::text[],
+       :client_attempt::bigint[], :lease_token::bigint[], :agent::bytea[], :source_digest::bytea[],
+       :request_hash::bytea[], :replayable::boolean[], :start::bigint[], :end::bigint[],
+       :rev::bigint[], :changes::bytea[], :link::bytea[], :usage::bytea[], :acked::boolean[],
+       :began_ms::bigint[], :ended_ms::bigint[]);
 
 -- insert_state
 -- A value of session state that is imported.
@@ -114,10 +121,45 @@ insert into holdfast.annotation ({annotation}) values ({:annotation});
 -- A key that is imported.
 insert into holdfast.session_key ({session_key}) values ({:session_key});
 
--- insert_item
--- An item that is imported.
+-- insert_items
+-- Items that are imported.
 insert into holdfast.item (tenant, session_id, pos, turn_id, path, body)
-values (:tenant, :session_id, :pos, :turn_id, :path, :body);
+select :tenant, :session_id, i.*
+  from unnest(:pos::bigint[], :turn_id::text[], :path::text[], :body::bytea[]) as i;
+
+-- insert_journals
+-- What is kept of the journals of turns that are imported.
+insert into holdfast.journal (tenant, turn_id, n, token, records)
+select :tenant, j.*
+  from unnest(:turn_id::text[], :n::bigint[], :token::bigint[], :records::bytea[]) as j;
+
+-- insert_claim
+-- An idempotency key that is imported with its turn.
+insert into holdfast.idempotency ({idempotency}) values ({:idempotency});
+
+-- session_journals
+-- What is kept of the journals of a session's ended turns, in order.
+select j.turn_id, j.{journal}
+  from holdfast.turn t join holdfast.journal j on j.tenant = t.tenant and j.turn_id = t.turn_id
+ where t.tenant = :tenant and t.session_id = :session_id and t.state <> 'open'
+ order by j.turn_id, j.n;
+
+-- session_claims
+-- The idempotency keys that lead to a session's ended turns, by key.
+select i.{idempotency}
+  from holdfast.turn t join holdfast.idempotency i on i.tenant = t.tenant and i.turn_id = t.turn_id
+ where t.tenant = :tenant and t.session_id = :session_id and t.state <> 'open'
+ order by i.key;
+
+-- insert_memory
+-- A memory that is imported; one that is there stays.
+insert into holdfast.memory ({memory}) values ({:memory}) on conflict do nothing returning 1;
+
+-- all_memories
+-- Some memories of a tenant, by agent and id.
+select m.{memory} from holdfast.memory m
+ where m.tenant = :tenant and (m.agent, m.memory_id) > (:agent::bytea, :after::bytea)
+ order by m.agent, m.memory_id limit :limit;
 
 -- put_blob
 -- Bytes under their digest, unless their session was deleted; the same bytes again change nothing.
