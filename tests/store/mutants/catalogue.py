@@ -53,10 +53,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "append does not look at the fence",
         (
             TURNS,
-            (
-                "    decisions.demand_fence(fence, find_session(db, fence.tenant, fence.session_id))\n"
-                "    for each in consumed:"
-            ),
+            ("    decisions.demand_fence(fence, session)\n    for each in consumed:"),
             "    for each in consumed:",
         ),
         telling=True,

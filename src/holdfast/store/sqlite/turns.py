@@ -27,6 +27,8 @@ from holdfast.store.sqlite.tables import only, ordered, queries, run
 _INSERT_JOURNAL = ordered("insert_journal", "tenant", "turn_id", "n", "token", "records")
 _DELETE_JOURNAL = ordered("delete_journal", "tenant", "turn_id")
 _COMMIT_FACTS = ordered("commit_facts", "tenant", "turn_id", "session_id")
+_APPEND_FACTS = ordered("append_facts", "tenant", "turn_id", "n", "session_id")
+_CONSUME_SIGNAL = queries["consume_signal"]
 _INSERT_ITEM = queries["insert_item"]
 _COMMIT_TURN = ordered(
     "commit_turn",
@@ -71,23 +73,22 @@ def waiting_signals(
 def append(
     db: Connection, fence: Fence, *, n: int, records: bytes, consumed: Sequence[int]
 ) -> None:
-    decisions.demand_fence(fence, find_session(db, fence.tenant, fence.session_id))
+    session, last_n, same_n = _append_facts(db, fence, n=n)
+    decisions.demand_fence(fence, session)
     for each in consumed:
-        db.execute(queries["consume_signal"], (fence.tenant, fence.turn_id, each))
-    _append_records(db, fence, n=n, records=records)
-
-
-def _append_records(db: Connection, fence: Fence, *, n: int, records: bytes) -> None:
-    where = {"tenant": fence.tenant, "turn_id": fence.turn_id}
-    there = tables.journal_rows.one(db, "journal_row", n=n, **where)
-    last = tables.journal_rows.one(db, "last_record", **where)
-    if decisions.judge_append(
-        n,
-        records,
-        last_n=last.n if last else -1,
-        same_n=there.records if there else None,
-    ):
+        db.execute(_CONSUME_SIGNAL, (fence.tenant, fence.turn_id, each))
+    if decisions.judge_append(n, records, last_n=last_n, same_n=same_n):
         insert_journal(db, fence, n=n, records=records)
+
+
+def _append_facts(
+    db: Connection, fence: Fence, *, n: int
+) -> tuple[SessionRow | None, int, bytes | None]:
+    """The session, the number of the journal's last row, and the records that are there under `n`."""
+    row = only(db, _APPEND_FACTS, (fence.tenant, fence.turn_id, n, fence.session_id))
+    last_n, same_n = row[tables.session_rows.width :]
+    assert isinstance(last_n, int) and not isinstance(same_n, str | int | float)
+    return tables.session_rows.joined(row, 0), last_n, same_n
 
 
 def insert_journal(db: Connection, fence: Fence, *, n: int, records: bytes) -> None:
@@ -130,7 +131,7 @@ def commit(
     _write_content(db, session, made, now_ms=now_ms)
     _write_turn(db, fence, session, made, now_ms=now_ms)
     if replayable and records:
-        _append_records(db, fence, n=n, records=records)
+        insert_journal(db, fence, n=n, records=records)
     elif not replayable:
         db.execute(_DELETE_JOURNAL, (tenant, turn_id))
     if claimed:
@@ -230,12 +231,13 @@ def end(
     now_ms: int,
 ) -> TurnRow:
     turn = find_turn(db, fence.tenant, fence.turn_id)
-    session = find_session(db, fence.tenant, fence.session_id)
+    session, last_n, same_n = _append_facts(db, fence, n=n)
     ended = decisions.judge_end(fence, session=session, turn=turn)
     if ended is not None:
         return ended
     assert session is not None and turn is not None, "judge_end lets only held turns through"
-    _append_records(db, fence, n=n, records=records)
+    if decisions.judge_append(n, records, last_n=last_n, same_n=same_n):
+        insert_journal(db, fence, n=n, records=records)
     run(db, "let_go", tenant=session.tenant, session_id=session.id)
     return discard(db, turn, ended_by=ended_by, detail=detail, settlement=settlement, now_ms=now_ms)
 

@@ -15,6 +15,17 @@ select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s
   left join node n on n.node_id = :node
   left join turn t on t.tenant = :tenant and t.turn_id = :turn_id;
 
+-- append_facts
+-- What an append has to know: the session, the number of the turn's newest journal row or -1, and what is
+-- there under the number that the append has. One row, whatever is found.
+select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s.lease_node, s.open_turn,
+       s.source_key, s.entry_agent, s.agent, s.lineage, s.settings, s.meta_rev, s.summary_rev, s.title,
+       s.opening, s.state, s.anonymous, s.created_ms, s.active_ms,
+       (select coalesce(max(n), -1) from journal where tenant = :tenant and turn_id = :turn_id),
+       (select records from journal where tenant = :tenant and turn_id = :turn_id and n = :n)
+  from (select 1)
+  left join session s on s.tenant = :tenant and s.id = :session_id;
+
 -- commit_facts
 -- What T2 has to know: the session, whether the turn can be replayed, the number of its newest journal row
 -- or -1, and whether somebody has steered it, or has an idempotency key for it. One row, whatever is found.
@@ -161,19 +172,6 @@ on conflict do nothing;
 -- delete_memory
 -- An agent forgets something.
 delete from memory where tenant = :tenant and agent = :agent and memory_id = :memory_id;
-
--- last_record
--- The newest journal row of a turn.
-select n, token, records from journal where tenant = :tenant and turn_id = :turn_id
- order by n desc limit 1;
-
--- last_n
--- The number of the newest journal row of a turn, or -1.
-select coalesce(max(n), -1) from journal where tenant = :tenant and turn_id = :turn_id;
-
--- journal_row
--- One journal row.
-select n, token, records from journal where tenant = :tenant and turn_id = :turn_id and n = :n;
 
 -- insert_journal
 -- Some more records of a turn.
