@@ -26,6 +26,7 @@ _BODY_CHARS = 26
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _SHIFTS = range(120, -1, -10)
 _ENTROPY_BITS = 80
+_STEP_MASK = (1 << 32) - 1
 _TIME_MS_END = 1 << 48
 # The first character of 26 carries only the top 3 of 128 bits, so it never passes "7".
 _BODY = "[0-7][0-9a-hjkmnp-tv-z]{25}"
@@ -229,8 +230,13 @@ def mint(kind: type[Minted], *, at_ms: int, entropy: int) -> Minted:
     """Make the id that this time and these 80 random bits determine."""
     assert 0 <= at_ms < _TIME_MS_END, "time is outside 48 bits"
     assert 0 <= entropy < 1 << _ENTROPY_BITS, "entropy is outside 80 bits"
-    number = at_ms << _ENTROPY_BITS | entropy
-    return kind.from_body("".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS]))
+    return _named(kind, at_ms << _ENTROPY_BITS | entropy)
+
+
+def _named(kind: type[Minted], number: int) -> Minted:
+    assert number < _TIME_MS_END << _ENTROPY_BITS, "time is outside 48 bits"
+    body = "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
+    return str.__new__(kind, kind.prefix + body)  # well formed, so there is nothing to parse
 
 
 class Minter:
@@ -246,9 +252,10 @@ class Minter:
         self._last = 0
 
     def __call__(self, kind: type[Minted]) -> Minted:
-        fresh = self._now_ms() << _ENTROPY_BITS | self._random_bits(_ENTROPY_BITS)
-        # Within a millisecond a random step keeps the order and stays hard to guess.
-        step = 1 + self._random_bits(32)
-        self._last = fresh if fresh > self._last else self._last + step
-        at_ms, entropy = divmod(self._last, 1 << _ENTROPY_BITS)
-        return mint(kind, at_ms=at_ms, entropy=entropy)
+        entropy = self._random_bits(_ENTROPY_BITS)
+        fresh = self._now_ms() << _ENTROPY_BITS | entropy
+        if fresh <= self._last:
+            # Within a millisecond a random step keeps the order and stays hard to guess.
+            fresh = self._last + 1 + (entropy & _STEP_MASK)
+        self._last = fresh
+        return _named(kind, fresh)

@@ -674,3 +674,46 @@ async def test_a_turn_that_is_kept_by_policy_is_answered_the_same_everywhere(
     assert (first.by, first.kept) == ("deadline", True)
     assert first == again
     assert not any(isinstance(each, AssistantMessage) for each in (await stage.snapshot()).items)
+
+
+# ── players ──────────────────────────────────────────────────────────────────────────────────
+
+
+@on_stage
+async def test_a_player_that_is_cancelled_by_its_own_hand_has_not_succeeded(stage: Stage) -> None:
+    """Nobody has told the turn to stop, and the task that it runs in goes on."""
+    node = await stage.boot()
+
+    async def trip_over_oneself(hand: Hand) -> None:
+        await hand.call("a")
+        raise asyncio.CancelledError
+
+    stage.parts["Hello"] = trip_over_oneself
+    ending = await stage.send(node, "Hello")
+    assert (ending.kept, ending.by) == (False, "model_error")
+    assert (await stage.send(node, "Again")).ok
+
+
+@on_stage
+async def test_a_player_that_is_told_to_stop_several_times_ends_its_turn_once(stage: Stage) -> None:
+    """Each of them is for the player: the last transaction is not to be disturbed by what it did not hear."""
+    node = await stage.boot()
+    told: list[str] = []
+
+    async def hard_of_hearing(hand: Hand) -> None:
+        for _ in range(2):
+            try:
+                await asyncio.sleep(500)
+            except asyncio.CancelledError:
+                told.append("stop")
+
+    stage.parts["Hello"] = hard_of_hearing
+    sent = stage.send(node, "Hello")
+    await stage.until(lambda: bool(stage.played))
+    (live,) = node.sessions._owner.live.values()
+    stage.loop.call_in(node.place, 0.1, live.interrupt, "cancelled")
+    stage.loop.call_in(node.place, 0.2, live._stop_playing)
+
+    ending = await sent
+    assert (ending.kept, ending.by, told) == (True, "cancelled", ["stop", "stop"])
+    assert (await stage.send(node, "Again")).ok

@@ -127,7 +127,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a tool starts before its intent is durable",
         (
             "sessions/recorder.py",
-            ("        if kinds & _URGENT:\n            await self.flush()\n        elif"),
+            "        if urgent:\n            await self.flush()\n        elif",
             "        if",
         ),
         telling=True,
@@ -136,13 +136,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "replayable events are shown before they are durable",
         (
             "sessions/recorder.py",
-            "        if self._replayable:\n            self._pending += records\n",
-            (
-                "        if self._replayable:\n"
-                "            for record in records:\n"
-                "                self.feed.publish(record)\n"
-                "            self._pending += records\n"
-            ),
+            "            if not self._replayable:\n                self.feed.publish(record)\n",
+            "            self.feed.publish(record)\n            if not self._replayable:\n",
         ),
         (
             "sessions/recorder.py",

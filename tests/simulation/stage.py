@@ -278,6 +278,7 @@ def act_out(scenario: Scenario, home: Home, *, cache_bytes: int = 1 << 20) -> No
             )
             stage = Stage(loop, world)
             await scenario(stage)
+            await asyncio.sleep(1)  # an answer of the store may still be on its way to its node
             for node in world.nodes:
                 assert node.leftovers() == []
             assert loop.unheeded() == []

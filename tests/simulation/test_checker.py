@@ -11,8 +11,8 @@ from tests.simulation.checker import RULES, check
 from tests.simulation.history import Recording
 from tests.simulation.simulation import simulate
 
-CLEAN = (*range(12), 26, 28, 61)
-"""Seeds whose runs keep every promise, and between them offer a place for every anomaly."""
+CLEAN = range(100)
+"""Seeds whose runs keep every promise, and between them offer a place for every anomaly. Most find one in the first."""
 
 
 @cache

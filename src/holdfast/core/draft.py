@@ -102,9 +102,9 @@ class Draft(Value):
     def grown(self, event: Grew) -> Draft | None:
         """The draft with one more piece, or None if the item is not open. This runs for every token."""
         items = self.items
-        for n, each in enumerate(items):
-            if each.id == event.item:
-                grown = (*items[:n], _grown(each, event), *items[n + 1 :])
+        for n in range(len(items) - 1, -1, -1):  # nearly always it is the last one
+            if items[n].id == event.item:
+                grown = (*items[:n], _grown(items[n], event), *items[n + 1 :])
                 return Draft(items=grown, chars=self.chars + len(event.text))
         return None
 

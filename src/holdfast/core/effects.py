@@ -56,11 +56,11 @@ def wanted(turn: Turn) -> tuple[Effect, ...]:
         return ()
     if turn.interrupted is not None:
         return (Close(),)
+    if turn.complete:  # then it has passed no limit
+        return (Finish(),)
     limit = limit_reached(turn)
     if limit is not None:
         return (StopAtLimit(limit=limit),)
-    if turn.complete:
-        return (Finish(),)
     return tuple(effect for branch in turn.branches for effect in _wanted_in(turn, branch))
 
 

@@ -259,14 +259,19 @@ item_decoder: Decoder[Item] = Decoder(Item)
 # ── small questions about items ──────────────────────────────────────────────────────────────
 
 
+_WORDS = (Text, Refusal)
+
+
 def text_of(parts: Parts) -> str:
     """All the text in some parts, refusals included, without separators."""
-    return "".join(part.text for part in parts if isinstance(part, Text | Refusal))
+    if len(parts) == 1 and isinstance(parts[0], _WORDS):  # nearly always
+        return parts[0].text
+    return "".join(part.text for part in parts if isinstance(part, _WORDS))
 
 
 def is_substantial(parts: Parts) -> bool:
     """Whether these parts say anything: an image or file alone does, white space does not."""
-    return any(not isinstance(part, Text | Refusal) or part.text.strip() for part in parts)
+    return any(not isinstance(part, _WORDS) or part.text.strip() for part in parts)
 
 
 def path_text(path: Path) -> str:

@@ -43,7 +43,12 @@ class Log(Sequence[T_co], Generic[T_co]):
         return self._seeing(shared, len(shared))
 
     def appended(self: Log[T], item: T) -> Log[T]:
-        return self.extended((item,))
+        """The log with one more item: by itself, since this runs for every token."""
+        shared = self._shared
+        if len(shared) != self._length:
+            shared = shared[: self._length]
+        shared.append(item)
+        return self._seeing(shared, len(shared))
 
     def prefix(self, length: int) -> Log[T_co]:
         """The first `length` items, sharing them."""

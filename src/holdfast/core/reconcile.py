@@ -173,8 +173,10 @@ def _is_said(message: Incoming) -> bool:
     return message.role == "user" and is_substantial(message.content)
 
 
-def _results_first(new: Sequence[Incoming], waiting: Sequence[ToolCall]) -> list[Incoming]:
+def _results_first(new: Sequence[Incoming], waiting: Sequence[ToolCall]) -> Sequence[Incoming]:
     """Results for calls that wait, then everything else: clients may send them in any order."""
+    if not waiting:
+        return new
     wanted = {each.call_id for each in waiting}
     return sorted(new, key=lambda each: each.role != "tool" or each.call_id not in wanted)
 
@@ -192,6 +194,8 @@ def _history_in(snapshot: Snapshot, spoken: Sequence[Incoming]) -> int | None:
     An answer that broke off may be told in part, or left out if something new follows: clients differ
     in what they keep of an answer that was stopped.
     """
+    if len(spoken) == 1 and spoken[0].role != "assistant":
+        return 0  # whoever tells the history again tells an answer, too; and most do not
     told = _merged((seen, n + 1) for n, each in enumerate(spoken) if (seen := _told(each)))
     held = _merged(
         (seen, _broke_off(each)) for each in seen_by_people(snapshot) if (seen := _held(each))
@@ -395,6 +399,9 @@ class _Intake:
 
     def _settle_open(self) -> ResultsMissing | None:
         """Something else is being said: calls are answered by now, all of them or none."""
+        if not self._open:
+            self._answered = False
+            return None
         missing = tuple(each.call_id for each in self._asked)
         if missing and self._answered:
             return ResultsMissing(call_ids=missing)

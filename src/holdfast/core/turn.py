@@ -121,9 +121,9 @@ class Turn(Value):
         done = len(self.branches) == 1 and root.draft is None and not self.interrupted
         if not done or root.finish == "length":
             return False
-        if any(each.call.waits_for is None for each in root.pending):
-            return False
-        return bool(root.pending) or not root.owes_answer
+        if not root.pending:
+            return not root.owes_answer
+        return all(each.call.waits_for for each in root.pending)
 
     @property
     def untouched(self) -> bool:

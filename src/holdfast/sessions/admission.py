@@ -140,15 +140,17 @@ class Admissions:
         """The lane, and the session that this request has waited for, if it had to wait."""
         name = self._lane_name(ask)
         held = self._lanes.is_held(name)
-        if held and ask.on_busy == "reject":
+        if not held:
+            return await self._lanes.enter(name), None
+        if ask.on_busy == "reject":
             raise _busy(ask, self._lanes.holder(name))
         first = ask.on_busy == "interrupt"
-        if held and first:
+        if first:
             self._interrupt_here(self._lanes.holder(name))
         try:
             async with asyncio.timeout(patience.left_s):
                 lane = await self._lanes.enter(name, first=first)
-                return lane, lane.session if held else None
+                return lane, lane.session
         except (TimeoutError, LaneFull):
             raise _busy(ask, self._lanes.holder(name)) from None
 

@@ -107,10 +107,10 @@ async def _commit(
     tail: tuple[Record, ...],
 ) -> Settled | NotYet:
     commit = commit_of(ended, previous=snapshot.link)
+    # Of a turn that nobody can come back for, the store keeps no journal.
+    records = encode_records(tail) if ended.request.replayable else b""
     outcome = await persistently(
-        lambda: store.commit(
-            fence, commit, n=tail[0].n, records=encode_records(tail), settlement="done"
-        )
+        lambda: store.commit(fence, commit, n=tail[0].n, records=records, settlement="done")
     )
     if isinstance(outcome, Unconsumed):
         return NotYet(signals=outcome.signals)

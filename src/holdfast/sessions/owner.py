@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import deque
 from collections.abc import AsyncIterator, Iterator, Set
 from contextlib import contextmanager
 
@@ -42,7 +42,9 @@ class Owner:
         self._lanes = lanes
         self._ambient = ambient
         self.live: dict[TurnId, LiveTurn] = {}
-        self._claims: Counter[TurnId] = Counter()
+        self._ended: deque[tuple[float, LiveTurn]] = deque()
+        """Turns that are over, and until when they are remembered."""
+        self._claims: dict[TurnId, int] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -65,13 +67,13 @@ class Owner:
             self._let_go(turn_id)
 
     def _claim(self, turn_id: TurnId) -> None:
-        self._claims[turn_id] += 1
+        self._claims[turn_id] = self._claims.get(turn_id, 0) + 1
         self._idle.clear()
 
     def _let_go(self, turn_id: TurnId) -> None:
-        self._claims[turn_id] -= 1
-        if not self._claims[turn_id]:
-            del self._claims[turn_id]
+        left = self._claims.pop(turn_id) - 1
+        if left:
+            self._claims[turn_id] = left
         if not self._claims:
             self._idle.set()
 
@@ -128,12 +130,24 @@ class Owner:
                 self._cache.put(live.fence.tenant, live.after)
             if lane is not None:
                 self._lanes.leave(lane)
-            loop = asyncio.get_running_loop()
-            loop.call_later(limits.feed_keep_s, self._forget, live)
+            self._remember(live)
 
-    def _forget(self, live: LiveTurn) -> None:
-        if self.live.get(live.fence.turn_id) is live:
-            del self.live[live.fence.turn_id]
+    def _remember(self, live: LiveTurn) -> None:
+        """Keep a turn that has ended for a while. They go in the order in which they came, so that one timer
+        does for all of them."""
+        loop = asyncio.get_running_loop()
+        self._ended.append((loop.time() + limits.feed_keep_s, live))
+        if len(self._ended) == 1:
+            loop.call_at(self._ended[0][0], self._forget)
+
+    def _forget(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._ended and self._ended[0][0] <= loop.time():
+            _, live = self._ended.popleft()
+            if self.live.get(live.fence.turn_id) is live:
+                del self.live[live.fence.turn_id]
+        if self._ended:
+            loop.call_at(self._ended[0][0], self._forget)
 
     def _older(self, fence: Fence) -> Older:
         def read(since: int, upto: int) -> AsyncIterator[Record]:

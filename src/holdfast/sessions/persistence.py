@@ -16,12 +16,13 @@ RETRY_PAUSE_S = 0.2
 
 async def persistently(ask: Callable[[], Awaitable[T]]) -> T:
     """Ask the store, and again if it does not answer, for as long as it may be worth waiting."""
-    loop = asyncio.get_running_loop()
-    give_up_at = loop.time() + limits.store_retry_s
+    give_up_at: float | None = None
     while True:
         try:
             return await ask()
         except StoreUnavailable:
-            if loop.time() >= give_up_at:
+            now = asyncio.get_running_loop().time()
+            give_up_at = give_up_at or now + limits.store_retry_s
+            if now >= give_up_at:
                 raise
         await asyncio.sleep(RETRY_PAUSE_S)

@@ -64,19 +64,21 @@ class Recorder:
         for event in events:
             turn = advance(turn, event)
         self.turn = turn
-        kinds = {type(event) for event in events}
-        records = self._numbered(events)
-        if self._replayable:
-            self._pending += records
-        else:
-            for record in records:
+        urgent = step = False
+        at_ms = self._now_ms()
+        for event in events:
+            kind = type(event)
+            urgent, step = urgent or kind in _URGENT, step or kind in _STEPS
+            record = Record(n=self._next_n, at_ms=at_ms, event=event)
+            self._next_n += 1
+            if not self._replayable:
                 self.feed.publish(record)
-            if kinds <= _FINE:
-                return turn  # a token of a plain turn: shown, and that is all
-            self._pending += (each for each in records if not ev.is_fine(each.event))
-        if kinds & _URGENT:
+                if kind in _FINE:
+                    continue  # a token of a plain turn: shown, and that is all
+            self._pending.append(record)
+        if urgent:
             await self.flush()
-        elif self._replayable or (kinds & _STEPS and _goes_on(turn)):
+        elif self._pending and (self._replayable or (step and _goes_on(turn))):
             self._start_draining()
         return turn
 
@@ -131,11 +133,6 @@ class Recorder:
         """Raise what keeps this turn from being recorded, if anything does."""
         if self._failure is not None:
             raise self._failure
-
-    def _numbered(self, events: tuple[ev.Event, ...]) -> tuple[Record, ...]:
-        records = numbered(events, first=self._next_n, at_ms=self._now_ms())
-        self._next_n += len(records)
-        return records
 
     def _start_draining(self) -> None:
         if self._drain is None and self._pending:

@@ -64,6 +64,7 @@ class Resolver:
                 return await self._look_by_key(ask, ask.name, verify=verify)
 
     async def _look_by_key(self, ask: Ask, key: SessionKey, *, verify: bool) -> Seen:
+        # Also for a key that we know: it may mean nothing any more, and then no session that has ever been.
         fresh = self._ambient.mint(SessionId)
         target = ByKey(key=key, fresh=fresh, create=ask.create)
         known = None if verify else self._cache.meaning(ask.tenant, key)

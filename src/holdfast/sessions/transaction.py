@@ -68,7 +68,10 @@ class LiveTurn:
         self._recorder = Recorder(
             store, fence, turn, feed, now_ms=now_ms, on_failure=self._unrecorded
         )
-        self._playing: asyncio.Task[None] | None = None
+        self._playing: asyncio.Task[object] | None = None
+        """The task that runs us, while it is in the player's hands."""
+        self._stops = 0
+        """How often it was told to stop while it was."""
         self._cause: ev.Interrupted | None = None
         self._deciding = False
         self._late: ev.Interrupted | None = None
@@ -82,6 +85,7 @@ class LiveTurn:
         self.after: Snapshot | None = None
         """The session after this turn, if it was kept."""
         self.done: asyncio.Future[Ending | Lost] = asyncio.get_running_loop().create_future()
+        self._waiting: list[asyncio.Future[None]] = []
 
     # what a player sees
 
@@ -107,10 +111,11 @@ class LiveTurn:
         return max(0.0, (deadline_ms - self._now_ms()) / 1000) if deadline_ms else None
 
     async def record(self, *events: ev.Event) -> Turn:
-        if not self._lease.is_live and any(isinstance(each, ev.ToolStarted) for each in events):
-            # Others may take us for dead. The intent would be refused if they had acted on it; but whoever
-            # is about to act itself had better be seen alive.
-            await persistently(self._lease.renew)
+        for event in events:
+            if isinstance(event, ev.ToolStarted) and not self._lease.is_live:
+                # Others may take us for dead. The intent would be refused if they had acted on it; but whoever
+                # is about to act itself had better be seen alive.
+                await persistently(self._lease.renew)
         return await self._recorder.record(*events)
 
     async def keep_blob(self, data: bytes, media_type: str) -> Blob:
@@ -144,15 +149,13 @@ class LiveTurn:
         if self._deciding or self._cause is not None:
             return False
         self._cause = ev.Interrupted(by=by, detail=detail, code=code)
-        if self._playing is not None:
-            self._playing.cancel()
+        self._stop_playing()
         return True
 
     def lose(self) -> None:
         """The turn is somebody else's, or nobody's: stop playing. What is being settled finds out itself."""
         self._lost = True
-        if self._playing is not None and not self._deciding:
-            self._playing.cancel()
+        self._stop_playing()
 
     def steer(self, rows: Iterable[SignalRow]) -> None:
         """Somebody has said something to this turn; it is heard at the next step."""
@@ -169,6 +172,14 @@ class LiveTurn:
             if self._judge("disconnected") != "finish":
                 self.interrupt("disconnected")
 
+    async def wait_end(self) -> Ending | Lost:
+        """Wait until it is done here. Whoever gives up waiting disturbs nobody."""
+        if not self.done.done():
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
+        return self.done.result()
+
     def _by_policy(self, by: EndedBy) -> Verdict:
         return decide(self.turn.request.policy, by, acted=self.turn.acted)
 
@@ -180,16 +191,23 @@ class LiveTurn:
         try:
             outcome = await self._play_and_settle(play)
         except (Superseded, StoreError):
-            self.done.set_result(Lost())
+            pass
         else:
             self.after = outcome.after
             self.done.set_result(outcome.ending)
         finally:
-            deadline.cancel()
+            if deadline is not None:
+                deadline.cancel()
             self._recorder.stop()
-            if not self.done.done():
-                self.done.set_result(Lost())
-            self.feed.end()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if not self.done.done():
+            self.done.set_result(Lost())
+        self.feed.end()
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
 
     async def _play_and_settle(self, play: Play) -> Settled:
         while True:
@@ -221,22 +239,31 @@ class LiveTurn:
         """Let the player play until it returns, raises, or is told to stop."""
         if self._lost or self._cause is not None or self.turn.interrupted is not None:
             return
-        self._playing = asyncio.ensure_future(_as_coroutine(play, self))
+        task = self._playing = _this_task()
+        failure: Exception | None = None
         try:
-            await asyncio.wait({self._playing})
+            await play(self)
+        except asyncio.CancelledError:
+            if task.cancelling() > self._stops:
+                raise  # we ourselves are being torn down with the event loop
+        except Exception as error:
+            failure = error
         finally:
-            # Only if we ourselves are being torn down with the event loop.
-            self._playing.cancel()
-        if not self._playing.cancelled():
-            failure = self._playing.exception()
-            if failure is not None:
-                self._failed(failure)
+            self._playing = None
+            while self._stops:  # the player was told to stop, not we
+                self._stops -= 1
+                task.uncancel()
+        if failure is not None:
+            self._failed(failure)
 
-    def _failed(self, failure: BaseException) -> None:
+    def _stop_playing(self) -> None:
+        if self._playing is not None:
+            self._stops += 1
+            self._playing.cancel()
+
+    def _failed(self, failure: Exception) -> None:
         """A player that raises says why its turn cannot go on, in our words or in its own."""
         if isinstance(failure, Superseded | StoreError):
-            raise failure
-        if not isinstance(failure, Exception):
             raise failure
         self.error = failure
         if isinstance(failure, TurnFailed):
@@ -261,24 +288,22 @@ class LiveTurn:
 
     def _unrecorded(self, failure: BaseException) -> None:
         """The journal cannot be written: whatever is being played is in vain."""
-        if self._playing is not None:
-            self._playing.cancel()
+        self._stop_playing()
 
-    def _start_deadline(self) -> asyncio.TimerHandle:
+    def _start_deadline(self) -> asyncio.TimerHandle | None:
         left_s = self.deadline_s
-        loop = asyncio.get_running_loop()
-        when_s = left_s if left_s is not None else 0.0
-        timer = loop.call_later(when_s, self.interrupt, "deadline")
         if left_s is None:
-            timer.cancel()
-        return timer
+            return None
+        return asyncio.get_running_loop().call_later(left_s, self.interrupt, "deadline")
 
     def __repr__(self) -> str:
         return f"<LiveTurn {self.fence.turn_id} of {self.fence.session_id}>"
 
 
-async def _as_coroutine(play: Play, turn: LiveTurn) -> None:
-    await play(turn)
+def _this_task() -> asyncio.Task[object]:
+    task = asyncio.current_task()
+    assert task is not None, "a turn is played in a task"
+    return task
 
 
 def steering_payload(messages: tuple[UserMessage, ...]) -> bytes:

@@ -53,7 +53,7 @@ class Watch:
     async def ended(self) -> Ending:
         """Wait for the end, wherever the turn is played by then."""
         if self.live is not None:
-            outcome = await asyncio.shield(self.live.done)
+            outcome = await self.live.wait_end()
             if not isinstance(outcome, Lost):
                 return outcome
         return await ended_elsewhere(self._store, self._tenant, self.admission.turn_id)
