@@ -69,7 +69,7 @@ def malformed(messages: Sequence[ChatMessage]) -> list[str]:
                 wrong.append(f"{n}: {message.tool_call_id} answers nothing")
             continue
         wrong += (f"{n}: {call} is not answered before" for call in open_calls)
-        open_calls = [call.id for call in message.tool_calls]
+        open_calls = [call.id for call in (message.tool_calls or ())]
         if len(set(open_calls)) < len(open_calls):
             wrong.append(f"{n}: two calls have one id")
     return wrong + [f"the end: {call} is not answered" for call in open_calls]

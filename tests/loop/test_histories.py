@@ -127,7 +127,7 @@ def merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
             text = "".join(
                 each.content for each in (before, message) if isinstance(each.content, str)
             )
-            calls = [*before.tool_calls, *message.tool_calls]
+            calls = [*(before.tool_calls or ()), *(message.tool_calls or ())]
             message = ChatMessage(role="assistant", content=text, tool_calls=calls)
         shown.append(message)
     return shown

@@ -48,6 +48,45 @@ def test_null_is_as_good_as_absent_everywhere() -> None:
     assert read(**dict.fromkeys(names)) == read()
 
 
+@pytest.mark.parametrize(
+    ("message", "names"),
+    [
+        ({"role": "assistant", "content": "Hi"}, "tool_calls name refusal audio function_call"),
+        ({"role": "user", "content": "Hi"}, "name tool_calls tool_call_id"),
+    ],
+)
+def test_null_is_as_good_as_absent_in_a_message(message: dict[str, Any], names: str) -> None:
+    """Clients send back what their own types made of an answer, empty fields and all."""
+    padded = {**message, **dict.fromkeys(names.split())}
+    assert read(messages=[padded, USER]) == read(messages=[message, USER])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "optional"),
+    [
+        ("image_url", {"url": "https://example.org/a.png"}, "detail"),
+        ("input_audio", {"data": "AAAA"}, "format"),
+        ("file", {"file_id": "file_1"}, "file_data filename"),
+    ],
+)
+def test_null_is_as_good_as_absent_in_a_part(
+    name: str, value: dict[str, Any], optional: str
+) -> None:
+    def said(part: dict[str, Any]) -> ChatAsk:
+        return read(messages=[{"role": "user", "content": [{"type": name, name: part}]}])
+
+    assert said({**value, **dict.fromkeys(optional.split())}) == said(value)
+
+
+def test_null_is_as_good_as_absent_in_a_call() -> None:
+    def said(function: dict[str, Any], **call: Any) -> ChatAsk:
+        called = {"id": "call_1", "function": {"name": "look", **function}, **call}
+        asked = {"role": "assistant", "content": None, "tool_calls": [called]}
+        return read(messages=[USER, asked, {"role": "tool", "tool_call_id": "call_1"}])
+
+    assert said({"arguments": None}, type=None) == said({})
+
+
 def test_fields_that_nobody_knows_are_left_alone() -> None:
     assert read(client_metadata={"a": 1}, include=[], store=True, metadata={"a": "b"}) == read()
 

@@ -147,9 +147,9 @@ def read(prompt: Prompt) -> Talk:
     for message in messages:
         text = _text(message)
         if message.role == "tool":
-            results.append((names.get(message.tool_call_id, "it"), text))
+            results.append((names.get(message.tool_call_id or "", "it"), text))
             continue
-        names |= {call.id: call.function.name for call in message.tool_calls}
+        names |= {call.id: call.function.name for call in message.tool_calls or ()}
         if message.role == "assistant":
             results = []
         elif message.role == "user":

@@ -49,6 +49,8 @@ from holdfast.ids import ItemId
 
 # ── messages ─────────────────────────────────────────────────────────────────────────────────
 
+# Whatever may be absent may be null as well: clients send back what their own types made of an answer.
+
 
 class TextPart(Struct, tag="text", frozen=True):
     text: str
@@ -60,7 +62,7 @@ class RefusalPart(Struct, tag="refusal", frozen=True):
 
 class ImageUrl(Struct, frozen=True, omit_defaults=True):
     url: str
-    detail: Literal["auto", "low", "high", "original"] = "auto"
+    detail: Literal["auto", "low", "high", "original"] | None = "auto"
 
 
 class ImagePart(Struct, tag="image_url", frozen=True):
@@ -69,7 +71,7 @@ class ImagePart(Struct, tag="image_url", frozen=True):
 
 class AudioData(Struct, frozen=True):
     data: str
-    format: str = ""
+    format: str | None = ""
 
 
 class AudioPart(Struct, tag="input_audio", frozen=True):
@@ -77,9 +79,9 @@ class AudioPart(Struct, tag="input_audio", frozen=True):
 
 
 class FileData(Struct, frozen=True, omit_defaults=True):
-    file_data: str = ""
-    file_id: str = ""
-    filename: str = ""
+    file_data: str | None = ""
+    file_id: str | None = ""
+    filename: str | None = ""
 
 
 class FilePart(Struct, tag="file", frozen=True):
@@ -91,13 +93,13 @@ ContentPart: TypeAlias = TextPart | RefusalPart | ImagePart | AudioPart | FilePa
 
 class FunctionCall(Struct, frozen=True):
     name: str
-    arguments: str = ""
+    arguments: str | None = ""
 
 
 class ChatToolCall(Struct, frozen=True):
     id: str
     function: FunctionCall
-    type: Literal["function"] = "function"
+    type: Literal["function"] | None = "function"
 
 
 class ChatMessage(Struct, frozen=True, omit_defaults=True):
@@ -105,9 +107,9 @@ class ChatMessage(Struct, frozen=True, omit_defaults=True):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[ContentPart] | UnsetType | None = UNSET
-    name: str = ""
-    tool_calls: list[ChatToolCall] = []
-    tool_call_id: str = ""
+    name: str | None = ""
+    tool_calls: list[ChatToolCall] | None = []
+    tool_call_id: str | None = ""
     refusal: str | None = None
 
 
@@ -123,14 +125,14 @@ def incoming_of(message: ChatMessage) -> Incoming:
     return Incoming(
         role="system" if role == "developer" else role,
         content=content,
-        name=message.name,
+        name=message.name or "",
         calls=tuple(
             IncomingCall(
-                call_id=call.id, name=call.function.name, arguments=call.function.arguments
+                call_id=call.id, name=call.function.name, arguments=call.function.arguments or ""
             )
-            for call in message.tool_calls
+            for call in message.tool_calls or ()
         ),
-        call_id=message.tool_call_id,
+        call_id=message.tool_call_id or "",
     )
 
 
@@ -149,15 +151,16 @@ def _part(part: ContentPart) -> Part:
         case RefusalPart():
             return Refusal(text=part.refusal)
         case ImagePart():
-            return Image(source=_from_url(part.image_url.url), detail=part.image_url.detail)
+            image = part.image_url
+            return Image(source=_from_url(image.url), detail=image.detail or "auto")
         case AudioPart():
             audio = part.input_audio
             data = _decoded(audio.data, "input_audio.data")
             source = Inline(media_type=f"audio/{audio.format or 'wav'}", data=data)
-            return Audio(source=source, format=audio.format)
+            return Audio(source=source, format=audio.format or "")
         case FilePart():
             file = part.file
-            return File(source=_file_source(file), name=file.filename)
+            return File(source=_file_source(file), name=file.filename or "")
         case _:  # pragma: no cover
             assert_never(part)
 
@@ -165,7 +168,7 @@ def _part(part: ContentPart) -> Part:
 def _file_source(file: FileData) -> Source:
     """A file by its id, as a `data:` URL, or as bare base64."""
     if not file.file_data:
-        return Link(url=file.file_id)
+        return Link(url=file.file_id or "")
     if file.file_data.startswith("data:"):
         return _from_url(file.file_data)
     data = _decoded(file.file_data, "file.file_data")
