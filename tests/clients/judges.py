@@ -21,7 +21,8 @@ Saw: TypeAlias = dict[str, Any]
 Said: TypeAlias = list[tuple[str, str]]
 """Who said what, in order."""
 
-WEATHER_CALL = ("get_weather", '{"city": "Oslo"}', "call_weather")
+OSLO_CALL = ("get_weather", '{"city": "Oslo"}', "call_oslo")
+ROME_CALL = ("get_weather", '{"city": "Rome"}', "call_rome")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ async def _conversation(world: World, saw: Saw) -> None:
 
 
 async def _resending(world: World, saw: Saw) -> None:
-    """Each request brought the whole history again, in the client's own words for it."""
+    """Each request brought the whole history again, in the client's own words for it, and instructions."""
     said = [
         *(("user", "one"), ("assistant", "1")),
         *(("user", "two"), ("assistant", "2")),
@@ -52,6 +53,8 @@ async def _resending(world: World, saw: Saw) -> None:
     assert _spoken(world) == [said[:1], said[:3], said[:5]]
     assert await _stored(world) == said
     assert await _ends(world) == ["committed"] * 3
+    for request in world.upstream.requests:
+        assert ["Be kind." in text for text in _instructions(request)].count(True) == 1
 
 
 async def _stream(world: World, saw: Saw) -> None:
@@ -79,6 +82,26 @@ async def _tools(world: World, saw: Saw) -> None:
     assert await _stored(world) == said
     offered = [each.json["tools"] for each in world.upstream.requests]
     assert all("get_weather" in [tool["function"]["name"] for tool in each] for each in offered)
+
+
+async def _tools_streamed(world: World, saw: Saw) -> None:
+    """Two calls came in one stream; later the whole exchange was told again, and known again."""
+    assert saw["ran"] == [{"city": "Oslo"}, {"city": "Rome"}]
+    assert saw["answers"] == ["It rains.", "Still rains."]
+    said: Said = [
+        ("user", "Weather in Oslo and Rome?"),
+        ("assistant", "Let me look."),
+        ("call", "get_weather"),
+        ("call", "get_weather"),
+        ("result", "rain in Oslo"),
+        ("result", "rain in Rome"),
+        ("assistant", "It rains."),
+        ("user", "And tomorrow?"),
+        ("assistant", "Still rains."),
+    ]
+    assert _spoken(world) == [said[:1], said[:6], said[:8]]
+    assert await _stored(world) == said
+    assert await _ends(world) == ["committed"] * 3
 
 
 async def _typed(world: World, saw: Saw) -> None:
@@ -125,8 +148,16 @@ SCENARIOS: dict[str, Scenario] = {
         (says("This ", "is ", "it.", usage=Usage(input_tokens=7, output_tokens=3)),), _stream
     ),
     "tools": Scenario(
-        (says("Let me look.", calls=[WEATHER_CALL]), says("It rains."), says("It will rain.")),
+        (says("Let me look.", calls=[OSLO_CALL]), says("It rains."), says("It will rain.")),
         _tools,
+    ),
+    "tools_streamed": Scenario(
+        (
+            says("Let me ", "look.", calls=[OSLO_CALL, ROME_CALL]),
+            says("It ", "rains."),
+            says("Still ", "rains."),
+        ),
+        _tools_streamed,
     ),
     "typed": Scenario((says('{"city": "Oslo", ', '"degrees": 4}'),), _typed),
     "retry": Scenario((says("Fine."), BROKEN, says("Whole.")), _failed_once),
@@ -155,6 +186,10 @@ def _said(request: Request) -> Said:
         for call in message.get("tool_calls") or []:
             said.append(("call", call["function"]["name"]))
     return said
+
+
+def _instructions(request: Request) -> list[str]:
+    return [_text(each["content"]) for each in request.json["messages"] if each["role"] == "system"]
 
 
 async def _stored(world: World) -> Said:

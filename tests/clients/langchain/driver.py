@@ -1,6 +1,6 @@
 """LangChain's model for OpenAI, and its messages."""
 
-from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from openai import APIError
@@ -26,7 +26,7 @@ def conversation(base_url):
 
 
 def resending(base_url):
-    here, history, answers = model(base_url), [], []
+    here, history, answers = model(base_url), [SystemMessage("Be kind.")], []
     for text in ("one", "two", "three"):
         history.append(HumanMessage(text))
         answer = here.invoke(history)
@@ -35,11 +35,16 @@ def resending(base_url):
     return {"answers": answers}
 
 
-def stream(base_url):
-    chunks = list(model(base_url).stream("one"))
+def joined(chunks):
     whole = chunks[0]
     for chunk in chunks[1:]:
         whole += chunk
+    return whole
+
+
+def stream(base_url):
+    chunks = list(model(base_url).stream("one"))
+    whole = joined(chunks)
     return {
         "answers": [whole.text],
         "pieces": [each.text for each in chunks],
@@ -48,27 +53,41 @@ def stream(base_url):
     }
 
 
+def exchange(ask, messages):
+    """Ask until there is an answer, running what is called; returns the calls. Adds to the messages."""
+    ran = []
+    while True:
+        answer = ask(messages)
+        messages.append(answer)
+        for call in answer.tool_calls:
+            ran.append(call["args"])
+            messages.append(ToolMessage(forecast(**call["args"]), tool_call_id=call["id"]))
+        if not answer.tool_calls:
+            return ran
+
+
+@tool
+def get_weather(city: str) -> str:
+    """The weather in a city."""
+    return forecast(city)
+
+
 def tools(base_url):
     """The whole exchange is sent back, as LangChain's agents do; after it, only what is new."""
-    ran = []
-
-    @tool
-    def get_weather(city: str) -> str:
-        """The weather in a city."""
-        ran.append({"city": city})
-        return forecast(city)
-
     here = model(base_url).bind_tools([get_weather])
     messages = [HumanMessage("Weather in Oslo?")]
-    answer = here.invoke(messages)
-    while answer.tool_calls:
-        results = [
-            ToolMessage(get_weather.invoke(call["args"]), tool_call_id=call["id"])
-            for call in answer.tool_calls
-        ]
-        messages += [answer, *results]
-        answer = here.invoke(messages)
-    return {"answers": [answer.text, here.invoke("And tomorrow?").text], "ran": ran}
+    ran = exchange(here.invoke, messages)
+    return {"answers": [messages[-1].text, here.invoke("And tomorrow?").text], "ran": ran}
+
+
+def tools_streamed(base_url):
+    here = model(base_url).bind_tools([get_weather])
+    messages, answers, ran = [], [], []
+    for text in ("Weather in Oslo and Rome?", "And tomorrow?"):
+        messages.append(HumanMessage(text))
+        ran += exchange(lambda said: joined(list(here.stream(said))), messages)
+        answers.append(messages[-1].text)
+    return {"answers": answers, "ran": ran}
 
 
 def typed(base_url):
@@ -101,4 +120,4 @@ def keyed(base_url):
     return {"answers": [here.invoke("one", extra_headers=key).text for _ in range(2)]}
 
 
-main(conversation, resending, stream, tools, typed, retry, broken_stream, keyed)
+main(conversation, resending, stream, tools, tools_streamed, typed, retry, broken_stream, keyed)

@@ -56,7 +56,7 @@ def conversation(base_url):
 
 
 def resending(base_url):
-    history, answers = [], []
+    history, answers = [{"role": "system", "content": "Be kind."}], []
     for said in ("one", "two", "three"):
         history.append(said)
         answer = complete(base_url, *history)
@@ -76,19 +76,39 @@ def stream(base_url):
     }
 
 
-def tools(base_url):
-    ran, messages = [], ["Weather in Oslo?"]
-    choice = complete(base_url, *messages, tools=[WEATHER]).choices[0]
-    while choice.finish_reason == "tool_calls":
-        messages.append(choice.message.model_dump())
-        for call in choice.message.tool_calls:
+def exchange(ask, messages):
+    """Ask until there is an answer, running what is called; returns the calls. Adds to the messages."""
+    ran = []
+    while True:
+        message = ask(messages).choices[0].message
+        messages.append(message.model_dump())
+        for call in message.tool_calls or []:
             arguments = json.loads(call.function.arguments)
             ran.append(arguments)
             result = {"role": "tool", "tool_call_id": call.id, "content": forecast(**arguments)}
             messages.append(result)
-        choice = complete(base_url, *messages, tools=[WEATHER]).choices[0]
+        if not message.tool_calls:
+            return ran
+
+
+def tools(base_url):
+    messages = ["Weather in Oslo?"]
+    ran = exchange(lambda said: complete(base_url, *said, tools=[WEATHER]), messages)
     after = complete(base_url, "And tomorrow?", tools=[WEATHER])
-    return {"answers": [choice.message.content, text(after)], "ran": ran}
+    return {"answers": [messages[-1]["content"], text(after)], "ran": ran}
+
+
+def tools_streamed(base_url):
+    def ask(said):
+        chunks = list(complete(base_url, *said, tools=[WEATHER], stream=True))
+        return litellm.stream_chunk_builder(chunks)
+
+    messages, answers, ran = [], [], []
+    for said in ("Weather in Oslo and Rome?", "And tomorrow?"):
+        messages.append(said)
+        ran += exchange(ask, messages)
+        answers.append(messages[-1]["content"])
+    return {"answers": answers, "ran": ran}
 
 
 def typed(base_url):
@@ -120,4 +140,4 @@ def keyed(base_url):
     return {"answers": [text(complete(base_url, "one", headers=key)) for _ in range(2)]}
 
 
-main(conversation, resending, stream, tools, typed, retry, broken_stream, keyed)
+main(conversation, resending, stream, tools, tools_streamed, typed, retry, broken_stream, keyed)

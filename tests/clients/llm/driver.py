@@ -61,7 +61,10 @@ def conversation(base_url):
 def resending(base_url):
     """`--continue` tells the model file's server what the log of `llm` holds."""
     set_up(base_url)
-    return {"answers": [prompt("one"), prompt("--continue", "two"), prompt("--continue", "three")]}
+    kind = ("--system", "Be kind.")
+    answers = [prompt(*kind, "one")]
+    answers += [prompt(*kind, "--continue", text) for text in ("two", "three")]
+    return {"answers": answers}
 
 
 def stream(base_url):
@@ -78,14 +81,24 @@ def stream(base_url):
     }
 
 
-def tools(base_url):
-    set_up(base_url)
+def with_tool(*prompts):
+    """Each is a list of arguments; what was answered in the end, and what the tool was asked."""
     answers = []
-    for text in ("Weather in Oslo?", "And tomorrow?"):
-        prompt("--functions", TOOL, text)
+    for arguments in prompts:
+        prompt("--functions", TOOL, *arguments)
         answers.append(last_logged()["response"])
     ran = [{"city": line} for line in Path("ran").read_text().splitlines()]
     return {"answers": answers, "ran": ran}
+
+
+def tools(base_url):
+    set_up(base_url)
+    return with_tool(["--no-stream", "Weather in Oslo?"], ["--no-stream", "And tomorrow?"])
+
+
+def tools_streamed(base_url):
+    set_up(base_url)
+    return with_tool(["Weather in Oslo and Rome?"], ["--continue", "And tomorrow?"])
 
 
 def typed(base_url):
@@ -116,4 +129,4 @@ def keyed(base_url):
     return {"answers": [prompt("one"), prompt("one")]}
 
 
-main(conversation, resending, stream, tools, typed, retry, broken_stream, keyed)
+main(conversation, resending, stream, tools, tools_streamed, typed, retry, broken_stream, keyed)

@@ -44,7 +44,7 @@ def conversation(base_url):
 
 def resending(base_url):
     async def talk():
-        here, history, answers = agent(base_url), [], []
+        here, history, answers = agent(base_url, instructions="Be kind."), [], []
         for text in ("one", "two", "three"):
             result = await Runner.run(here, [*history, {"role": "user", "content": text}])
             history = result.to_input_list()
@@ -78,17 +78,35 @@ def stream(base_url):
     }
 
 
-def tools(base_url):
-    ran = []
-
+def weather_agent(base_url, ran):
     @function_tool
     def get_weather(city: str) -> str:
         """The weather in a city."""
         ran.append({"city": city})
         return forecast(city)
 
-    here = agent(base_url, tools=[get_weather])
+    return agent(base_url, tools=[get_weather])
+
+
+def tools(base_url):
+    ran = []
+    here = weather_agent(base_url, ran)
     return {"answers": ask(here, "Weather in Oslo?", "And tomorrow?"), "ran": ran}
+
+
+def tools_streamed(base_url):
+    async def talk(here):
+        history, answers = [], []
+        for text in ("Weather in Oslo and Rome?", "And tomorrow?"):
+            run = Runner.run_streamed(here, [*history, {"role": "user", "content": text}])
+            async for _ in run.stream_events():
+                pass
+            history = run.to_input_list()
+            answers.append(run.final_output)
+        return answers
+
+    ran = []
+    return {"answers": asyncio.run(talk(weather_agent(base_url, ran))), "ran": ran}
 
 
 def typed(base_url):
@@ -142,4 +160,6 @@ def busy(base_url):
     return {"answers": ask(here, "two")}
 
 
-main(conversation, resending, stream, tools, typed, retry, broken_stream, keyed, busy)
+main(
+    conversation, resending, stream, tools, tools_streamed, typed, retry, broken_stream, keyed, busy
+)

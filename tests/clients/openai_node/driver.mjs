@@ -39,7 +39,7 @@ async function conversation(baseURL) {
 
 async function resending(baseURL) {
   const chat = client(baseURL).chat.completions;
-  const messages = [];
+  const messages = [{ role: "developer", content: "Be kind." }];
   const answers = [];
   for (const said of ["one", "two", "three"]) {
     messages.push(user(said));
@@ -77,6 +77,21 @@ async function tools(baseURL) {
   for (const said of ["Weather in Oslo?", "And tomorrow?"]) {
     const run = chat.runTools({ model: "root", messages: [user(said)], tools: [getWeather(ran)] });
     answers.push(await run.finalContent());
+  }
+  return { answers, ran };
+}
+
+// By the same helper, as a stream; its own messages are sent back.
+async function toolsStreamed(baseURL) {
+  const chat = client(baseURL).chat.completions;
+  const ran = [];
+  const answers = [];
+  let messages = [];
+  for (const said of ["Weather in Oslo and Rome?", "And tomorrow?"]) {
+    messages = [...messages, user(said)];
+    const run = chat.runTools({ model: "root", messages, tools: [getWeather(ran)], stream: true });
+    answers.push(await run.finalContent());
+    messages = run.messages;
   }
   return { answers, ran };
 }
@@ -143,6 +158,7 @@ await main({
   resending,
   stream,
   tools,
+  tools_streamed: toolsStreamed,
   typed,
   retry,
   broken_stream: brokenStream,

@@ -44,7 +44,7 @@ def conversation(base_url):
 
 def resending(base_url):
     chat = client(base_url).chat.completions
-    history, answers = [], []
+    history, answers = [{"role": "developer", "content": "Be kind."}], []
     for text in ("one", "two", "three"):
         history.append(user(text))
         answer = chat.create(model="root", messages=history).choices[0].message
@@ -85,6 +85,27 @@ def tools(base_url):
     answers.append(choice.message.content)
     after = chat.create(model="root", messages=[user("And tomorrow?")], tools=[WEATHER])
     answers.append(after.choices[0].message.content)
+    return {"answers": answers, "ran": ran}
+
+
+def tools_streamed(base_url):
+    """By the helper; its own messages are sent back, with all that it adds to them."""
+    chat = client(base_url).chat.completions
+    ran, answers, messages = [], [], []
+    for text in ("Weather in Oslo and Rome?", "And tomorrow?"):
+        messages.append(user(text))
+        while True:
+            with chat.stream(model="root", messages=messages, tools=[WEATHER]) as events:
+                message = events.get_final_completion().choices[0].message
+            messages.append(message)
+            if not message.tool_calls:
+                break
+            for call in message.tool_calls:
+                arguments = call.function.parsed_arguments
+                ran.append(arguments)
+                result = {"role": "tool", "tool_call_id": call.id, "content": forecast(**arguments)}
+                messages.append(result)
+        answers.append(message.content)
     return {"answers": answers, "ran": ran}
 
 
@@ -141,4 +162,15 @@ def models(base_url):
     }
 
 
-main(conversation, resending, stream, tools, typed, retry, broken_stream, keyed, models)
+main(
+    conversation,
+    resending,
+    stream,
+    tools,
+    tools_streamed,
+    typed,
+    retry,
+    broken_stream,
+    keyed,
+    models,
+)

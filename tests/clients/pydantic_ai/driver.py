@@ -33,7 +33,7 @@ def conversation(base_url):
 
 def resending(base_url):
     async def talk():
-        here, history, answers = agent(base_url), [], []
+        here, history, answers = agent(base_url, instructions="Be kind."), [], []
         for text in ("one", "two", "three"):
             result = await here.run(text, message_history=history)
             history = result.all_messages()
@@ -58,16 +58,38 @@ def stream(base_url):
     }
 
 
-def tools(base_url):
-    ran = []
-
-    def get_weather(city: str) -> str:
+def weather_agent(base_url, ran):
+    async def get_weather(city: str) -> str:
         """The weather in a city."""
         ran.append({"city": city})
         return forecast(city)
 
-    here = agent(base_url, tools=[get_weather])
+    return agent(base_url, tools=[get_weather])
+
+
+def tools(base_url):
+    ran = []
+    here = weather_agent(base_url, ran)
     return {"answers": ask(here, "Weather in Oslo?", "And tomorrow?"), "ran": ran}
+
+
+def tools_streamed(base_url):
+    """A run with somebody who listens asks for streams."""
+
+    async def listen(context, events):
+        async for _ in events:
+            pass
+
+    async def talk(here):
+        history, answers = [], []
+        for text in ("Weather in Oslo and Rome?", "And tomorrow?"):
+            result = await here.run(text, message_history=history, event_stream_handler=listen)
+            history = result.all_messages()
+            answers.append(result.output)
+        return answers
+
+    ran = []
+    return {"answers": asyncio.run(talk(weather_agent(base_url, ran))), "ran": ran}
 
 
 def typed(base_url):
@@ -103,4 +125,4 @@ def keyed(base_url):
     return {"answers": ask(here, "one", "one")}
 
 
-main(conversation, resending, stream, tools, typed, retry, broken_stream, keyed)
+main(conversation, resending, stream, tools, tools_streamed, typed, retry, broken_stream, keyed)

@@ -37,7 +37,7 @@ async function resending(...where) {
   const answers = [];
   for (const said of ["one", "two", "three"]) {
     messages.push({ role: "user", content: said });
-    const answer = await generateText({ model: model(...where), messages });
+    const answer = await generateText({ model: model(...where), system: "Be kind.", messages });
     messages.push(...answer.response.messages);
     answers.push(answer.text);
   }
@@ -67,20 +67,42 @@ async function stream(...where) {
   };
 }
 
-async function tools(...where) {
-  const ran = [];
-  const getWeather = tool({
+const weatherTools = (ran) => ({
+  get_weather: tool({
     description: "The weather in a city.",
     inputSchema: z.object({ city: z.string() }),
     execute: ({ city }) => {
       ran.push({ city });
       return forecast(city);
     },
-  });
+  }),
+});
+
+async function tools(...where) {
+  const ran = [];
   const answers = await ask(model(...where), ["Weather in Oslo?", "And tomorrow?"], {
-    tools: { get_weather: getWeather },
+    tools: weatherTools(ran),
     stopWhen: stepCountIs(5),
   });
+  return { answers, ran };
+}
+
+async function toolsStreamed(...where) {
+  const ran = [];
+  const answers = [];
+  const messages = [];
+  for (const said of ["Weather in Oslo and Rome?", "And tomorrow?"]) {
+    messages.push({ role: "user", content: said });
+    const result = streamText({
+      model: model(...where),
+      messages,
+      tools: weatherTools(ran),
+      stopWhen: stepCountIs(5),
+    });
+    await result.consumeStream();
+    messages.push(...(await result.response).messages);
+    answers.push(await result.text);
+  }
   return { answers, ran };
 }
 
@@ -120,6 +142,7 @@ await main({
   resending,
   stream,
   tools,
+  tools_streamed: toolsStreamed,
   typed,
   retry,
   broken_stream: brokenStream,
