@@ -64,9 +64,10 @@ UNSAFE_LIBRARIES = frozenset({"pickle", "marshal", "shelve", "dill", "cloudpickl
 PORTS = "holdfast.core.ports"
 """Describes what the shell does, waiting included, and does none of it."""
 
-LAZY_MODULES = frozenset({"holdfast.cli", "holdfast"})
-"""The two places that load others late, both for the sake of start-up time: the command table, and the front door,
-whose names would otherwise bring a store and an event loop along to every `holdfast --help`."""
+LAZY_MODULES = frozenset({"holdfast.cli", "holdfast", "holdfast.store.open"})
+"""The three places that load others late: the command table and the front door, whose names would otherwise bring a
+store and an event loop along to every `holdfast --help`, and whoever opens a store, which may need a driver that is
+not installed."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from holdfast.core.codec import Value
 from holdfast.core.policy import Policy, parse_policy
 from holdfast.errors import InvalidValue
 from holdfast.limits import turn_deadline_s
-from holdfast.store.open import DEFAULT_URL
+from holdfast.store.open import DEFAULT_URL, without_password
 from holdfast.wire.headers import CONVERSATION_ID, NAMES
 from holdfast.wire.problems import BusyStatus
 
@@ -70,7 +70,7 @@ def load_config(
             value, origin = environment[variable], variable
         else:
             value, origin = default, "default"
-        origins.append(Origin(name=name, value=value, origin=origin))
+        origins.append(Origin(name=name, value=without_password(value), origin=origin))
         return value
 
     host, port = _address(setting("listen", DEFAULT_LISTEN))

@@ -48,7 +48,7 @@ def test_no_command_but_migrate_makes_a_database(
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("postgresql://ada:secret@db/x", "PostgreSQL is not there yet"),
+        ("postgresql://ada:secret@db:x/x", "postgresql://ada:***@db"),
         ("holdfast.db", "is not the URL of a store"),
         ("memory:", "ends with its process"),
     ],

@@ -12,8 +12,8 @@ import msgspec
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.store.base import Store
 from holdfast.store.memory import MemoryStore
-from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.address import parse_address
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.tables import Bound, compiled
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import ManualClock

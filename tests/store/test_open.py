@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import apsw
@@ -12,12 +14,14 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.open import (
     InFile,
     InMemory,
+    InPostgres,
     existing_file,
     file_of,
     look_at,
     open_existing,
     open_store,
     parse_url,
+    shown,
 )
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.migrate import newest_step
@@ -66,10 +70,41 @@ def test_anything_else_is_refused_with_what_there_is(url: str) -> None:
     assert "\n" not in told
 
 
-def test_postgresql_is_told_to_wait_and_its_password_is_not_repeated() -> None:
-    with pytest.raises(StoreUnusable, match="not there yet") as refused:
-        parse_url("postgresql://ada:secret@db/holdfast")
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+def test_a_database_is_named_by_its_url_and_its_password_is_not_shown(scheme: str) -> None:
+    url = f"{scheme}://ada:secret@db/holdfast"
+    found = parse_url(url)
+    assert found == InPostgres(url=url)
+    assert "secret" not in repr(found)
+    assert shown(url) == f"{scheme}://ada:***@db/holdfast"
+
+
+async def test_a_driver_that_is_not_there_is_named_with_its_install_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "holdfast.store.postgres.store", raising=False)
+    for module in [each for each in sys.modules if each.partition(".")[0] == "asyncpg"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    for name in ("pool", "faults", "engine", "appends", "turns", "migrate"):
+        monkeypatch.delitem(sys.modules, f"holdfast.store.postgres.{name}", raising=False)
+    with pytest.raises(StoreUnusable) as refused:
+        await open_store("postgresql://ada:secret@db/holdfast")
+    told = str(refused.value)
+    assert "pip install 'holdfast[postgres]'" in told
+    assert "secret" not in told
+
+
+def test_a_database_is_no_file_and_copies_itself() -> None:
+    with pytest.raises(StoreUnusable, match="pg_dump") as refused:
+        existing_file("postgresql://ada:secret@db/holdfast")
     assert "secret" not in str(refused.value)
+
+
+def test_a_store_that_needs_no_driver_loads_none() -> None:
+    """Start-up time on SQLite is a feature, and the driver is an extra."""
+    code = "import sys, holdfast.store.open; sys.exit('asyncpg' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 async def test_a_store_is_made_where_there_is_none(

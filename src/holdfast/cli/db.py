@@ -15,9 +15,7 @@ from holdfast import limits
 from holdfast.cli import showing
 from holdfast.errors import StoreError
 from holdfast.store.base import Store, StoreStats
-from holdfast.store.migrations import Migrated
-from holdfast.store.open import DEFAULT_URL, existing_file, file_of, open_existing
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.open import DEFAULT_URL, existing_file, migrate_store, open_existing, shown
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.verify import Finding, Progress, verify
 
@@ -36,7 +34,7 @@ def store_option(command: F) -> F:
         show_default=True,
         show_envvar=True,
         metavar="URL",
-        help="Which store: sqlite:///PATH.",
+        help="Which store: sqlite:///PATH or postgresql://…",
     )(command)
 
 
@@ -59,21 +57,13 @@ def migrate(url: str) -> None:
 
     A database that a newer Holdfast has written is left alone.
     """
-    path = file_of(url)
-    migrated = asyncio.run(_migrate(path))
+    place, migrated = shown(url), asyncio.run(migrate_store(url))
     if migrated.before == migrated.after:
-        click.echo(f"{path}: nothing to do, the tables are at step {migrated.after}")
+        click.echo(f"{place}: nothing to do, the tables are at step {migrated.after}")
     elif migrated.before == 0:
-        click.echo(f"{path}: made, the tables are at step {migrated.after}")
+        click.echo(f"{place}: made, the tables are at step {migrated.after}")
     else:
-        click.echo(f"{path}: migrated from step {migrated.before} to step {migrated.after}")
-
-
-async def _migrate(path: Path) -> Migrated:
-    store = await SqliteStore.open(path)
-    await store.close()
-    assert store.migrated is not None, "opening says what it did"
-    return store.migrated
+        click.echo(f"{place}: migrated from step {migrated.before} to step {migrated.after}")
 
 
 # ── verify ───────────────────────────────────────────────────────────────────────────────────
@@ -165,9 +155,7 @@ def _verified(seen: Seen) -> dict[str, object]:
 def _judged(seen: Seen) -> str:
     if not seen.findings:
         return "all is well"
-    return (
-        f"{_counted(len(seen.findings), 'finding')}; keep this file, and restore a backup beside it"
-    )
+    return f"{_counted(len(seen.findings), 'finding')}; keep this store, and restore a backup beside it"
 
 
 def _counted(number: int, noun: str) -> str:
@@ -184,6 +172,7 @@ def backup(target: Path, url: str) -> None:
     """Copy the database, as it is at this moment, into the new file TARGET.
 
     Turns go on meanwhile. TARGET appears when the copy is whole and on disk.
+    For SQLite only: PostgreSQL has pg_dump.
     """
     source = existing_file(url, any_step=True)
     with showing.bar() as tell:

@@ -12,6 +12,7 @@ import uvloop
 from holdfast.config import Config, load_config
 from holdfast.server.agents import AgentDirectory, load_directory
 from holdfast.server.run import serve as serve_until_stopped
+from holdfast.store.open import without_password
 
 
 @click.command()
@@ -83,7 +84,7 @@ def _welcome(url: str, config: Config, directory: AgentDirectory) -> str:
 
   listening   {url}
   agents      {agents}
-  store       {config.store}
+  store       {without_password(config.store)}
 
 Try:
 

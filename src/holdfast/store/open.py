@@ -2,6 +2,7 @@
 
 sqlite:///relative/path    a file, from where the process runs
 sqlite:////absolute/path   a file
+postgresql://host/name     a database; `postgres/address.py` has the options
 memory:                    nowhere: it ends with its process
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import apsw
 
@@ -17,11 +19,29 @@ from holdfast.core.codec import Value
 from holdfast.errors import StoreUnusable
 from holdfast.store.base import Store
 from holdfast.store.memory import MemoryStore
+from holdfast.store.migrations import Migrated
+from holdfast.store.postgres.address import parse_address, without_password
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import open_reader, unusable
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.health import OnPoison
 from holdfast.store.sqlite.migrate import newest_step, step_of
+
+if TYPE_CHECKING:
+    from holdfast.store.postgres.store import PostgresStore
+
+__all__ = [
+    "DEFAULT_URL",
+    "existing_file",
+    "file_of",
+    "look_at",
+    "migrate_store",
+    "open_existing",
+    "open_store",
+    "parse_url",
+    "shown",
+    "without_password",
+]
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 
@@ -32,15 +52,24 @@ class InFile(Value):
     path: Path
 
 
+class InPostgres(Value):
+    """A PostgreSQL database. Its URL may have a password in it: show `without_password`."""
+
+    url: str
+
+    def __repr__(self) -> str:
+        return f"<InPostgres {without_password(self.url)}>"
+
+
 class InMemory(Value):
     """A store that ends with its process."""
 
 
-Address = InFile | InMemory
+Address = InFile | InPostgres | InMemory
 
 
 async def open_store(url: str, *, on_poison: OnPoison | None = None) -> Store:
-    """Open the store at this URL; a file is made if there is none, and brought up to date.
+    """Open the store at this URL; a file or the tables are made if there are none, and brought up to date.
 
     Raises StoreUnusable, with the way out, if there can be none. `on_poison` is told once, in some
     thread, if the store has to stop for good; without it, calls raise StorePoisoned and that is all.
@@ -49,6 +78,8 @@ async def open_store(url: str, *, on_poison: OnPoison | None = None) -> Store:
         case InFile(path=path):
             look_at(path)
             return await SqliteStore.open(path, engine=partial(Engine.open, on_poison=on_poison))
+        case InPostgres(url=address):
+            return await _postgres().open(parse_address(address))
         case InMemory():
             return MemoryStore()
 
@@ -58,7 +89,45 @@ async def open_existing(url: str) -> Store:
 
     Raises StoreUnusable, with the way out, if there is none.
     """
-    return await SqliteStore.open(existing_file(url))
+    match parse_url(url):
+        case InPostgres(url=address):
+            return await _postgres().open_existing(parse_address(address))
+        case _:
+            return await SqliteStore.open(existing_file(url))
+
+
+async def migrate_store(url: str) -> Migrated:
+    """Make a store if there is none, and bring its tables up to date."""
+    match parse_url(url):
+        case InPostgres(url=address):
+            store: SqliteStore | PostgresStore = await _postgres().open(parse_address(address))
+        case _:
+            store = await SqliteStore.open(file_of(url))
+    await store.close()
+    assert store.migrated is not None, "opening says what it did"
+    return store.migrated
+
+
+def shown(url: str) -> str:
+    """What people may see of a URL: the file it names, or the URL without its password."""
+    match parse_url(url):
+        case InFile(path=path):
+            return str(path)
+        case _:
+            return without_password(url)
+
+
+def _postgres() -> type[PostgresStore]:
+    """Loaded when it is wanted: it brings a driver along that the other homes do without."""
+    try:
+        from holdfast.store.postgres.store import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise StoreUnusable(
+            "PostgreSQL needs a driver that is not installed; run: pip install 'holdfast[postgres]'"
+        ) from error
+    return PostgresStore
 
 
 def existing_file(url: str, *, any_step: bool = False) -> Path:
@@ -84,6 +153,11 @@ def file_of(url: str) -> Path:
     match parse_url(url):
         case InFile(path=path):
             return path
+        case InPostgres(url=address):
+            raise StoreUnusable(
+                f"{without_password(address)} is no file; PostgreSQL copies itself: "
+                "pg_dump --format=custom --schema=holdfast --file=FILE URL"
+            )
         case InMemory():
             raise StoreUnusable(
                 "a memory store ends with its process, so there is none to look after; "
@@ -102,7 +176,9 @@ def parse_url(url: str) -> Address:
         case "sqlite":
             return InFile(path=_path(rest))
         case "postgresql" | "postgres":  # the rest may have a password in it
-            raise _refused("PostgreSQL is not there yet")
+            if not rest.startswith("//"):
+                raise _refused("the URL of a PostgreSQL store begins with postgresql://")
+            return InPostgres(url=url)
         case _:
             raise _refused(f"there is no kind of store called {scheme!r}")
 
@@ -120,7 +196,8 @@ def _path(rest: str) -> Path:
 
 def _refused(why: str) -> StoreUnusable:
     return StoreUnusable(
-        f"{why}; use sqlite:///PATH (with four slashes for an absolute path) or memory:"
+        f"{why}; use sqlite:///PATH (with four slashes for an absolute path), "
+        "postgresql://USER@HOST/DATABASE or memory:"
     )
 
 

@@ -131,6 +131,11 @@ class Engine:
         pool = Pool(partial(connect, address, timeout_s=address.timeout_s), size=address.pool_size)
         return cls(pool, timeout_s=address.timeout_s, clock=clock)
 
+    def like(self, *, size: int) -> Engine:
+        """Another engine on the same database, with connections of its own."""
+        pool = Pool(self.pool.connect, size=size)
+        return Engine(pool, timeout_s=self.timeout_s, clock=self._clock, jitter=self._jitter)
+
     async def run(
         self,
         work: Work[T],

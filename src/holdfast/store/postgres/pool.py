@@ -113,7 +113,7 @@ class Pool:
     """Up to `size` connections. Obtain one by `take`, and `give` it back or `drop` it."""
 
     def __init__(self, connect: Connect, *, size: int) -> None:
-        self._connect = connect
+        self.connect = connect
         self._size = size
         self._idle: list[Link] = []
         self._links: set[Link] = set()
@@ -189,7 +189,7 @@ class Pool:
         loop = asyncio.get_running_loop()
         self._making += 1
         try:
-            link = await self._connect()
+            link = await self.connect()
         except Exception as error:
             if fault_of(error) is None:
                 raise

@@ -13,6 +13,7 @@ from functools import partial
 from holdfast import limits
 from holdfast.core.conversation import Commit, Patch, Snapshot
 from holdfast.core.items import EndedBy
+from holdfast.errors import StoreUnusable
 from holdfast.ids import (
     IdempotencyKey,
     ItemId,
@@ -24,12 +25,13 @@ from holdfast.ids import (
     Version,
 )
 from holdfast.store import base
-from holdfast.store.migrations import Migrated
+from holdfast.store.migrations import Migrated, missing
 from holdfast.store.postgres import inspection, operations, reading, search, tables, turns, upkeep
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.appends import Appends
 from holdfast.store.postgres.engine import Clock, Engine, database_clock
-from holdfast.store.postgres.migrate import load_migrations, migrate
+from holdfast.store.postgres.migrate import load_migrations, migrate, step_of
+from holdfast.store.postgres.visits import Visits
 from holdfast.store.rows import (
     IdempotencyRow,
     JournalRow,
@@ -55,6 +57,7 @@ class PostgresStore:
         self.migrated = migrated
         """What opening did to the tables."""
         self.appends = Appends(engine)
+        self._visits = Visits(engine)
 
     @classmethod
     async def open(cls, address: Address, *, clock: Clock = database_clock) -> PostgresStore:
@@ -65,6 +68,7 @@ class PostgresStore:
         """
         engine = Engine.at(address, clock=clock)
         try:
+            await engine.run(step_of)  # whether there is a database is not to take long
             migrated = await engine.run(
                 partial(migrate, migrations=load_migrations()), timeout_s=MIGRATION_S
             )
@@ -73,10 +77,31 @@ class PostgresStore:
             raise
         return cls(engine, migrated=migrated)
 
+    @classmethod
+    async def open_existing(cls, address: Address) -> PostgresStore:
+        """Open a store that is there, and up to date; nothing is made or migrated. Raises StoreUnusable."""
+        engine = Engine.at(address)
+        try:
+            step = await engine.run(step_of)
+            newest = load_migrations()
+            if step == 0:
+                raise StoreUnusable(
+                    f"there is no store in {address.shown}; `holdfast db migrate` makes one"
+                )
+            if missing(step, newest):
+                raise StoreUnusable(
+                    f"the tables of {address.shown} are at step {step} of {newest[-1].number}; "
+                    "run pg_dump, then `holdfast db migrate`"
+                )
+        except BaseException:
+            await engine.close()
+            raise
+        return cls(engine)
+
     # nodes
 
     async def renew(self, node: NodeId, *, ttl_ms: int) -> NodeRow:
-        (row,) = await self.engine.run(
+        (row,) = await self._visits.engine().run(
             lambda db: db.write("renew_node", node_id=node, ttl_ms=ttl_ms)
         )
         return tables.nodes.made(row)
