@@ -12,10 +12,10 @@ from holdfast.ids import Minter
 from holdfast.store.base import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
-from tests.store.homes import HOMES, Damage, Home
+from tests.store.homes import WAYS, Damage, Home
 
 
-@pytest.fixture(params=HOMES, ids=lambda home: home.name)
+@pytest.fixture(params=WAYS, ids=lambda home: home.name)
 def home(request: pytest.FixtureRequest) -> Home:
     found: Home = request.param
     return found

@@ -12,11 +12,12 @@ import msgspec
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.store.base import Store
 from holdfast.store.memory import MemoryStore
-from holdfast.store.postgres.address import parse_address
+from holdfast.store.postgres.address import Address, parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.tables import Bound, compiled
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import ManualClock
+from tests.pgbouncer import shared_port, through
 from tests.postgres import shared_database, wipe
 
 
@@ -131,11 +132,10 @@ class SqliteDamage:
 class PostgresHome:
     """Databases are dear to make and cheap to wipe, so they are used again by test after test."""
 
+    name = "postgres"
     durable = True
 
-    def __init__(self, name: str = "postgres", options: str = "") -> None:
-        self.name = name
-        self._options = options
+    def __init__(self) -> None:
         self._databases: list[str] = []
         self._taken: dict[Path, str] = {}
 
@@ -143,7 +143,10 @@ class PostgresHome:
         url = self._taken.get(folder)
         if url is None:
             url = self._taken[folder] = await self._empty_database()
-        return await PostgresStore.open(parse_address(url + self._options), clock=clock.now_ms)
+        return await PostgresStore.open(await self._address(url), clock=clock.now_ms)
+
+    async def _address(self, url: str) -> Address:
+        return parse_address(url)
 
     async def _empty_database(self) -> str:
         # Folders of earlier tests are not opened again.
@@ -162,6 +165,16 @@ class PostgresHome:
     def damage(self, store: Store) -> Damage:
         assert isinstance(store, PostgresStore)
         return PostgresDamage(store)
+
+
+class PooledHome(PostgresHome):
+    """PostgreSQL by way of PgBouncer in transaction mode: nothing outlives a transaction."""
+
+    name = "pgbouncer"
+
+    async def _address(self, url: str) -> Address:
+        port = await asyncio.to_thread(shared_port)
+        return parse_address(through(url, port) + "?pgbouncer=true")
 
 
 class PostgresDamage:
@@ -192,3 +205,6 @@ class PostgresDamage:
 
 HOMES: tuple[Home, ...] = (MemoryHome(), SqliteHome(), PostgresHome())
 """A new home is one more of these."""
+
+WAYS: tuple[Home, ...] = (*HOMES, PooledHome())
+"""Other ways to the same homes included; for the contract."""
