@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import get_args
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast import limits
 from holdfast.core import events as ev
 from holdfast.core.draft import Draft
 from holdfast.core.items import AssistantMessage, Outcome, ToolCall
-from holdfast.core.turn import Pending, Turn, advance, begin, committed_items, without_drafts
+from holdfast.core.turn import (
+    Pending,
+    Turn,
+    advance,
+    advance_all,
+    begin,
+    committed_items,
+    without_drafts,
+)
 from holdfast.errors import IllegalEvent
 from holdfast.ids import CallId, ItemId, MessageId, NoteId, ReasoningId
 from tests.core.builders import (
@@ -88,6 +99,37 @@ def test_a_step_opens_a_draft_that_grows_and_is_replaced_by_its_answer() -> None
     assert (turn.root.steps, turn.root.last_words) == (1, "Hello")
     assert turn.usage == ev.Usage(output_tokens=1, cost_micros=7)
     assert turn.complete
+
+
+SECOND = mint(MessageId)
+PIECES = st.lists(
+    st.builds(
+        ev.Grew,
+        item=st.sampled_from([MESSAGE, SECOND, mint(MessageId)]),
+        text=st.sampled_from(["", "a", "bc"]),
+        refusal=st.booleans(),
+        path=st.sampled_from([(), inside(LOOK)]),
+    )
+    | st.sampled_from([OPENED, ev.ItemOpened(item=SECOND, kind="message"), interrupted()]),
+    max_size=12,
+)
+
+
+def _folded(fold: Callable[[Turn], Turn], turn: Turn) -> Turn | str:
+    """The turn, or why there is none."""
+    try:
+        return fold(turn)
+    except IllegalEvent as error:
+        return str(error)
+
+
+@given(happened=PIECES)
+def test_events_that_come_together_are_folded_as_if_they_came_one_by_one(
+    happened: list[ev.Event],
+) -> None:
+    for turn in (asking(), after(asking(), OPENED), complete(), kept(complete())):
+        together = _folded(lambda turn: advance_all(turn, happened), turn)
+        assert together == _folded(lambda turn: reduce(advance, happened, turn), turn)
 
 
 def test_usage_and_characters_add_up_over_steps() -> None:

@@ -99,13 +99,15 @@ class Draft(Value):
     def find(self, item: ItemId) -> DraftItem | None:
         return next((each for each in self.items if each.id == item), None)
 
-    def grown(self, event: Grew) -> Draft | None:
-        """The draft with one more piece, or None if the item is not open. This runs for every token."""
+    def grown(self, event: Grew, *more: Grew) -> Draft | None:
+        """The draft with these pieces of one item, or None if it is not open. This runs for every token."""
         items = self.items
+        texts = [event.text, *(each.text for each in more)]
         for n in range(len(items) - 1, -1, -1):  # nearly always it is the last one
-            if items[n].id == event.item:
-                grown = (*items[:n], _grown(items[n], event), *items[n + 1 :])
-                return Draft(items=grown, chars=self.chars + len(event.text))
+            each = items[n]
+            if each.id == event.item:
+                grown = (*items[:n], _grown(each, texts, refusal=event.refusal), *items[n + 1 :])
+                return Draft(items=grown, chars=self.chars + sum(map(len, texts)))
         return None
 
     def broken(self, *, agent: str, path: Path, state: Completeness) -> tuple[Answer, ...]:
@@ -114,7 +116,7 @@ class Draft(Value):
         return tuple(each.completed(agent=agent, path=path, state=state) for each in said)
 
 
-def _grown(item: DraftItem, event: Grew) -> DraftItem:
-    if event.refusal:
-        return msgspec.structs.replace(item, refusal=item.refusal.appended(event.text))
-    return msgspec.structs.replace(item, pieces=item.pieces.appended(event.text))
+def _grown(item: DraftItem, texts: list[str], *, refusal: bool) -> DraftItem:
+    if refusal:
+        return msgspec.structs.replace(item, refusal=item.refusal.extended(texts))
+    return msgspec.structs.replace(item, pieces=item.pieces.extended(texts))

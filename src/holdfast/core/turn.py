@@ -24,6 +24,7 @@ of the call that it works on. Each branch alternates between asking a model and 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TypeVar, assert_never
 
 import msgspec
@@ -199,9 +200,42 @@ def advance(turn: Turn, event: ev.Event) -> Turn:
             assert_never(event)
 
 
-def _grew(turn: Turn, event: ev.Grew) -> Turn:
+def advance_all(turn: Turn, events: Iterable[ev.Event]) -> Turn:
+    """The turn after all of these, as if they had come one by one. Raises IllegalEvent if one cannot happen.
+
+    However many pieces of one item come in a row, they cost two new turns.
+    """
+    for event, more in _runs(events):
+        turn = advance(turn, event)
+        if more:
+            turn = _grew(turn, *more)
+    return turn
+
+
+def _runs(events: Iterable[ev.Event]) -> Iterator[tuple[ev.Event, list[ev.Grew]]]:
+    """Every event, and the pieces that it is followed by if it is a piece of the same item."""
+    first: ev.Event | None = None
+    more: list[ev.Grew] = []
+    for event in events:
+        if isinstance(event, ev.Grew) and isinstance(first, ev.Grew) and _same(first, event):
+            more.append(event)
+            continue
+        if first is not None:
+            yield first, more
+        first, more = event, []
+    if first is not None:
+        yield first, more
+
+
+def _same(piece: ev.Grew, other: ev.Grew) -> bool:
+    """Whether both are pieces of one text."""
+    same = piece.item == other.item and piece.refusal == other.refusal
+    return same and piece.path == other.path
+
+
+def _grew(turn: Turn, event: ev.Grew, *more: ev.Grew) -> Turn:
     branch = _asking(turn, event.path, event)
-    draft = _present(branch.draft).grown(event)
+    draft = _present(branch.draft).grown(event, *more)
     if draft is None:
         raise _illegal(event, f"{event.item} was not opened")
     return _replaced(turn, msgspec.structs.replace(branch, draft=draft))
