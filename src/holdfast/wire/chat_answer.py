@@ -28,7 +28,7 @@ from holdfast.core.items import (
 from holdfast.core.journal import Record
 from holdfast.ids import ItemId, TurnId, Version
 from holdfast.wire.problems import Problem
-from holdfast.wire.sse import DONE, data_frame
+from holdfast.wire.sse import DONE, data_frame, one_line
 
 STEP_BREAK = "\n\n"
 """Between what an agent says before it uses a tool and what it says after."""
@@ -190,6 +190,9 @@ class ChatStream:
     def __init__(self, head: AnswerHead) -> None:
         self._head = head
         self._before, self._after = _template(head)
+        # What comes once per token is laid down whole.
+        self._content = b"data: " + self._before + b'{"content":'
+        self._content_end = b'},"logprobs":null,"finish_reason":null' + self._after + b"}\n\n"
         self._kinds: dict[ItemId, ev.DraftKind] = {}
         self._shown: set[ItemId] = set()
         self._call_index: dict[ItemId, int] = {}
@@ -205,6 +208,8 @@ class ChatStream:
         """What a client is shown of this event; empty if nothing."""
         event = record.event
         match event:
+            case ev.Grew(item=item) if item == self._last_said:  # nearly always
+                return self._says(item, event.text, refusal=event.refusal)
             case ev.Grew() if not event.path:
                 return self._grew(event)
             case ev.ItemOpened() if not event.path:
@@ -277,13 +282,15 @@ class ChatStream:
     def _says(self, item: ItemId, text: str, *, refusal: bool) -> bytes:
         if not text:
             return b""
-        self._shown.add(item)
         if refusal:
+            self._shown.add(item)
             return self._frame(b'{"refusal":' + _encode(text) + b"}")
-        broken = self._last_said not in (None, item)
-        self._last_said = item
-        between = self._frame(b'{"content":' + _encode(STEP_BREAK) + b"}") if broken else b""
-        return between + self._frame(b'{"content":' + _encode(text) + b"}")
+        words = self._content + one_line(_encode(text)) + self._content_end
+        if item == self._last_said:
+            return words
+        self._shown.add(item)
+        first, self._last_said = self._last_said is None, item
+        return words if first else self._content + _encode(STEP_BREAK) + self._content_end + words
 
     def _call_begins(self, item: ItemId, call_id: str, name: str) -> bytes:
         self._shown.add(item)
@@ -356,4 +363,4 @@ def _template(head: AnswerHead) -> tuple[bytes, bytes]:
         b'"choices":[{"index":0,"delta":'
         % (_encode(head.turn_id.completion_id), head.created_s, _encode(head.model))
     )
-    return before, b"}]" + (b',"usage":null' if head.include_usage else b"")
+    return one_line(before), b"}]" + (b',"usage":null' if head.include_usage else b"")

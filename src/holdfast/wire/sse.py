@@ -77,7 +77,33 @@ class SseParser:
             # The CR has ended its line already, so that nobody waits for what may never come.
             self._after_cr = False
             piece = piece.removeprefix(b"\n")
-        lines = piece.split(b"\n") if b"\r" not in piece else self._split(piece)
+        if b"\r" in piece or self._data or self._name:
+            return self._by_line(self._split(piece))
+        return self._by_block(piece)
+
+    @property
+    def pending(self) -> bool:
+        """Whether an event has begun and not ended."""
+        return bool(self._line or self._data)
+
+    def _by_block(self, piece: bytes) -> list[ServerEvent]:
+        """Between two events, and without a CR: what is whole is told from the rest by its blank line."""
+        whole, blank, rest = piece.rpartition(b"\n\n")
+        events: list[ServerEvent] = []
+        if blank:
+            if self._line:
+                whole = bytes(self._line) + whole
+                self._line.clear()
+            for block in whole.split(b"\n\n"):
+                if block.startswith(b"data: ") and b"\n" not in block:  # nearly always
+                    self._bound(len(block))
+                    events.append(ServerEvent(data=block[6:]))
+                else:
+                    events += self._by_line([*block.split(b"\n"), b"", b""])
+        return events + self._by_line(rest.split(b"\n")) if rest else events
+
+    def _by_line(self, lines: list[bytes]) -> list[ServerEvent]:
+        """The events that these lines end. The last of them has not ended itself."""
         events: list[ServerEvent] = []
         rest = lines.pop()
         for line in lines:
@@ -91,11 +117,6 @@ class SseParser:
             self._line += rest
             self._bound(len(self._line))
         return events
-
-    @property
-    def pending(self) -> bool:
-        """Whether an event has begun and not ended."""
-        return bool(self._line or self._data)
 
     def _split(self, piece: bytes) -> list[bytes]:
         self._after_cr = piece.endswith(b"\r")
