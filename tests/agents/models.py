@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from holdfast.agents.base import ModelConfig
 from holdfast.core.accumulate import Delta
@@ -21,9 +21,8 @@ class Mute:
         self.knows: frozenset[str] = frozenset()
         self.closed = 0
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta, None]:
-        for delta in self._nothing():
-            yield delta
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
+        yield self._nothing()
 
     def _nothing(self) -> tuple[Delta, ...]:
         raise AssertionError("nobody asks it")

@@ -90,14 +90,14 @@ def words(message: ChatMessage) -> str:
 class Model(ScriptedModel):
     """A scripted model that refuses what a provider would, and lets others run between two deltas."""
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta, None]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
         messages = messages_of(prompt)
         assert malformed(messages) == []
         assert messages, "nobody can answer nothing"
-        async with aclosing(super().stream(prompt)) as deltas:
-            async for delta in deltas:
+        async with aclosing(super().stream(prompt)) as answer:
+            async for deltas in answer:
                 await asyncio.sleep(0)
-                yield delta
+                yield deltas
 
 
 def by_place(*scripts: Callable[[], Script]) -> Model:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
@@ -253,8 +253,8 @@ async def test_a_turn_that_is_somebody_elses_now_stops_everything() -> None:
 
 async def test_a_model_that_cancels_itself_is_a_failure_and_not_a_cancellation() -> None:
     class Odd(Model):
-        async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta, None]:
-            yield TextDelta(text="Hm")
+        async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
+            yield (TextDelta(text="Hm"),)
             raise asyncio.CancelledError
 
     with pytest.raises(TurnFailed, match="from inside"):

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 import pytest
 
+from holdfast import limits
 from holdfast.core import events as ev
+from holdfast.core.accumulate import Delta, ExtraDelta, TextDelta
 from holdfast.core.effects import Finish, wanted
-from holdfast.core.items import TurnLimits
-from holdfast.testing import Gate, says
+from holdfast.core.items import Opaque, TurnLimits
+from holdfast.models.base import ModelFailed, Prompt
+from holdfast.testing import Gate, Script, says
 from holdfast.tools.base import ToolOutput, ToolRun
 from tests.loop.errand import Errand
 from tests.loop.stage import (
     Deed,
+    Model,
     OpenInMemory,
     Stage,
     agent,
@@ -53,6 +59,34 @@ async def test_a_turn_can_be_stopped_at_every_await(again_after: int | None) -> 
         ticks += 1
     assert ticks > 50
     assert {each.outcome for each in results_of(turn)} == {"ok", "error"}
+
+
+class AtOnce(Model):
+    """Says everything in one go, as an upstream does that is faster than we are."""
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
+        async with aclosing(super().stream(prompt)) as coming:
+            yield [delta async for deltas in coming for delta in deltas]
+
+
+async def test_a_limit_is_noticed_in_the_middle_of_what_came_together() -> None:
+    model = AtOnce(says(*["word "] * 1000))
+    turn = await Stage(agent("butler", model=model)).play(
+        "Go", limits=TurnLimits(output_chars_max=500)
+    )
+    assert turn.turn.interrupted is not None and turn.turn.interrupted.by == "limit"
+    assert turn.turn.root.draft is not None
+    assert 500 <= turn.turn.root.draft.chars < 1000
+
+
+async def test_what_was_said_before_something_that_cannot_be_kept_was_said() -> None:
+    too_many = ExtraDelta(kind="message", extra=Opaque(owner="p", json="{}"))
+    deltas: list[Delta] = [TextDelta(text="Half"), *[too_many] * (limits.opaques_max + 1)]
+    stage = Stage(agent("butler", model=AtOnce(Script(*deltas))))
+    turn = stage.open("Go")
+    with pytest.raises(ModelFailed, match="cannot be kept"):
+        await stage.player(turn)
+    assert turn.turn.root.draft is not None and turn.turn.root.draft.items[0].text == "Half"
 
 
 async def test_a_turn_that_is_cancelled_while_it_stops_by_itself_says_so() -> None:

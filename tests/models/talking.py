@@ -32,7 +32,7 @@ def prompt(*said: str, tools: Sequence[ToolDefinition] = (), **parameters: Any) 
 
 
 async def heard(model: Model, asked: Prompt | None = None) -> list[Delta]:
-    return [delta async for delta in model.stream(asked or prompt())]
+    return [delta async for deltas in model.stream(asked or prompt()) for delta in deltas]
 
 
 def model_at(base_url: str, **fields: Any) -> OpenAIModel:

@@ -154,12 +154,24 @@ async def test_a_connection_is_used_again_after_a_whole_answer() -> None:
         await model.close()
 
 
+async def test_what_came_together_is_handed_on_together() -> None:
+    body = b"".join(_frames(says("a", "b", "c")))
+    async with FakeUpstream(Reply(body=body), Reply(body=body, write_bytes=40)) as upstream:
+        model = model_at(upstream.base_url)
+        together = [deltas async for deltas in model.stream(prompt())]
+        apart = [deltas async for deltas in model.stream(prompt())]
+        await model.close()
+    expected = [TextDelta(text=each) for each in "abc"] + [FinishDelta(finish="stop")]
+    assert together == [expected]
+    assert len(apart) > 1 and [delta for deltas in apart for delta in deltas] == expected
+
+
 async def test_leaving_early_breaks_the_request_off_at_once() -> None:
     gate = Gate()
     async with FakeUpstream(says("a", "b").waiting(gate, at=1), "again") as upstream:
         model = model_at(upstream.base_url)
-        async with aclosing(model.stream(prompt())) as deltas:
-            assert await anext(deltas) == TextDelta(text="a")
+        async with aclosing(model.stream(prompt())) as answer:
+            assert await anext(answer) == [TextDelta(text="a")]
         await _until(lambda: upstream.requests[0].left_early)
         assert upstream.connections_open == 0
         await heard(model)
@@ -336,13 +348,14 @@ async def test_silence_in_the_middle_is_bounded(reply: Reply, words: str, reason
 
 
 async def test_a_slow_reader_is_not_silence() -> None:
-    script = says("a", "b")
-    async with FakeUpstream(Reply(body=b"".join(_frames(script)))) as upstream:
+    gate = Gate()
+    async with FakeUpstream(says("a", "b").waiting(gate, at=1)) as upstream:
         model = model_at(upstream.base_url, timeouts=Timeouts(between_bytes_s=0.02))
-        async with aclosing(model.stream(prompt())) as deltas:
-            assert await anext(deltas) == TextDelta(text="a")
+        async with aclosing(model.stream(prompt())) as answer:
+            assert await anext(answer) == [TextDelta(text="a")]
+            gate.release()
             await asyncio.sleep(0.05)
-            assert [delta async for delta in deltas][-1] == FinishDelta(finish="stop")
+            assert [deltas async for deltas in answer][-1][-1] == FinishDelta(finish="stop")
         await model.close()
 
 

@@ -11,7 +11,7 @@ of them are cancelled when the turn is, at whatever await they are, and what the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from contextlib import aclosing
 from typing import TypeAlias
 
@@ -47,6 +47,8 @@ FindTeam: TypeAlias = Callable[[ev.TurnRequest], Awaitable[Team]]
 LOOK_EVERY = 1024
 """Characters between two looks at the limits while a model speaks; every delta counts as `DELTA` of them."""
 DELTA = 16
+AT_ONCE = LOOK_EVERY // DELTA
+"""How many deltas are recorded in one go, if so many came together."""
 
 
 class Player:
@@ -181,18 +183,19 @@ class _Playing:
     async def _listen(self, agent: Agent, answer: Accumulator, prompt: Prompt) -> bool:
         """Record what a model says until it is done. False if a limit was reached before that."""
         turn, unchecked = self._turn, 0
-        async with aclosing(agent.model.stream(prompt)) as deltas:
-            async for delta in deltas:
-                events = _heard(answer, delta)
-                if not events:
-                    continue
-                await turn.record(*events)
-                last = events[-1]
-                unchecked += DELTA + (len(last.text) if isinstance(last, ev.Grew) else 0)
-                if unchecked >= LOOK_EVERY:
-                    unchecked = 0
-                    if limit_reached(turn.turn) is not None:
-                        return False
+        async with aclosing(agent.model.stream(prompt)) as coming:
+            async for deltas in coming:
+                for start in range(0, len(deltas), AT_ONCE):
+                    events, failure = _heard(answer, deltas[start : start + AT_ONCE])
+                    if events:
+                        await turn.record(*events)
+                    if failure is not None:
+                        raise failure
+                    unchecked += _weight(events)
+                    if unchecked >= LOOK_EVERY:
+                        unchecked = 0
+                        if limit_reached(turn.turn) is not None:
+                            return False
         if not answer.finished:
             raise ModelFailed(
                 "the model broke off in the middle of its answer",
@@ -244,14 +247,23 @@ class _Playing:
         return agent
 
 
-def _heard(answer: Accumulator, delta: Delta) -> tuple[ev.Event, ...]:
-    """What a delta lets watchers see. What we cannot keep is the model's failure, not ours."""
+def _heard(
+    answer: Accumulator, deltas: Sequence[Delta]
+) -> tuple[list[ev.Event], ModelFailed | None]:
+    """What these let watchers see, up to what we cannot keep: that is the model's failure, not ours."""
+    events: list[ev.Event] = []
     try:
-        return answer.events(delta)
+        for delta in deltas:
+            events += answer.events(delta)
     except InvalidValue as error:
-        raise ModelFailed(
-            f"its answer cannot be kept: {error}", reason="upstream_garbled"
-        ) from error
+        failure = ModelFailed(f"its answer cannot be kept: {error}", reason="upstream_garbled")
+        failure.__cause__ = error
+        return events, failure
+    return events, None
+
+
+def _weight(events: Sequence[ev.Event]) -> int:
+    return DELTA * len(events) + sum(len(e.text) for e in events if isinstance(e, ev.Grew))
 
 
 def _failure(task: asyncio.Task[None]) -> BaseException | None:

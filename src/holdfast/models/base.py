@@ -62,8 +62,9 @@ class Model(Protocol):
     knows: frozenset[str]
     """The names of the parameters that this model honours; others are reported as ignored."""
 
-    def stream(self, prompt: Prompt) -> AsyncGenerator[Delta, None]:
-        """The answer, as it comes. Ends normally only after the provider has said that it is done.
+    def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
+        """The answer, as it comes: each time, what came together, in order. Nobody waits for more to come.
+        Ends normally only after the provider has said that it is done.
 
         Raises ModelFailed. Closing the generator breaks the request off: whoever may leave early
         holds it in `contextlib.aclosing`.
@@ -120,12 +121,12 @@ def shows(delta: Delta) -> bool:
     return not isinstance(delta, UsageDelta | FinishDelta)
 
 
-async def beginning(deltas: AsyncIterator[Delta]) -> list[Delta]:
-    """An answer up to the first delta that shows something, or all of it. What follows is still in `deltas`."""
+async def beginning(answer: AsyncIterator[Sequence[Delta]]) -> list[Delta]:
+    """An answer until something of it shows, or all of it. What follows is still in `answer`."""
     begun: list[Delta] = []
-    async for delta in deltas:
-        begun.append(delta)
-        if shows(delta):
+    async for deltas in answer:
+        begun += deltas
+        if any(map(shows, deltas)):
             break
     return begun
 

@@ -24,7 +24,7 @@ from holdfast.core.accumulate import (
     UsageDelta,
 )
 from holdfast.core.codec import Value
-from holdfast.core.events import ToolDefinition, Usage
+from holdfast.core.events import Finish, ToolDefinition, Usage
 from holdfast.models import failures
 from holdfast.models.base import Dialect, ModelFailed, Prompt
 from holdfast.wire.chat import ChatDialect, ChatMessage, TextPart
@@ -51,7 +51,7 @@ class DemoModel:
         self._pace_s = pace_s
         self._sleep = sleep
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta, None]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
         """The answer, at a human pace; see `Model.stream`."""
         reply = reply_to(read(prompt))
         spoken = 0
@@ -63,14 +63,14 @@ class DemoModel:
                 spoken += 1
             if self._pace_s:
                 await self._sleep(self._pace_s)
-            yield delta
+            yield (delta,)
         if reply.stalls:
             await asyncio.get_running_loop().create_future()  # until somebody loses patience
         if reply.fails is not None:
             raise reply.fails.failure()
         cut = most is not None and len(reply.words) > most
-        yield UsageDelta(usage=_usage(prompt, reply, spoken))
-        yield FinishDelta(finish="length" if cut else "tool_calls" if reply.calls else "stop")
+        finish: Finish = "length" if cut else "tool_calls" if reply.calls else "stop"
+        yield UsageDelta(usage=_usage(prompt, reply, spoken)), FinishDelta(finish=finish)
 
     async def close(self) -> None:
         pass

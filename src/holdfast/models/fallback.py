@@ -44,24 +44,23 @@ class FallbackModel:
         self._clock = clock
         self._resting_until: dict[int, float] = {}
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta, None]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
         """The answer of the first model that shows something; see `Model.stream`."""
         failed: list[tuple[str, ModelFailed]] = []
         for place in self._order():
             model = self._models[place]
-            async with aclosing(model.stream(prompt)) as deltas:
+            async with aclosing(model.stream(prompt)) as answer:
                 try:
-                    begun = await beginning(deltas)
+                    begun = await beginning(answer)
                 except ModelFailed as failure:
                     failed.append((model.name, failure))
                     if failure.transient:
                         self._resting_until[place] = self._clock() + self._cooldown_s
                 else:
                     self._resting_until.pop(place, None)
-                    for delta in begun:
-                        yield delta
-                    async for delta in deltas:
-                        yield delta
+                    yield begun
+                    async for deltas in answer:
+                        yield deltas
                     return
         raise together(failed)
 

@@ -94,21 +94,23 @@ class HttpModel:
         self._connections = connections or Connections()
         self._now_s = now_s
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta, None]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
         """The answer; see `Model.stream`."""
         response = await self._ask(prompt)
         silence = _Silence(response.close, self._timeouts.first_byte_s)
+        if response.connection is not None and response.connection.protocol is not None:
+            # From here on silence is ours to judge; aiohttp would set a timer for every token.
+            response.connection.protocol.read_timeout = None
         failure: ModelFailed | None = None
         try:
             if response.content_type.endswith(("json", "html")):
-                for delta in await self._whole(response, silence):
-                    yield delta
+                yield await self._whole(response, silence)
                 return
             hearing = self._wire.hearing()
             try:
                 while not hearing.over and (piece := await silence.broken_by(response)):
-                    for delta in hearing.feed(piece):
-                        yield delta
+                    if deltas := hearing.feed(piece):
+                        yield deltas
                     silence.allow(
                         self._timeouts.after_finish_s
                         if hearing.finished

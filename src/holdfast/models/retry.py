@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from holdfast import limits
@@ -56,21 +56,20 @@ class RetryingModel:
         self._sleep = sleep
         self._chance = chance
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta, None]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
         """The answer of the first attempt that shows something; see `Model.stream`."""
         for attempt in range(1, self._attempts_max + 1):
-            async with aclosing(self._model.stream(prompt)) as deltas:
+            async with aclosing(self._model.stream(prompt)) as answer:
                 try:
-                    begun = await beginning(deltas)
+                    begun = await beginning(answer)
                 except ModelFailed as failure:
                     wait_s = pause_s(failure, attempt, chance=self._chance())
                     if attempt == self._attempts_max or wait_s is None:
                         raise
                 else:
-                    for delta in begun:
-                        yield delta
-                    async for delta in deltas:
-                        yield delta
+                    yield begun
+                    async for deltas in answer:
+                        yield deltas
                     return
             await self._sleep(wait_s)
 

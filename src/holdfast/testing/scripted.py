@@ -157,7 +157,7 @@ class ScriptedModel:
         pieces = self.prompts[nth].messages
         return msgspec.json.decode(b"[" + b",".join(pieces) + b"]", type=list[ChatMessage])
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta, None]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
         self.prompts.append(prompt)
         script = self._next(prompt)
         self.speaking += 1
@@ -170,7 +170,7 @@ class ScriptedModel:
                     ended = True
                     raise step
                 else:
-                    yield step
+                    yield (step,)
             ended = True
         finally:
             self.speaking -= 1
