@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import count
 from statistics import median
 from time import perf_counter_ns, process_time_ns
@@ -26,8 +26,8 @@ from holdfast.core import events as ev
 from holdfast.core.accumulate import Accumulator, Delta
 from holdfast.core.conversation import Snapshot, commit_of
 from holdfast.core.items import AssistantMessage, Blob, Text, UserMessage
-from holdfast.core.journal import Record
-from holdfast.core.turn import Turn, advance, begin
+from holdfast.core.journal import numbered
+from holdfast.core.turn import Turn, advance, advance_all, begin
 from holdfast.ids import MessageId, Minter, SessionId, Tenant, TurnId
 from holdfast.loop.context import prompt_for, view_for
 from holdfast.loop.histories import Histories
@@ -70,13 +70,13 @@ class Upstream:
         self._chunks = chunks
         self._waits = waits
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta, None]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
         hearing = ChatHearing(event_bytes_max=1 << 20)
         for chunk in self._chunks:
             if self._waits:
                 await asyncio.sleep(0)
-            for delta in hearing.feed(chunk):
-                yield delta
+            if deltas := hearing.feed(chunk):
+                yield deltas
 
     async def close(self) -> None:
         pass
@@ -102,12 +102,8 @@ class Open:
         self.feed = Feed(events_max=50_000)
 
     async def record(self, *events: ev.Event) -> Turn:
-        turn = self.turn
-        for event in events:
-            turn = advance(turn, event)
-        self.turn = turn
-        for event in events:
-            self.feed.publish(Record(n=self.feed.next_n, at_ms=0, event=event))
+        turn = self.turn = advance_all(self.turn, events)
+        self.feed.publish(*numbered(events, first=self.feed.next_n, at_ms=0))
         return turn
 
     async def keep_blob(self, data: bytes, media_type: str) -> Blob:

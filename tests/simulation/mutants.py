@@ -136,16 +136,16 @@ MUTANTS: tuple[Mutant, ...] = (
         "replayable events are shown before they are durable",
         (
             "sessions/recorder.py",
-            "            if not self._replayable:\n                self.feed.publish(record)\n",
-            "            self.feed.publish(record)\n            if not self._replayable:\n",
+            "        if self._replayable:\n            self._pending += records\n",
+            (
+                "        if self._replayable:\n"
+                "            self.feed.publish(*records)\n"
+                "            self._pending += records\n"
+            ),
         ),
         (
             "sessions/recorder.py",
-            (
-                "                if self._replayable:\n"
-                "                    for record in batch:\n"
-                "                        self.feed.publish(record)\n"
-            ),
+            "                if self._replayable:\n                    self.feed.publish(*batch)\n",
             "",
         ),
     ),
@@ -271,8 +271,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a follower leaves out what was written while it looked",
         (
             "sessions/watch.py",
-            "            yield record\n            since = record.n + 1\n        if ending is not None:",
-            "            yield record\n            since = record.n + 2\n        if ending is not None:",
+            "            yield records\n            since = records[-1].n + 1\n        if ending is not None:",
+            "            yield records\n            since = records[-1].n + 2\n        if ending is not None:",
         ),
     ),
     mutant(

@@ -205,16 +205,17 @@ async def _written(agent: Agent, prompt: Prompt) -> Made:
     words: list[str] = []
     usage, finished = ev.Usage(), False
     async with aclosing(agent.model.stream(prompt)) as deltas:
-        async for delta in deltas:
-            match delta:
-                case TextDelta(refusal=False):
-                    words.append(delta.text)
-                case UsageDelta():
-                    usage = delta.usage
-                case FinishDelta():
-                    finished = True
-                case _:
-                    pass  # thoughts, and calls of tools that it was not given
+        async for heard in deltas:
+            for delta in heard:
+                match delta:
+                    case TextDelta(refusal=False):
+                        words.append(delta.text)
+                    case UsageDelta():
+                        usage = delta.usage
+                    case FinishDelta():
+                        finished = True
+                    case _:
+                        pass  # thoughts, and calls of tools that it was not given
     text = clean("".join(words)).strip()
     if not finished or not text:
         raise ModelFailed("the model wrote no summary", reason="upstream_broke_off")

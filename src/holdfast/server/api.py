@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import aclosing
 from typing import Annotated, TypeVar
 from urllib.parse import parse_qs, unquote
 
@@ -19,7 +20,6 @@ from holdfast.server.compacting import Compacting
 from holdfast.server.directory import Directory
 from holdfast.server.exchange import Exchange
 from holdfast.server.methods import only
-from holdfast.server.pump import Pump
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.base import SessionFilter, SessionInfo
@@ -240,13 +240,12 @@ class Api:
             raise bad_request("invalid_value", "starting_after is a number", param="starting_after")
         watch = await self._sessions.watch(tenant, _turn_id(name))
         await exchange.start_stream({"x-turn-id": name})
-        pump = Pump(watch.events(int(after) + 1), exchange.gone())
-        try:
-            while (records := await pump.take(timeout_s=limits.heartbeat_s)) is not None:
-                frames = b"".join(data_frame(encode(record)) for record in records)
-                await exchange.write(frames or HEARTBEAT)
-        finally:
-            await pump.close()
+        batches = watch.batches(int(after) + 1, quiet_s=limits.heartbeat_s)
+        with exchange.while_present():
+            async with aclosing(batches):
+                async for records in batches:
+                    frames = b"".join(data_frame(encode(record)) for record in records)
+                    await exchange.write(frames or HEARTBEAT)
         row = await self._turn(tenant, name)
         await exchange.write(data_frame(msgspec.json.encode({"turn": _turn(row)})))
         await exchange.finish()

@@ -8,17 +8,16 @@ error frame after that. A stream that merely ended would look like success.
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from hashlib import sha256
 
 from holdfast import limits
-from holdfast.core.journal import Record
 from holdfast.core.policy import Policy
 from holdfast.errors import ModelNotFound, StoreError
 from holdfast.ids import Tenant
 from holdfast.server.answers import conversation_headers, end_of
 from holdfast.server.directory import AgentManner, Directory
 from holdfast.server.exchange import Exchange
-from holdfast.server.pump import Pump
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.watch import Watch
@@ -153,55 +152,47 @@ class _Answering:
         await self._hand_over(body)
 
     async def stream(self) -> None:
-        """The answer as it comes."""
-        exchange = self._exchange
-        stream = ChatStream(self._head)
-        pump: Pump[Record] = Pump(self._watch.events(), exchange.gone())
-        try:
-            words = await self._wait_for_words(pump, stream)
-            if words is None:  # it is over already, so how it ended can still be a status
-                end = await self._end()
-                if isinstance(end, Problem):
-                    await exchange.refuse(end)
-                    return
-            await exchange.start_stream()
-            await exchange.write(stream.first() + (words or b""))
-            await self._copy(pump, stream)
-        finally:
-            await pump.close()
+        """The answer as it comes. How it ends is a status, if nothing has been said by then."""
+        exchange, stream = self._exchange, ChatStream(self._head)
+        with exchange.while_present():
+            await self._show(stream)
         end = await self._end()
         if isinstance(end, AnswerEnd) and stream.took_back:
             end = _RESTARTED
         if isinstance(end, Problem):
-            await exchange.fail(end)
+            await (exchange.refuse if exchange.state == "reading" else exchange.fail)(end)
             return
+        if exchange.state == "reading":
+            await self._begin(stream)
         await self._hand_over(stream.end(end))
 
-    async def _wait_for_words(self, pump: Pump[Record], stream: ChatStream) -> bytes | None:
-        """What the stream begins with: its first words, or nothing after a while. None at the end."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + limits.stream_patience_s
-        while True:
-            records = await pump.take(timeout_s=max(0.0, until - loop.time()))
-            if records is None:
-                return None
-            frames = b"".join(map(stream.frames, records))
-            if frames or not records:
-                return frames
+    async def _show(self, stream: ChatStream) -> None:
+        """Write what happens, as it does; and something after a while in which nothing did."""
+        exchange, loop = self._exchange, asyncio.get_running_loop()
+        quiet_s = min(limits.stream_patience_s, limits.heartbeat_s)
+        batches = self._watch.batches(quiet_s=quiet_s)
+        said_at = loop.time()
+        async with aclosing(batches):
+            async for records in batches:
+                frames = b"".join(map(stream.frames, records))
+                silence_s = loop.time() - said_at
+                if exchange.state == "reading":
+                    if not frames and silence_s < limits.stream_patience_s:
+                        continue
+                    await self._begin(stream, frames)
+                elif frames or silence_s >= limits.heartbeat_s:
+                    await exchange.write(frames or HEARTBEAT)
+                else:
+                    continue
+                said_at = loop.time()
 
-    async def _copy(self, pump: Pump[Record], stream: ChatStream) -> None:
-        while True:
-            records = await pump.take(timeout_s=limits.heartbeat_s)
-            if records is None:
-                return
-            frames = b"".join(map(stream.frames, records)) if records else HEARTBEAT
-            if frames:
-                await self._exchange.write(frames)
+    async def _begin(self, stream: ChatStream, frames: bytes = b"") -> None:
+        await self._exchange.start_stream()
+        await self._exchange.write(stream.first() + frames)
 
     async def _end(self) -> AnswerEnd | Problem:
-        return await self._exchange.unless_gone(
-            end_of(self._store, self._tenant, self._watch, stored=self._stored)
-        )
+        with self._exchange.while_present():
+            return await end_of(self._store, self._tenant, self._watch, stored=self._stored)
 
     async def _hand_over(self, last: bytes) -> None:
         """Write the last bytes, and note that the client has them before it can say anything else.

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from holdfast import limits
@@ -113,6 +114,33 @@ class Exchange:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         raise ClientGone
+
+    @contextmanager
+    def while_present(self) -> Iterator[None]:
+        """What is done in here ends when the client goes, at whatever await it is. Raises ClientGone then.
+
+        For what may be left at any await: it costs a callback, where `unless_gone` costs a task.
+        """
+        gone, task = self.gone(), asyncio.current_task()
+        assert task is not None
+        if gone.done():
+            raise ClientGone
+        left, before = False, task.cancelling()
+
+        def leave(_: object) -> None:
+            nonlocal left
+            left = task.cancel()
+
+        gone.add_done_callback(leave)
+        try:
+            yield
+        except BaseException as error:
+            others = left and task.uncancel() > before  # who want the task to end, too
+            if left and not others and isinstance(error, asyncio.CancelledError):
+                raise ClientGone from None
+            raise
+        finally:
+            gone.remove_done_callback(leave)
 
     # ── the answer ──
 

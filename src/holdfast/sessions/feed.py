@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -20,7 +20,7 @@ import msgspec
 from holdfast.core.events import Event, Grew
 from holdfast.core.journal import Record
 
-Older: TypeAlias = Callable[[int, int], AsyncIterator[Record]]
+Older: TypeAlias = Callable[[int, int], AsyncIterator[Sequence[Record]]]
 """Reads the records with numbers from one up to before another, from the journal."""
 
 
@@ -38,10 +38,11 @@ class Feed:
         self._waiting: dict[asyncio.Future[None], None] = {}
         """Watchers that have seen everything, in the order in which they came to wait."""
 
-    def publish(self, record: Record) -> None:
+    def publish(self, *records: Record) -> None:
+        """Show these, in order, to everybody at once. At least one."""
         assert not self._ended, "nothing happens after the end"
-        self._log.append(record)
-        self._next_n = record.n + 1
+        self._log += records
+        self._next_n = records[-1].n + 1
         if len(self._log) > self._events_max:
             self._trim()
         if self._waiting:
@@ -61,24 +62,35 @@ class Feed:
         """The number after the last event that was published."""
         return self._next_n
 
-    async def watch(self, since: int = 0) -> AsyncIterator[Record]:
-        """Every event with a number of at least `since`, until the end."""
-        while True:
-            first = self._log[0].n if self._log else self._next_n
-            if since < first and self._older is not None:
-                async for record in self._older(since, first):
-                    yield record
-                since = first
-                continue
-            # A copy: the log may be trimmed while whoever watches is busy with what it got.
-            for record in self._log[self._place(since) :]:
-                yield record
-                since = record.n + 1
-            if since < self._next_n:
-                continue
-            if self._ended:
-                return
-            await self._wait()
+    async def watch(
+        self, since: int = 0, *, quiet_s: float | None = None
+    ) -> AsyncGenerator[Sequence[Record], None]:
+        """Every event with a number of at least `since`, until the end: each time, all that there are.
+        None at all each time that nothing has happened for `quiet_s`."""
+        patience = Patience(quiet_s) if quiet_s is not None else None
+        try:
+            while True:
+                first = self._log[0].n if self._log else self._next_n
+                if since < first and self._older is not None:
+                    async for records in self._older(since, first):
+                        yield records
+                    since = first
+                    continue
+                # A copy: the log may be trimmed while whoever watches is busy with what it got.
+                news = self._log[self._place(since) :]
+                if news:
+                    since = news[-1].n + 1
+                    yield news
+                if since < self._next_n:
+                    continue
+                if self._ended:
+                    return
+                await self._wait(patience)
+                if since == self._next_n and not self._ended:
+                    yield ()
+        finally:
+            if patience is not None:
+                patience.end()
 
     def _place(self, since: int) -> int:
         """Where the first event with at least this number is in the log."""
@@ -87,9 +99,11 @@ class Feed:
             return dense
         return bisect_left(self._log, since, key=_number)
 
-    async def _wait(self) -> None:
+    async def _wait(self, patience: Patience | None) -> None:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[waiting] = None
+        if patience is not None:
+            patience.begin(waiting)
         try:
             await waiting
         finally:
@@ -105,6 +119,38 @@ class Feed:
         """Make room: half of the log goes, or grows together if there is no journal to read it from."""
         half = len(self._log) // 2
         self._log[:half] = [] if self._older is not None else _merged(self._log[:half])
+
+
+class Patience:
+    """Ends a wait that lasts too long.
+
+    One timer for all the waits of a watcher: when it fires, it looks at when the present one began. So a
+    token costs a look at the clock, and not a timer.
+    """
+
+    def __init__(self, after_s: float) -> None:
+        self._after_s = after_s
+        self._loop = asyncio.get_running_loop()
+        self._waiting: asyncio.Future[None] | None = None
+        self._since = self._loop.time()
+        self._timer = self._loop.call_later(after_s, self._look)
+
+    def begin(self, waiting: asyncio.Future[None]) -> None:
+        """Somebody waits for this from now on."""
+        self._waiting = waiting
+        self._since = self._loop.time()
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        waiting = self._waiting if self._waiting and not self._waiting.done() else None
+        due = (self._since if waiting else now) + self._after_s
+        if waiting is not None and due <= now:
+            waiting.set_result(None)
+            due = now + self._after_s
+        self._timer = self._loop.call_at(due, self._look)
 
 
 def _number(record: Record) -> int:

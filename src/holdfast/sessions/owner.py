@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Set
+from collections.abc import AsyncIterator, Iterator, Sequence, Set
 from contextlib import contextmanager
 
 from holdfast import limits
@@ -150,7 +150,7 @@ class Owner:
             loop.call_at(self._ended[0][0], self._forget)
 
     def _older(self, fence: Fence) -> Older:
-        def read(since: int, upto: int) -> AsyncIterator[Record]:
+        def read(since: int, upto: int) -> AsyncIterator[Sequence[Record]]:
             return journaled(self._store, fence.tenant, fence.turn_id, since, upto)
 
         return read

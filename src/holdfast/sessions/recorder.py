@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from holdfast.core import events as ev
 from holdfast.core.journal import Record, encode_records, numbered
-from holdfast.core.turn import Turn, advance
+from holdfast.core.turn import Turn, advance_all
 from holdfast.sessions.feed import Feed
 from holdfast.sessions.persistence import persistently
 from holdfast.store.base import Fence, TurnStore
@@ -60,25 +60,19 @@ class Recorder:
         """Record that these happened, in one go; see `OpenTurn.record`."""
         self.check()
         self._hold = False
-        turn = self.turn
-        for event in events:
-            turn = advance(turn, event)
-        self.turn = turn
-        urgent = step = False
-        at_ms = self._now_ms()
-        for event in events:
-            kind = type(event)
-            urgent, step = urgent or kind in _URGENT, step or kind in _STEPS
-            record = Record(n=self._next_n, at_ms=at_ms, event=event)
-            self._next_n += 1
-            if not self._replayable:
-                self.feed.publish(record)
-                if kind in _FINE:
-                    continue  # a token of a plain turn: shown, and that is all
-            self._pending.append(record)
-        if urgent:
+        turn = self.turn = advance_all(self.turn, events)
+        kinds = set(map(type, events))
+        records = self._numbered(events)
+        if self._replayable:
+            self._pending += records
+        else:
+            self.feed.publish(*records)
+            if kinds <= _FINE:
+                return turn  # a token of a plain turn: shown, and that is all
+            self._pending += (each for each in records if not ev.is_fine(each.event))
+        if kinds & _URGENT:
             await self.flush()
-        elif self._pending and (self._replayable or (step and _goes_on(turn))):
+        elif self._pending and (self._replayable or (kinds & _STEPS and _goes_on(turn))):
             self._start_draining()
         return turn
 
@@ -87,9 +81,7 @@ class Recorder:
 
         Nothing is recorded: the events happen with the transaction that writes them (`settled`).
         """
-        turn = self.turn
-        for event in events:
-            turn = advance(turn, event)
+        turn = advance_all(self.turn, events)
         last = numbered(events, first=self._next_n, at_ms=self._now_ms())
         return turn, (*self._pending, *last)
 
@@ -98,9 +90,9 @@ class Recorder:
         shown = self.feed.next_n
         self.turn = turn
         self._pending = []
-        for record in tail:
-            if record.n >= shown:
-                self.feed.publish(record)
+        late = [record for record in tail if record.n >= shown]
+        if late:
+            self.feed.publish(*late)
         self._next_n = self.feed.next_n
 
     async def flush(self) -> None:
@@ -134,6 +126,11 @@ class Recorder:
         if self._failure is not None:
             raise self._failure
 
+    def _numbered(self, events: tuple[ev.Event, ...]) -> tuple[Record, ...]:
+        records = numbered(events, first=self._next_n, at_ms=self._now_ms())
+        self._next_n += len(records)
+        return records
+
     def _start_draining(self) -> None:
         if self._drain is None and self._pending:
             self._drain = asyncio.create_task(self._append_pending(), name="holdfast-journal")
@@ -144,8 +141,7 @@ class Recorder:
                 batch, self._pending = self._pending, []
                 await self._append(batch)
                 if self._replayable:
-                    for record in batch:
-                        self.feed.publish(record)
+                    self.feed.publish(*batch)
         except BaseException as error:
             self._failure = error
             self._on_failure(error)

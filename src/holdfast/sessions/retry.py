@@ -42,7 +42,7 @@ async def _finished_steps(
     """
     while of is not None:
         row = await persistently(partial(store.turn, fence.tenant, of))
-        records = [each async for each in journaled(store, fence.tenant, of, 0)]
+        records = [each async for some in journaled(store, fence.tenant, of, 0) for each in some]
         failed = fold(records).turn
         if row is None or row.session_id != fence.session_id or failed is None:
             break

@@ -8,7 +8,9 @@ one. A turn that changes hands while it is watched goes on being watched where i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from itertools import takewhile
 from types import TracebackType
 from typing import Self
 
@@ -41,14 +43,27 @@ class Watch:
 
         Elsewhere than where it is played, a plain turn shows its steps and not every token.
         """
+        async with aclosing(self.batches(since)) as batches:
+            async for records in batches:
+                for record in records:
+                    yield record
+
+    async def batches(
+        self, since: int = 0, *, quiet_s: float | None = None
+    ) -> AsyncGenerator[Sequence[Record], None]:
+        """The same, but each time all the events that there are; none, each time that nothing has happened
+        for `quiet_s`."""
         if self.live is not None:
-            async for record in self.live.feed.watch(since):
-                yield record
-                since = record.n + 1
+            async with aclosing(self.live.feed.watch(since, quiet_s=quiet_s)) as shown:
+                async for records in shown:
+                    since = records[-1].n + 1 if records else since
+                    yield records
             if isinstance(await self.live.done, Ending):
                 return
-        async for record in followed(self._store, self._tenant, self.admission.turn_id, since):
-            yield record
+        elsewhere = followed(self._store, self._tenant, self.admission.turn_id, since)
+        async with aclosing(elsewhere if quiet_s is None else paused(elsewhere, quiet_s)) as read:
+            async for records in read:
+                yield records
 
     async def ended(self) -> Ending:
         """Wait for the end, wherever the turn is played by then."""
@@ -76,16 +91,35 @@ class Watch:
         return f"<Watch {self.admission.turn_id} {'here' if self.live else 'elsewhere'}>"
 
 
+async def paused(
+    batches: AsyncGenerator[Sequence[Record], None], quiet_s: float
+) -> AsyncGenerator[Sequence[Record], None]:
+    """The same batches, and an empty one each time that nothing has come for `quiet_s`."""
+    async with aclosing(batches):
+        while True:
+            coming = asyncio.ensure_future(anext(batches, None))
+            try:
+                while not (await asyncio.wait({coming}, timeout=quiet_s))[0]:
+                    yield ()
+            finally:
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
+            records = coming.result()
+            if records is None:
+                return
+            yield records
+
+
 async def followed(
     store: Store, tenant: Tenant, turn_id: TurnId, since: int
-) -> AsyncIterator[Record]:
+) -> AsyncGenerator[Sequence[Record], None]:
     """The records of a turn from number `since` on, read from its journal until it has ended."""
     while True:
         # In this order: what the row says to have ended is in the journal as a whole.
         ending = await find_ending(store, tenant, turn_id)
-        async for record in journaled(store, tenant, turn_id, since):
-            yield record
-            since = record.n + 1
+        async for records in journaled(store, tenant, turn_id, since):
+            yield records
+            since = records[-1].n + 1
         if ending is not None:
             return
         await asyncio.sleep(limits.busy_poll_s)
@@ -93,17 +127,22 @@ async def followed(
 
 async def journaled(
     store: Store, tenant: Tenant, turn_id: TurnId, since: int, upto: int | None = None
-) -> AsyncIterator[Record]:
-    """The records that a journal holds now, as far as they can be read.
+) -> AsyncIterator[Sequence[Record]]:
+    """The records that a journal holds now, as far as they can be read, row by row.
 
     Waits while the store is away: a watcher has nothing else to do, and nothing to lose.
     """
+
+    def wanted(record: Record | Unreadable) -> bool:
+        return isinstance(record, Record) and (upto is None or record.n < upto)
+
     for row in await _read_journal(store, tenant, turn_id, since):
-        for record in decode_records(row.records):
-            if isinstance(record, Unreadable) or (upto is not None and record.n >= upto):
-                return
-            if record.n >= since:
-                yield record
+        records = decode_records(row.records)
+        readable = [each for each in takewhile(wanted, records) if isinstance(each, Record)]
+        if news := [each for each in readable if each.n >= since]:
+            yield news
+        if len(readable) < len(records):
+            return
 
 
 async def _read_journal(
