@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from apsw import Connection
@@ -74,13 +74,16 @@ def ordered(query: str, *names: str) -> str:
 class Table(Generic[R]):
     """How one kind of row is read and bound."""
 
-    def __init__(self, kind: type[R], **columns: Read) -> None:
+    def __init__(self, kind: type[R], **columns: Read | _Json) -> None:
         """`columns` names the fields that are more than a plain column, and how they are read."""
         self._make: Callable[..., R] = kind
         self._fields = kind.__struct_fields__
-        self._read = tuple((self._fields.index(name), read) for name, read in columns.items())
+        special = tuple((self._fields.index(name), read) for name, read in columns.items())
+        self._json = tuple(at for at, read in special if isinstance(read, _Json))
+        self._read = tuple(
+            (at, read.decode if isinstance(read, _Json) else read) for at, read in special
+        )
         self._trust = tuple((at, _trusting(read)) for at, read in self._read)
-        self._json = tuple(at for at, read in self._read if isinstance(read, _Json))
         self._inserts: dict[str, str] = {}
         self.width = len(self._fields)
         """How many columns a row has."""
@@ -173,14 +176,10 @@ def _number(value: Column) -> int:
     return value
 
 
-class _Json:
+class _Json(NamedTuple):
     """A column that holds a value as JSON."""
 
-    def __init__(self, decode: Callable[[bytes], object]) -> None:
-        self._decode = decode
-
-    def __call__(self, value: Any) -> object:
-        return self._decode(value)
+    decode: Callable[[bytes], object]
 
 
 def _trusting(read: Read) -> Read:
