@@ -100,6 +100,24 @@ def test_a_job_whose_time_is_up_is_not_run(make_desk: MakeDesk) -> None:
     assert ran == ["good"]
 
 
+def test_a_failure_has_work_repeated_once_in_a_while_and_not_in_every_batch(
+    make_desk: MakeDesk,
+) -> None:
+    """Somebody may cause failures all the time."""
+    clock = Ticking()
+    desk = make_desk(Bounds(guard_s=10), clock)
+    runs: list[float] = []
+
+    def fail(_: object) -> None:
+        raise LookupError
+
+    for clock.now in (0, 1, 9, 18, 30):
+        ask(desk, lambda _: runs.append(clock.now))
+        ask(desk, fail)
+        desk.run()
+    assert runs == [0, 0, 1, 9, 18, 30, 30]
+
+
 def test_a_job_is_either_withdrawn_or_run(make_desk: MakeDesk) -> None:
     desk = make_desk()
     taken_back: list[bool] = []

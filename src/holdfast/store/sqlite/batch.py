@@ -10,7 +10,8 @@
 Hardly any function fails, so a batch begins without a savepoint for each: they would cost two
 statements, and a copy of every page that the function touches. The first that fails costs the
 transaction (1, 2); those that had succeeded are repeated, and from there on each has a savepoint,
-so that a batch is never repeated for another failure of that kind.
+so that a batch is never repeated for another failure of that kind. Who expects failures asks
+for a guarded batch.
 """
 
 from __future__ import annotations
@@ -42,9 +43,13 @@ class Batch(Struct, frozen=True):
 
 
 def run_batch(
-    connection: Connection, works: Iterable[Work], *, clock: Callable[[], float] = time.perf_counter
+    connection: Connection,
+    works: Iterable[Work],
+    *,
+    guarded: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Batch:
-    """Run `works` in one transaction and commit it.
+    """Run `works` in one transaction and commit it; `guarded` gives each a savepoint from the start.
 
     They are taken from the iterable one by one, each just before it runs and none before the
     transaction has begun. If it cannot begin, apsw's error travels and nothing was taken.
@@ -53,7 +58,7 @@ def run_batch(
     connection.execute("BEGIN IMMEDIATE")
     taken: list[Work] = []
     outcomes: list[Outcome] = []
-    run = _run_freely
+    run = _run_guarded if guarded else _run_freely
     try:
         for work in works:
             taken.append(work)

@@ -41,6 +41,9 @@ class Bounds(Struct, frozen=True, kw_only=True):
     """More would hardly share the sync better, and makes the first ones wait."""
     batch_s: float = 0.05
     """No further job is begun in a batch after this; other processes wait for their turn."""
+    guard_s: float = 1.0
+    """For so long after a job has failed, batches are guarded: failures come in company, and somebody who
+    causes many must not have everybody's work done twice."""
     busy_s: float = 5.0
     """How long a stranger may hold SQLite's lock before those who wait are told."""
     close_s: float = 30.0
@@ -106,6 +109,7 @@ class Desk:
         self._connection = connection
         self._turn = turn
         self._clock = clock
+        self._guarded_until = float("-inf")
         self._left = False
         connection.set_busy_timeout(round(BUSY_BACKSTOP_S * 1000))
         health.when_poisoned(self._refuse_waiting)
@@ -171,7 +175,8 @@ class Desk:
         until = self._clock() + self.bounds.busy_s
         while len(self.inbox):
             try:
-                batch = run_batch(self._connection, self._take(taken))
+                guarded = self._clock() < self._guarded_until
+                batch = run_batch(self._connection, self._take(taken), guarded=guarded)
             except apsw.BusyError as error:
                 # SQLite has waited for BUSY_BACKSTOP_S in there, so this does not spin.
                 if self._clock() >= until:
@@ -223,6 +228,8 @@ class Desk:
         aboard = len(taken.riders)
         answers: list[Answer] = list(zip(taken.jobs, batch.outcomes[aboard:], strict=True))
         self._count(batch, answers)
+        if any(type(outcome) is Failed for outcome in batch.outcomes):
+            self._guarded_until = self._clock() + self.bounds.guard_s
         answers += [(job, Failed(too_late())) for job in taken.late]
         if answers:
             self.deliver(answers)
