@@ -128,6 +128,7 @@ def commit(
     if found is not None:
         return found
     assert session is not None, "judge_commit lets only held turns through"
+    assert replayable is not None, "an open turn has a row"
     _write_content(db, session, made, now_ms=now_ms)
     _write_turn(db, fence, session, made, now_ms=now_ms)
     if replayable and records:
