@@ -31,6 +31,8 @@ class Scenario:
 
     script: tuple[Script, ...]
     judge: Callable[[World, Saw], Awaitable[None]]
+    driven_as: str | None = None
+    """What the driver is asked for, if that is what it does in another scenario."""
 
 
 async def _conversation(world: World, saw: Saw) -> None:
@@ -67,19 +69,33 @@ async def _stream(world: World, saw: Saw) -> None:
 
 async def _tools(world: World, saw: Saw) -> None:
     """The client's tool ran once, and the next turn's model saw the call and its result."""
+    await _after_tools(world, saw)
+    assert _spoken(world) == [TOOL_TALK[:1], TOOL_TALK[:4], TOOL_TALK[:6]]
+    assert await _ends(world) == ["committed"] * 3
+
+
+async def _tools_retry(world: World, saw: Saw) -> None:
+    """The turn that brought the result failed in the middle, and was sent again: the tool was not."""
+    await _after_tools(world, saw)
+    assert _spoken(world) == [TOOL_TALK[:1], TOOL_TALK[:4], TOOL_TALK[:4], TOOL_TALK[:6]]
+    assert await _ends(world) == ["committed", "discarded", "committed", "committed"]
+
+
+TOOL_TALK: Said = [
+    ("user", "Weather in Oslo?"),
+    ("assistant", "Let me look."),
+    ("call", "get_weather"),
+    ("result", "rain in Oslo"),
+    ("assistant", "It rains."),
+    ("user", "And tomorrow?"),
+    ("assistant", "It will rain."),
+]
+
+
+async def _after_tools(world: World, saw: Saw) -> None:
     assert saw["ran"] == [{"city": "Oslo"}]
     assert saw["answers"] == ["It rains.", "It will rain."]
-    said: Said = [
-        ("user", "Weather in Oslo?"),
-        ("assistant", "Let me look."),
-        ("call", "get_weather"),
-        ("result", "rain in Oslo"),
-        ("assistant", "It rains."),
-        ("user", "And tomorrow?"),
-        ("assistant", "It will rain."),
-    ]
-    assert _spoken(world) == [said[:1], said[:4], said[:6]]
-    assert await _stored(world) == said
+    assert await _stored(world) == TOOL_TALK
     offered = [each.json["tools"] for each in world.upstream.requests]
     assert all("get_weather" in [tool["function"]["name"] for tool in each] for each in offered)
 
@@ -111,6 +127,8 @@ async def _typed(world: World, saw: Saw) -> None:
     asked = request.json["response_format"]
     assert asked["type"] == "json_schema"
     assert set(asked["json_schema"]["schema"]["properties"]) == {"city", "degrees"}
+    answer = '{"city": "Oslo", "degrees": 4}'
+    assert await _stored(world) == [("user", "Weather in Oslo?"), ("assistant", answer)]
 
 
 async def _failed_once(world: World, saw: Saw) -> None:
@@ -140,6 +158,7 @@ async def _models(world: World, saw: Saw) -> None:
 
 
 BROKEN = says("Half an ", "answer.").failing(ModelFailed("out of order"), at=1)
+ON_IT = says("Let me look.", calls=[OSLO_CALL])
 
 SCENARIOS: dict[str, Scenario] = {
     "conversation": Scenario((says("Hello, ", "Ada."), says("Ada.")), _conversation),
@@ -147,9 +166,9 @@ SCENARIOS: dict[str, Scenario] = {
     "stream": Scenario(
         (says("This ", "is ", "it.", usage=Usage(input_tokens=7, output_tokens=3)),), _stream
     ),
-    "tools": Scenario(
-        (says("Let me look.", calls=[OSLO_CALL]), says("It rains."), says("It will rain.")),
-        _tools,
+    "tools": Scenario((ON_IT, says("It rains."), says("It will rain.")), _tools),
+    "tools_retry": Scenario(
+        (ON_IT, BROKEN, says("It rains."), says("It will rain.")), _tools_retry, driven_as="tools"
     ),
     "tools_streamed": Scenario(
         (

@@ -26,7 +26,8 @@ def cases() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("client", "scenario"), tuple(cases()))
 async def test_a_real_client_is_served(world: World, client: Client, scenario: str) -> None:
-    world.upstream.will(*SCENARIOS[scenario].script)
-    saw = await drive(client, scenario, world)
-    await SCENARIOS[scenario].judge(world, saw)
+    about = SCENARIOS[scenario]
+    world.upstream.will(*about.script)
+    saw = await drive(client, about.driven_as or scenario, world)
+    await about.judge(world, saw)
     await world.verify()
