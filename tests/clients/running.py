@@ -45,6 +45,7 @@ async def run(command: list[str], *, home: Path) -> str:
             "HOME": str(home),
             "PYTHONPATH": str(SHARED),
             "OPENAI_API_KEY": "any",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it asks the network while it is imported
         },
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

@@ -1,15 +1,11 @@
 """LiteLLM as a client of an OpenAI-compatible server."""
 
 import json
-import os
 
+import litellm
 import openai
 from pydantic import BaseModel
 from telling import TRIP, forecast, main
-
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it asks the network while it is imported
-
-import litellm
 
 litellm.suppress_debug_info = True  # else it prints to stdout
 
