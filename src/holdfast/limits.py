@@ -242,6 +242,17 @@ file_search_bytes_max: Final = 256 * 1024 * 1024
 file_tree_depth_max: Final = 32
 files_at_once_max: Final = 20
 
+mcp_idle_s: Final = 600.0
+"""An MCP server that nobody has called for so long is stopped."""
+mcp_start_s: Final = 60.0
+"""From its start to its first answer; `npx` may have to fetch it first."""
+mcp_backoff_s_max: Final = 30.0
+"""Between two attempts at a server that does not start."""
+mcp_tools_max: Final = 512
+"""Tools of one server."""
+mcp_text_chars_max: Final = 4000
+"""What is kept of a server's instructions, of a tool's description, and of what a server prints about its troubles."""
+
 script_flood_bytes_max: Final = 64 * 1024 * 1024
 """A command that has printed this much is stopped: nobody will read it."""
 

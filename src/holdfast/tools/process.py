@@ -223,9 +223,22 @@ class _Running:
         return found
 
 
-def _marked(mark: str) -> Iterator[int]:
+def kill_marked(mark: str, *, variable: str = MARK) -> None:
+    """End every process whose environment carries this mark, also those that are just being forked."""
+    for _ in range(_HUNTS_MAX):
+        found = list(_marked(mark, variable))
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
+        if not found:
+            return
+
+
+def _marked(mark: str, variable: str = MARK) -> Iterator[int]:
     """Living processes whose environment carries this mark. None where there is no /proc."""
-    entry = f"{MARK}={mark}".encode()
+    entry = f"{variable}={mark}".encode()
     if not mark or not os.path.isdir("/proc/self"):
         return
     for name in os.listdir("/proc"):

@@ -1,0 +1,63 @@
+"""Which MCP server, and how far it is trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.tools.guard import shown
+
+
+class Stdio(Value):
+    """A program that we start and speak to over its standard input and output."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
+    """Everything that it sees; variables are filled in already: not to be shown."""
+    directory: str = "."
+
+
+class Remote(Value):
+    """A server that is spoken to over streamable HTTP."""
+
+    url: str
+    headers: Mapping[str, str] = {}
+    """Variables are filled in already: not to be shown."""
+
+
+Transport: TypeAlias = Stdio | Remote
+
+
+class Server(Value):
+    """One MCP server."""
+
+    transport: Transport
+    name: str = ""
+    """If there is one, its tools are called `name_tool`."""
+    trust_hints: bool = False
+    """Whether its own word counts that a tool only reads, or may be repeated. Else every tool needs a permission."""
+    timeout_s: float = 60.0
+    """For one call."""
+    idle_s: float = limits.mcp_idle_s
+    """Nobody has called it for so long: it is stopped, and started again when somebody does."""
+    secrets: tuple[str, ...] = ()
+    """Values that are never told, also if the server itself does."""
+
+    @property
+    def shown(self) -> str:
+        """As people know it, without anything secret."""
+        told = (
+            shown(self.transport.url)
+            if isinstance(self.transport, Remote)
+            else self.transport.command.rpartition("/")[2]
+        )
+        return f"{self.name} ({told})" if self.name else told
+
+    def hide(self, text: str) -> str:
+        """The same text without the secrets that are in it."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***") if len(secret) > 3 else text
+        return text

@@ -1,0 +1,41 @@
+"""The MCP SDK, brought in when the first server is needed: most agents have none, and it takes most of a second.
+
+This is one of the few places with a late import; the architecture test names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.util import find_spec
+from typing import TypeAlias
+
+from holdfast.tools.mcp.config import Server
+from holdfast.tools.mcp.peer import Connect, OnChanged, Peer
+from holdfast.tools.threads import in_thread
+
+_Connect: TypeAlias = Callable[[Server, OnChanged], AbstractAsyncContextManager[Peer]]
+
+INSTALL = "MCP servers need an extra that is not installed: pip install 'holdfast[mcp]'"
+
+
+def is_installed() -> bool:
+    return find_spec("mcp") is not None
+
+
+def connecting_to(server: Server) -> Connect:
+    """How to connect to a server; nothing is loaded or started yet."""
+
+    @asynccontextmanager
+    async def connect(on_changed: OnChanged) -> AsyncIterator[Peer]:
+        sdk_connect = await in_thread(_load, name="holdfast mcp")
+        async with sdk_connect(server, on_changed) as peer:
+            yield peer
+
+    return connect
+
+
+def _load() -> _Connect:
+    from holdfast.tools.mcp import sdk  # noqa: PLC0415
+
+    return sdk.connect

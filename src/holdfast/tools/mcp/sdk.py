@@ -1,0 +1,354 @@
+"""Speaking MCP, with the official SDK: the only module that knows it.
+
+The SDK keeps the protocol: handshake, requests and answers, progress, `notifications/cancelled` for a call that is
+abandoned, starting a program in a process group of its own and ending it. Ours are the bounds, the words, and what a
+result becomes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import os
+import re
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
+from importlib.metadata import version
+from types import TracebackType
+from typing import Protocol, Self, TypeAlias, cast
+
+import anyio
+import httpx2
+import mcp_types as types
+import msgspec
+from mcp.client import ClientSession, IncomingMessage
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from holdfast import limits
+from holdfast.core.items import Audio, File, Image, Inline, Part, Parts, Text
+from holdfast.tools.base import Json, ToolOutput
+from holdfast.tools.mcp.config import Remote, Server, Stdio
+from holdfast.tools.mcp.peer import (
+    CallFailed,
+    Offered,
+    OnChanged,
+    OnProgress,
+    Peer,
+    ServerLost,
+    Unavailable,
+)
+from holdfast.tools.process import Capture, kill_marked
+from holdfast.tools.threads import in_thread
+
+CALL_KEY = "holdfast/call_key"
+"""Where in a request's `_meta` the stable key of a call is: what a server can tell a repetition by."""
+
+_MARK = "HOLDFAST_MCP_SERVER"
+_GONE = (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT)
+_UNHEARD = re.compile(r"session (not found|terminated)|valid session|no session", re.IGNORECASE)
+"""How servers over HTTP say that they do not know us: they have been started again since."""
+
+
+class _Incoming(Protocol):
+    """Messages as they come in: what we need of the SDK's streams."""
+
+    async def receive(self) -> SessionMessage | Exception: ...
+    async def aclose(self) -> None: ...
+
+
+class _Outgoing(Protocol):
+    """Messages on their way to the server: what the SDK needs of its own streams."""
+
+    async def send(self, item: SessionMessage, /) -> None: ...
+    async def aclose(self) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None: ...
+
+
+_Streams: TypeAlias = tuple[_Incoming, _Outgoing]
+
+
+@asynccontextmanager
+async def connect(server: Server, on_changed: OnChanged) -> AsyncIterator[Peer]:
+    """A server, started if it is ours to start; stopped, with all that belongs to it, on leaving."""
+    errors = _Stderr()
+    opened = (
+        _over_http(server.transport)
+        if isinstance(server.transport, Remote)
+        else _over_stdio(server.transport, errors)
+    )
+    with closing(errors):
+        async with opened as (read, write):
+            peer = _SdkPeer(server, errors, on_changed)
+            peer.session = ClientSession(
+                _Watched(read, peer.gone),
+                write,
+                message_handler=peer.hear,
+                client_info=types.Implementation(name="holdfast", version=version("holdfast")),
+            )
+            async with peer.session:
+                yield peer
+
+
+@asynccontextmanager
+async def _over_stdio(program: Stdio, errors: _Stderr) -> AsyncIterator[_Streams]:
+    mark = secrets.token_hex(16)
+    parameters = StdioServerParameters(
+        command=program.command,
+        args=list(program.args),
+        env={**program.env, _MARK: mark},
+        cwd=program.directory,
+        encoding_error_handler="replace",
+    )
+    try:
+        async with stdio_client(parameters, errlog=errors.to) as streams:
+            errors.to.close()  # ours; the server has its own
+            yield streams
+    finally:
+        # The SDK ends its process group; whoever has left that is found by the mark.
+        await in_thread(lambda: kill_marked(mark, variable=_MARK), name="holdfast mcp")
+
+
+@asynccontextmanager
+async def _over_http(remote: Remote) -> AsyncIterator[_Streams]:
+    client = httpx2.AsyncClient(
+        headers=dict(remote.headers),
+        timeout=httpx2.Timeout(30.0, read=limits.tool_timeout_s_max),
+        trust_env=False,
+    )
+    async with client:
+        async with streamable_http_client(
+            remote.url, http_client=client, max_sse_event_size=2 * limits.tool_output_bytes_max
+        ) as streams:
+            yield streams
+
+
+class _SdkPeer:
+    """A server that the SDK speaks to."""
+
+    session: ClientSession
+
+    def __init__(self, server: Server, errors: _Stderr, on_changed: OnChanged) -> None:
+        self._server = server
+        self._errors = errors
+        self._on_changed = on_changed
+        self.gone = asyncio.Event()
+
+    @property
+    def instruction(self) -> str:
+        return self._server.hide(self.session.instructions or "")[: limits.mcp_text_chars_max]
+
+    async def greet(self) -> None:
+        try:
+            await self.session.initialize()
+        except (MCPError, RuntimeError, ValidationError) as error:
+            raise Unavailable(await self._words(error)) from error
+
+    async def hear(self, message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._on_changed()
+
+    async def offered(self) -> tuple[Offered, ...]:
+        found: list[Offered] = []
+        cursor: str | None = None
+        try:
+            while True:
+                page = await self.session.list_tools(
+                    params=types.PaginatedRequestParams(cursor=cursor)
+                )
+                found += map(_offered, page.tools)
+                cursor = page.next_cursor
+                if not cursor or len(found) >= limits.mcp_tools_max:
+                    return tuple(found[: limits.mcp_tools_max])
+        except (MCPError, RuntimeError, ValidationError, anyio.ClosedResourceError) as error:
+            raise await self._failure(error) from error
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Json],
+        *,
+        call_key: str,
+        on_progress: OnProgress,
+    ) -> ToolOutput:
+        meta = cast("types.RequestParamsMeta", {CALL_KEY: call_key})
+        try:
+            result = await self.session.call_tool(
+                name, dict(arguments), progress_callback=on_progress, meta=meta
+            )
+        except (MCPError, RuntimeError, ValidationError, anyio.ClosedResourceError) as error:
+            raise await self._failure(error) from error
+        return output_of(result)
+
+    async def _failure(self, error: Exception) -> ServerLost | CallFailed:
+        words = await self._words(error)
+        code = error.code if isinstance(error, MCPError) else None
+        is_remote = isinstance(self._server.transport, Remote)
+        if is_remote and isinstance(error, MCPError) and _UNHEARD.search(error.message):
+            return ServerLost(words, unheard=True)
+        if self.gone.is_set() or code in _GONE or isinstance(error, anyio.ClosedResourceError):
+            return ServerLost(words)
+        return CallFailed(words)
+
+    async def _words(self, error: Exception) -> str:
+        told = error.message if isinstance(error, MCPError) else str(error)
+        told = told or type(error).__name__
+        if isinstance(self._server.transport, Stdio) and self.gone.is_set():
+            printed = await self._errors.last_words()
+            told = f"it ended{f'; it said: {printed}' if printed else ''}"
+        return self._server.hide(told)[: limits.mcp_text_chars_max]
+
+
+def _offered(tool: types.Tool) -> Offered:
+    hints = tool.annotations or types.ToolAnnotations()
+    read_only = hints.read_only_hint is True
+    return Offered(
+        name=tool.name,
+        description=(tool.description or tool.title or "")[: limits.mcp_text_chars_max],
+        schema=msgspec.json.encode({"type": "object", **tool.input_schema}).decode(),
+        read_only=read_only and hints.destructive_hint is not True,
+        idempotent=read_only or hints.idempotent_hint is True,
+    )
+
+
+# ── what a server prints ─────────────────────────────────────────────────────────────────────
+
+
+class _Stderr:
+    """The standard error of a program: read all the time, so that it never waits; the last of it is kept."""
+
+    def __init__(self) -> None:
+        reading, writing = os.pipe()
+        self.to = open(writing, "w")  # noqa: SIM115  # the server's, closed as soon as it has it
+        self._from = reading
+        self._kept = Capture(whole_max=limits.mcp_text_chars_max, ends_max=1000)
+        self._ended = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(reading, False)
+        self._loop.add_reader(reading, self._read)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._from, 65536)
+        except BlockingIOError:
+            return
+        self._kept.add(data)
+        if not data:
+            self._stop()
+
+    def _stop(self) -> None:
+        if not self._ended.is_set():
+            self._ended.set()
+            self._loop.remove_reader(self._from)
+
+    async def last_words(self) -> str:
+        """What it has printed; the rest of it is on the way if the server has just ended."""
+        try:
+            async with asyncio.timeout(limits.script_kill_grace_s):
+                await self._ended.wait()
+        except TimeoutError:
+            pass  # somebody else holds it open
+        return self._kept.bytes().decode(errors="replace").strip()
+
+    def close(self) -> None:
+        self.to.close()
+        self._stop()
+        os.close(self._from)
+
+
+class _Watched:
+    """A stream of messages that says when it has come to its end."""
+
+    def __init__(self, inner: _Incoming, gone: asyncio.Event) -> None:
+        self._inner = inner
+        self._gone = gone
+
+    async def receive(self) -> SessionMessage | Exception:
+        try:
+            return await self._inner.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            self._gone.set()
+            raise
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream as error:
+            raise StopAsyncIteration from error
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+# ── what a result becomes ────────────────────────────────────────────────────────────────────
+
+
+def output_of(result: types.CallToolResult) -> ToolOutput:
+    """A server's result as a tool's output. What it says in structure only is shown as JSON."""
+    parts: Parts = tuple(part for block in result.content for part in _parts(block))
+    if not parts and result.structured_content is not None:
+        parts = (Text(text=msgspec.json.encode(result.structured_content).decode()),)
+    if len(parts) > limits.tool_parts_max:
+        left_out = len(parts) - limits.tool_parts_max + 1
+        parts = (*parts[: limits.tool_parts_max - 1], Text(text=f"[… {left_out} more parts …]"))
+    return ToolOutput(
+        content=parts or (Text(text="[no output]"),),
+        outcome="error" if result.is_error else "ok",
+    )
+
+
+def _parts(block: types.ContentBlock) -> Parts:
+    match block:
+        case types.TextContent(text=text):
+            return (Text(text=text),)
+        case types.ImageContent(data=data, mime_type=kind):
+            return _bytes(data, kind, "image")
+        case types.AudioContent(data=data, mime_type=kind):
+            return _bytes(data, kind, "audio")
+        case types.EmbeddedResource(resource=types.TextResourceContents(uri=uri, text=text)):
+            return (Text(text=f"[{uri}]\n{text}"),)
+        case types.EmbeddedResource(resource=types.BlobResourceContents() as resource):
+            kind = resource.mime_type or "application/octet-stream"
+            return _bytes(resource.blob, kind, str(resource.uri))
+        case types.ResourceLink(name=name, uri=uri):
+            return (Text(text=f"[{name}: {uri}]"),)
+        case _:
+            return (Text(text="[something of a kind that is not known here]"),)
+
+
+def _bytes(text: str, kind: str, name: str) -> tuple[Part]:
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return (Text(text=f"[{name}: its bytes cannot be read]"),)
+    source = Inline(media_type=kind, data=data)
+    if kind in ("image/png", "image/jpeg", "image/gif", "image/webp"):
+        return (Image(source=source),)
+    if kind.startswith("audio/"):
+        return (Audio(source=source, format=kind.partition("/")[2]),)
+    return (File(source=source, name=name.rpartition("/")[2][:200]),)

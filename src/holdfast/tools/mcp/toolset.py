@@ -1,0 +1,160 @@
+"""The tools of one MCP server: the `mcp` toolset.
+
+What a server says about its tools is somebody else's word. Their names are made valid and unique, their schemas are
+checked; that one only reads, or may be repeated, is believed if the server is trusted with that, and else every tool
+of it needs a permission and is not run again after a crash.
+A server that cannot be asked has the tools that it had before, or none; its agents are told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from holdfast.tools.base import Tool, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.mcp.config import Server
+from holdfast.tools.mcp.link import Link
+from holdfast.tools.mcp.loading import INSTALL, connecting_to, is_installed
+from holdfast.tools.mcp.names import valid_names
+from holdfast.tools.mcp.peer import CallFailed, Connect, Offered, ServerLost, Unavailable
+from holdfast.tools.run import failure
+from holdfast.tools.schema import InvalidTool, checked
+
+log = logging.getLogger("holdfast.tools")
+
+
+class McpToolset:
+    """What one server offers. Raises InvalidTool if the SDK is not installed."""
+
+    def __init__(self, server: Server, *, connect: Connect | None = None) -> None:
+        """`connect`: another way to reach it than the SDK's."""
+        if connect is None and not is_installed():
+            raise InvalidTool(INSTALL)
+        self.server = server
+        self._link = Link(
+            server.shown,
+            connect or connecting_to(server),
+            idle_s=server.idle_s,
+            on_changed=self._forget,
+        )
+        self._known: tuple[Tool, ...] = ()
+        self._is_fresh = False
+        self._listing = asyncio.Lock()
+        self._said = ""
+        self._trouble = ""
+
+    @property
+    def instruction(self) -> str:
+        """What the server says about itself, or why it cannot be asked."""
+        return "\n".join(filter(None, (self._said, self._trouble)))
+
+    async def tools(self) -> tuple[Tool, ...]:
+        """Its tools, as last heard: the server is asked at the beginning, and when it says that they changed."""
+        async with self._listing:
+            if not self._is_fresh:
+                await self._list()
+        return self._known
+
+    async def _list(self) -> None:
+        self._is_fresh = True  # from here on: a change while we listen counts
+        try:
+            async with self._link.peer() as peer:
+                offered = await peer.offered()
+                self._said, self._trouble = peer.instruction, ""
+        except (Unavailable, ServerLost, CallFailed) as error:
+            self._is_fresh = False
+            self._trouble = f"The tools of {self.server.shown} cannot be used now: {error}"
+        else:
+            self._known = tuple(made_of(offered, self.server, self._link))
+
+    def _forget(self) -> None:
+        self._is_fresh = False
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    def __repr__(self) -> str:
+        return f"<McpToolset {self.server.shown}>"
+
+
+def made_of(offered: tuple[Offered, ...], server: Server, link: Link) -> list[Tool]:
+    """Tools of what a server offers. One that no model could be offered is left out, and logged."""
+    named = {each.name: each for each in reversed(offered)}
+    made: list[Tool] = []
+    for name, own in valid_names((each.name for each in offered), prefix=server.name).items():
+        try:
+            made.append(McpTool(checked(spec_of(name, named[own], server)), own, server, link))
+        except InvalidTool as error:
+            log.warning("mcp server %s: a tool is left out: %s", server.shown, error)
+    return made
+
+
+def spec_of(name: str, offered: Offered, server: Server) -> ToolSpec:
+    return ToolSpec(
+        name=name,
+        description=offered.description,
+        parameters=offered.schema,
+        read_only=offered.read_only and server.trust_hints,
+        idempotent=offered.idempotent and server.trust_hints,
+        # It keeps its own time, so that the model hears how far it had come; this is the backstop.
+        timeout_s=min(server.timeout_s + 10.0, 3600.0),
+    )
+
+
+class McpTool:
+    """One tool of a server."""
+
+    def __init__(self, spec: ToolSpec, own_name: str, server: Server, link: Link) -> None:
+        self.spec = spec
+        self._own_name = own_name
+        self._server = server
+        self._link = link
+
+    async def run(self, run: ToolRun) -> ToolOutput:
+        progress = _Progress()
+        try:
+            async with asyncio.timeout(self._server.timeout_s):
+                return await self._call(run, progress)
+        except TimeoutError:
+            words = f"{self.spec.name!r} did not finish within {self._server.timeout_s:g} s"
+            return failure(f"{words}{progress.told}.")
+        except Unavailable as error:
+            return failure(f"{self.spec.name!r} was not run: {error}")
+        except CallFailed as error:
+            return failure(f"{self.spec.name!r} failed: {error}")
+        except ServerLost as error:
+            return failure(
+                f"{self.spec.name!r} failed: its server went away before it answered ({error}){progress.told}. "
+                "Whether it did what was asked is not known. The server is started again for the next call."
+            )
+
+    async def _call(self, run: ToolRun, progress: _Progress) -> ToolOutput:
+        try:
+            return await self._call_once(run, progress)
+        except ServerLost as error:
+            if not error.unheard:
+                raise
+        return await self._call_once(
+            run, progress
+        )  # a server that was started anew, and heard nothing
+
+    async def _call_once(self, run: ToolRun, progress: _Progress) -> ToolOutput:
+        async with self._link.peer() as peer:
+            return await peer.call(
+                self._own_name, run.arguments, call_key=run.call_key, on_progress=progress.note
+            )
+
+    def __repr__(self) -> str:
+        return f"<McpTool {self.spec.name} of {self._server.shown}>"
+
+
+class _Progress:
+    """How far a call has come, by what its server says."""
+
+    def __init__(self) -> None:
+        self.told = ""
+
+    async def note(self, progress: float, total: float | None, message: str | None) -> None:
+        of = f" of {total:g}" if total is not None else ""
+        words = f" ({message[:200]})" if message else ""
+        self.told = f"; it had come to {progress:g}{of}{words}"
