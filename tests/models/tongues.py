@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from holdfast.core import events as ev
 from holdfast.core.accumulate import CallDelta, Delta, ExtraDelta, ReasoningDelta
 from holdfast.core.codec import Value
@@ -13,6 +15,7 @@ from holdfast.core.items import Opaque
 from holdfast.models.anthropic import AnthropicModel
 from holdfast.models.base import Hearing, Model, ModelFailed
 from holdfast.models.google import GoogleModel
+from holdfast.models.responses import ResponsesModel
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, says
 from holdfast.testing.upstream.replies import Request
 from holdfast.testing.upstream.wires import wire_of
@@ -21,6 +24,8 @@ from holdfast.wire.anthropic_hearing import AnthropicHearing
 from holdfast.wire.google import kept_signature
 from holdfast.wire.google_hearing import GoogleHearing
 from holdfast.wire.hearing import ChatHearing
+from holdfast.wire.responses_dialect import kept_reasoning
+from holdfast.wire.responses_hearing import ResponsesHearing
 from tests.models.talking import answered, model_at
 
 SIGNATURE = "EqoBCkgIARABGAIiQL8+/Ås=="
@@ -98,6 +103,15 @@ def _google_script() -> Script:
     )
 
 
+def sealed(name: str, words: str) -> Opaque:
+    """Reasoning as a Responses server gives it to be sent back."""
+    summary = [{"type": "summary_text", "text": words}] if words else []
+    item = {"type": "reasoning", "id": name, "summary": summary, "encrypted_content": SIGNATURE}
+    kept = kept_reasoning(msgspec.json.encode(item))
+    assert kept is not None
+    return kept
+
+
 TONGUES = {
     "chat": Tongue(
         name="chat",
@@ -136,5 +150,15 @@ TONGUES = {
         model=lambda upstream: GoogleModel("fake-model", base_url=upstream.url, proxy=""),
         script=_google_script(),
         finish=b'"finishReason":"STOP"',
+    ),
+    "responses": Tongue(
+        name="responses",
+        route="/v1/responses",
+        hearing=lambda: ResponsesHearing(event_bytes_max=1 << 20),
+        model=lambda upstream: ResponsesModel("fake-model", base_url=upstream.base_url, proxy=""),
+        script=thinking((0, sealed("rs_1", "Hm, so.")), usage=USAGE),
+        finish=b"event: response.completed",
+        objects_only=False,
+        has_refusals=True,
     ),
 }

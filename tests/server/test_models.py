@@ -111,6 +111,8 @@ async def test_what_a_server_refuses_is_not_sent_and_told_as_ignored() -> None:
     [
         ({"provider": "mine"}, "/v1/chat/completions"),
         ({"provider": "mine", "api": "anthropic"}, "/v1/messages"),
+        ({"provider": "mine", "api": "responses"}, "/v1/responses"),
+        ({"provider": "openai", "api": "responses"}, "/v1/responses"),
         ({"provider": "anthropic"}, "/v1/messages"),
         ({"provider": "google"}, "/v1/models/m:streamGenerateContent"),
         ({"provider": "mine", "api": "google"}, "/v1/models/m:streamGenerateContent"),

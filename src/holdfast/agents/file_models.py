@@ -29,6 +29,7 @@ _EFFORTS = ("none", "minimal", "low", "medium", "high")
 
 APIS: Mapping[ApiType, Api] = {
     "openai_chatcompletions": "chat",
+    "openai_responses": "responses",
     "anthropic": "anthropic",
     "google": "google",
 }

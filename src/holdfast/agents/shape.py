@@ -112,7 +112,7 @@ class AgentShape(Shape):
     """Ours: for this agent, beside those of the file."""
 
 
-ApiType: TypeAlias = Literal["openai_chatcompletions", "anthropic", "google"]
+ApiType: TypeAlias = Literal["openai_chatcompletions", "openai_responses", "anthropic", "google"]
 """The last two are ours."""
 
 

@@ -17,7 +17,7 @@ from holdfast.models.asking import MaxTokensName
 from holdfast.models.google import GOOGLE_URL
 from holdfast.models.openai import OPENAI_URL
 
-Api: TypeAlias = Literal["chat", "anthropic", "google"]
+Api: TypeAlias = Literal["chat", "responses", "anthropic", "google"]
 """Which of the wires that we speak."""
 
 
@@ -30,7 +30,7 @@ class Server(Value):
     """Environment variables that may hold the key; the first that is set is used. None: it wants no key."""
     api: Api = "chat"
     key_header: str = "Authorization"
-    """Of chat completions; the other APIs have one of their own."""
+    """Of OpenAI's two APIs; the others have one of their own."""
     max_tokens_name: MaxTokensName = "max_tokens"
     usage_in_stream: bool = True
     """It takes `stream_options`. Those that do not send usage anyway, or never."""

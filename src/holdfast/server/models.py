@@ -17,6 +17,7 @@ from holdfast.models.demo import DemoModel
 from holdfast.models.fallback import FallbackModel
 from holdfast.models.google import GoogleModel
 from holdfast.models.openai import OpenAIModel
+from holdfast.models.responses import ResponsesModel
 from holdfast.models.retry import RetryingModel
 from holdfast.models.servers import SERVERS, Server, azure_place
 
@@ -63,6 +64,16 @@ class Models:
         match config.api or server.api:
             case "chat":
                 return self._chat(config, server, where)
+            case "responses":
+                return ResponsesModel(
+                    config.model,
+                    name=config.name,
+                    base_url=where.base_url,
+                    token_key=where.token_key,
+                    key_header=server.key_header,
+                    environ=self._environ,
+                    connections=self._connections,
+                )
             case "anthropic":
                 return AnthropicModel(
                     config.model,

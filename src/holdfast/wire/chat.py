@@ -314,7 +314,7 @@ def _content_part(part: Part) -> ContentPart:
         case Refusal():
             return RefusalPart(refusal=part.text)
         case Image():
-            return ImagePart(image_url=ImageUrl(url=_url(part.source), detail=part.detail))
+            return ImagePart(image_url=ImageUrl(url=url_of(part.source), detail=part.detail))
         case Audio():
             return _audio(part)
         case File():
@@ -338,13 +338,14 @@ def _audio(part: Audio) -> ContentPart:
 
 def _file(part: File) -> ContentPart:
     if not isinstance(part.source, Link):
-        return FilePart(file=FileData(file_data=_url(part.source), filename=part.name))
+        return FilePart(file=FileData(file_data=url_of(part.source), filename=part.name))
     if ":" in part.source.url:  # this API takes files by value or by id, not by address
         return TextPart(text=f"[file {part.name or 'without a name'}: {part.source.url}]")
     return FilePart(file=FileData(file_id=part.source.url, filename=part.name))
 
 
-def _url(source: Source) -> str:
+def url_of(source: Source) -> str:
+    """The address of some bytes: their own, a `data:` URL, or the name of a blob."""
     match source:
         case Link():
             # Whichever way such an address came in, it is not to be taken for the name of a blob.
@@ -367,7 +368,7 @@ def placeholder(blob: Blob) -> str:
 
 # With the member's name and its quotes: inside a JSON string quotes are escaped, so no text can pass for it.
 _PLACEHOLDER = re.compile(
-    rb'"(url|data|file_data)":"blob:(sha256:[0-9a-f]{64});([A-Za-z0-9!#$&^_.+/;= -]*)"'
+    rb'"(url|data|file_data|image_url)":"blob:(sha256:[0-9a-f]{64});([A-Za-z0-9!#$&^_.+/;= -]*)"'
 )
 
 

@@ -1,7 +1,8 @@
 """A model's server on loopback that answers as scripted, and misbehaves on request.
 
-It speaks chat completions (`/v1/chat/completions`), Anthropic's Messages (`/v1/messages`) and Google's Gemini
-(`/v1beta/models/X:streamGenerateContent`): the same scripts, on whichever wire it is asked.
+It speaks OpenAI's chat completions (`/v1/chat/completions`) and Responses (`/v1/responses`), Anthropic's Messages
+(`/v1/messages`) and Google's Gemini (`/v1beta/models/X:streamGenerateContent`): the same scripts, on whichever wire
+it is asked.
 
     async with FakeUpstream(says("Hello, ", "you."), refuses(429, headers={"retry-after": "2"})) as upstream:
         model = OpenAIModel("any", base_url=upstream.base_url)

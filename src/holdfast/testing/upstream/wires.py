@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from holdfast.core.codec import Value
 from holdfast.testing.scripted import Gate, Script
-from holdfast.testing.upstream import gemini, messages, replies
+from holdfast.testing.upstream import gemini, messages, replies, responses
 from holdfast.testing.upstream.replies import Reply, Request
 from holdfast.wire.chunks import ErrorObject
 
@@ -25,6 +25,8 @@ MESSAGES = FakeWire(streamed=messages.streamed, whole=messages.whole, error=mess
 
 GEMINI = FakeWire(streamed=gemini.streamed, whole=gemini.whole, error=gemini.error_body)
 
+RESPONSES = FakeWire(streamed=responses.streamed, whole=responses.whole, error=responses.error_body)
+
 
 def wire_of(route: str) -> FakeWire | None:
     """The API that this path belongs to; None if it is no request for an answer."""
@@ -34,4 +36,6 @@ def wire_of(route: str) -> FakeWire | None:
         return MESSAGES
     if route.endswith((":streamGenerateContent", ":generateContent")):
         return GEMINI
+    if route.endswith("/v1/responses"):
+        return RESPONSES
     return None

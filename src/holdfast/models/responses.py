@@ -1,0 +1,187 @@
+"""OpenAI's models over the Responses API, without leaving anything there: `store` is false.
+
+Models that reason are better over this API: their reasoning is kept over the calls of a turn, and over turns.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core.accumulate import Delta
+from holdfast.core.codec import Value
+from holdfast.core.events import Parameters, ToolDefinition
+from holdfast.models.asking import joined_object, json_of
+from holdfast.models.base import Dialect, Hearing, Prompt
+from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema
+from holdfast.models.connections import Connections
+from holdfast.models.openai import OPENAI_URL, HttpModel, Timeouts
+from holdfast.wire.chunks import ErrorObject, read_error
+from holdfast.wire.responses_dialect import ResponsesDialect
+from holdfast.wire.responses_hearing import ResponsesHearing, hear_whole
+
+PASSED_ON = frozenset("user safety_identifier prompt_cache_key service_tier".split())
+"""Those of `Parameters.others` that have the same name here. `verbosity` is part of `text`."""
+
+KNOWN = PASSED_ON | frozenset(
+    """
+    temperature top_p max_output_tokens reasoning_effort parallel_tool_calls tool_choice output_schema verbosity
+    """.split()
+)
+"""`stop`, `seed` and the penalties do not exist here."""
+
+
+class ResponsesStyle(Value):
+    """What is the same in every request of one model."""
+
+    model: str
+
+    @property
+    def reasons(self) -> bool:
+        """Whether it is known by its name to reason. To ask others for sealed reasoning is an error."""
+        return (
+            bool(re.match(r"o\d|gpt-(?:[5-9]|\d\d)|codex", self.model))
+            and "-chat" not in self.model
+        )
+
+
+def request_body(prompt: Prompt, style: ResponsesStyle) -> bytes:
+    """What is sent. Raises InvalidValue for a part that cannot be put in it."""
+    said = prompt.parameters
+    members: dict[str, bytes] = {
+        "model": _encode(style.model),
+        "stream": b"true",
+        "store": b"false",
+    }
+    if style.reasons:
+        members["include"] = b'["reasoning.encrypted_content"]'
+    if prompt.system:
+        members["instructions"] = _encode(prompt.system)
+    members |= _parameters(said)
+    if prompt.tools:
+        members["tools"] = b"[" + b",".join(map(_tool, prompt.tools)) + b"]"
+        choice = read_choice(said.tool_choice)
+        if choice is not None:
+            members["tool_choice"] = _encode(_choice(choice))
+        if said.parallel_tool_calls is not None:
+            members["parallel_tool_calls"] = _encode(said.parallel_tool_calls)
+    return joined_object(members, "input", [piece for piece in prompt.messages if piece])
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _tool(tool: ToolDefinition) -> bytes:
+    schema = json_of(tool.parameters or "{}", f"the schema of the tool {tool.name!r}")
+    return _encode(
+        {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": msgspec.Raw(schema),
+            "strict": bool(tool.strict),  # left out, it is true here, and most schemas are refused
+        }
+    )
+
+
+def _choice(choice: ToolChoice) -> object:
+    if not choice.only:
+        return choice.mode
+    tools = [{"type": "function", "name": name} for name in choice.only]
+    if choice.mode == "required" and len(tools) == 1:
+        return tools[0]
+    return {"type": "allowed_tools", "mode": choice.mode, "tools": tools}
+
+
+def _parameters(said: Parameters) -> Mapping[str, bytes]:
+    others = dict(said.others)
+    plain: dict[str, object] = {
+        "temperature": said.temperature,
+        "top_p": said.top_p,
+        "max_output_tokens": said.max_output_tokens,
+        "reasoning": None if said.reasoning_effort is None else {"effort": said.reasoning_effort},
+        "text": _text(read_schema(said.output_schema), others.get("verbosity")),
+    }
+    members = {name: _encode(value) for name, value in plain.items() if value is not None}
+    return members | {name: json_of(text, name) for name, text in said.others if name in PASSED_ON}
+
+
+def _text(schema: OutputSchema | None, verbosity: str | None) -> dict[str, object] | None:
+    text: dict[str, object] = {}
+    if verbosity is not None:
+        text["verbosity"] = msgspec.Raw(json_of(verbosity, "verbosity"))
+    if schema is not None and schema.schema is None:
+        text["format"] = {"type": "json_object"}
+    elif schema is not None and schema.schema is not None:
+        strict = {} if schema.strict is None else {"strict": schema.strict}
+        by: dict[str, object] = {"name": schema.name, "schema": msgspec.Raw(schema.schema)}
+        text["format"] = {"type": "json_schema", **by, **strict}
+    return text or None
+
+
+class ResponsesWire:
+    """Responses, as a `Wire`."""
+
+    def __init__(self, style: ResponsesStyle) -> None:
+        self.dialect: Dialect = ResponsesDialect()
+        self.knows = KNOWN
+        self._style = style
+
+    def body(self, prompt: Prompt) -> bytes:
+        return request_body(prompt, self._style)
+
+    def hearing(self) -> Hearing:
+        return ResponsesHearing(event_bytes_max=limits.upstream_event_bytes_max)
+
+    def whole(self, body: bytes) -> Sequence[Delta]:
+        return hear_whole(body)
+
+    def error(self, body: bytes) -> tuple[ErrorObject, float | None]:
+        return read_error(body), None
+
+
+class ResponsesModel(HttpModel):
+    """A model on a server that speaks Responses."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        name: str = "",
+        base_url: str = OPENAI_URL,
+        token_key: str | None = None,
+        key_header: str = "Authorization",
+        environ: Mapping[str, str] = os.environ,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008
+        connections: Connections | None = None,
+        proxy: str | None = None,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        """`token_key` names the environment variable that holds the API key: `OPENAI_API_KEY` for
+        OpenAI's own server, none elsewhere, unless told otherwise. For the rest see `HttpModel`.
+
+        Raises InvalidValue, with the way out, for what cannot work.
+        """
+        base_url = base_url.rstrip("/")
+        if token_key is None:
+            token_key = "OPENAI_API_KEY" if base_url == OPENAI_URL else ""
+        super().__init__(
+            ResponsesWire(ResponsesStyle(model=model)),
+            name=name or f"openai/{model}",
+            base_url=base_url,
+            path="/responses",
+            token_key=token_key,
+            key_header=key_header,
+            environ=environ,
+            headers=headers,
+            timeouts=timeouts,
+            connections=connections,
+            proxy=proxy,
+            now_s=now_s,
+        )
