@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from decimal import Decimal
 from pathlib import Path
 
 import jsonschema_rs
@@ -27,6 +28,7 @@ from holdfast.core.events import Parameters
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.errors import SourceUnusable
+from holdfast.models.price import Price
 from tests import markdown, repository
 from tests.agents.models import Factory
 
@@ -143,6 +145,14 @@ def test_a_budget_for_thinking_is_counted_or_put_in_words(
     config = file.agents[0].model
     assert (config.parameters.reasoning_effort, config.thinking_tokens) == (effort, tokens)
     assert not file.warnings
+
+
+def test_a_cost_is_taken_by_its_digits() -> None:
+    file = read(in_model("cost: {input: 3, output: 0.1, cache_read: 0.075}"))
+    assert file.agents[0].model.price == Price(
+        input=Decimal(3), output=Decimal("0.1"), cache_read=Decimal("0.075")
+    )
+    assert any("cost.input" in each for each in problems(in_model("cost: {input: -1}")))
 
 
 async def test_the_smallest_file() -> None:

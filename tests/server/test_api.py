@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 import pytest
 
 from holdfast import limits
+from holdfast.agents.base import Agent
+from holdfast.core.events import Usage
+from holdfast.models.price import Price, PricedModel
 from holdfast.testing import Gate, ScriptedModel, says
+from tests.loop.stage import task
 from tests.server.stubs import Serving, agent, serving, until
 from tests.server.test_busy import Asked, held, the_turn
 
@@ -144,9 +149,42 @@ async def test_items_and_turns_of_a_session() -> None:
         items = await server.items("trip")
         (turn,) = await server.turns("trip")
         found = await server.get(f"/api/turns/{turn['id']}")
+        listed = await server.get("/api/sessions/trip/turns")
     assert [each["type"] for each in items] == ["user", "assistant"]
     assert found.json == turn
     assert (turn["state"], turn["ended_by"], turn["version"]) == ("committed", "completed", 1)
+    assert listed.json["usage"] == turn["usage"]
+    assert turn["usage"]["cost_micros"] == 0, "nobody said what it costs"
+
+
+async def test_a_session_costs_what_its_turns_cost() -> None:
+    used = Usage(input_tokens=100, output_tokens=10)
+    price = Price(input=Decimal(3), output=Decimal("0.5"))
+    model = PricedModel(ScriptedModel(says("a", usage=used), says("b", usage=used)), price)
+    async with serving(agent(model)) as server:
+        await server.chat("one", to="trip")
+        await server.chat("two", to="trip")
+        costs = [turn["usage"]["cost_micros"] for turn in await server.turns("trip")]
+        listed = await server.get("/api/sessions/trip/turns")
+    assert costs == [305, 305]
+    assert listed.json["usage"]["cost_micros"] == 610
+    assert listed.json["usage"]["input_tokens"] == 200
+
+
+async def test_a_turn_costs_what_its_sub_agents_cost_too() -> None:
+    """Each by the price of its own model; the sum is that of whole numbers."""
+    used = Usage(input_tokens=100, output_tokens=10)
+    root = ScriptedModel(says(calls=[task("scout")], usage=used), says("Quiet.", usage=used))
+    scout = ScriptedModel(says("All quiet.", usage=used))
+    dear = Price(input=Decimal(3), output=Decimal(15))
+    cheap = Price(input=Decimal("0.15"), output=Decimal("0.6"))
+    async with serving(
+        Agent("root", PricedModel(root, dear), sub_agents=("scout",)),
+        Agent("scout", PricedModel(scout, cheap)),
+    ) as server:
+        await server.chat("Is it?", to="trip")
+        (turn,) = await server.turns("trip")
+    assert turn["usage"]["cost_micros"] == 450 + 450 + 21
 
 
 async def test_events_are_numbered_and_can_be_resumed() -> None:

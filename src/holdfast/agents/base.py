@@ -10,6 +10,7 @@ from holdfast.core.events import Parameters
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.models.base import Model
+from holdfast.models.price import Price
 from holdfast.models.servers import Api
 from holdfast.tools.base import Toolset
 
@@ -28,6 +29,8 @@ class ModelConfig(Value):
     """The API that its server speaks. None: the provider's own, and chat completions elsewhere."""
     thinking_tokens: int | None = None
     """A budget for thinking, where it is counted in tokens: 0 for none, -1 for as many as the model likes."""
+    price: Price | None = None
+    """None: what it costs is not known, and counts as nothing."""
     parameters: Parameters = Parameters()
     """The agent has them too, and the loop sends those. A stand-in's own are in its own config."""
     fallbacks: tuple[ModelConfig, ...] = ()

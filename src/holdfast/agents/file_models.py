@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from holdfast.agents.base import ModelConfig
 from holdfast.agents.document import Where
-from holdfast.agents.shape import AgentShape, ApiType, FileShape, ModelShape
+from holdfast.agents.shape import AgentShape, ApiType, CostShape, FileShape, ModelShape
 from holdfast.agents.shaping import Findings, suggest
 from holdfast.core.codec import Value
 from holdfast.core.events import Parameters
+from holdfast.models.price import Price
 from holdfast.models.servers import SERVERS, Api
 from holdfast.tools.script import VARIABLE
 
@@ -121,6 +123,7 @@ class FileModels:
             token_key=self._token_key(shape.token_key, where) or server.token_key,
             api=api,
             thinking_tokens=tokens,
+            price=_price(shape.cost) if shape.cost else None,
             parameters=Parameters(
                 temperature=shape.temperature,
                 top_p=shape.top_p,
@@ -190,6 +193,20 @@ class FileModels:
             return 0.0
         hours, minutes, seconds = (float(each or 0) for each in found.groups())
         return hours * 3600 + minutes * 60 + seconds
+
+
+def _price(cost: CostShape) -> Price:
+    """By the digits that stand in the file: 0.1 is a tenth, and not what a float makes of it."""
+
+    def amount(said: float | None) -> Decimal | None:
+        return None if said is None else Decimal(repr(said))
+
+    return Price(
+        input=Decimal(repr(cost.input)),
+        output=Decimal(repr(cost.output)),
+        cache_read=amount(cost.cache_read),
+        cache_write=amount(cost.cache_write),
+    )
 
 
 def _is_web_address(url: str) -> bool:

@@ -116,6 +116,19 @@ ApiType: TypeAlias = Literal["openai_chatcompletions", "openai_responses", "anth
 """The last two are ours."""
 
 
+Amount: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
+
+
+class CostShape(Shape):
+    """Ours: what a million tokens cost, each kind of them, in one currency."""
+
+    input: Amount = 0
+    output: Amount = 0
+    cache_read: Amount | None = None
+    cache_write: Amount | None = None
+    """Left out, either is paid as input."""
+
+
 class ModelShape(Shape):
     provider: str
     model: str
@@ -130,6 +143,8 @@ class ModelShape(Shape):
     thinking_budget: Annotated[int, Meta(ge=-1, le=1_000_000)] | str | None = None
     api_type: ApiType | None = None
     """Ours: the API to ask it by, if not the provider's usual one."""
+    cost: CostShape | None = None
+    """Ours: what it costs."""
 
 
 class ProviderShape(Shape):

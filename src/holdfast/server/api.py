@@ -12,6 +12,7 @@ import msgspec
 from holdfast import limits
 from holdfast.core.codec import Unreadable, encode
 from holdfast.core.conversation import SettingsMerged, Snapshot, patch_decoder, seen_by_model
+from holdfast.core.events import Usage
 from holdfast.core.items import StoredItem
 from holdfast.errors import InvalidId, SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
@@ -185,7 +186,8 @@ class Api:
     async def _turns(self, exchange: Exchange, tenant: Tenant, name: str) -> None:
         info = await self._find(tenant, name)
         rows = await self._store.turns(tenant, info.session.id)
-        await _say(exchange, {"turns": [_turn(row) for row in rows]})
+        used = sum((row.usage for row in rows), Usage())
+        await _say(exchange, {"turns": [_turn(row) for row in rows], "usage": _plain(used)})
 
     async def _find(self, tenant: Tenant, name: str) -> SessionInfo:
         """A session by its id, or by the key that means it."""

@@ -17,6 +17,7 @@ from holdfast.models.demo import DemoModel
 from holdfast.models.fallback import FallbackModel
 from holdfast.models.google import GoogleModel
 from holdfast.models.openai import OpenAIModel
+from holdfast.models.price import PricedModel
 from holdfast.models.responses import ResponsesModel
 from holdfast.models.retry import RetryingModel
 from holdfast.models.servers import SERVERS, Server, azure_place
@@ -42,6 +43,8 @@ class Models:
 
     def _patient(self, config: ModelConfig) -> Model:
         model = self._one(config)
+        if config.price is not None:
+            model = PricedModel(model, config.price)
         asks = limits.retry_attempts_max if config.retries is None else config.retries + 1
         return model if asks <= 1 else RetryingModel(model, attempts_max=asks)
 

@@ -1,0 +1,74 @@
+"""What an answer costs: tokens times a price list, in whole millionths of its currency.
+
+Prices are decimals and the sum is exact; it is rounded once per call to the model, half to even, and never again:
+turns, their sub-agents and sessions add up whole numbers. A price for a million tokens in some currency is the
+same number as the price of one token in millionths of it, so nothing has to be scaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from decimal import ROUND_HALF_EVEN, Decimal
+
+import msgspec
+
+from holdfast.core.accumulate import Delta, UsageDelta
+from holdfast.core.codec import Value
+from holdfast.core.events import Usage
+from holdfast.models.base import Model, Prompt
+
+
+class Price(Value):
+    """For a million tokens each, in one currency."""
+
+    input: Decimal = Decimal(0)
+    output: Decimal = Decimal(0)
+    cache_read: Decimal | None = None
+    """None: as any input."""
+    cache_write: Decimal | None = None
+    """None: as any input."""
+
+    def cost_micros(self, usage: Usage) -> int:
+        """What this usage costs. What came from a cache, or went into one, is part of the input and priced apart."""
+        cached, written = usage.cached_tokens, usage.cache_write_tokens
+        fresh = max(0, usage.input_tokens - cached - written)
+        cost = (
+            fresh * self.input
+            + cached * (self.input if self.cache_read is None else self.cache_read)
+            + written * (self.input if self.cache_write is None else self.cache_write)
+            + usage.output_tokens * self.output
+        )
+        return int(cost.quantize(Decimal(1), rounding=ROUND_HALF_EVEN))
+
+    def of(self, usage: Usage) -> Usage:
+        """The same usage with its cost, unless the provider has told it already."""
+        if usage.cost_micros:
+            return usage
+        return msgspec.structs.replace(usage, cost_micros=self.cost_micros(usage))
+
+
+class PricedModel:
+    """The same model, whose answers say what they cost."""
+
+    def __init__(self, model: Model, price: Price) -> None:
+        self.name = model.name
+        self.dialect = model.dialect
+        self.knows = model.knows
+        self._model = model
+        self._price = price
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta, None]:
+        """The answer; see `Model.stream`."""
+        async with aclosing(self._model.stream(prompt)) as deltas:
+            async for delta in deltas:
+                if type(delta) is UsageDelta:
+                    yield UsageDelta(usage=self._price.of(delta.usage))
+                else:
+                    yield delta
+
+    async def close(self) -> None:
+        await self._model.close()
+
+    def __repr__(self) -> str:
+        return f"<PricedModel {self._model!r}>"
