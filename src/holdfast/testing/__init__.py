@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.testing.cassette import Cassette as Cassette
+from holdfast.testing.cassette import CassetteMissed as CassetteMissed
 from holdfast.testing.clock import ManualClock as ManualClock
 from holdfast.testing.crashing import Crash as Crash
 from holdfast.testing.crashing import CrashingStore as CrashingStore

@@ -122,13 +122,13 @@ class FakeUpstream:
     async def _converse(self, protocol: _Protocol, writer: asyncio.StreamWriter) -> None:
         try:
             while (request := await _read_request(protocol.reader)) is not None:
-                await self._answer(request, _Line(protocol, writer))
+                await self._answer(request, Line(protocol, writer))
         except (_Gone, ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
 
-    async def _answer(self, request: Request, line: _Line) -> None:
+    async def _answer(self, request: Request, line: Line) -> None:
         wire = wire_of(request.route)
         if wire is not None:
             self.requests.append(request)
@@ -144,7 +144,7 @@ class FakeUpstream:
                 reply = _refusal(reply, reply.error, CHAT)
             await line.send_whole(reply)
 
-    async def _complete(self, request: Request, line: _Line, wire: FakeWire) -> None:
+    async def _complete(self, request: Request, line: Line, wire: FakeWire) -> None:
         reply = self._next(request)
         if reply.stall_before_head:
             await line.wait_at(reply.gate or Gate())
@@ -242,7 +242,7 @@ async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
-class _Line:
+class Line:
     """One connection, for the time of one answer."""
 
     def __init__(self, protocol: _Protocol, writer: asyncio.StreamWriter) -> None:
