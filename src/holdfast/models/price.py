@@ -7,7 +7,7 @@ same number as the price of one token in millionths of it, so nothing has to be 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from decimal import ROUND_HALF_EVEN, Decimal
 
@@ -58,14 +58,18 @@ class PricedModel:
         self._model = model
         self._price = price
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta, None]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
         """The answer; see `Model.stream`."""
-        async with aclosing(self._model.stream(prompt)) as deltas:
-            async for delta in deltas:
-                if type(delta) is UsageDelta:
-                    yield UsageDelta(usage=self._price.of(delta.usage))
-                else:
-                    yield delta
+        async with aclosing(self._model.stream(prompt)) as answer:
+            async for deltas in answer:
+                if any(type(each) is UsageDelta for each in deltas):
+                    deltas = tuple(map(self._priced, deltas))
+                yield deltas
+
+    def _priced(self, delta: Delta) -> Delta:
+        if isinstance(delta, UsageDelta):
+            return UsageDelta(usage=self._price.of(delta.usage))
+        return delta
 
     async def close(self) -> None:
         await self._model.close()
