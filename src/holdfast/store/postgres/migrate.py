@@ -22,8 +22,11 @@ LOCK = 0x484F4C44
 
 _STANDING = Query(
     name="standing",
+    # From the tables themselves: what `to_regclass` knows may be older than the lock that we waited for.
     sql=(
-        "select to_regnamespace('holdfast') is not null, to_regclass('holdfast.migration') is not null, "
+        "select exists (select from pg_namespace where nspname = 'holdfast'), "
+        "exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "where n.nspname = 'holdfast' and c.relname = 'migration'), "
         "current_setting('synchronous_commit')"
     ),
     names=(),
