@@ -1,4 +1,4 @@
-"""Every home of the store, driven without threads, all of them at once and by the same clock."""
+"""Homes of the store, driven without threads, several at once and by the same clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from apsw import Connection
 
@@ -17,33 +17,35 @@ from holdfast.errors import HoldfastError
 from holdfast.ids import NodeId
 from holdfast.store.base import Store
 from holdfast.store.memory import MemoryStore
+from holdfast.store.postgres.address import parse_address
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.migrate import load_migrations, migrate
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.tables import node_rows
 from holdfast.store.sqlite.writer import InlineWriter
 from holdfast.testing.clock import ManualClock
+from tests.postgres import shared_database, wipe
 
 T = TypeVar("T")
 
-MEMORY, SQLITE = "memory", "sqlite"
+MEMORY, SQLITE, POSTGRES = "memory", "sqlite", "postgres"
 
 
 class Homes:
-    """A memory store and a SQLite store that are told the same things. Obtained by `open_homes`."""
+    """A memory store and another that are told the same things. Obtained by `open_homes`."""
 
-    def __init__(self, engine: Engine, runner: asyncio.Runner) -> None:
-        self._engine = engine
+    def __init__(self, other: Other, runner: asyncio.Runner) -> None:
+        self._other = other
         self._runner = runner
         self.renew()
 
     def renew(self) -> None:
         """Begin anew: empty, at noon."""
         self.clock = ManualClock()
-        self.run(self._engine.write(_wipe))
-        self._sqlite = SqliteStore(self._engine, now_ms=self.clock.now_ms)
         self._memory = MemoryStore(now_ms=self.clock.now_ms)
-        self.stores: dict[str, Store] = {MEMORY: self._memory, SQLITE: self._sqlite}
+        other = self.run(self._other.renewed(self.clock))
+        self.stores: dict[str, Store] = {MEMORY: self._memory, self._other.name: other}
 
     def run(self, asked: Awaitable[T]) -> T:
         return self._runner.get_loop().run_until_complete(asked)
@@ -57,11 +59,55 @@ class Homes:
         return {name: self.run(_tried(ask(store))) for name, store in self.stores.items()}
 
     def kill(self, node: NodeId) -> None:
-        """The process of this node dies. The kernel says so to SQLite; memory dies with its process."""
+        """The process of this node dies, and everybody knows at once."""
         self.run(self._memory.resign(node))
-        row = self.run(self._engine.read(lambda db: node_rows.one(db, "node", node_id=node)))
+        self.run(self._other.kill(node))
+
+
+class Other(Protocol):
+    """A home that is held against memory."""
+
+    name: str
+
+    async def renewed(self, clock: ManualClock) -> Store:
+        """The store, emptied, with this clock."""
+        ...
+
+    async def kill(self, node: NodeId) -> None: ...
+
+
+class OtherSqlite:
+    name = SQLITE
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def renewed(self, clock: ManualClock) -> Store:
+        await self._engine.write(_wipe)
+        return SqliteStore(self._engine, now_ms=clock.now_ms)
+
+    async def kill(self, node: NodeId) -> None:
+        """The kernel says so."""
+        row = await self._engine.read(lambda db: node_rows.one(db, "node", node_id=node))
         if row is not None:
             self._engine.liveness.release(row.slot)
+
+
+class OtherPostgres:
+    name = POSTGRES
+
+    def __init__(self, url: str, store: PostgresStore) -> None:
+        self._url = url
+        self._store = store
+
+    async def renewed(self, clock: ManualClock) -> Store:
+        await wipe(self._url)
+        self._store.engine.clock = clock.now_ms
+        return self._store
+
+    async def kill(self, node: NodeId) -> None:
+        """There is no kernel that all machines share, so somebody has to say it."""
+        await self._store.resign(node)
 
 
 async def _tried(asked: Awaitable[object]) -> object:
@@ -79,7 +125,26 @@ def _wipe(db: Connection) -> None:
 
 
 @contextmanager
-def open_homes() -> Iterator[Homes]:
+def open_homes(other: str = SQLITE) -> Iterator[Homes]:
+    with _with_postgres() if other == POSTGRES else _with_sqlite() as homes:
+        yield homes
+
+
+@contextmanager
+def _with_postgres() -> Iterator[Homes]:
+    url = shared_database()
+    with asyncio.Runner() as runner:
+        # Its connections stay on one loop, and one caller at a time needs one.
+        address = parse_address(f"{url}?pool_size=8&listen=off")
+        store = runner.run(PostgresStore.open(address))
+        try:
+            yield Homes(OtherPostgres(url, store), runner)
+        finally:
+            runner.run(store.close())
+
+
+@contextmanager
+def _with_sqlite() -> Iterator[Homes]:
     # Nothing is checked here that a sync could help, so the fastest place will do.
     shared = Path("/dev/shm")
     place = shared if os.access(shared, os.W_OK) else None
@@ -88,6 +153,6 @@ def open_homes() -> Iterator[Homes]:
         loop = runner.get_loop()
         try:
             loop.run_until_complete(engine.write(partial(migrate, migrations=load_migrations())))
-            yield Homes(engine, runner)
+            yield Homes(OtherSqlite(engine), runner)
         finally:
             loop.run_until_complete(engine.close())

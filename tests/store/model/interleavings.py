@@ -54,7 +54,7 @@ from holdfast.store.base import (
 )
 from holdfast.store.rows import JournalRow, SignalRow, TurnRow
 from tests.store.model.content import Words, commit_of
-from tests.store.model.homes import Homes, open_homes
+from tests.store.model.homes import SQLITE, Homes, open_homes
 
 Question: TypeAlias = Callable[[], Awaitable[Any]]
 Actor: TypeAlias = Generator[Question, Any, None]
@@ -82,10 +82,10 @@ class Figures(Struct, kw_only=True):
     violations: list[str] = []
 
 
-def run(count: int, seed: int) -> Figures:
-    """Play this many interleavings, each on every home."""
+def run(count: int, seed: int, other: str = SQLITE) -> Figures:
+    """Play this many interleavings, each in memory and in another home."""
     figures = Figures()
-    with open_homes() as homes:
+    with open_homes(other) as homes:
         for index in range(count):
             if index % FRESH_EVERY == 0:
                 homes.renew()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.store.model import interleavings
+from tests.store.model.homes import POSTGRES
 
 
 def test_each_steer_is_heard_once_or_begins_a_turn_once_in_every_order() -> None:
@@ -12,3 +15,12 @@ def test_each_steer_is_heard_once_or_begins_a_turn_once_in_every_order() -> None
     assert figures.interleavings == 500
     assert min(figures.heard, figures.begun, figures.refused_commits, figures.batches) > 100
     assert min(figures.cancelled, figures.taken_over, figures.superseded) > 20, "zombies were there"
+
+
+@pytest.mark.slow
+def test_where_several_ask_at_once_and_mean_it() -> None:
+    """In PostgreSQL those that ask at once run at once."""
+    figures = interleavings.run(100, seed=1, other=POSTGRES)
+
+    assert figures.violations == []
+    assert min(figures.heard, figures.begun, figures.refused_commits, figures.batches) > 20

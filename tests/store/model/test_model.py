@@ -9,21 +9,27 @@ import hypothesis
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.store.model.homes import open_homes
+from tests.store.model.homes import POSTGRES, SQLITE, open_homes
 from tests.store.model.machine import StoreMachine
 
 STEPS = 80
 
 
+POSTGRES_SHARE = 8
+"""A question to it costs as much as this many to the others, so it is asked as many times less."""
+
+
 @pytest.mark.slow
-def test_every_home_keeps_the_promises_that_the_model_makes() -> None:
+@pytest.mark.parametrize(("other", "share"), [(SQLITE, 1), (POSTGRES, POSTGRES_SHARE)])
+def test_every_home_keeps_the_promises_that_the_model_makes(other: str, share: int) -> None:
     """One disagreement here is one way to lose or mix up somebody's conversation."""
-    profile = hypothesis.settings.get_current_profile_name()
+    profile = hypothesis.settings.get_profile(hypothesis.settings.get_current_profile_name())
     settings = hypothesis.settings(
-        hypothesis.settings.get_profile(profile),
+        profile,
+        max_examples=profile.max_examples // share,
         stateful_step_count=STEPS,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
-    with open_homes() as homes:
+    with open_homes(other) as homes:
         # Its type asks for the class, its code for anything that makes a machine.
         run_state_machine_as_test(lambda: StoreMachine(homes), settings=settings)  # type: ignore[arg-type]

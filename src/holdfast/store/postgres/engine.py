@@ -123,7 +123,7 @@ class Engine:
     ) -> None:
         self.pool = pool
         self.timeout_s = timeout_s
-        self._clock = clock
+        self.clock = clock
         self._jitter = jitter
 
     @classmethod
@@ -134,7 +134,7 @@ class Engine:
     def like(self, *, size: int) -> Engine:
         """Another engine on the same database, with connections of its own."""
         pool = Pool(self.pool.connect, size=size)
-        return Engine(pool, timeout_s=self.timeout_s, clock=self._clock, jitter=self._jitter)
+        return Engine(pool, timeout_s=self.timeout_s, clock=self.clock, jitter=self._jitter)
 
     async def run(
         self,
@@ -154,7 +154,7 @@ class Engine:
             db: Db | None = None
             link = await self.pool.take(until=until)
             try:
-                db = Db(link, clock=self._clock, until=until)
+                db = Db(link, clock=self.clock, until=until)
                 done = await work(db)
             except Exception as error:
                 self._settle(link, error)

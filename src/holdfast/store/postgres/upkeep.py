@@ -61,22 +61,30 @@ async def _anonymous_lines(db: Db, *, limit: int, now_ms: int) -> int:
 
 
 async def _deleted_sessions(db: Db, *, limit: int) -> int:
-    gone = 0
-    for tenant, session_id in await db.rows("clearable_sessions", limit=limit):
-        if gone < limit:
-            gone += await _clear(db, tenant, session_id, limit=limit - gone)
+    gone, moved = 0, True
+    # Each of them loses a row, is marked, or is in somebody else's hands; one that has no row alone must not end it.
+    while gone < limit and moved:
+        moved = False
+        for tenant, session_id in await db.rows("clearable_sessions", limit=limit - gone):
+            if gone < limit:
+                cleared = await _clear(db, tenant, session_id, limit=limit - gone)
+                moved |= cleared is not None
+                gone += cleared or 0
     return gone
 
 
-async def _clear(db: Db, tenant: str, session_id: str, *, limit: int) -> int:
-    """Remove some of a deleted session's rows, its turns last; mark it when nothing is left."""
+async def _clear(db: Db, tenant: str, session_id: str, *, limit: int) -> int | None:
+    """Remove some of a deleted session's rows, its turns last; mark it when nothing is left.
+
+    How many went; None if it is not to be touched now.
+    """
     own: dict[str, Bound] = {"tenant": tenant, "id": session_id}
     gone = 0
     async with db.transaction():
         # Somebody may be making a session that reads this one: looked at again, once it is ours.
         held = await db.row("hold_tombstone", **own)
         if held is None or (await db.facts("is_read", **own)).value():
-            return 0
+            return None
         for query in (
             "clear_items",
             "clear_state",
