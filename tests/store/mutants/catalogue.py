@@ -18,6 +18,10 @@ MEMORY = "store/memory/turns.py"
 TURNS_SQL = "store/sqlite/sql/turns.sql"
 SESSIONS_SQL = "store/sqlite/sql/sessions.sql"
 UPKEEP_SQL = "store/sqlite/sql/upkeep.sql"
+PG_TURNS = "store/postgres/turns.py"
+PG_TURNS_SQL = "store/postgres/sql/turns.sql"
+PG_SESSIONS_SQL = "store/postgres/sql/sessions.sql"
+PG_ENGINE = "store/postgres/engine.py"
 
 MODEL = "tests/store/model/test_model.py"
 ATTEMPTS = "tests/store/contract/test_attempts.py"
@@ -25,6 +29,8 @@ BEGIN = "tests/store/contract/test_begin.py"
 TENANTS = "tests/store/contract/test_tenants.py"
 INTERLEAVINGS = "tests/store/model/test_interleavings.py"
 ENGINE = ("tests/store/sqlite/test_batch.py", "tests/store/sqlite/test_engine.py")
+RACES = "tests/store/postgres/test_races.py"
+CUT = "tests/store/postgres/test_cut.py"
 
 
 class Edit(Struct, frozen=True):
@@ -608,5 +614,106 @@ MUTANTS: tuple[Mutant, ...] = (
         "a batch has no savepoints after a failure either",
         (BATCH, "                run = _run_guarded\n", ""),
         tests=ENGINE,
+    ),
+    # ── PostgreSQL: what is written on condition ─────────────────────────────────────────────
+    mutant(
+        "PostgreSQL: a grouped append does not look at the fence",
+        (
+            PG_TURNS_SQL,
+            "s.open_turn = a.turn_id and s.lease_token = a.token and s.lease_nonce = a.nonce",
+            "s.open_turn = a.turn_id",
+        ),
+        tests=(RACES, MODEL),
+        telling=True,
+    ),
+    mutant(
+        "PostgreSQL: a turn begins on a session that has changed",
+        (
+            PG_TURNS_SQL,
+            "s.tenant = :tenant and s.id = :session_id and s.stamp = :stamp\n     for no key update),\nclaim_as_read",
+            "s.tenant = :tenant and s.id = :session_id and :stamp::bigint > 0\n     for no key update),\nclaim_as_read",
+        ),
+        tests=(RACES,),
+        telling=True,
+    ),
+    mutant(
+        "PostgreSQL: a signal does not move the stamp",
+        (
+            PG_TURNS_SQL,
+            (
+                "with ready as (\n  update holdfast.session set stamp = stamp + 1\n"
+                "   where tenant = :tenant and id = :session_id and stamp = :stamp\n  returning 1)\n"
+                "insert into holdfast.signal"
+            ),
+            (
+                "with ready as (\n  update holdfast.session set stamp = stamp\n"
+                "   where tenant = :tenant and id = :session_id and stamp = :stamp\n  returning 1)\n"
+                "insert into holdfast.signal"
+            ),
+        ),
+        tests=(RACES,),
+    ),
+    mutant(
+        "PostgreSQL: two resets of a key count as one",
+        (
+            PG_SESSIONS_SQL,
+            "update holdfast.session set stamp = stamp + 1\n   where tenant = :tenant and id = :source",
+            "update holdfast.session set stamp = stamp\n   where tenant = :tenant and id = :source",
+        ),
+        tests=(RACES,),
+    ),
+    mutant(
+        "PostgreSQL: whoever comes later has the idempotency key",
+        (
+            PG_TURNS_SQL,
+            (
+                "   where :claim::text is not null and :replaced::text is null),\nclaimed_again as (\n"
+                "  update holdfast.idempotency\n"
+                "     set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0\n"
+                "   where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))\n"
+                "insert into holdfast.journal (tenant, turn_id, n, token, records)\n"
+                "select :tenant, :turn_id, 0, :lease_token, :records from ready\n"
+                "returning 1;\n\n-- append_facts"
+            ),
+            (
+                "   where :claim::text is not null and :replaced::text is null\n"
+                "  on conflict (tenant, key) do update set turn_id = excluded.turn_id),\nclaimed_again as (\n"
+                "  update holdfast.idempotency\n"
+                "     set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0\n"
+                "   where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))\n"
+                "insert into holdfast.journal (tenant, turn_id, n, token, records)\n"
+                "select :tenant, :turn_id, 0, :lease_token, :records from ready\n"
+                "returning 1;\n\n-- append_facts"
+            ),
+        ),
+        tests=(RACES,),
+    ),
+    mutant(
+        "PostgreSQL: a turn is taken over by several",
+        (
+            PG_TURNS_SQL,
+            (
+                "     and (:holder_expires_ms::bigint is null or exists (select from holder_as_read))\n"
+            ),
+            (
+                "     and (:holder_expires_ms::bigint is null or exists (select from holder_as_read))\n"
+                "      or (tenant = :tenant and id = :session_id)\n"
+            ),
+        ),
+        tests=(RACES,),
+    ),
+    mutant(
+        "PostgreSQL: what must not be done twice is done again when its answer is lost",
+        (PG_ENGINE, "in_doubt = once and db is not None and db.wrote", "in_doubt = False"),
+        tests=(CUT,),
+    ),
+    mutant(
+        "PostgreSQL: a lost answer is reported, and nobody looks what became of it",
+        (
+            PG_ENGINE,
+            'may_repeat = fault == "again" or (fault == "lost" and not in_doubt)',
+            'may_repeat = fault == "again"',
+        ),
+        tests=(CUT,),
     ),
 )

@@ -207,6 +207,21 @@ async def test_a_key_that_is_reset_while_a_turn_begins_means_one_thing(
     await is_sound(ada.store)
 
 
+async def test_every_reset_of_a_key_counts(open_store: Open, ada: Player) -> None:
+    await ada.play("trip")
+    players = await crowd(open_store, 5)
+    for _ in range(3):
+        await asyncio.gather(
+            *(
+                each.store.bind(ACME, SessionKey("trip"), fresh=each.mint(SessionId))
+                for each in players
+            )
+        )
+    found = await ada.store.resolve(ACME, SessionKey("trip"))
+    assert found is not None
+    assert found.generation == 1 + 3 * len(players)
+
+
 async def test_a_fork_of_a_session_that_is_deleted_meanwhile_is_whole_or_refused(
     ada: Player, ben: Player
 ) -> None:
