@@ -14,6 +14,8 @@ from holdfast.errors import (
     AgentNotFound,
     HoldfastError,
     IllegalEvent,
+    ImportConflict,
+    InvalidExport,
     InvalidId,
     InvalidValue,
     KeyReused,
@@ -52,6 +54,22 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
         Superseded("turn_19", token=3),
         "turn 'turn_19' is no longer held under token 3; whoever holds it now will end it or resume it",
         {"turn_id": "turn_19", "token": 3},
+    ),
+    (
+        InvalidExport(7, "the file is cut off"),
+        (
+            "line 7: the file is cut off; the sessions before it are imported, and importing a good copy of "
+            "the file later leaves them as they are"
+        ),
+        {"line": 7, "why": "the file is cut off"},
+    ),
+    (
+        ImportConflict("conv_4f", "the key 'trip' belongs to another session here"),
+        (
+            "conv_4f cannot be taken in: the key 'trip' belongs to another session here; the sessions before "
+            "it are there now; remove what is in the way, or skip such sessions, and do it again"
+        ),
+        {"session_id": "conv_4f", "why": "the key 'trip' belongs to another session here"},
     ),
     (
         SessionMissing("session", "conv_4f"),

@@ -4,12 +4,14 @@ HoldfastError
 ├── InvalidValue           a value from outside cannot become one of ours; say it differently
 │   ├── InvalidId          … an id or key with the wrong form
 │   ├── InvalidPolicy      … a turn policy with an unknown name or choice
-│   └── InvalidCursor      … a cursor that this server did not hand out
+│   ├── InvalidCursor      … a cursor that this server did not hand out
+│   └── InvalidExport      … a file of sessions that is damaged, cut off, or none
 ├── IllegalEvent           an event that the turn, as it stands, cannot accept: a bug of the caller's
 ├── Superseded             another node owns the turn now; the write was refused and nothing changed
 ├── SessionMissing         no such session, turn or key; nothing was created
 ├── SessionGone            it was deleted or has expired; a reset starts a new one
 ├── SessionConflict        the session moved on meanwhile; reload and try again
+├── ImportConflict         a session from elsewhere meets a different one here; nothing of it was taken in
 ├── SessionBusy            another turn holds the session; trying later is right
 ├── TurnRejected           this request cannot become a turn; trying it again will not help
 ├── KeyReused              the idempotency key belongs to a different request
@@ -75,6 +77,20 @@ class InvalidCursor(InvalidValue):
     code = "invalid_cursor"
 
 
+class InvalidExport(InvalidValue):
+    """A file of sessions cannot be read on. Those that came whole before `line` have been taken in."""
+
+    code = "invalid_export"
+
+    def __init__(self, line: int, why: str) -> None:
+        super().__init__(
+            f"line {line}: {why}; the sessions before it are imported, and importing a good copy of "
+            "the file later leaves them as they are"
+        )
+        self.line = line
+        self.why = why
+
+
 class IllegalEvent(HoldfastError):
     """The turn, as it stands, cannot accept this event. Nothing changed."""
 
@@ -135,6 +151,20 @@ class SessionConflict(HoldfastError):
         self.session_id = session_id
         self.expected = expected
         self.found = found
+
+
+class ImportConflict(HoldfastError):
+    """A session from elsewhere has the id, key, turn or idempotency key of something else that is here."""
+
+    code = "import_conflict"
+
+    def __init__(self, session_id: str, why: str) -> None:
+        super().__init__(
+            f"{session_id} cannot be taken in: {why}; the sessions before it are there now; "
+            "remove what is in the way, or skip such sessions, and do it again"
+        )
+        self.session_id = session_id
+        self.why = why
 
 
 class SessionBusy(HoldfastError):

@@ -128,6 +128,12 @@ prune_s: Final = 300.0
 upkeep_pause_s: Final = 0.02
 """Between two steps of upkeep: whoever waits to write goes first."""
 
+import_line_bytes_max: Final = 32 * 1024 * 1024
+"""One line of an export: an item, twice over for what JSON escapes."""
+
+import_session_bytes_max: Final = 1024 * 1024 * 1024
+"""One session of an export. It is put together in memory before it is taken in whole."""
+
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────
 
 lane_wait_s: Final = 30.0
@@ -189,6 +195,9 @@ body_bytes_max: Final = 4 * 1024 * 1024
 
 api_body_bytes_max: Final = 1024 * 1024
 """Bodies under `/api`, which carry settings and notes, not conversations."""
+
+import_body_bytes_max: Final = 16 * 1024 * 1024
+"""An import over HTTP. Larger files are for `holdfast db import`, which reads them line by line."""
 
 request_head_s: Final = 20.0
 request_body_s: Final = 60.0

@@ -25,7 +25,7 @@ from tests.cli.conftest import SOURCES, Run, damage
 
 Spawn = Callable[..., subprocess.CompletedProcess[str]]
 STEP = migrate.newest_step()
-LOOKING = [("verify",), ("stats",), ("prune",), ("backup", "copy.db")]
+LOOKING = [("verify",), ("stats",), ("prune",), ("backup", "copy.db"), ("export",)]
 
 # ── without a database ───────────────────────────────────────────────────────────────────────
 

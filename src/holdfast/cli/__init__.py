@@ -18,7 +18,10 @@ from holdfast.errors import HoldfastError
 
 COMMANDS = {
     "serve": ("holdfast.cli.serve", "Serve agents over the OpenAI API."),
-    "db": ("holdfast.cli.db", "Look after a database: migrate, verify, back up, count, prune."),
+    "db": (
+        "holdfast.cli.db",
+        "Look after a database: migrate, verify, back up, move, count, prune.",
+    ),
 }
 """Name → the module that has a command of that name, and what it is for."""
 

@@ -4,47 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import click
 import msgspec
 
 from holdfast import limits
 from holdfast.cli import showing
+from holdfast.cli.db_moving import copy, export, import_command
+from holdfast.cli.options import json_option, store_option
 from holdfast.errors import StoreError
 from holdfast.store.base import Store, StoreStats
-from holdfast.store.open import DEFAULT_URL, existing_file, migrate_store, open_existing, shown
+from holdfast.store.open import existing_file, migrate_store, open_existing, shown
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.verify import Finding, Progress, verify
 
 FOUND = 1
 """The exit code of a `verify` that found something."""
 
-F = TypeVar("F", bound=Callable[..., object])
-
-
-def store_option(command: F) -> F:
-    return click.option(
-        "--store",
-        "url",
-        envvar="HOLDFAST_STORE",
-        default=DEFAULT_URL,
-        show_default=True,
-        show_envvar=True,
-        metavar="URL",
-        help="Which store: sqlite:///PATH or postgresql://…",
-    )(command)
-
-
-def json_option(command: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(command)
-
 
 @click.group()
 def db() -> None:
     """Look after a database, also while a server uses it."""
+
+
+for command in (export, import_command, copy):
+    db.add_command(command)
 
 
 # ── migrate ──────────────────────────────────────────────────────────────────────────────────
@@ -131,7 +116,7 @@ def _show_verified(seen: Seen, *, as_json: bool) -> None:
                 for found in (each.violation,)
             ),
         )
-    click.echo(f"{_counted(seen.sessions, 'session')} checked, {_judged(seen)}", err=True)
+    click.echo(f"{showing.counted(seen.sessions, 'session')} checked, {_judged(seen)}", err=True)
 
 
 def _verified(seen: Seen) -> dict[str, object]:
@@ -155,11 +140,7 @@ def _verified(seen: Seen) -> dict[str, object]:
 def _judged(seen: Seen) -> str:
     if not seen.findings:
         return "all is well"
-    return f"{_counted(len(seen.findings), 'finding')}; keep this store, and restore a backup beside it"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{showing.counted(len(seen.findings), 'finding')}; keep this store, and restore a backup beside it"
 
 
 # ── backup ───────────────────────────────────────────────────────────────────────────────────
@@ -221,7 +202,7 @@ def prune(url: str) -> None:
     """
     with showing.bar() as tell:
         rows = asyncio.run(_prune(url, tell))
-    click.echo(f"{_counted(rows, 'row')} removed" if rows else "nothing to remove")
+    click.echo(f"{showing.counted(rows, 'row')} removed" if rows else "nothing to remove")
 
 
 async def _prune(url: str, tell: showing.Tell) -> int:

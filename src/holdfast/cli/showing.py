@@ -57,6 +57,11 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     Console(markup=False, highlight=False, emoji=False).print(shown)
 
 
+def counted(number: int, noun: str) -> str:
+    """How many of something: 1 session, 1,204 rows."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def size(count: int) -> str:
     """Bytes for people: 4.0 KiB."""
     number = float(count)

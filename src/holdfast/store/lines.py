@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from hashlib import sha256
@@ -31,7 +32,6 @@ from holdfast.store.rows import (
     AnnotationRow,
     IdempotencyRow,
     ItemRow,
-    JournalRow,
     KeyRow,
     SessionRow,
     StateRow,
@@ -41,7 +41,8 @@ from holdfast.store.rows import (
 VERSION = (1, 0)
 """A greater second number may bring more fields and lines, a greater first one anything."""
 
-HEADER = b'{"type":"holdfast","format":"sessions","version":[%d,%d]}\n' % VERSION
+_HEADER = b'{"type":"holdfast","format":"sessions","version":[%d,%d]}\n'
+HEADER = _HEADER % VERSION
 
 BLOB_PIECE_BYTES = 192 * 1024
 """Of a blob, in one line: 256 KiB as base64. So a line is as long as an item, and a blob as long as it likes."""
@@ -54,7 +55,9 @@ class Kept(Value):
     """A journal row, and whose it is."""
 
     turn_id: TurnId
-    row: JournalRow
+    n: int
+    token: int
+    records: bytes
 
 
 class Piece(Value):
@@ -113,6 +116,21 @@ _OF_TENANT = frozenset({SessionRow, KeyRow, TurnRow, StateRow, AnnotationRow, Id
 _OF_SESSION = frozenset({KeyRow, TurnRow, StateRow, AnnotationRow})
 
 
+_IMPLIED = frozenset({"tenant", "session_id"})
+
+
+def _defaults_of(kind: type[Line]) -> Fields:
+    return {
+        field.name: msgspec.json.decode(encode(field.default))
+        for field in msgspec.structs.fields(kind)
+        if field.default is not msgspec.NODEFAULT
+    }
+
+
+_DEFAULTS = {name: _defaults_of(kind) for name, kind in _TYPES.items()}
+"""What is left out of a line. By itself msgspec leaves out what *is* the default, not all that equals it."""
+
+
 class Unfit(ValueError):
     """A line that is none of ours, and why."""
 
@@ -139,7 +157,8 @@ def rows_of(dump: SessionDump) -> Iterator[Row]:
     yield from dump.items
     yield from dump.state
     yield from dump.annotations
-    yield from (Kept(turn_id=turn_id, row=row) for turn_id, row in dump.journals)
+    for turn_id, kept in dump.journals:
+        yield Kept(turn_id=turn_id, n=kept.n, token=kept.token, records=kept.records)
     yield from dump.claims
     for digest, data in dump.blobs:
         for at in range(0, max(1, len(data)), BLOB_PIECE_BYTES):
@@ -149,11 +168,12 @@ def rows_of(dump: SessionDump) -> Iterator[Row]:
 def to_line(row: Line) -> bytes:
     """A row as its line; the same row always gives the same bytes."""
     name = _KINDS[type(row)]
-    fields: Fields = msgspec.json.decode(encode(row))
-    for implied in ("tenant", "session_id"):
-        fields.pop(implied, None)
-    if isinstance(row, Kept):
-        fields.update(fields.pop("row"))  # type: ignore[call-overload]
+    defaults = _DEFAULTS[name]
+    fields: Fields = {
+        field: value
+        for field, value in msgspec.json.decode(encode(row)).items()
+        if field not in _IMPLIED and (field not in defaults or value != defaults[field])
+    }
     text = _TEXTS.get(name)
     if text is not None:
         _show(fields, text)
@@ -173,27 +193,15 @@ def _show(fields: Fields, name: str) -> None:
 
 def check_header(line: bytes) -> tuple[int, int]:
     """The version of a file. Raises Unfit if it is no export, or one that this version cannot read."""
-    try:
-        found = _header.strict(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Unfit("this is no export of sessions: it does not begin as one") from None
-    if found.type != "holdfast" or found.format != "sessions":
+    numbers = re.fullmatch(re.escape(_HEADER).replace(b"%d", rb"(\d{1,6})"), line)
+    if numbers is None:
         raise Unfit("this is no export of sessions: it does not begin as one")
-    if found.version[0] != VERSION[0]:
-        shown = ".".join(map(str, found.version))
+    major, minor = map(int, numbers.groups())
+    if major != VERSION[0]:
         raise Unfit(
-            f"its format is {shown}, and this Holdfast reads {VERSION[0]}; use one that does"
+            f"its format is {major}.{minor}, and this Holdfast reads {VERSION[0]}; use one that does"
         )
-    return found.version
-
-
-class _Header(Value):
-    type: str
-    format: str
-    version: tuple[int, int]
-
-
-_header: Decoder[_Header] = Decoder(_Header)
+    return major, minor
 
 
 def from_line(line: bytes, *, tenant: Tenant, session_id: SessionId | None) -> Line:
@@ -215,19 +223,32 @@ def _row(fields: Fields, *, tenant: Tenant, session_id: SessionId | None) -> Lin
     name = fields.pop("type", None)
     if not isinstance(name, str) or name not in _TYPES:
         raise Unfit(f"there is no line of type {str(name)[:40]!r}")
-    if fields.keys() & {"tenant", "session_id"}:
+    if not _fits(fields):
+        raise Unfit("it has a number that no store can hold")
+    if fields.keys() & _IMPLIED:
         raise Unfit("whose a line is does not stand in it")
     kind = _TYPES[name]
     text = _TEXTS.get(name)
     if text is not None:
         _hide(fields, text)
-    if kind is Kept:
-        fields = {"turn_id": fields.pop("turn_id", None), "row": fields}
     if kind in _OF_TENANT:
         fields["tenant"] = str(tenant)
     if kind in _OF_SESSION:
         fields["session_id"] = str(session_id)
     return _DECODERS[name].strict(msgspec.json.encode(fields))
+
+
+def _fits(value: object) -> bool:
+    """Whether every number in here has 64 bits at most, as in every database."""
+    match value:
+        case dict():
+            return all(map(_fits, value.values()))
+        case list():
+            return all(map(_fits, value))
+        case int():
+            return -(1 << 63) <= value < 1 << 63
+        case _:
+            return True
 
 
 def _hide(fields: Fields, name: str) -> None:

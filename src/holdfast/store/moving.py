@@ -40,7 +40,7 @@ def taken(kind: str, name: str) -> Refused:
     """Something of this name is here already, and is another one."""
     what = "a different session" if kind == "session" else f"the {kind}"
     held = "is there already" if kind == "session" else "belongs to another session here"
-    return Refused(why=f"{what} {name!r} {held}", conflict=True)
+    return Refused(why=f"{what} '{name}' {held}", conflict=True)
 
 
 def blobs_named(item: StoredItem) -> Iterator[str]:

@@ -1,0 +1,221 @@
+"""`holdfast db export`, `import` and `copy`: sessions out of a store, into one, and from one into another."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import click
+
+from holdfast import limits
+from holdfast.cli import showing
+from holdfast.cli.options import store_option, tenant_option
+from holdfast.errors import InvalidValue, SessionGone, SessionMissing
+from holdfast.ids import SessionId, SessionKey, Tenant
+from holdfast.store.base import Store
+from holdfast.store.copying import Copied
+from holdfast.store.copying import copy as copy_store
+from holdfast.store.exporting import Exported
+from holdfast.store.exporting import export as export_sessions
+from holdfast.store.importing import OnConflict, take_in
+from holdfast.store.open import open_existing
+from holdfast.store.verify import Finding, Progress, verify
+
+LOCAL = Tenant("local")
+"""Whose sessions are on a server without API keys."""
+
+FOUND = 1
+"""The exit code of a copy with something broken in it."""
+
+# ── export ───────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command(short_help="Write sessions as lines of JSON.")
+@click.option("--session", "session_id", metavar="ID", help="Only this session, and its past.")
+@click.option("--key", metavar="KEY", help="Only the session that this key means, and its past.")
+@tenant_option
+@store_option
+def export(session_id: str | None, key: str | None, tenant: str | None, url: str) -> None:
+    """Write all sessions, or one, to stdout as lines of JSON, for `import`.
+
+    Turns go on meanwhile. A file that lacks its last line is not whole, and `import` says so.
+    """
+    if session_id is not None and key is not None:
+        raise click.UsageError("--session and --key name one session each; use one of them")
+    with showing.bar() as tell:
+        sessions = asyncio.run(_export(url, tenant, session_id, key, sys.stdout.buffer, tell))
+    click.echo(f"{showing.counted(sessions, 'session')} exported", err=True)
+
+
+async def _export(
+    url: str,
+    named: str | None,
+    session_id: str | None,
+    key: str | None,
+    output: BinaryIO,
+    tell: showing.Tell,
+) -> int:
+    store = await open_existing(url)
+    try:
+        tenant = await _tenant(store, named)
+        only = await _only(store, tenant, session_id, key)
+        sessions = 0
+        async for each in export_sessions(store, tenant, only):
+            if isinstance(each, Exported):
+                sessions += 1
+                tell("sessions", each.done, each.of)
+            output.writelines(each.lines if isinstance(each, Exported) else (each,))
+        output.flush()
+        return sessions
+    finally:
+        await store.close()
+
+
+async def _tenant(store: Store, named: str | None) -> Tenant:
+    """Whose sessions are meant: who is named, or else the only one there is."""
+    if named is not None:
+        return Tenant(named)
+    found = await store.tenants()
+    if len(found) > 1:
+        raise InvalidValue(
+            f"this store has several tenants ({', '.join(found)}); --tenant says which one"
+        )
+    return found[0] if found else LOCAL
+
+
+async def _only(
+    store: Store, tenant: Tenant, session_id: str | None, key: str | None
+) -> SessionId | None:
+    if session_id is None and key is None:
+        return None
+    if session_id is not None:
+        wanted, name = SessionId(session_id), session_id
+    else:
+        assert key is not None
+        found = await store.resolve(tenant, SessionKey(key))
+        if found is None:
+            raise SessionMissing("session key", key)
+        wanted, name = found.session_id, key
+    row = await store.session(tenant, wanted)
+    if row is None:
+        raise SessionMissing("session", name)
+    if row.state == "deleted":
+        raise SessionGone(name, why="deleted")
+    return wanted
+
+
+# ── import ───────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command("import", short_help="Take in sessions that were exported.")
+@click.argument("file", type=click.File("rb"))
+@click.option(
+    "--on-conflict",
+    type=click.Choice(["stop", "skip"]),
+    default="stop",
+    show_default=True,
+    help="What to do about a session that is another one here.",
+)
+@click.option("--damaged", is_flag=True, help="Take in sessions also if they are damaged.")
+@tenant_option
+@store_option
+def import_command(
+    file: BinaryIO, on_conflict: OnConflict, damaged: bool, tenant: str | None, url: str
+) -> None:
+    """Take in the sessions of FILE, which `export` wrote; - is stdin.
+
+    Each is taken in whole or not at all, and one that is there already stays as it is. So an import
+    that broke off is simply made again.
+    """
+    with showing.bar() as tell:
+        how = asyncio.run(
+            _import(url, tenant, file, on_conflict=on_conflict, damaged=damaged, tell=tell)
+        )
+    said = [f"{showing.counted(how['fresh'], 'session')} imported"]
+    said += [f"{how['same']:,} there already"] if how["same"] else []
+    said += [f"{how['skipped']:,} skipped"] if how["skipped"] else []
+    click.echo(", ".join(said), err=True)
+
+
+async def _import(
+    url: str,
+    named: str | None,
+    file: BinaryIO,
+    *,
+    on_conflict: OnConflict,
+    damaged: bool,
+    tell: showing.Tell,
+) -> Counter[str]:
+    store = await open_existing(url)
+    how: Counter[str] = Counter()
+    try:
+        tenant = await _tenant(store, named)
+        async for each in take_in(
+            store, tenant, _lines(file), on_conflict=on_conflict, damaged=damaged
+        ):
+            how[each.how] += 1
+            tell("sessions", how.total(), None)
+            if each.how == "skipped":
+                click.echo(f"{each.session_id} skipped: {each.why}", err=True)
+    finally:
+        await store.close()
+    return how
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file; of one that is too long, enough to see that."""
+    while line := file.readline(limits.import_line_bytes_max + 1):
+        yield line
+
+
+# ── copy ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command(short_help="Copy a whole store into another one.")
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.pass_context
+def copy(ctx: click.Context, source: str, target: str) -> None:
+    """Copy everything from the store FROM into the store TO, whatever their kinds, and check the copy.
+
+    TO has to be there: `holdfast db migrate` makes it. A copy that broke off is made again, and goes on
+    where it stopped. No server should use FROM meanwhile.
+    """
+    if source == target:
+        raise click.UsageError("FROM and TO are the same store")
+    with showing.bar() as tell:
+        copied, findings = asyncio.run(_copy(source, target, tell))
+    for finding in findings:
+        click.echo(str(finding))
+    told = "0 sessions" if copied is None else showing.counted(copied.done, "session")
+    fresh = 0 if copied is None else copied.fresh
+    judged = "all is well" if not findings else showing.counted(len(findings), "finding")
+    click.echo(f"{told} there, {fresh:,} of them new; checked, {judged}", err=True)
+    ctx.exit(FOUND if findings else 0)
+
+
+async def _copy(
+    source: str, target: str, tell: showing.Tell
+) -> tuple[Copied | None, list[Finding]]:
+    copied: Copied | None = None
+    findings: list[Finding] = []
+    read = await open_existing(source)
+    try:
+        written = await open_existing(target)
+        try:
+            async for copied in copy_store(read, written):
+                tell("sessions", copied.done, copied.of)
+            async for report in verify(written):
+                match report:
+                    case Finding():
+                        findings.append(report)
+                    case Progress(what=what, done=done, of=of):
+                        tell(f"checking {what}", done, of)
+        finally:
+            await written.close()
+    finally:
+        await read.close()
+    return copied, findings

@@ -1,0 +1,56 @@
+"""A whole store into another one, whatever their homes: `holdfast db copy`.
+
+Each session and each memory is taken in whole or not at all, and one that is there already stays. So a copy that
+broke off is made again, and goes on where it stopped. Damage moves along, and `verify` names it there as here.
+The source should be at rest: a session that goes on after it was copied is a different one the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from holdfast.core.codec import Value
+from holdfast.errors import ImportConflict
+from holdfast.ids import Tenant
+from holdfast.store import exporting
+from holdfast.store.base import Refused, Store
+from holdfast.store.rows import MemoryRow
+
+PAGE = 500
+"""Memories in one step."""
+
+
+class Copied(Value):
+    """How far a copy has come, and what was new to the target."""
+
+    tenant: Tenant
+    done: int
+    of: int
+    fresh: int
+    memories: int
+
+
+async def copy(source: Store, target: Store) -> AsyncIterator[Copied]:
+    """Copy everything that lasts. Raises ImportConflict where something else is in the way."""
+    everyone = {
+        tenant: await exporting.session_ids(source, tenant) for tenant in await source.tenants()
+    }
+    of = sum(map(len, everyone.values()))
+    done = fresh = memories = 0
+    for tenant, ids in everyone.items():
+        memories += await _copy_memories(source, target, tenant)
+        async for dump in exporting.dumps(source, tenant, ids, tombstones=True):
+            outcome = await target.restore(tenant, dump)
+            if isinstance(outcome, Refused):
+                raise ImportConflict(dump.session.id, outcome.why)
+            done, fresh = done + 1, fresh + outcome.fresh
+            yield Copied(tenant=tenant, done=done, of=max(done, of), fresh=fresh, memories=memories)
+
+
+async def _copy_memories(source: Store, target: Store, tenant: Tenant) -> int:
+    fresh = 0
+    after: MemoryRow | None = None
+    while rows := await source.all_memories(tenant, after=after, limit=PAGE):
+        fresh += await target.restore_memories(tenant, rows)
+        after = rows[-1]
+    return fresh

@@ -1,0 +1,287 @@
+"""Sessions from a file: read line by line, put together one at a time, each taken in whole or not at all.
+
+1. A file that is cut off or damaged is refused at the line where that shows; the sessions before it are in,
+   each of them whole. Importing it again, or a better copy, changes nothing about those.
+2. Nothing in a file says whose it is: every row gets the tenant that the caller names.
+3. A session must keep every promise that a store can show (`audit.py`) on top of what is here, its hash chain
+   included, unless the caller wants it `damaged`.
+4. All that is held at once is one session; lines and sessions have their bounds (`limits.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from hashlib import sha256
+from typing import Literal, TypeAlias, assert_never
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.errors import ImportConflict, InvalidExport
+from holdfast.ids import SessionId, Tenant
+from holdfast.store import lines
+from holdfast.store.audit import audit
+from holdfast.store.base import Refused, Restored, SessionDump, Store
+from holdfast.store.rows import (
+    AnnotationRow,
+    IdempotencyRow,
+    ItemRow,
+    JournalRow,
+    KeyRow,
+    SessionRow,
+    StateRow,
+    TurnRow,
+)
+
+OnConflict: TypeAlias = Literal["stop", "skip"]
+
+
+class Imported(Value):
+    """A session of the file, and what became of it."""
+
+    session_id: SessionId
+    how: Literal["fresh", "same", "skipped"]
+    """`same`: it was here already. `skipped`: `why` says what was in the way."""
+    why: str = ""
+    line: int = 0
+    """The last line of it."""
+
+
+async def take_in(
+    store: Store,
+    tenant: Tenant,
+    file: Iterable[bytes],
+    *,
+    on_conflict: OnConflict = "stop",
+    damaged: bool = False,
+) -> AsyncIterator[Imported]:
+    """Import the sessions of a file, given as its lines. Raises InvalidExport or ImportConflict."""
+    reader, rest = Reader(tenant), iter(file)
+    skipped: set[SessionId] = set()
+    # A session can have many lines. They are read in a thread, so that others have their turns meanwhile.
+    while (dump := await asyncio.to_thread(reader.next_session, rest)) is not None:
+        session_id, begun = dump.session.id, reader.begun_at
+        why = _without_its_past(dump, skipped)
+        if why is None:
+            if not damaged:
+                await _demand_sound(store, dump, line=begun)
+            outcome = await store.restore(tenant, dump)
+            if isinstance(outcome, Restored):
+                how: Literal["fresh", "same"] = "fresh" if outcome.fresh else "same"
+                yield Imported(session_id=session_id, how=how, line=reader.line)
+                continue
+            why = _judged(outcome, session_id, on_conflict, line=begun)
+        skipped.add(session_id)
+        yield Imported(session_id=session_id, how="skipped", why=why, line=reader.line)
+
+
+def _without_its_past(dump: SessionDump, skipped: set[SessionId]) -> str | None:
+    for segment in dump.session.lineage:
+        if segment.session_id in skipped:
+            return f"it goes on from {segment.session_id}, which was skipped"
+    return None
+
+
+def _judged(outcome: Refused, session_id: SessionId, on_conflict: OnConflict, *, line: int) -> str:
+    """Why a session is skipped. Raises if it is not to be."""
+    if not outcome.conflict:
+        raise InvalidExport(line, outcome.why)
+    if on_conflict == "stop":
+        raise ImportConflict(session_id, outcome.why)
+    return outcome.why
+
+
+async def _demand_sound(store: Store, dump: SessionDump, *, line: int) -> None:
+    session = dump.session
+    past = [await store.dump(session.tenant, each.session_id) for each in session.lineage]
+    if session.state == "live" and any(each is None for each in past):
+        return  # `restore` says which one, in better words
+    found = await asyncio.to_thread(next, audit(dump, past), None)
+    if found is not None:
+        raise InvalidExport(line, f"{session.id} is damaged ({found.code}: {found.what})")
+
+
+# ── putting sessions together ────────────────────────────────────────────────────────────────
+
+
+class Reader:
+    """Makes sessions of lines. Knows nothing of files or stores."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        self._tenant = tenant
+        self._newer: tuple[int, int] | None = None
+        """The version of the file, if it is newer than ours."""
+        self._block: Block | None = None
+        self._sessions = 0
+        self._ended = False
+        self.line = 0
+        """The number of the line that was read last."""
+        self.begun_at = 0
+        """The line that the last session began at."""
+
+    def next_session(self, file: Iterator[bytes]) -> SessionDump | None:
+        """Read on until a session is complete; None at the end of the file. Raises InvalidExport."""
+        for line in file:
+            dump = self.feed(line)
+            if dump is not None:
+                return dump
+        self.close()
+        return None
+
+    def feed(self, line: bytes) -> SessionDump | None:
+        """Read one line, with its end. Returns a session when it is complete. Raises InvalidExport."""
+        self.line += 1
+        if len(line) > limits.import_line_bytes_max:
+            raise self._refused(f"it is longer than {limits.import_line_bytes_max} bytes")
+        if self._ended:
+            raise self._refused("something comes after the last line")
+        if not line.endswith(b"\n"):
+            raise self._refused("the file is cut off in the middle of this line")
+        try:
+            return self._read(line)
+        except lines.Unfit as error:
+            raise self._refused(str(error)) from error
+
+    def close(self) -> None:
+        """The file has come to its end. Raises InvalidExport if it should not have."""
+        if not self._ended:
+            self.line += 1
+            inside = f" in the middle of {self._block.session.id}" if self._block else ""
+            raise self._refused(f"the file is cut off{inside} before this line")
+
+    def _read(self, line: bytes) -> SessionDump | None:
+        if self.line == 1:
+            version = lines.check_header(line)
+            self._newer = version if version > lines.VERSION else None
+            return None
+        own = self._block.session.id if self._block else None
+        row = lines.from_line(line, tenant=self._tenant, session_id=own)
+        match row:
+            case lines.Last():
+                self._finish(row)
+            case lines.End():
+                return self._complete(row)
+            case SessionRow():
+                self._begin(row, line)
+            case _ if self._block is None:
+                raise lines.Unfit("it belongs to a session, and none has begun")
+            case _:
+                self._block.add(row, line)
+        return None
+
+    def _begin(self, row: SessionRow, line: bytes) -> None:
+        if self._block is not None:
+            raise lines.Unfit(f"another session begins, and {self._block.session.id} has no end")
+        self._block = Block(row, line)
+        self.begun_at = self.line
+
+    def _complete(self, end: lines.End) -> SessionDump:
+        block, self._block = self._block, None
+        if block is None or block.session.id != end.id:
+            raise lines.Unfit(f"{end.id} ends, and has not begun")
+        self._sessions += 1
+        return block.complete(end)
+
+    def _finish(self, last: lines.Last) -> None:
+        if self._block is not None:
+            raise lines.Unfit(f"the file ends, and {self._block.session.id} does not")
+        if last.sessions != self._sessions:
+            raise lines.Unfit(
+                f"the file has {self._sessions} sessions, and {last.sessions} went out"
+            )
+        self._ended = True
+
+    def _refused(self, why: str) -> InvalidExport:
+        if self._newer is not None:
+            newer, ours = (".".join(map(str, each)) for each in (self._newer, lines.VERSION))
+            why += f" (the file's format is {newer}, this Holdfast knows {ours}: upgrade it)"
+        return InvalidExport(self.line, why)
+
+
+class Block:
+    """The rows of one session, as far as they have come. They come in their order, each once."""
+
+    def __init__(self, session: SessionRow, line: bytes) -> None:
+        self.session = session
+        self._keys: list[KeyRow] = []
+        self._turns: list[TurnRow] = []
+        self._items: list[ItemRow] = []
+        self._state: list[StateRow] = []
+        self._annotations: list[AnnotationRow] = []
+        self._journals: list[lines.Kept] = []
+        self._claims: list[IdempotencyRow] = []
+        self._blobs: dict[str, bytearray] = {}
+        self._place: tuple[int, tuple[str | int, ...]] = (0, ())
+        self._digest = sha256(line)
+        self._lines, self._bytes = 1, len(line)
+
+    def add(self, row: lines.Row, line: bytes) -> None:
+        """One more row. Raises Unfit if it is not the next."""
+        self._lines += 1
+        self._bytes += len(line)
+        if self._bytes > limits.import_session_bytes_max:
+            bound = limits.import_session_bytes_max
+            raise lines.Unfit(f"{self.session.id} is larger than {bound} bytes")
+        self._digest.update(line)
+        place = self._add(row)
+        if place <= self._place:
+            raise lines.Unfit("it is not in its place: lines are sorted, and each is there once")
+        self._place = place
+
+    def _add(self, row: lines.Row) -> tuple[int, tuple[str | int, ...]]:
+        """Keep a row; where it belongs in its block."""
+        match row:
+            case KeyRow():
+                self._keys.append(row)
+                return 1, (row.key,)
+            case TurnRow():
+                self._turns.append(row)
+                return 2, (row.turn_id,)
+            case ItemRow():
+                self._items.append(row)
+                return 3, (row.pos,)
+            case StateRow():
+                self._state.append(row)
+                return 4, (row.seq, row.name)
+            case AnnotationRow():
+                self._annotations.append(row)
+                return 5, (row.rev,)
+            case lines.Kept():
+                self._journals.append(row)
+                return 6, (row.turn_id, row.n)
+            case IdempotencyRow():
+                self._claims.append(row)
+                return 7, (row.key,)
+            case lines.Piece():
+                self._add_piece(row)
+                return 8, (row.digest, row.at)
+            case SessionRow():  # pragma: no cover
+                raise AssertionError("a session begins a block")
+            case _:  # pragma: no cover
+                assert_never(row)
+
+    def _add_piece(self, piece: lines.Piece) -> None:
+        held = self._blobs.setdefault(piece.digest, bytearray())
+        whole_before = piece.at == len(held) and piece.at % lines.BLOB_PIECE_BYTES == 0
+        if not whole_before or len(piece.data) > lines.BLOB_PIECE_BYTES:
+            raise lines.Unfit("it is not the next piece of its blob")
+        held += piece.data
+
+    def complete(self, end: lines.End) -> SessionDump:
+        """The session. Raises Unfit if it is not what went out."""
+        if (end.lines, end.sha256) != (self._lines, self._digest.hexdigest()):
+            raise lines.Unfit(f"the lines of {self.session.id} are not those that went out")
+        return SessionDump(
+            session=self.session,
+            keys=tuple(self._keys),
+            turns=tuple(self._turns),
+            items=tuple(self._items),
+            state=tuple(self._state),
+            annotations=tuple(self._annotations),
+            blobs=tuple((digest, bytes(data)) for digest, data in self._blobs.items()),
+            journals=tuple(
+                (row.turn_id, JournalRow(n=row.n, token=row.token, records=row.records))
+                for row in self._journals
+            ),
+            claims=tuple(self._claims),
+        )

@@ -1,0 +1,181 @@
+"""`holdfast db export`, `import` and `copy`, as an operator uses them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.ids import Tenant
+from holdfast.store import base
+from holdfast.store.sqlite import SqliteStore
+from tests.cli.conftest import Run, damage
+
+Spawn = Callable[..., subprocess.CompletedProcess[str]]
+OTHER = ("--store", "sqlite:///other.db")
+
+
+@pytest.fixture
+def other(run: Run, furnished: Path) -> Path:
+    """An empty database beside the furnished one."""
+    assert run("db", "migrate", *OTHER).exit_code == 0
+    return furnished.with_name("other.db")
+
+
+def write(file: Path, text: str) -> str:
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+def test_sessions_go_out_and_come_in(run: Run, other: Path, elsewhere: Path) -> None:
+    out = run("db", "export")
+    assert out.exit_code == 0
+    sessions = out.stdout.count('{"type":"session"')
+    assert out.stderr == f"{sessions} sessions exported\n"
+    file = write(elsewhere / "sessions.jsonl", out.stdout)
+
+    taken = run("db", "import", file, "--tenant", "acme", *OTHER)
+    assert (taken.exit_code, taken.stdout) == (0, "")
+    assert taken.stderr == f"{sessions} sessions imported\n"
+    again = run("db", "import", file, *OTHER)
+    assert again.stderr == f"0 sessions imported, {sessions} there already\n"
+    assert run("db", "export", *OTHER).stdout == out.stdout
+    assert run("db", "verify", *OTHER).exit_code == 0
+
+
+def test_one_session_goes_out_by_key_and_by_id(run: Run, furnished: Path) -> None:
+    by_key = run("db", "export", "--key", "asking")
+    [line] = [line for line in by_key.stdout.splitlines() if line.startswith('{"type":"session"')]
+    by_id = run("db", "export", "--session", json.loads(line)["id"])
+    assert by_key.exit_code == by_id.exit_code == 0
+    assert by_key.stdout == by_id.stdout
+    assert by_key.stderr == "1 session exported\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--key", "never"), "session key 'never' does not exist"),
+        (("--key", "conv_x"), "is not a valid session key"),
+        (("--session", "x"), "is not a valid session id"),
+        (("--session", "conv_" + "0" * 26), "does not exist"),
+        (("--session", "x", "--key", "y"), "use one of them"),
+        (("--tenant", "No Such"), "is not a valid tenant"),
+    ],
+)
+def test_what_is_not_there_does_not_go_out(
+    run: Run, furnished: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    out = run("db", "export", *arguments)
+    assert (out.exit_code, out.stdout) == (2, "")
+    assert told in out.stderr
+
+
+def test_of_several_tenants_one_has_to_be_named(run: Run, furnished: Path) -> None:
+    damage(furnished, "update session set tenant = 'zoo' where id = (select max(id) from session)")
+    out = run("db", "export")
+    assert out.exit_code == 2
+    assert "several tenants (acme, zoo); --tenant says which one" in out.stderr
+    assert run("db", "export", "--tenant", "acme").exit_code == 0
+
+
+def test_a_file_that_is_cut_off_is_refused_with_its_line(
+    run: Run, other: Path, elsewhere: Path
+) -> None:
+    whole = run("db", "export").stdout.splitlines(keepends=True)
+    file = write(elsewhere / "cut.jsonl", "".join(whole[:-3]))
+    taken = run("db", "import", file, *OTHER)
+    assert taken.exit_code == 2
+    assert taken.stderr.startswith(f"holdfast: line {len(whole) - 2}: the file is cut off")
+    assert run("db", "verify", *OTHER).exit_code == 0
+
+
+def test_a_conflict_stops_or_is_skipped(run: Run, other: Path, elsewhere: Path) -> None:
+    file = write(elsewhere / "sessions.jsonl", run("db", "export").stdout)
+    run("db", "import", file, "--tenant", "acme", *OTHER)
+    damage(other, "update session set title = 'Changed' where title = 'A trip'")
+    stopped = run("db", "import", file, *OTHER)
+    assert stopped.exit_code == 2
+    assert "a different session 'conv_" in stopped.stderr
+    skipped = run("db", "import", file, "--on-conflict", "skip", *OTHER)
+    assert skipped.exit_code == 0
+    assert "is there already\n" in skipped.stderr
+    assert "skipped\n" in skipped.stderr.splitlines(keepends=True)[-1]
+
+
+def test_through_a_pipe(spawn: Spawn, run: Run, other: Path) -> None:
+    """Bytes on stdout are the file and nothing else."""
+    out = spawn("db", "export")
+    piped = subprocess.run(
+        [*out.args[:3], "db", "import", "-", "--tenant", "acme", *OTHER],
+        input=out.stdout,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert piped.returncode == 0, piped.stderr
+    assert run("db", "export", *OTHER).stdout == out.stdout
+
+
+# ── copy ─────────────────────────────────────────────────────────────────────────────────────
+
+FROM, TO = "sqlite:///holdfast.db", "sqlite:///other.db"
+
+
+def test_a_store_is_copied_and_checked(run: Run, other: Path) -> None:
+    copied = run("db", "copy", FROM, TO)
+    assert (copied.exit_code, copied.stdout) == (0, "")
+    assert copied.stderr.endswith("; checked, all is well\n")
+    assert run("db", "export", *OTHER).stdout == run("db", "export").stdout
+    again = run("db", "copy", FROM, TO)
+    assert again.exit_code == 0
+    assert "there, 0 of them new" in again.stderr
+
+
+def test_a_copy_that_broke_off_is_made_again(
+    run: Run, other: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restore, calls = SqliteStore.restore, list[str]()
+
+    async def dying(
+        self: SqliteStore, tenant: Tenant, dump: base.SessionDump
+    ) -> base.RestoreOutcome:
+        calls.append(dump.session.id)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return await restore(self, tenant, dump)
+
+    monkeypatch.setattr(SqliteStore, "restore", dying)
+    assert run("db", "copy", FROM, TO).exit_code == 130
+    again = run("db", "copy", FROM, TO)
+    assert again.exit_code == 0
+    assert run("db", "export", *OTHER).stdout == run("db", "export").stdout
+
+
+def test_damage_moves_along_and_is_named(run: Run, other: Path, furnished: Path) -> None:
+    damage(furnished, "update item set body = x'78' where pos = 1")
+    copied = run("db", "copy", FROM, TO)
+    assert copied.exit_code == 1
+    assert "unreadable" in copied.stdout
+    assert "findings" in copied.stderr
+
+
+def test_a_copy_needs_two_stores(run: Run, furnished: Path) -> None:
+    assert "are the same store" in run("db", "copy", FROM, FROM).stderr
+    missing = run("db", "copy", FROM, TO)
+    assert missing.exit_code == 2
+    assert "there is no database at other.db" in missing.stderr
+
+
+def test_an_empty_store_is_copied_too(run: Run, other: Path) -> None:
+    async def make() -> None:
+        await (await SqliteStore.open("empty.db")).close()
+
+    asyncio.run(make())
+    copied = run("db", "copy", "sqlite:///empty.db", TO)
+    assert copied.exit_code == 0
+    assert copied.stderr == "0 sessions there, 0 of them new; checked, all is well\n"
