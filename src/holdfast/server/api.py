@@ -21,10 +21,12 @@ from holdfast.server.compacting import Compacting
 from holdfast.server.directory import Directory
 from holdfast.server.exchange import Exchange
 from holdfast.server.methods import only
+from holdfast.server.transfer import send_session, take_sessions
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import SessionFilter, SessionInfo
+from holdfast.store.base import Match, Query, SessionFilter, SessionInfo
 from holdfast.store.rows import TurnRow
+from holdfast.store.searching import parse_query
 from holdfast.wire.problems import Problem, Refused, bad_request
 from holdfast.wire.sse import HEARTBEAT, data_frame
 
@@ -47,8 +49,12 @@ class Api:
         self._directory = directory
 
     async def serve(self, exchange: Exchange, tenant: Tenant) -> None:
-        body = await exchange.body(bytes_max=limits.api_body_bytes_max)
-        match [unquote(step) for step in exchange.path.strip("/").split("/")[1:]]:
+        steps = [unquote(step) for step in exchange.path.strip("/").split("/")[1:]]
+        is_import = steps == ["sessions", "import"] and exchange.method == "POST"
+        body = await exchange.body(
+            bytes_max=limits.import_body_bytes_max if is_import else limits.api_body_bytes_max
+        )
+        match steps:
             case ["agents"]:
                 only(exchange, "GET")
                 agents = [_plain(each) for each in self._directory.entries()]
@@ -56,6 +62,9 @@ class Api:
             case ["sessions"]:
                 only(exchange, "GET")
                 await self._list(exchange, tenant)
+            case ["sessions", "import"] if is_import:
+                how = _query(exchange).get("on_conflict", "stop")
+                await take_sessions(exchange, self._store, tenant, body, how)
             case ["sessions", name]:
                 only(exchange, "GET", "PATCH", "DELETE")
                 await self._serve_session(exchange, tenant, name, body)
@@ -63,6 +72,10 @@ class Api:
                 only(exchange, "GET")
                 read = self._items if part == "items" else self._turns
                 await read(exchange, tenant, name)
+            case ["sessions", name, "export"]:
+                only(exchange, "GET")
+                found = await self._find(tenant, name)
+                await send_session(exchange, self._store, tenant, found.session.id)
             case ["sessions", name, ("fork" | "reset" | "rewind") as verb]:
                 only(exchange, "POST")
                 await self._move(exchange, tenant, name, verb, body)
@@ -102,16 +115,24 @@ class Api:
     # ── sessions ──
 
     async def _list(self, exchange: Exchange, tenant: Tenant) -> None:
-        query = {name: values[-1] for name, values in parse_qs(exchange.query.decode()).items()}
+        query = _query(exchange)
         where = SessionFilter(
             agent=query.get("agent"),
             key_prefix=query.get("key_prefix"),
+            active_from_ms=_seconds(query, "active_from"),
+            active_before_ms=_seconds(query, "active_before"),
             busy={"true": True, "false": False}.get(query.get("busy", "")),
             anonymous=query.get("anonymous") == "true",
         )
-        page = await self._store.sessions(
-            tenant, where=where, cursor=query.get("cursor"), limit=_limit(query.get("limit"))
-        )
+        cursor, limit = query.get("cursor"), _limit(query.get("limit"))
+        if "q" in query:
+            results = await self._store.search(
+                tenant, _sought(query["q"]), where=where, cursor=cursor, limit=limit
+            )
+            listed = [{**_session(each.info), "match": _match(each)} for each in results.matches]
+            await _say(exchange, {"sessions": listed, "cursor": results.cursor})
+            return
+        page = await self._store.sessions(tenant, where=where, cursor=cursor, limit=limit)
         listed = [_session(each) for each in page.sessions]
         await _say(exchange, {"sessions": listed, "cursor": page.cursor})
 
@@ -163,7 +184,7 @@ class Api:
 
     async def _items(self, exchange: Exchange, tenant: Tenant, name: str) -> None:
         """A session's items: as they are, or with `view=model` as its agent's model sees them now."""
-        view = parse_qs(exchange.query.decode()).get("view", ["people"])[-1]
+        view = _query(exchange).get("view", "people")
         if view not in ("people", "model"):
             raise bad_request("invalid_value", "view is people or model", param="view")
         snapshot = await self._snapshot(tenant, name)
@@ -236,8 +257,7 @@ class Api:
 
     async def _events(self, exchange: Exchange, tenant: Tenant, name: str) -> None:
         """A turn's events as they happen, numbered; those after `starting_after` only."""
-        query = parse_qs(exchange.query.decode())
-        after = query.get("starting_after", ["-1"])[-1]
+        after = _query(exchange).get("starting_after", "-1")
         if not re.fullmatch(r"-1|[0-9]{1,15}", after, re.ASCII):
             raise bad_request("invalid_value", "starting_after is a number", param="starting_after")
         watch = await self._sessions.watch(tenant, _turn_id(name))
@@ -276,6 +296,29 @@ def _read(body: bytes, kind: type[T]) -> T:
         raise bad_request("invalid_json", f"the body does not fit: {error}") from error
 
 
+def _query(exchange: Exchange) -> dict[str, str]:
+    """The query of a request; of what is there twice, the last."""
+    found = parse_qs(exchange.query.decode("utf-8", "replace"))
+    return {name: values[-1] for name, values in found.items()}
+
+
+def _sought(text: str) -> Query:
+    if len(text) > limits.query_chars_max:
+        told = f"q has {limits.query_chars_max} characters at most"
+        raise bad_request("invalid_value", told, param="q")
+    return parse_query(text)
+
+
+def _seconds(query: dict[str, str], name: str) -> int | None:
+    """A time as the API gives it, in seconds, as the store has it."""
+    text = query.get(name)
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text, re.ASCII):
+        raise bad_request("invalid_value", f"{name} is a time in seconds", param=name)
+    return int(float(text) * 1000)
+
+
 def _key(name: str) -> SessionKey:
     try:
         return SessionKey(name)
@@ -311,6 +354,16 @@ def _session(info: SessionInfo) -> dict[str, object]:
         "created_at": row.created_ms / 1000,
         "active_at": row.active_ms / 1000,
         "attributes": dict(row.settings.attributes),
+    }
+
+
+def _match(match: Match) -> dict[str, object]:
+    """Where it was found. The excerpt is text in pieces, some of them hits; there is no markup in it."""
+    return {
+        "in": "title" if match.item is None else "message",
+        "item": str(match.item) if match.item else None,
+        "position": match.position,
+        "excerpt": [{"text": piece.text, "hit": piece.hit} for piece in match.excerpt],
     }
 
 

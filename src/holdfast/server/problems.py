@@ -13,6 +13,7 @@ from holdfast.core.items import EndedBy
 from holdfast.errors import (
     AgentUnavailable,
     HoldfastError,
+    ImportConflict,
     InvalidValue,
     KeyReused,
     ModelNotFound,
@@ -45,6 +46,8 @@ def problem_of(error: HoldfastError, *, busy_status: BusyStatus = 409) -> Proble
         case SessionConflict():
             version = (("x-conversation-version", str(error.found)),)
             return _no(412, error.code, message, param="if-match", more_headers=version)
+        case ImportConflict():
+            return _no(409, error.code, message, kind="conflict_error")
         case SessionMissing():
             return _missing(error)
         case SessionGone():
