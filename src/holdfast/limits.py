@@ -110,8 +110,8 @@ search_word_chars_max: Final = 64
 search_hits_max: Final = 1000
 """Places that an index may name for one page. Words that are in more of them are found by looking around."""
 
-search_items_max: Final = 2000
-"""Items that are read for one page of search results: some ten milliseconds. Then it ends, with a cursor."""
+search_items_max: Final = 1000
+"""Items that are read for one page of search results: some fifty milliseconds. Then it ends, with a cursor."""
 
 index_step_bytes_max: Final = 64 * 1024
 """Of items, for one step of indexing: a few milliseconds of the writer, then turns go first."""

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from holdfast.ids import Tenant
+from holdfast.ids import Minter, Tenant
 from holdfast.store import base
 from holdfast.store.sqlite import SqliteStore
-from tests.cli.conftest import Run, damage
+from holdfast.store.sqlite.store import wall_clock_ms
+from tests.cli.conftest import SOURCES, Run, damage
+from tests.store.builders import Player
 
+PIPE_BYTES = 64 * 1024
 Spawn = Callable[..., subprocess.CompletedProcess[str]]
 OTHER = ("--store", "sqlite:///other.db")
 
@@ -179,3 +185,39 @@ def test_an_empty_store_is_copied_too(run: Run, other: Path) -> None:
     copied = run("db", "copy", "sqlite:///empty.db", TO)
     assert copied.exit_code == 0
     assert copied.stderr == "0 sessions there, 0 of them new; checked, all is well\n"
+
+
+# ── a process that dies ──────────────────────────────────────────────────────────────────────
+
+
+def test_an_import_that_is_killed_in_the_middle_is_made_again(run: Run, other: Path) -> None:
+    """Half of a file that is longer than any pipe: once it is written, the process has read most of it."""
+    asyncio.run(_fill(Path("holdfast.db")))
+    file = run("db", "export").stdout.encode()
+    half = file[: len(file) // 2]
+    assert len(half) > 10 * PIPE_BYTES
+    command = [sys.executable, "-m", "holdfast", "db", "import", "-", "--tenant", "acme", *OTHER]
+    environment = os.environ | {"PYTHONPATH": str(SOURCES)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as process:
+        assert process.stdin is not None
+        process.stdin.write(half)
+        process.stdin.flush()
+        process.kill()
+    verified = run("db", "verify", "--json", *OTHER)
+    assert verified.exit_code == 0
+    assert 0 < json.loads(verified.stdout)["sessions"] < file.count(b'{"type":"session"')
+    Path("whole.jsonl").write_bytes(file)
+    again = run("db", "import", "whole.jsonl", *OTHER)
+    assert again.exit_code == 0
+    assert run("db", "export", *OTHER).stdout.encode() == file
+
+
+async def _fill(path: Path) -> None:
+    store = await SqliteStore.open(path)
+    steps = count(1 << 40)
+    mint = Minter(now_ms=wall_clock_ms, random_bits=lambda bits: next(steps) % (1 << bits))
+    player = Player(store, mint)
+    await player.renew(ttl_ms=600_000)
+    for n in range(60):
+        await player.play(f"long-{n}", "words " * 5000, "more words " * 1000)
+    await store.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from hashlib import sha256
 from itertools import count
@@ -32,7 +31,7 @@ from holdfast.testing import Crash, CrashingStore, ManualClock
 from tests.store.builders import ACME, Player
 from tests.store.contract.words import changes_nothing
 from tests.store.furnishing import furnish
-from tests.store.homes import HOMES, Damage, Home
+from tests.store.homes import HOMES, Damage, Home, quick_folder
 from tests.store.state import contents
 
 
@@ -513,7 +512,7 @@ story = st.lists(
 @given(story)
 def test_from_memory_to_sqlite_and_back(told: list[tuple[str, int]]) -> None:
     async def play() -> None:
-        with tempfile.TemporaryDirectory() as folder:
+        with quick_folder() as folder:
             clock, steps = ManualClock(), count()
             first = MemoryStore(now_ms=clock.now_ms)
             second = await SqliteStore.open(Path(folder) / "s.db", now_ms=clock.now_ms)

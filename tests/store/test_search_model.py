@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from itertools import count
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast import limits
 from holdfast.core.conversation import Snapshot, Titled, Visibility, seen_by_people
 from holdfast.core.items import AssistantMessage, Text, UserMessage
 from holdfast.ids import Minter, SessionId, Version
@@ -19,6 +20,7 @@ from holdfast.store.searching import parse_query
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
+from tests.store.homes import quick_folder
 
 WORDS = ("oslo", "Öslo", "os", "bergen", "am", "meer")
 said = st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join)
@@ -45,12 +47,18 @@ typed = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(happenings, min_size=1, max_size=14), st.lists(typed, min_size=1, max_size=4))
+@given(
+    st.lists(happenings, min_size=1, max_size=14),
+    st.lists(typed, min_size=1, max_size=4),
+    st.sampled_from((1, 3, 1000)),
+)
 def test_every_home_finds_what_the_model_finds(
-    story: list[tuple[object, ...]], queries: list[str]
+    story: list[tuple[object, ...]], queries: list[str], hits_max: int
 ) -> None:
+    """Also if the index names more places than anybody wants to look at."""
+
     async def play() -> None:
-        with tempfile.TemporaryDirectory() as folder:
+        with quick_folder() as folder:
             clock = ManualClock()
             sqlite = await SqliteStore.open(Path(folder) / "s.db", now_ms=clock.now_ms)
             told = []
@@ -61,7 +69,9 @@ def test_every_home_finds_what_the_model_finds(
                 await store.close()
             assert told[0] == told[1]
 
-    asyncio.run(play())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "search_hits_max", hits_max)
+        asyncio.run(play())
 
 
 class Telling:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from holdfast.core.codec import Value
 from holdfast.core.items import item_decoder
-from holdfast.ids import SessionId, Tenant
 from holdfast.store import searching
 
 NAME = -1
@@ -17,10 +16,10 @@ NAME = -1
 
 
 class Behind(Value):
-    """A session that is not indexed up to its end."""
+    """A session that is not indexed up to its end. Names are not parsed: one that is damaged stops nobody."""
 
-    tenant: Tenant
-    session_id: SessionId
+    tenant: str
+    session_id: str
     state: str
     length: int
     rev: int

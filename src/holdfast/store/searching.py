@@ -75,6 +75,9 @@ def placed_words(text: str) -> Iterator[Word]:
 
 def _folded(run: str) -> Iterator[str]:
     """A run as words: one, unless folding takes a letter apart (½, ㍿)."""
+    if run.isascii():
+        yield run.lower()[: limits.search_word_chars_max]
+        return
     # Twice, since lower case can be composed differently from upper case.
     folded = normalize("NFKD", normalize("NFKD", run).casefold()).translate(_ACCENTS)
     for found in _RUN.finditer(normalize("NFC", folded).translate(_NO_DECOMPOSITION)):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -26,6 +24,7 @@ from holdfast.store.sqlite.tables import node_rows
 from holdfast.store.sqlite.writer import InlineWriter
 from holdfast.testing.clock import ManualClock
 from tests.postgres import shared_database, wipe
+from tests.store.homes import quick_folder
 
 T = TypeVar("T")
 
@@ -145,10 +144,7 @@ def _with_postgres() -> Iterator[Homes]:
 
 @contextmanager
 def _with_sqlite() -> Iterator[Homes]:
-    # Nothing is checked here that a sync could help, so the fastest place will do.
-    shared = Path("/dev/shm")
-    place = shared if os.access(shared, os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=place) as directory, asyncio.Runner() as runner:
+    with quick_folder() as directory, asyncio.Runner() as runner:
         engine = Engine.open(Path(directory) / "store.db", writer=InlineWriter, readers=0)
         loop = runner.get_loop()
         try:

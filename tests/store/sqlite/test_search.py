@@ -16,7 +16,7 @@ from holdfast.store.base import EVERYTHING, Results
 from holdfast.store.searching import parse_query
 from holdfast.store.sqlite import SqliteStore, search
 from holdfast.store.sqlite.connection import open_reader
-from holdfast.store.sqlite.migrate import load_migrations, migrate
+from holdfast.store.sqlite.migrate import load_migrations
 from holdfast.store.verify import Finding, verify
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
@@ -198,22 +198,34 @@ async def test_other_tenants_words_are_not_even_passed_over(
 
 
 async def test_an_old_database_is_searched_at_once_and_indexed_step_by_step(
-    tmp_path: Path, clock: ManualClock, mint: Minter
+    tmp_path: Path, clock: ManualClock, mint: Minter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The migration touches no session: what was there counts as not indexed yet."""
     path = tmp_path / "old.db"
-    db = apsw.Connection(str(path))
-    migrate(db, load_migrations()[:1])
-    db.close()
-    old = await SqliteStore.open(path, now_ms=clock.now_ms)
-    assert old.migrated is not None and old.migrated.before == 1
-    player = Player(old, mint)
-    await player.renew()
-    await player.play("trip", "To Oslo")
-    await old.engine.write(
-        lambda db: db.execute("update session set indexed_length = 0, indexed_rev = 0").fetchall()
-    )
-    assert len((await find(old, "oslo")).matches) == 1
-    await index_all(old)
-    assert len((await find(old, "oslo")).matches) == 1
-    await old.close()
+    with monkeypatch.context() as patch:
+        first = load_migrations()[:1]
+        patch.setattr("holdfast.store.sqlite.store.load_migrations", lambda: first)
+        old = await SqliteStore.open(path, now_ms=clock.now_ms)
+        player = Player(old, mint)
+        await player.renew()
+        turn = await player.play("trip", "To Oslo", "When?")
+        await old.close()
+    store = await SqliteStore.open(path, now_ms=clock.now_ms)
+    assert store.migrated is not None and store.migrated.before == 1
+    for _ in range(2):
+        [match] = (await find(store, "oslo")).matches
+        assert match.info.session.id == turn.session_id
+        await index_all(store)
+    assert await vocabulary(store) == {"to", "oslo", "when"}
+    await store.close()
+
+
+async def test_verify_names_words_of_a_session_that_does_not_exist(store: SqliteStore) -> None:
+    nobody = "conv_" + "0" * 26
+    insert = "insert into search_chunk (tenant, session_id, from_pos, upto_pos) values (?, ?, 0, 1)"
+    await store.engine.write(lambda db: db.execute(insert, ("acme", nobody)).fetchall())
+    found = [each async for each in verify(store) if isinstance(each, Finding)]
+    assert [(each.violation.code, each.violation.where) for each in found] == [
+        ("row_astray", nobody)
+    ]
+    await store.close()

@@ -241,18 +241,18 @@ async def _put(db: Db, step: Step) -> None:
 
 
 _spans = Table(Span, session_id=SessionId)
-_behind = Table(Behind, tenant=Tenant, session_id=SessionId, name=WORDS)
+_behind = Table(Behind, name=WORDS)
 _weighed = Table(Weighed)
 
 # ── what PostgreSQL is given ─────────────────────────────────────────────────────────────────
 
 
-def _tag(tenant: Tenant) -> str:
+def _tag(tenant: str) -> str:
     """What a tenant's words begin with. Two tenants that share one share nothing but time."""
     return sha256(tenant.encode()).hexdigest()[:12]
 
 
-def _lexemes(tenant: Tenant, words: frozenset[str]) -> list[str]:
+def _lexemes(tenant: str, words: frozenset[str]) -> list[str]:
     """The words of a chunk, as they are kept."""
     tag = _tag(tenant)
     made = [tag + word for word in sorted(words)]

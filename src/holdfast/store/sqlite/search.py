@@ -135,6 +135,7 @@ class Look:
     def match(self, info: SessionInfo) -> Match | None:
         """What was looked for in this session, if it is there."""
         session = info.session
+        self.items_read += 1  # its name, so that sessions with nothing to read have an end, too
         named = searching.find(self._query, searching.name_of(session))
         if named:
             return Match(info=info, excerpt=named)
@@ -243,7 +244,7 @@ def _has_items(db: Connection, step: Step) -> bool:
 
 def _put(db: Connection, of: Behind, *, start: int, end: int, words: frozenset[str]) -> None:
     """Write a chunk; one that begins there already goes."""
-    own = {"tenant": str(of.tenant), "session_id": str(of.session_id)}
+    own = {"tenant": of.tenant, "session_id": of.session_id}
     _drop(db, tables.scalar(db, "chunk_at", start=start, **own))
     if words:
         made = tables.scalar(db, "insert_chunk", start=start, end=end, **own)
@@ -252,13 +253,13 @@ def _put(db: Connection, of: Behind, *, start: int, end: int, words: frozenset[s
 
 
 _span_rows = Table(Span, session_id=SessionId)
-_behind_rows = Table(Behind, tenant=Tenant, session_id=SessionId)
+_behind_rows = Table(Behind)
 _weighed_rows = Table(Weighed)
 
 # ── what FTS5 is given ───────────────────────────────────────────────────────────────────────
 
 
-def _tag(tenant: Tenant) -> str:
+def _tag(tenant: str) -> str:
     """What a tenant's words begin with. Two tenants that share one share nothing but time."""
     return sha256(tenant.encode()).hexdigest()[:12]
 
