@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from holdfast import limits
+from holdfast.ids import SessionKey
+from holdfast.server.app import LOCAL
+from holdfast.server.exchange import ClientGone, Exchange, Message
+from holdfast.server.transfer import send_session
 from holdfast.store import lines
 from holdfast.testing import ScriptedModel
 from tests.server.stubs import Serving, agent, serving
@@ -113,6 +118,29 @@ async def test_a_session_goes_from_one_server_to_another() -> None:
     assert mine == theirs
     assert same.body == file.body
     assert more.status == 200
+
+
+async def test_an_export_that_nobody_waits_for_ends() -> None:
+    async with serving(agent(answers())) as server:
+        await server.chat("To Oslo", to="trip")
+        row = await server.sessions.store.resolve(LOCAL, SessionKey("trip"))
+        assert row is not None
+        sent: list[Message] = []
+        heard: list[Message] = [{"type": "http.request"}, {"type": "http.disconnect"}]
+
+        async def receive() -> Message:
+            return heard.pop(0)
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+            await asyncio.sleep(0)
+
+        scope = {"method": "GET", "path": "/", "query_string": b"", "headers": []}
+        exchange = Exchange(scope, receive, send, request_id="r")
+        await exchange.body(bytes_max=10)
+        with pytest.raises(ClientGone):
+            await send_session(exchange, server.sessions.store, LOCAL, row.session_id)
+    assert not any(b'"last"' in each.get("body", b"") for each in sent)
 
 
 async def test_a_conflict_is_told_or_skipped() -> None:

@@ -8,7 +8,7 @@ from io import BytesIO
 import msgspec
 
 from holdfast.ids import SessionId, Tenant
-from holdfast.server.exchange import Exchange
+from holdfast.server.exchange import ClientGone, Exchange
 from holdfast.store.base import Store
 from holdfast.store.exporting import Exported, export
 from holdfast.store.importing import OnConflict, take_in
@@ -21,7 +21,11 @@ PIECE_BYTES = 64 * 1024
 async def send_session(
     exchange: Exchange, store: Store, tenant: Tenant, session_id: SessionId
 ) -> None:
-    """A session and its past as a file, sent while it is read. If it breaks off, its last line is missing."""
+    """A session and its past as a file, sent while it is read. If it breaks off, its last line is missing.
+
+    Raises ClientGone, and reads no further, if nobody is there to have it.
+    """
+    gone = exchange.gone()
     await exchange.start_stream(
         {
             "content-type": "application/jsonl",
@@ -30,6 +34,8 @@ async def send_session(
     )
     async for each in export(store, tenant, session_id):
         for piece in _pieces(each.lines if isinstance(each, Exported) else (each,)):
+            if gone.done():
+                raise ClientGone
             await exchange.write(piece)
     await exchange.finish()
 
