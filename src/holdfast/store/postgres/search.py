@@ -149,6 +149,7 @@ class Look:
     async def match(self, info: SessionInfo) -> Match | None:
         """What was looked for in this session, if it is there."""
         session = info.session
+        self.items_read += 1  # its name, so that sessions with nothing to read have an end, too
         named = searching.find(self._query, searching.name_of(session))
         if named:
             return Match(info=info, excerpt=named)
