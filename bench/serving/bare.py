@@ -57,8 +57,10 @@ class Bare:
         self._upstream = upstream
         self._thread = ThreadPoolExecutor(1)
         self._db = apsw.Connection(path)
-        self._db.execute("pragma journal_mode=wal; pragma synchronous=full")
-        self._db.execute("create table turn (asked, said)")
+        for statement in ("pragma journal_mode=wal", "pragma synchronous=full"):
+            # To their end: a statement that is left half-way keeps every later one from being synced.
+            self._db.execute(statement).fetchall()
+        self._db.execute("create table turn (asked, said)").fetchall()
         self._http: aiohttp.ClientSession | None = None
 
     async def __call__(
@@ -110,8 +112,10 @@ class Bare:
     async def _keep(self, asked: bytes, said: str) -> None:
         """One row, synced."""
         loop = asyncio.get_running_loop()
-        row = "insert into turn values (?, ?)", (asked, said)
-        await loop.run_in_executor(self._thread, self._db.execute, *row)
+        await loop.run_in_executor(self._thread, self._insert, asked, said)
+
+    def _insert(self, asked: bytes, said: str) -> None:
+        self._db.execute("insert into turn values (?, ?)", (asked, said)).fetchall()
 
 
 if __name__ == "__main__":
