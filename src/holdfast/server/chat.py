@@ -198,14 +198,19 @@ class _Answering:
         """Write the last bytes, and note that the client has them before it can say anything else.
 
         An SDK whose answer got lost on the way repeats its request; only this note tells that from a
-        request that was merely made twice.
+        request that was merely made twice. It is on its way to the store when the connection is free
+        again, and so ahead of whatever comes next; the client need not wait until it is durable.
         """
         if await self._exchange.hand_over(last) and self._stored:
-            try:
-                await self._store.acknowledge(self._tenant, self._watch.admission.turn_id)
-            except StoreError:
-                pass  # the answer stands; a retry of it would get the same one again
-        await self._exchange.finish()
+            await asyncio.gather(self._acknowledge(), self._exchange.finish())
+        else:
+            await self._exchange.finish()
+
+    async def _acknowledge(self) -> None:
+        try:
+            await self._store.acknowledge(self._tenant, self._watch.admission.turn_id)
+        except StoreError:
+            pass  # the answer stands; a retry of it would get the same one again
 
 
 _RESTARTED = Problem(

@@ -101,6 +101,7 @@ class HttpServer(uvicorn.Server):
                 log_level="warning",
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # nobody is let in or kept out by an address
                 date_header=False,
                 timeout_graceful_shutdown=round(grace_s),
             )
