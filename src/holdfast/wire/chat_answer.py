@@ -208,8 +208,8 @@ class ChatStream:
         """What a client is shown of this event; empty if nothing."""
         event = record.event
         match event:
-            case ev.Grew(item=item) if item == self._last_said:  # nearly always
-                return self._says(item, event.text, refusal=event.refusal)
+            case ev.Grew() if event.item == self._last_said and event.text and not event.refusal:
+                return self._words(event.text)  # nearly always
             case ev.Grew() if not event.path:
                 return self._grew(event)
             case ev.ItemOpened() if not event.path:
@@ -285,12 +285,14 @@ class ChatStream:
         if refusal:
             self._shown.add(item)
             return self._frame(b'{"refusal":' + _encode(text) + b"}")
-        words = self._content + one_line(_encode(text)) + self._content_end
-        if item == self._last_said:
-            return words
         self._shown.add(item)
-        first, self._last_said = self._last_said is None, item
-        return words if first else self._content + _encode(STEP_BREAK) + self._content_end + words
+        before, self._last_said = self._last_said, item
+        between = b"" if before in (None, item) else self._words(STEP_BREAK)
+        return between + self._words(text)
+
+    def _words(self, text: str) -> bytes:
+        """A frame with a piece of the answer. This runs for every token."""
+        return self._content + one_line(_encode(text)) + self._content_end
 
     def _call_begins(self, item: ItemId, call_id: str, name: str) -> bytes:
         self._shown.add(item)

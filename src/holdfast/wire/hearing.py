@@ -88,13 +88,13 @@ class ChatHearing:
         """What these bytes say. Look at `failure` afterwards."""
         deltas: list[Delta] = []
         try:
-            for event in self._parser.feed(piece):
-                if self.over:
-                    break
-                if event.data == b"[DONE]":
+            for event in () if self.over else self._parser.feed(piece):
+                data = event.data
+                if data == b"[DONE]":
                     self._said_done = True
-                elif event.data.strip():
-                    deltas += self.heard(_chunk(event.data, named_error=event.name == "error"))
+                    break
+                if data and not data.isspace():
+                    self._hear(_chunk(data, named_error=event.name == "error"), deltas)
         except EventTooLong as error:
             self.failure = Garbled(ErrorObject(message=str(error)))
         except Failing as failure:
@@ -103,10 +103,14 @@ class ChatHearing:
 
     def heard(self, chunk: Chunk) -> list[Delta]:
         """What one chunk says. Raises Failing."""
+        deltas: list[Delta] = []
+        self._hear(chunk, deltas)
+        return deltas
+
+    def _hear(self, chunk: Chunk, deltas: list[Delta]) -> None:
         failure = chunk.failure()
         if failure is not None:
             raise Failing(failure)
-        deltas: list[Delta] = []
         for choice in chunk.choices or ():
             if choice.index:  # we ask for one answer; another is nobody's
                 continue
@@ -118,7 +122,6 @@ class ChatHearing:
         usage = chunk.usage or (chunk.x_groq.usage if chunk.x_groq else None)
         if usage is not None:
             deltas.append(UsageDelta(usage=usage.usage()))
-        return deltas
 
     def _say(self, said: ChunkDelta, deltas: list[Delta]) -> None:
         content = said.content

@@ -91,13 +91,13 @@ class SseParser:
         whole, blank, rest = piece.rpartition(b"\n\n")
         events: list[ServerEvent] = []
         if blank:
+            most = self._event_bytes_max
             if self._line:
                 whole = bytes(self._line) + whole
                 self._line.clear()
             for block in whole.split(b"\n\n"):
-                if block.startswith(b"data: ") and b"\n" not in block:  # nearly always
-                    self._bound(len(block))
-                    events.append(ServerEvent(data=block[6:]))
+                if block[:6] == b"data: " and b"\n" not in block and len(block) <= most:
+                    events.append(ServerEvent(data=block[6:]))  # nearly always
                 else:
                     events += self._by_line([*block.split(b"\n"), b"", b""])
         return events + self._by_line(rest.split(b"\n")) if rest else events
