@@ -352,6 +352,8 @@ def goals(figures: Figures, servers: Sequence[Server]) -> Iterator[tuple[str, fl
     yield from at_least("tokens/s and core at 50 streams, to bare", ratio(tokens, "bare"), 0.4)
     pace = ratio(f"CPU per token, {PACED} at once, 50/s each", "bare")
     yield from at_most("CPU per token at a human pace, to bare", pace, 1.5)
+    whole = figures["JSON turn, p50"].get("Holdfast")
+    yield from at_most("JSON turn p50, in ms", median(whole) if whole else None, 4)
     yield from at_most("JSON turn p50, to bare", ratio("JSON turn, p50", "bare"), 2)
     first = figures["first token, p50"]
     if {"direct", "Holdfast"} <= first.keys():

@@ -202,7 +202,9 @@ class _Answering:
         again, and so ahead of whatever comes next; the client need not wait until it is durable.
         """
         if await self._exchange.hand_over(last) and self._stored:
-            await asyncio.gather(self._acknowledge(), self._exchange.finish())
+            noting = asyncio.create_task(self._acknowledge())
+            await self._exchange.finish()
+            await noting
         else:
             await self._exchange.finish()
 
