@@ -130,7 +130,18 @@ async def test_what_was_trimmed_is_read_from_the_journal() -> None:
         for n in range(since, upto):
             yield records(n, 1)
 
-    feed = Feed(events_max=10, older=older)
-    feed.publish(*records(0, 25))
+    for size in (1, 7, 25):
+        feed = Feed(events_max=10, older=older)
+        for first in range(0, 50, size):
+            feed.publish(*records(first, size))
+        feed.end()
+        seen = await watched(feed)
+        assert [each.n for some in seen for each in some] == list(range(feed.next_n))
+        assert len(seen[-1]) <= 10
+
+
+async def test_nothing_is_published_if_nothing_happened() -> None:
+    feed = Feed(events_max=10)
+    feed.publish()
     feed.end()
-    assert [each.n for some in await watched(feed) for each in some] == list(range(25))
+    assert await watched(feed) == []

@@ -39,7 +39,9 @@ class Feed:
         """Watchers that have seen everything, in the order in which they came to wait."""
 
     def publish(self, *records: Record) -> None:
-        """Show these, in order, to everybody at once. At least one."""
+        """Show these, in order, to everybody at once."""
+        if not records:
+            return
         assert not self._ended, "nothing happens after the end"
         self._log += records
         self._next_n = records[-1].n + 1
@@ -117,8 +119,11 @@ class Feed:
 
     def _trim(self) -> None:
         """Make room: half of the log goes, or grows together if there is no journal to read it from."""
-        half = len(self._log) // 2
-        self._log[:half] = [] if self._older is not None else _merged(self._log[:half])
+        if self._older is not None:
+            del self._log[: -self._events_max // 2]
+        else:
+            half = len(self._log) // 2
+            self._log[:half] = _merged(self._log[:half])
 
 
 class Patience:

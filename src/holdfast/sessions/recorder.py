@@ -90,9 +90,7 @@ class Recorder:
         shown = self.feed.next_n
         self.turn = turn
         self._pending = []
-        late = [record for record in tail if record.n >= shown]
-        if late:
-            self.feed.publish(*late)
+        self.feed.publish(*(record for record in tail if record.n >= shown))
         self._next_n = self.feed.next_n
 
     async def flush(self) -> None:
