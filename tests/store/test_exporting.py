@@ -328,6 +328,19 @@ async def test_a_hostile_file_is_refused_although_its_checksum_is_right(
     assert await elsewhere.tenants() == ()
 
 
+async def test_lines_that_are_not_in_their_order_are_refused_although_the_checksum_is_right(
+    store: Store, player: Player
+) -> None:
+    """Else a file and the export of what it became would differ."""
+    await player.play("trip", "To Oslo")
+    decoded = [msgspec.json.decode(line, type=dict[str, object]) for line in await exported(store)]
+    kinds = [line["type"] for line in decoded]
+    key, turn = kinds.index("key"), kinds.index("turn")
+    decoded[key], decoded[turn] = decoded[turn], decoded[key]
+    with pytest.raises(InvalidExport, match=f"line {turn + 1}: it is not in its place"):
+        await imported(MemoryStore(), signed(decoded))
+
+
 def signed(decoded: list[dict[str, object]]) -> list[bytes]:
     """One block, with a checksum that fits it."""
     header, *rows, end, last = decoded

@@ -192,7 +192,13 @@ def kept(dump: SessionDump | None) -> SessionDump | None:
     if dump is None:
         return None
     committed = tuple(turn for turn in dump.turns if turn.state == "committed")
-    return msgspec.structs.replace(dump, turns=committed)
+    ids = {turn.turn_id for turn in committed}
+    return msgspec.structs.replace(
+        dump,
+        turns=committed,
+        journals=tuple((turn_id, row) for turn_id, row in dump.journals if turn_id in ids),
+        claims=tuple(claim for claim in dump.claims if claim.turn_id in ids),
+    )
 
 
 def apart(found: object, promised: object) -> str:

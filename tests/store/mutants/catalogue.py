@@ -22,12 +22,22 @@ PG_TURNS = "store/postgres/turns.py"
 PG_TURNS_SQL = "store/postgres/sql/turns.sql"
 PG_SESSIONS_SQL = "store/postgres/sql/sessions.sql"
 PG_ENGINE = "store/postgres/engine.py"
+SEARCH = "store/sqlite/search.py"
+SEARCH_SQL = "store/sqlite/sql/search.sql"
+MOVING = "store/moving.py"
+IMPORTING = "store/importing.py"
 
 MODEL = "tests/store/model/test_model.py"
 ATTEMPTS = "tests/store/contract/test_attempts.py"
 BEGIN = "tests/store/contract/test_begin.py"
 TENANTS = "tests/store/contract/test_tenants.py"
 INTERLEAVINGS = "tests/store/model/test_interleavings.py"
+FINDING = (
+    "tests/store/contract/test_search.py",
+    "tests/store/sqlite/test_search.py",
+    "tests/store/test_search_model.py",
+)
+EXPORTS = ("tests/store/test_exporting.py",)
 ENGINE = ("tests/store/sqlite/test_batch.py", "tests/store/sqlite/test_engine.py")
 RACES = "tests/store/postgres/test_races.py"
 CUT = "tests/store/postgres/test_cut.py"
@@ -715,5 +725,89 @@ MUTANTS: tuple[Mutant, ...] = (
             'may_repeat = fault == "again"',
         ),
         tests=(CUT,),
+    ),
+    # ── search ───────────────────────────────────────────────────────────────────────────────
+    mutant(
+        "what is not indexed yet is not found",
+        (
+            SEARCH,
+            "    return Narrowed(hits=hits, unknown=unknown)",
+            "    return Narrowed(hits=hits)",
+        ),
+        tests=FINDING,
+        telling=True,
+    ),
+    mutant(
+        "forks of what was found are forgotten",
+        (
+            SEARCH,
+            "    ids = {*holders, *(SessionId(each) for (each,) in forks)}",
+            "    ids = {*holders}",
+        ),
+        tests=FINDING,
+    ),
+    mutant(
+        "hidden messages are found",
+        (SEARCH, "        return notes_of(rows).hidden_from_people", "        return frozenset()"),
+        tests=FINDING,
+    ),
+    mutant(
+        "a title that changed leaves its session where it was",
+        (
+            SEARCH_SQL,
+            "and (indexed_length <> length or indexed_rev <> meta_rev)\n limit",
+            "and indexed_length <> length\n limit",
+        ),
+        (
+            SEARCH_SQL,
+            " where indexed_length <> length or indexed_rev <> meta_rev limit",
+            " where indexed_length <> length limit",
+        ),
+        tests=FINDING,
+    ),
+    mutant(
+        "a step is written although another one was first",
+        (
+            SEARCH,
+            "        if not was.is_still(now):",
+            "        if now is None or now.state != was.state:",
+        ),
+        tests=FINDING,
+    ),
+    mutant(
+        "the name of a deleted session stays in the index",
+        (OPERATIONS, "    search.forget_name(db, tenant, session_id)\n", ""),
+        tests=FINDING,
+    ),
+    # ── moving ───────────────────────────────────────────────────────────────────────────────
+    mutant(
+        "a deleted session goes out whole",
+        (MOVING, "if row.pos < length)", "if row.pos >= 0)"),
+        tests=EXPORTS,
+        telling=True,
+    ),
+    mutant(
+        "a damaged session comes in",
+        (IMPORTING, "    if found is not None:\n", "    if False:\n"),
+        tests=EXPORTS,
+    ),
+    mutant(
+        "a file may end anywhere between two sessions",
+        (IMPORTING, "        if not self._ended:\n", "        if self._block is not None:\n"),
+        tests=EXPORTS,
+    ),
+    mutant(
+        "a checksum is not compared",
+        (
+            IMPORTING,
+            "        if (end.lines, end.sha256) != (self._lines, self._digest.hexdigest()):\n",
+            "        if end.lines != self._lines:\n",
+        ),
+        tests=EXPORTS,
+    ),
+    mutant(
+        "lines may come in any order",
+        (IMPORTING, "        if place <= self._place:\n", "        if False:\n"),
+        tests=EXPORTS,
     ),
 )
