@@ -56,74 +56,81 @@ async def snapshot(
     version: Version | None,
     known: Snapshot | None,
 ) -> Snapshot | None:
-    session = await turns.find_session(db, tenant, session_id)
-    if session is None or session.state == "deleted":
-        return None
-    if known is not None and version is None and _is_current(known, session):
-        return known
-    async with db.transaction(ONE_MOMENT):
-        return await _snapshot(db, tenant, session_id, version=version, known=known)
-
-
-def _is_current(known: Snapshot, session: SessionRow) -> bool:
-    """Whether nothing has come after a snapshot. Of rows that are there already, none changes."""
-    here = session.id, session.head, session.meta_rev
-    return (known.session_id, known.version, known.notes.rev) == here
-
-
-async def _snapshot(
-    db: Db,
-    tenant: Tenant,
-    session_id: SessionId,
-    *,
-    version: Version | None,
-    known: Snapshot | None,
-) -> Snapshot | None:
+    """The session's row, and the stretches after what is known. No transaction: of what a row tells to be there
+    nothing changes, and it goes only with its session. So it is all there, or the session is gone by now."""
     session = await turns.find_session(db, tenant, session_id)
     if session is None or session.state == "deleted":
         return None
     wanted = session.head if version is None else version
-    place = await find_place(db, session, wanted)
-    if place is None:
+    lineage = await _lineage_at(db, session, wanted)
+    if lineage is None:
         return None
     if known is None or known.session_id != session_id or known.version > wanted:
         known = empty_snapshot(session_id)
-    past = decisions.after(known, decisions.stretches(place.lineage))
+    past = decisions.after(known, decisions.stretches(lineage))
+    notes = await annotations_of(db, tenant, past)
+    made = [row for each in past for row in await _turns_in(db, tenant, each)]
+    state = [row for each in past for row in await _state_in(db, tenant, each)]
+    # Read last, because they go first: if all of them are there, so was everything else.
+    bodies = [body for each in past for body in await _bodies_in(db, tenant, each)]
+    if _is_short(past, items=len(bodies), annotations=len(notes)):
+        again = await turns.find_session(db, tenant, session_id)
+        if again is None or again.state == "deleted":
+            return None
+        # It is damaged, and `verify` says how; what is left is worth reading.
     return extended_snapshot(
-        known,
-        session,
-        turns=[row for each in past for row in await _turns_in(db, tenant, each)],
-        items=[body for each in past for body in await _bodies_in(db, tenant, each)],
-        state=[row for each in past for row in await _state_in(db, tenant, each)],
-        annotations=await annotations_of(db, tenant, past),
+        known, session, turns=made, items=bodies, state=state, annotations=notes
     )
+
+
+def _is_short(past: tuple[decisions.Stretch, ...], *, items: int, annotations: int) -> bool:
+    """Whether rows are missing that the stretches say to be there: both are numbered without a gap."""
+    return items < sum(max(0, each.upto_pos - each.from_pos) for each in past) or annotations < sum(
+        max(0, each.upto_rev - each.from_rev) for each in past
+    )
+
+
+async def _lineage_at(db: Db, session: SessionRow, version: Version) -> Lineage | None:
+    """What has to be read for a version. For the head, which nearly everybody wants, the row knows it."""
+    if version != session.head:
+        place = await find_place(db, session, version)
+        return place.lineage if place else None
+    point = decisions.fork_point(session, version)
+    assert point is not None, "a session has its head"
+    return decisions.lineage_at(session, point, length=session.length, rev=session.meta_rev)
 
 
 async def annotations_of(
     db: Db, tenant: Tenant, past: tuple[decisions.Stretch, ...]
 ) -> tuple[AnnotationRow, ...]:
     """The annotations of these stretches, in the order of their revisions."""
-    return tuple(
-        [
-            row
-            for each in past
-            for row in await db.all(
-                tables.notes,
-                "annotations",
-                tenant=tenant,
-                session_id=each.session_id,
-                from_rev=each.from_rev,
-                upto_rev=each.upto_rev,
-            )
-        ]
+    return tuple([row for each in past for row in await _annotations_in(db, tenant, each)])
+
+
+async def _annotations_in(
+    db: Db, tenant: Tenant, past: decisions.Stretch
+) -> tuple[AnnotationRow, ...]:
+    if past.from_rev >= past.upto_rev:
+        return ()
+    return await db.all(
+        tables.notes,
+        "annotations",
+        tenant=tenant,
+        session_id=past.session_id,
+        from_rev=past.from_rev,
+        upto_rev=past.upto_rev,
     )
 
 
 async def _turns_in(db: Db, tenant: Tenant, past: decisions.Stretch) -> tuple[TurnRow, ...]:
+    if past.from_version >= past.upto_version:
+        return ()
     return await db.all(tables.turns, "committed_turns", **_versions(tenant, past))
 
 
 async def _state_in(db: Db, tenant: Tenant, past: decisions.Stretch) -> tuple[StateRow, ...]:
+    if past.from_version >= past.upto_version:
+        return ()
     return await db.all(tables.state, "state_rows", **_versions(tenant, past))
 
 
@@ -137,6 +144,8 @@ def _versions(tenant: Tenant, past: decisions.Stretch) -> dict[str, Bound]:
 
 
 async def _bodies_in(db: Db, tenant: Tenant, past: decisions.Stretch) -> list[bytes]:
+    if past.from_pos >= past.upto_pos:
+        return []
     rows = await db.rows(
         "item_bodies",
         tenant=tenant,
