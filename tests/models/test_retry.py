@@ -8,12 +8,10 @@ import pytest
 
 from holdfast.core.accumulate import FinishDelta, TextDelta, UsageDelta
 from holdfast.core.events import Usage
-from holdfast.errors import InvalidValue
 from holdfast.models.base import Model, ModelFailed
 from holdfast.models.fallback import FallbackModel, together
 from holdfast.models.retry import RetryingModel, pause_s
 from holdfast.testing import FakeUpstream, Script, ScriptedModel, fails, refuses, says
-from holdfast.wire.chat import ChatDialect
 from tests.models.talking import heard, model_at, prompt
 
 
@@ -186,15 +184,6 @@ def test_failures_without_hope_stay_so() -> None:
     hinted = ModelFailed("busy", transient=True, retry_after_s=3)
     unhinted = ModelFailed("busy", transient=True)
     assert together([("a", hinted), ("b", unhinted)]).retry_after_s is None
-
-
-class OtherDialect(ChatDialect):
-    name = "other"
-
-
-def test_models_of_different_dialects_cannot_stand_in_for_each_other() -> None:
-    with pytest.raises(InvalidValue, match=r"different dialects: a \(chat\), b \(other\)"):
-        FallbackModel(ScriptedModel(name="a"), ScriptedModel(name="b", dialect=OtherDialect()))
 
 
 async def test_wrappers_are_models() -> None:

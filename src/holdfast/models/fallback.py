@@ -1,8 +1,7 @@
 """Asking somebody else: models in order of preference.
 
 The next one is asked when one fails before anything was shown, whatever it failed of: another model may have
-a longer memory, another provider may be up. All of them get the same prompt, whose history is encoded already;
-so they have to speak one dialect.
+a longer memory, another provider may be up. All of them get the same prompt, each in its own dialect.
 
 A model that failed in a way that can pass is left alone for a while, so that not every turn has to wait for it
 to fail again. It is asked last then, not never: if nobody else can answer, it may.
@@ -14,9 +13,11 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
+import msgspec
+
 from holdfast.core.accumulate import Delta
-from holdfast.errors import InvalidValue
-from holdfast.models.base import Model, ModelFailed, Prompt, beginning
+from holdfast.models.base import Dialect, Model, ModelFailed, Prompt, beginning
+from holdfast.models.dialects import SeveralDialects
 
 
 class FallbackModel:
@@ -28,16 +29,11 @@ class FallbackModel:
         cooldown_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Raises InvalidValue if the models do not speak one dialect."""
         assert models, "somebody has to answer"
-        dialects = {model.dialect.name for model in models}
-        if len(dialects) > 1:
-            each = ", ".join(f"{model.name} ({model.dialect.name})" for model in models)
-            raise InvalidValue(
-                f"these models cannot stand in for each other, since they speak different dialects: {each}"
-            )
+        dialects = {model.dialect.name: model.dialect for model in models}
+        self._several = SeveralDialects(dialects.values()) if len(dialects) > 1 else None
         self.name = models[0].name
-        self.dialect = models[0].dialect
+        self.dialect: Dialect = self._several or models[0].dialect
         self.knows = frozenset.intersection(*(model.knows for model in models))
         self._models = models
         self._cooldown_s = cooldown_s
@@ -49,7 +45,7 @@ class FallbackModel:
         failed: list[tuple[str, ModelFailed]] = []
         for place in self._order():
             model = self._models[place]
-            async with aclosing(model.stream(prompt)) as answer:
+            async with aclosing(model.stream(self._put(prompt, model))) as answer:
                 try:
                     begun = await beginning(answer)
                 except ModelFailed as failure:
@@ -63,6 +59,13 @@ class FallbackModel:
                         yield deltas
                     return
         raise together(failed)
+
+    def _put(self, prompt: Prompt, model: Model) -> Prompt:
+        """The prompt as this model understands it."""
+        if self._several is None:
+            return prompt
+        told = (self._several.only(model.dialect.name, piece) for piece in prompt.messages)
+        return msgspec.structs.replace(prompt, messages=tuple(filter(None, told)))
 
     def _order(self) -> list[int]:
         """The places of the models, in the order in which they are asked now: who rests comes last."""

@@ -1,0 +1,60 @@
+"""Several dialects as one, for models that stand in for each other and speak differently.
+
+A history is then kept encoded in each of them, side by side, and every model is handed its own. It costs as many
+encodings, of what is new; nobody has to read a history again when a stand-in is asked.
+
+What is kept is a sequence of records, with a comma between two of them where histories were joined. A record is one
+length for each dialect, then as many bytes of each.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+
+from holdfast.core.items import Item
+from holdfast.models.base import Dialect
+
+
+class SeveralDialects:
+    """These dialects, side by side. See `models.base.Dialect`."""
+
+    def __init__(self, dialects: Iterable[Dialect]) -> None:
+        self._dialects = {each.name: each for each in dialects}
+        self.name = "+".join(self._dialects)
+        self._lengths = struct.Struct(f">{len(self._dialects)}Q")
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        said = [each.encode(items) for each in self._dialects.values()]
+        return self._packed(said) if any(said) else b""
+
+    def blobs_in(self, messages: bytes) -> frozenset[str]:
+        parts = self._unpacked(messages)
+        each = zip(self._dialects.values(), parts, strict=True)
+        return frozenset[str]().union(*(dialect.blobs_in(part) for dialect, part in each))
+
+    def with_blobs(self, messages: bytes, blobs: Mapping[str, bytes]) -> bytes:
+        parts = self._unpacked(messages)
+        each = zip(self._dialects.values(), parts, strict=True)
+        return self._packed([dialect.with_blobs(part, blobs) for dialect, part in each])
+
+    def only(self, name: str, messages: bytes) -> bytes:
+        """What these messages say in one of the dialects."""
+        return self._unpacked(messages)[list(self._dialects).index(name)]
+
+    def _packed(self, said: Sequence[bytes]) -> bytes:
+        return self._lengths.pack(*map(len, said)) + b"".join(said)
+
+    def _unpacked(self, messages: bytes) -> list[bytes]:
+        """The bytes of each dialect, those of all records together."""
+        parts: list[list[bytes]] = [[] for _ in self._dialects]
+        at = 0
+        while at < len(messages):
+            lengths = self._lengths.unpack_from(messages, at)
+            at += self._lengths.size
+            for part, length in zip(parts, lengths, strict=True):
+                if length:
+                    part.append(messages[at : at + length])
+                at += length
+            at += len(b",")
+        return [b",".join(part) for part in parts]

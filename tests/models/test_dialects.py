@@ -1,0 +1,93 @@
+"""Models of different providers stand in for each other: each hears the same history in its own dialect."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.items import Blob, Image, Item
+from holdfast.loop.histories import joined, piece_of
+from holdfast.models.base import Dialect
+from holdfast.models.dialects import SeveralDialects
+from holdfast.models.fallback import FallbackModel
+from holdfast.testing import FakeUpstream, refuses
+from holdfast.wire.anthropic import AnthropicDialect
+from holdfast.wire.chat import ChatDialect
+from holdfast.wire.google import GoogleDialect
+from holdfast.wire.responses_dialect import ResponsesDialect
+from tests.models.tongues import CALLS, TONGUES
+from tests.server.stubs import HeldTool, agent, serving
+from tests.wire.telling import DIGEST, call, result, said, thought, user
+
+DIALECTS: list[Dialect] = [
+    ChatDialect(),
+    AnthropicDialect(),
+    GoogleDialect(signed=True),
+    ResponsesDialect(),
+]
+
+LOOK = call("look")
+PICTURE = Image(source=Blob(media_type="image/png", digest=DIGEST, size_bytes=3))
+TURNS: list[list[Item]] = [
+    [user("Hi"), said("Hello, you.")],
+    [user("Look", PICTURE), LOOK, result(LOOK, "seen"), said("There.")],
+    [thought("hm")],
+    [user("\x00\x01,"), said(",")],
+    [],
+]
+
+
+@pytest.mark.parametrize("dialects", [*combinations(DIALECTS, 2), DIALECTS])
+def test_each_model_is_told_what_it_would_be_told_alone(dialects: list[Dialect]) -> None:
+    several = SeveralDialects(dialects)
+    blobs = {DIGEST: b"png"}
+    for turn in TURNS:
+        together = several.encode(turn)
+        whole = several.with_blobs(together, blobs) if several.blobs_in(together) else together
+        for dialect in dialects:
+            alone = dialect.with_blobs(dialect.encode(turn), blobs)
+            assert several.only(dialect.name, whole) == alone
+
+
+def test_nothing_to_say_is_nothing() -> None:
+    assert SeveralDialects(DIALECTS).encode([]) == b""
+    assert SeveralDialects(DIALECTS).only("chat", b"") == b""
+
+
+@given(turns=st.lists(st.sampled_from(TURNS), max_size=6))
+def test_histories_that_were_joined_come_apart_again(turns: list[list[Item]]) -> None:
+    """Kept histories are joined when they are many, with a comma; whatever is in them, none is lost."""
+    several = SeveralDialects(DIALECTS)
+    pieces = tuple(piece_of(data, several) for turn in turns if (data := several.encode(turn)))
+    together = joined(pieces).data
+    assert several.blobs_in(together) == frozenset().union(*(each.blobs for each in pieces))
+    for dialect in DIALECTS:
+        alone = b",".join(filter(None, (dialect.encode(turn) for turn in turns)))
+        assert several.only(dialect.name, together) == alone
+        msgspec.json.decode(b"[" + alone + b"]")
+
+
+@pytest.mark.parametrize(("first", "second"), [(a, b) for a in TONGUES for b in TONGUES if a != b])
+async def test_a_provider_that_is_down_is_stood_in_for_by_another(first: str, second: str) -> None:
+    """In the middle of a conversation with calls and thoughts, on every pair of wires."""
+    up, other = TONGUES[first], TONGUES[second]
+    async with (
+        FakeUpstream(up.script, "Done.", refuses(503)) as here,
+        FakeUpstream("Yes.") as there,
+    ):
+        model = FallbackModel(up.model(here), other.model(there), cooldown_s=60)
+        tools = [HeldTool(name, held=False) for name, _, _ in CALLS]
+        async with serving(agent(model, *tools)) as server:
+            await server.chat("Go", to="trip")
+            stood_in = await server.chat("Once more", to="trip")
+        await model.close()
+    assert stood_in.text == "Yes."
+    assert (len(here.requests), len(there.requests)) == (3, 1)
+    asked = there.requests[0].body.decode()
+    for words in ("Go", "Oslo.", "Done.", "Once more", CALLS[0][2]):
+        assert words in asked
+    assert "Hm, so." not in asked, "what the other one thought is none of its business"
