@@ -127,7 +127,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a tool starts before its intent is durable",
         (
             "sessions/recorder.py",
-            "        if urgent:\n            await self.flush()\n        elif",
+            "        if kinds & _URGENT:\n            await self.flush()\n        elif",
             "        if",
         ),
         telling=True,
