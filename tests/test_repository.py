@@ -11,6 +11,7 @@ import pytest
 from tests import repository
 
 LOCKS = ["requirements.txt", "requirements-dev.txt"]
+PEERS = ["bench/peers/requirements.txt", "bench/peers/litellm.txt"]
 APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 """The hash of the licence as the Apache Software Foundation publishes it."""
 
@@ -58,7 +59,7 @@ def test_no_file_names_a_machine_or_a_package_index() -> None:
     assert {path: found for path, text in texts.items() if (found := strays(text))} == {}
 
 
-@pytest.mark.parametrize("name", LOCKS)
+@pytest.mark.parametrize("name", [*LOCKS, *PEERS])
 def test_every_requirement_is_pinned_by_hash(name: str) -> None:
     lock = read(name)
     assert unhashed(lock) == []

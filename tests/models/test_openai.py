@@ -347,6 +347,16 @@ async def test_silence_in_the_middle_is_bounded(reply: Reply, words: str, reason
     assert (failure.reason, failure.transient) == (reason, True)
 
 
+async def test_a_connection_that_is_used_again_is_as_impatient_as_a_new_one() -> None:
+    async with FakeUpstream("Hi", Reply(stall_before_head=True)) as upstream:
+        times = Timeouts(first_byte_s=0.05, between_bytes_s=0.05)
+        model = model_at(upstream.base_url, timeouts=times)
+        await heard(model)
+        failure = await failure_of(model)
+        await model.close()
+    assert upstream.connections == 1 and failure.reason == "upstream_timeout"
+
+
 async def test_a_slow_reader_is_not_silence() -> None:
     gate = Gate()
     async with FakeUpstream(says("a", "b").waiting(gate, at=1)) as upstream:
