@@ -7,7 +7,8 @@ alone: three processes share the cores, and neighbours come and go.
     direct      the client talks to the upstream
     bare        a proxy of the same parts, one synced row per turn and no promises (`serving/bare.py`)
     Holdfast    as `holdfast serve` starts it, on SQLite: every turn a transaction
-    LiteLLM     its proxy, which stores nothing; in an environment of its own, built by `--peers`
+    LiteLLM     its proxy, which stores nothing; in an environment of its own, built by `--peers`.
+                It is asked once, and for shorter answers: it needs half a millisecond and more for a token
 
 All take turns, round by round; shown is the median, and the ratio to the bare proxy.
 
@@ -251,7 +252,7 @@ def edge(each: list[float]) -> float:
 
 
 def job_for(server: Server, job: Job) -> Job | None:
-    """A peer that needs a millisecond for a token is asked for less, so that this ends; None for nothing at all."""
+    """What this server is asked for: a slow one for less, so that this ends. None for nothing at all."""
     if server.name != "LiteLLM":
         return job
     if job.streams > 50:
