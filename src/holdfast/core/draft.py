@@ -102,11 +102,11 @@ class Draft(Value):
     def grown(self, event: Grew, *more: Grew) -> Draft | None:
         """The draft with these pieces of one item, or None if it is not open. This runs for every token."""
         items = self.items
-        texts = [event.text, *(each.text for each in more)]
+        texts = (event.text, *[each.text for each in more]) if more else (event.text,)
         for n in range(len(items) - 1, -1, -1):  # nearly always it is the last one
             each = items[n]
             if each.id == event.item:
-                grown = (*items[:n], _grown(each, texts, refusal=event.refusal), *items[n + 1 :])
+                grown = (*items[:n], _grown(each, texts, event.refusal), *items[n + 1 :])
                 return Draft(items=grown, chars=self.chars + sum(map(len, texts)))
         return None
 
@@ -116,7 +116,7 @@ class Draft(Value):
         return tuple(each.completed(agent=agent, path=path, state=state) for each in said)
 
 
-def _grown(item: DraftItem, texts: list[str], *, refusal: bool) -> DraftItem:
+def _grown(item: DraftItem, texts: tuple[str, ...], refusal: bool) -> DraftItem:
     if refusal:
         return msgspec.structs.replace(item, refusal=item.refusal.extended(texts))
     return msgspec.structs.replace(item, pieces=item.pieces.extended(texts))

@@ -89,5 +89,5 @@ def _misfit(record: Record, turn: Turn | None, next_n: int) -> Unreadable | None
 def numbered(happened: Iterable[ev.Event], *, first: int, at_ms: int) -> tuple[Record, ...]:
     """Events as records, numbered from `first`."""
     return tuple(
-        Record(n=n, at_ms=at_ms, event=event) for n, event in enumerate(happened, start=first)
+        [Record(n=n, at_ms=at_ms, event=event) for n, event in enumerate(happened, start=first)]
     )

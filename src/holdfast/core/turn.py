@@ -24,7 +24,7 @@ of the call that it works on. Each branch alternates between asking a model and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeVar, assert_never
 
 import msgspec
@@ -200,11 +200,13 @@ def advance(turn: Turn, event: ev.Event) -> Turn:
             assert_never(event)
 
 
-def advance_all(turn: Turn, events: Iterable[ev.Event]) -> Turn:
+def advance_all(turn: Turn, events: Sequence[ev.Event]) -> Turn:
     """The turn after all of these, as if they had come one by one. Raises IllegalEvent if one cannot happen.
 
     However many pieces of one item come in a row, they cost two new turns.
     """
+    if len(events) == 1:
+        return advance(turn, events[0])
     for event, more in _runs(events):
         turn = advance(turn, event)
         if more:
@@ -212,7 +214,7 @@ def advance_all(turn: Turn, events: Iterable[ev.Event]) -> Turn:
     return turn
 
 
-def _runs(events: Iterable[ev.Event]) -> Iterator[tuple[ev.Event, list[ev.Grew]]]:
+def _runs(events: Sequence[ev.Event]) -> Iterator[tuple[ev.Event, list[ev.Grew]]]:
     """Every event, and the pieces that it is followed by if it is a piece of the same item."""
     first: ev.Event | None = None
     more: list[ev.Grew] = []

@@ -163,7 +163,7 @@ class _Playing:
         await turn.record(ev.StepStarted(path=path, model=agent.model.name))
         prompt = await prompt_for(agent, path, turn, view)
         try:
-            if not await self._listen(agent, answer, prompt):
+            if not await self._listen(agent, path, answer, prompt):
                 return  # the machine wants to stop here, and says so next
         except ModelFailed as failure:
             if not self._compaction.may_help(agent, path, view, failure):
@@ -180,20 +180,21 @@ class _Playing:
         classify = await self._calls.classifier(agent, path)
         await turn.record(answer.answered(draft, model=agent.model.name, waits_for=classify))
 
-    async def _listen(self, agent: Agent, answer: Accumulator, prompt: Prompt) -> bool:
+    async def _listen(self, agent: Agent, path: Path, answer: Accumulator, prompt: Prompt) -> bool:
         """Record what a model says until it is done. False if a limit was reached before that."""
-        turn, unchecked = self._turn, 0
+        turn, pieces, looked_at = self._turn, 0, 0
         async with aclosing(agent.model.stream(prompt)) as coming:
             async for deltas in coming:
-                for start in range(0, len(deltas), AT_ONCE):
-                    events, failure = _heard(answer, deltas[start : start + AT_ONCE])
+                for some in _portions(deltas):
+                    events, failure = _heard(answer, some)
                     if events:
                         await turn.record(*events)
                     if failure is not None:
                         raise failure
-                    unchecked += _weight(events)
-                    if unchecked >= LOOK_EVERY:
-                        unchecked = 0
+                    pieces += len(events)
+                    weight = pieces * DELTA + self._draft(path).chars
+                    if weight - looked_at >= LOOK_EVERY:
+                        looked_at = weight
                         if limit_reached(turn.turn) is not None:
                             return False
         if not answer.finished:
@@ -262,8 +263,11 @@ def _heard(
     return events, None
 
 
-def _weight(events: Sequence[ev.Event]) -> int:
-    return DELTA * len(events) + sum(len(e.text) for e in events if isinstance(e, ev.Grew))
+def _portions(deltas: Sequence[Delta]) -> Sequence[Sequence[Delta]]:
+    """The same, in as many portions as it takes."""
+    if len(deltas) <= AT_ONCE:
+        return (deltas,)
+    return [deltas[start : start + AT_ONCE] for start in range(0, len(deltas), AT_ONCE)]
 
 
 def _failure(task: asyncio.Task[None]) -> BaseException | None:
