@@ -16,7 +16,8 @@ from holdfast.core.events import Usage
 from holdfast.errors import InvalidValue
 from holdfast.models.base import ModelFailed, Prompt
 from holdfast.models.connections import Connections, proxy_from_environment
-from holdfast.models.openai import OpenAIModel, Timeouts
+from holdfast.models.openai import OpenAIModel
+from holdfast.models.upstream import Timeouts
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, fails, refuses, says
 from tests.models.talking import answered, heard, model_at, prompt
 

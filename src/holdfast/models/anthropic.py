@@ -28,7 +28,7 @@ from holdfast.models.asking import joined_object, json_of
 from holdfast.models.base import Dialect, Hearing, Prompt
 from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema
 from holdfast.models.connections import Connections
-from holdfast.models.openai import HttpModel, Timeouts
+from holdfast.models.upstream import HttpModel, Timeouts
 from holdfast.wire.anthropic import EPHEMERAL, AnthropicDialect, with_breakpoint
 from holdfast.wire.anthropic_hearing import AnthropicHearing, hear_whole
 from holdfast.wire.chunks import ErrorObject, read_error

@@ -24,7 +24,7 @@ from holdfast.models.asking import joined_object, json_of
 from holdfast.models.base import Dialect, Hearing, Prompt
 from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema
 from holdfast.models.connections import Connections
-from holdfast.models.openai import HttpModel, Timeouts
+from holdfast.models.upstream import HttpModel, Timeouts
 from holdfast.wire import chunks
 from holdfast.wire.chunks import ErrorObject
 from holdfast.wire.google import GoogleDialect

@@ -20,7 +20,8 @@ from holdfast.models.asking import joined_object, json_of
 from holdfast.models.base import Dialect, Hearing, Prompt
 from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema
 from holdfast.models.connections import Connections
-from holdfast.models.openai import OPENAI_URL, HttpModel, Timeouts
+from holdfast.models.openai import OPENAI_URL
+from holdfast.models.upstream import HttpModel, Timeouts
 from holdfast.wire.chunks import ErrorObject, read_error
 from holdfast.wire.responses_dialect import ResponsesDialect
 from holdfast.wire.responses_hearing import ResponsesHearing, hear_whole

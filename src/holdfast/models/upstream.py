@@ -1,0 +1,379 @@
+"""Asking a model over HTTP, whatever the wire: connections, keys, silences and refusals.
+
+1. An answer ends normally only if the server said how it ended. A stream that merely ends broke off.
+2. Leaving early closes the connection at once; it is never used again half-read.
+3. The key is read from the environment, and shows up in no error, log or repr.
+
+Three silences are bounded: until connected, until the first byte, and between two bytes. Whoever consumes the
+answer slowly is not silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from holdfast import limits
+from holdfast.core.accumulate import Delta
+from holdfast.core.codec import Value
+from holdfast.errors import InvalidValue
+from holdfast.models import failures
+from holdfast.models.base import Dialect, ModelFailed, Prompt, Wire
+from holdfast.models.connections import Connections, proxy_from_environment
+from holdfast.wire.chunks import ErrorObject
+from holdfast.wire.hearing import Failing, Garbled
+
+REUSE_WAIT_S = 0.02
+"""After the last event, how long the end of the response may take for its connection to be used again."""
+
+ERROR_BODY_BYTES_MAX = 64 * 1024
+
+
+class Timeouts(Value):
+    """How much silence is put up with, in seconds."""
+
+    connect_s: float = limits.upstream_connect_s
+    first_byte_s: float = limits.upstream_first_byte_s
+    between_bytes_s: float = limits.upstream_between_bytes_s
+    """Not more than `first_byte_s`: nobody thinks longer in the middle than at the start."""
+    after_finish_s: float = limits.upstream_after_finish_s
+
+
+class HttpModel:
+    """A model that is asked over HTTP and answers in a stream, whatever its wire.
+
+    Safe to share: it holds no state of a conversation.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        *,
+        name: str,
+        base_url: str,
+        path: str,
+        token_key: str,
+        key_header: str = "Authorization",
+        environ: Mapping[str, str] = os.environ,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008
+        connections: Connections | None = None,
+        proxy: str | None = None,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        """`path` is where requests go below `base_url`. `token_key` names the environment variable that
+        holds the API key, `key_header` the header that it is sent in; an empty name means no key.
+        Connections that are passed in stay open on `close`.
+
+        Raises InvalidValue, with the way out, for what cannot work.
+        """
+        if timeouts.between_bytes_s > timeouts.first_byte_s:
+            raise InvalidValue("between_bytes_s has to be at most first_byte_s")
+        self.name = name
+        self.dialect: Dialect = wire.dialect
+        self.knows = wire.knows
+        self._wire = wire
+        self._host = _checked_host(base_url)
+        self._url = f"{base_url}{path}"
+        self._proxy = proxy if proxy is not None else proxy_from_environment(base_url)
+        self._headers, secrets = _headers(headers or {}, token_key, environ, key_header=key_header)
+        self._secrets = (*secrets, *filter(None, [urlsplit(self._proxy or "").password]))
+        self._timeouts = timeouts
+        self._owned = connections is None
+        self._connections = connections or Connections()
+        self._now_s = now_s
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
+        """The answer; see `Model.stream`."""
+        response = await self._ask(prompt)
+        silence = _Silence(response.close, self._timeouts.first_byte_s)
+        if response.connection is not None and response.connection.protocol is not None:
+            # From here on silence is ours to judge; aiohttp would set a timer for every token.
+            response.connection.protocol.read_timeout = None
+        failure: ModelFailed | None = None
+        try:
+            if response.content_type.endswith(("json", "html")):
+                yield await self._whole(response, silence)
+                return
+            hearing = self._wire.hearing()
+            try:
+                while not hearing.over and (piece := await silence.broken_by(response)):
+                    if deltas := hearing.feed(piece):
+                        yield deltas
+                    silence.allow(
+                        self._timeouts.after_finish_s
+                        if hearing.finished
+                        else self._timeouts.between_bytes_s
+                    )
+            except aiohttp.ClientError as error:
+                failure = self._failure(error, silence)
+            if hearing.failure is not None:
+                failure = self._failure(hearing.failure, silence)
+            # Once the server has said how its answer ended, only usage can still be lost.
+            if not hearing.finished:
+                raise failure or _broke_off("it ended without saying how")
+            if failure is None:
+                await _use_again(response)
+        finally:
+            silence.end()
+            response.close()
+
+    async def close(self) -> None:
+        """Close the connections, unless they are shared."""
+        if self._owned:
+            await self._connections.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} at {self._host}>"
+
+    # ── asking ──
+
+    async def _ask(self, prompt: Prompt) -> aiohttp.ClientResponse:
+        """The response, once its head is there. Raises ModelFailed for anything but a success."""
+        try:
+            body = self._wire.body(prompt)
+        except InvalidValue as error:
+            raise ModelFailed(str(error), reason="invalid_request_error") from error
+        failure: ModelFailed
+        try:
+            response = await self._post(body, prompt.call_key)
+        except aiohttp.ConnectionTimeoutError:
+            failure = _timed_out(
+                f"no connection to {self._host} within {self._timeouts.connect_s:g} s"
+            )
+        except aiohttp.ServerTimeoutError:
+            failure = _timed_out(
+                f"{self._host} gave no answer in {self._timeouts.first_byte_s:g} s"
+            )
+        except (aiohttp.ClientError, OSError) as error:
+            failure = self._unreachable(error)
+        else:
+            if response.status == 200:
+                return response
+            raise await self._refused(response)
+        # Not from within `except`: aiohttp's errors hold on to the request, and so to its key.
+        raise failure
+
+    async def _post(self, body: bytes, call_key: str) -> aiohttp.ClientResponse:
+        times = self._timeouts
+        headers = {**self._headers, "X-Client-Request-Id": call_key} if call_key else self._headers
+        return await self._connections.session.post(
+            self._url,
+            data=body,
+            headers=headers,
+            proxy=self._proxy or None,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(
+                total=None,
+                connect=times.connect_s,
+                sock_connect=times.connect_s,
+                sock_read=times.first_byte_s,
+            ),
+        )
+
+    async def _refused(self, response: aiohttp.ClientResponse) -> ModelFailed:
+        silence = _Silence(response.close, self._timeouts.between_bytes_s)
+        try:
+            body = await _read(response, silence, bytes_max=ERROR_BODY_BYTES_MAX)
+        except (aiohttp.ClientError, Garbled):
+            body = b""  # the status says enough
+        finally:
+            silence.end()
+            response.close()
+        error, hint_s = self._wire.error(body)
+        if 300 <= response.status < 400:
+            to = response.headers.get("location", "elsewhere")
+            error = ErrorObject(message=f"it redirects to {to}; set base_url to where it is")
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        if hint_s is not None:
+            headers.setdefault("retry-after", f"{hint_s:g}")
+        return failures.refused(
+            response.status, self._without_secrets(error), headers, now_s=self._now_s()
+        )
+
+    # ── answers ──
+
+    async def _whole(self, response: aiohttp.ClientResponse, silence: _Silence) -> Sequence[Delta]:
+        """The deltas of an answer from a server that does not stream."""
+        try:
+            if response.content_type.endswith("html"):
+                raise Garbled(ErrorObject(message="a web page"))
+            body = await _read(response, silence, bytes_max=limits.upstream_body_bytes_max)
+            return self._wire.whole(body)
+        except (aiohttp.ClientError, Failing) as error:
+            failure = self._failure(error, silence)
+        raise failure
+
+    # ── failures ──
+
+    def _failure(self, error: aiohttp.ClientError | Failing, silence: _Silence) -> ModelFailed:
+        if silence.too_long:
+            return _timed_out(f"{self._host} fell silent for {silence.allowed_s:g} s")
+        if isinstance(error, Garbled):
+            said = failures.bounded(self._without_secrets(error.error).message or "")
+            return ModelFailed(
+                f"what {self._host} sent makes no sense: {said}",
+                reason=failures.GARBLED,
+                transient=True,
+            )
+        if isinstance(error, Failing):
+            said_ = self._without_secrets(error.error)
+            return failures.refused(0, said_, {}, now_s=self._now_s())
+        if isinstance(error, aiohttp.ServerTimeoutError):
+            return _timed_out(f"{self._host} fell silent for {self._timeouts.first_byte_s:g} s")
+        return _broke_off(f"the connection to {self._host} was lost")
+
+    def _unreachable(self, error: Exception) -> ModelFailed:
+        wrong = isinstance(error, aiohttp.ClientSSLError | aiohttp.InvalidURL)
+        words = failures.without_secrets(str(error) or type(error).__name__, self._secrets)
+        return ModelFailed(
+            f"{self._host} cannot be reached: {failures.bounded(words)}",
+            reason=failures.UNREACHABLE,
+            transient=not wrong,
+        )
+
+    def _without_secrets(self, error: ErrorObject) -> ErrorObject:
+        message = failures.without_secrets(error.message or "", self._secrets)
+        return msgspec.structs.replace(error, message=message)
+
+
+# ── silence ──────────────────────────────────────────────────────────────────────────────────
+
+
+class _Silence:
+    """Watches how long nothing is heard, and acts when it is too long.
+
+    One timer for a whole stream: it looks at the time of the last byte when it fires, so that a token costs
+    a look at the clock and not a timer.
+    """
+
+    def __init__(self, when_too_long: Callable[[], None], allowed_s: float) -> None:
+        self.allowed_s = allowed_s
+        self.too_long = False
+        self._when_too_long = when_too_long
+        self._loop = asyncio.get_running_loop()
+        self._since = self._loop.time()
+        self._listening = False
+        self._timer = self._loop.call_at(self._since + allowed_s, self._look)
+
+    async def broken_by(self, response: aiohttp.ClientResponse) -> bytes:
+        """The next bytes; empty at the end. Only the time spent here is silence."""
+        self._since = self._loop.time()
+        self._listening = True
+        try:
+            return await response.content.readany()
+        finally:
+            self._listening = False
+
+    def allow(self, seconds: float) -> None:
+        """From now on, this much."""
+        if seconds != self.allowed_s:
+            self.allowed_s = seconds
+            self._timer.cancel()
+            self._timer = self._loop.call_at(self._loop.time() + seconds, self._look)
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        due = (self._since if self._listening else self._loop.time()) + self.allowed_s
+        if due <= self._loop.time():
+            self.too_long = True
+            self._when_too_long()
+        else:
+            self._timer = self._loop.call_at(due, self._look)
+
+
+async def _read(response: aiohttp.ClientResponse, silence: _Silence, *, bytes_max: int) -> bytes:
+    """The whole body. Raises Garbled if it is too large."""
+    body = bytearray()
+    while piece := await silence.broken_by(response):
+        body += piece
+        if len(body) > bytes_max:
+            raise Garbled(ErrorObject(message=f"its answer is larger than {bytes_max} bytes"))
+    return bytes(body)
+
+
+async def _use_again(response: aiohttp.ClientResponse) -> None:
+    """Give the end of the response a moment to arrive: a connection that is read to its end is kept."""
+    silence = _Silence(response.close, REUSE_WAIT_S)
+    try:
+        while await silence.broken_by(response):
+            pass
+    except aiohttp.ClientError:
+        pass  # nothing depends on it
+    finally:
+        silence.end()
+
+
+def _timed_out(detail: str) -> ModelFailed:
+    return ModelFailed(detail, reason=failures.TIMEOUT, transient=True)
+
+
+def _broke_off(detail: str) -> ModelFailed:
+    return ModelFailed(
+        f"the model broke off in the middle of its answer: {detail}",
+        reason=failures.BROKE_OFF,
+        transient=True,
+    )
+
+
+# ── what is decided once ─────────────────────────────────────────────────────────────────────
+
+
+def _checked_host(base_url: str) -> str:
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidValue(f"base_url has to be an http or https address, not {base_url!r}")
+    if parts.username or parts.password:
+        raise InvalidValue(
+            "base_url must not hold credentials; name a variable in token_key instead"
+        )
+    return parts.netloc
+
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e\t\x80-\xff]*")
+_SECRET_NAME = re.compile(r"auth|cookie|key|secret|token", re.IGNORECASE)
+_OUR_HEADERS = frozenset({"content-type", "content-length", "transfer-encoding", "host", "accept"})
+
+
+def _headers(
+    extra: Mapping[str, str], token_key: str, environ: Mapping[str, str], *, key_header: str
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The headers of every request, and those of their values that must not be seen."""
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "text/event-stream",
+        # A stream that is compressed is held back until enough has gathered.
+        "Accept-Encoding": "identity",
+        "User-Agent": "holdfast",
+    }
+    secrets = []
+    if token_key:
+        key = environ.get(token_key, "").strip()
+        if not key:
+            raise InvalidValue(f"the API key is missing: set the environment variable {token_key}")
+        if not re.fullmatch(r"[\x21-\x7e]+", key):
+            raise InvalidValue(f"what the environment variable {token_key} holds is no API key")
+        bearer = key_header.lower() == "authorization"
+        headers[key_header] = f"Bearer {key}" if bearer else key
+        secrets.append(key)
+    for name, value in extra.items():
+        if not _HEADER_NAME.fullmatch(name) or name.lower() in _OUR_HEADERS:
+            raise InvalidValue(f"{name!r} cannot be sent as an extra header")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise InvalidValue(f"the value of the header {name!r} cannot be sent")
+        headers = {known: said for known, said in headers.items() if known.lower() != name.lower()}
+        headers[name] = value
+        if _SECRET_NAME.search(name):
+            secrets += (value, value.partition(" ")[2])
+    # The longest first, so that none is left in pieces; what is very short is a word and no secret.
+    return headers, tuple(sorted((each for each in secrets if len(each) >= 6), key=len)[::-1])
