@@ -10,11 +10,9 @@ request. The next request of a conversation reads from there what it has in comm
 
 from __future__ import annotations
 
-import os
 import re
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,8 +25,7 @@ from holdfast.errors import InvalidValue
 from holdfast.models.asking import joined_object, json_of
 from holdfast.models.base import Dialect, Hearing, Prompt
 from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema
-from holdfast.models.connections import Connections
-from holdfast.models.upstream import HttpModel, Timeouts
+from holdfast.models.upstream import Access, HttpModel
 from holdfast.wire.anthropic import EPHEMERAL, AnthropicDialect, with_breakpoint
 from holdfast.wire.anthropic_hearing import AnthropicHearing, hear_whole
 from holdfast.wire.chunks import ErrorObject, read_error
@@ -268,15 +265,12 @@ class AnthropicModel(HttpModel):
         token_key: str | None = None,
         thinking_tokens: int | None = None,
         caches: bool = True,
-        environ: Mapping[str, str] = os.environ,
         headers: Mapping[str, str] | None = None,
-        timeouts: Timeouts = Timeouts(),  # noqa: B008
-        connections: Connections | None = None,
-        proxy: str | None = None,
-        now_s: Callable[[], float] = time.time,
+        **access: Unpack[Access],
     ) -> None:
         """`token_key` names the environment variable that holds the API key: `ANTHROPIC_API_KEY` for
-        Anthropic's own server, none elsewhere, unless told otherwise. For the rest see `HttpModel`.
+        Anthropic's own server, none elsewhere, unless told otherwise. For the rest see `HttpModel`
+        and `Access`.
 
         Raises InvalidValue, with the way out, for what cannot work.
         """
@@ -295,10 +289,6 @@ class AnthropicModel(HttpModel):
             path="/messages",
             token_key=token_key,
             key_header="x-api-key",
-            environ=environ,
             headers={"anthropic-version": VERSION, **beta, **(headers or {})},
-            timeouts=timeouts,
-            connections=connections,
-            proxy=proxy,
-            now_s=now_s,
+            **access,
         )

@@ -8,10 +8,9 @@ How much a model thinks is a level from Gemini 3 on, and a number of tokens befo
 
 from __future__ import annotations
 
-import os
 import re
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Unpack
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -23,8 +22,7 @@ from holdfast.core.events import Parameters, ToolDefinition
 from holdfast.models.asking import joined_object, json_of
 from holdfast.models.base import Dialect, Hearing, Prompt
 from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema
-from holdfast.models.connections import Connections
-from holdfast.models.upstream import HttpModel, Timeouts
+from holdfast.models.upstream import Access, HttpModel
 from holdfast.wire import chunks
 from holdfast.wire.chunks import ErrorObject
 from holdfast.wire.google import GoogleDialect
@@ -191,15 +189,12 @@ class GoogleModel(HttpModel):
         base_url: str = GOOGLE_URL,
         token_key: str | None = None,
         thinking_tokens: int | None = None,
-        environ: Mapping[str, str] = os.environ,
         headers: Mapping[str, str] | None = None,
-        timeouts: Timeouts = Timeouts(),  # noqa: B008
-        connections: Connections | None = None,
-        proxy: str | None = None,
-        now_s: Callable[[], float] = time.time,
+        **access: Unpack[Access],
     ) -> None:
         """`token_key` names the environment variable that holds the API key: `GOOGLE_API_KEY` for Google's
-        own server, none elsewhere, unless told otherwise. For the rest see `HttpModel`.
+        own server, none elsewhere, unless told otherwise. For the rest see `HttpModel`
+        and `Access`.
 
         Raises InvalidValue, with the way out, for what cannot work.
         """
@@ -215,10 +210,6 @@ class GoogleModel(HttpModel):
             path=f"/models/{quote(model, safe='')}:streamGenerateContent?alt=sse",
             token_key=token_key,
             key_header="x-goog-api-key",
-            environ=environ,
             headers=headers,
-            timeouts=timeouts,
-            connections=connections,
-            proxy=proxy,
-            now_s=now_s,
+            **access,
         )

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Unpack
 
 from holdfast import limits
 from holdfast.core.accumulate import Delta
 from holdfast.errors import InvalidValue
 from holdfast.models.asking import KNOWN, OTHERS, OURS, MaxTokensName, Style, json_of, request_body
 from holdfast.models.base import Dialect, Hearing, Prompt
-from holdfast.models.connections import Connections
-from holdfast.models.upstream import HttpModel, Timeouts
+from holdfast.models.upstream import Access, HttpModel
 from holdfast.wire.chat import ChatDialect
 from holdfast.wire.chunks import ErrorObject, read_error
 from holdfast.wire.hearing import ChatHearing, hear_whole
@@ -32,23 +30,19 @@ class OpenAIModel(HttpModel):
         token_key: str | None = None,
         key_header: str = "Authorization",
         query: str = "",
-        environ: Mapping[str, str] = os.environ,
         headers: Mapping[str, str] | None = None,
         options: Mapping[str, str] | None = None,
         also_knows: frozenset[str] = frozenset(),
         leaves_out: frozenset[str] = frozenset(),
         max_tokens_name: MaxTokensName | None = None,
         usage_in_stream: bool = True,
-        timeouts: Timeouts = Timeouts(),  # noqa: B008
-        connections: Connections | None = None,
-        proxy: str | None = None,
-        now_s: Callable[[], float] = time.time,
+        **access: Unpack[Access],
     ) -> None:
         """`token_key` names the environment variable that holds the API key: `OPENAI_API_KEY` for
         OpenAI's own server, none elsewhere, unless told otherwise; an empty name means no key.
         `options` are sent along with every request (name → JSON); `also_knows` are names of other
         parameters that this server takes from clients, `leaves_out` of such that it does not take.
-        For the rest see `HttpModel`.
+        For the rest see `HttpModel` and `Access`.
 
         Raises InvalidValue, with the way out, for what cannot work.
         """
@@ -71,12 +65,8 @@ class OpenAIModel(HttpModel):
             path=f"/chat/completions{f'?{query}' if query else ''}",
             token_key=token_key,
             key_header=key_header,
-            environ=environ,
             headers=headers,
-            timeouts=timeouts,
-            connections=connections,
-            proxy=proxy,
-            now_s=now_s,
+            **access,
         )
 
 

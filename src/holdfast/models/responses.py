@@ -5,10 +5,9 @@ Models that reason are better over this API: their reasoning is kept over the ca
 
 from __future__ import annotations
 
-import os
 import re
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Unpack
 
 import msgspec
 
@@ -19,9 +18,8 @@ from holdfast.core.events import Parameters, ToolDefinition
 from holdfast.models.asking import joined_object, json_of
 from holdfast.models.base import Dialect, Hearing, Prompt
 from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema
-from holdfast.models.connections import Connections
 from holdfast.models.openai import OPENAI_URL
-from holdfast.models.upstream import HttpModel, Timeouts
+from holdfast.models.upstream import Access, HttpModel
 from holdfast.wire.chunks import ErrorObject, read_error
 from holdfast.wire.responses_dialect import ResponsesDialect
 from holdfast.wire.responses_hearing import ResponsesHearing, hear_whole
@@ -157,15 +155,12 @@ class ResponsesModel(HttpModel):
         base_url: str = OPENAI_URL,
         token_key: str | None = None,
         key_header: str = "Authorization",
-        environ: Mapping[str, str] = os.environ,
         headers: Mapping[str, str] | None = None,
-        timeouts: Timeouts = Timeouts(),  # noqa: B008
-        connections: Connections | None = None,
-        proxy: str | None = None,
-        now_s: Callable[[], float] = time.time,
+        **access: Unpack[Access],
     ) -> None:
         """`token_key` names the environment variable that holds the API key: `OPENAI_API_KEY` for
-        OpenAI's own server, none elsewhere, unless told otherwise. For the rest see `HttpModel`.
+        OpenAI's own server, none elsewhere, unless told otherwise. For the rest see `HttpModel`
+        and `Access`.
 
         Raises InvalidValue, with the way out, for what cannot work.
         """
@@ -179,10 +174,6 @@ class ResponsesModel(HttpModel):
             path="/responses",
             token_key=token_key,
             key_header=key_header,
-            environ=environ,
             headers=headers,
-            timeouts=timeouts,
-            connections=connections,
-            proxy=proxy,
-            now_s=now_s,
+            **access,
         )

@@ -15,6 +15,7 @@ import os
 import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import TypedDict
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -46,6 +47,19 @@ class Timeouts(Value):
     after_finish_s: float = limits.upstream_after_finish_s
 
 
+class Access(TypedDict, total=False):
+    """How a server is reached, whatever is asked of it. Everything has a default."""
+
+    environ: Mapping[str, str]
+    """Where keys are looked up: the process's own environment, unless told otherwise."""
+    timeouts: Timeouts
+    connections: Connections | None
+    """Shared ones stay open on `close`; None means some of its own."""
+    proxy: str | None
+    """None: as the environment prescribes. Empty: none."""
+    now_s: Callable[[], float]
+
+
 class HttpModel:
     """A model that is asked over HTTP and answers in a stream, whatever its wire.
 
@@ -70,7 +84,7 @@ class HttpModel:
     ) -> None:
         """`path` is where requests go below `base_url`. `token_key` names the environment variable that
         holds the API key, `key_header` the header that it is sent in; an empty name means no key.
-        Connections that are passed in stay open on `close`.
+        For the rest see `Access`.
 
         Raises InvalidValue, with the way out, for what cannot work.
         """

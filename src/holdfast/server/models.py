@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import assert_never
+from typing import TypedDict, assert_never
 
 from holdfast import limits
 from holdfast.agents.base import ModelConfig
-from holdfast.core.codec import Value
 from holdfast.errors import InvalidValue
 from holdfast.models.anthropic import AnthropicModel
 from holdfast.models.base import Model
@@ -21,6 +20,7 @@ from holdfast.models.price import PricedModel
 from holdfast.models.responses import ResponsesModel
 from holdfast.models.retry import RetryingModel
 from holdfast.models.servers import SERVERS, Server, azure_place
+from holdfast.models.upstream import Access
 
 
 class Models:
@@ -62,65 +62,46 @@ class Models:
         if not server.is_at(base_url):
             # What is known of a server holds for no other; above all, its key is not for others.
             server = Server(api=server.api)
-        token_key = config.token_key or server.token_key(self._environ)
-        where = _Where(base_url=base_url, token_key=token_key)
+        where = _Where(
+            name=config.name,
+            base_url=base_url,
+            token_key=config.token_key or server.token_key(self._environ),
+        )
+        access = Access(environ=self._environ, connections=self._connections)
+        model, tokens = config.model, config.thinking_tokens
         match config.api or server.api:
             case "chat":
-                return self._chat(config, server, where)
+                return _chat(config, server, where, access)
             case "responses":
-                return ResponsesModel(
-                    config.model,
-                    name=config.name,
-                    base_url=where.base_url,
-                    token_key=where.token_key,
-                    key_header=server.key_header,
-                    environ=self._environ,
-                    connections=self._connections,
-                )
+                return ResponsesModel(model, key_header=server.key_header, **where, **access)
             case "anthropic":
-                return AnthropicModel(
-                    config.model,
-                    name=config.name,
-                    base_url=where.base_url,
-                    token_key=where.token_key,
-                    thinking_tokens=config.thinking_tokens,
-                    environ=self._environ,
-                    connections=self._connections,
-                )
+                return AnthropicModel(model, thinking_tokens=tokens, **where, **access)
             case "google":
-                return GoogleModel(
-                    config.model,
-                    name=config.name,
-                    base_url=where.base_url,
-                    token_key=where.token_key,
-                    thinking_tokens=config.thinking_tokens,
-                    environ=self._environ,
-                    connections=self._connections,
-                )
+                return GoogleModel(model, thinking_tokens=tokens, **where, **access)
             case other:
                 assert_never(other)
 
-    def _chat(self, config: ModelConfig, server: Server, where: _Where) -> Model:
-        base_url, query = where.base_url, ""
-        if config.provider == "azure":
-            base_url, query = azure_place(base_url, config.model, self._environ)
-        return OpenAIModel(
-            config.model,
-            name=config.name,
-            base_url=base_url,
-            token_key=where.token_key,
-            key_header=server.key_header,
-            query=query,
-            max_tokens_name=server.max_tokens_name,
-            usage_in_stream=server.usage_in_stream,
-            leaves_out=server.leaves_out,
-            environ=self._environ,
-            connections=self._connections,
-        )
 
+class _Where(TypedDict):
+    """What a model is called, the server that is asked, and the variable with the key for it."""
 
-class _Where(Value):
-    """The server that is asked, and the variable with the key for it."""
-
+    name: str
     base_url: str
     token_key: str
+
+
+def _chat(config: ModelConfig, server: Server, where: _Where, access: Access) -> Model:
+    query = ""
+    if config.provider == "azure":
+        base_url, query = azure_place(where["base_url"], config.model, access["environ"])
+        where = {**where, "base_url": base_url}
+    return OpenAIModel(
+        config.model,
+        key_header=server.key_header,
+        query=query,
+        max_tokens_name=server.max_tokens_name,
+        usage_in_stream=server.usage_in_stream,
+        leaves_out=server.leaves_out,
+        **where,
+        **access,
+    )

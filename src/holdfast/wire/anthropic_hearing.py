@@ -1,7 +1,6 @@
 """Making sense of what Anthropic's Messages stream: events in, deltas out.
 
-The same three rules as for chat completions (`hearing.py`): cuts mean nothing, only a stop reason makes an answer
-a whole one, and what was said before a failure is heard.
+It is the stop reason that makes an answer a whole one; `message_stop` comes behind it.
 
 Blocks are numbered over the whole answer, and their numbers are the indices of our deltas, so that thoughts,
 words and calls stay in the order in which they have to go back.
@@ -28,7 +27,7 @@ from holdfast.core.events import Finish, Usage
 from holdfast.wire.anthropic import kept_thought
 from holdfast.wire.chunks import ErrorObject
 from holdfast.wire.hearing import Failing, Garbled
-from holdfast.wire.sse import EventTooLong, SseParser
+from holdfast.wire.listening import UNREADABLE, Listening
 
 FINISHES: dict[str, Finish] = {
     "end_turn": "stop",
@@ -104,7 +103,6 @@ class WireEvent(Struct, frozen=True):
 
 _decode = msgspec.json.Decoder(WireEvent).decode
 _decode_whole = msgspec.json.Decoder(WireMessage).decode
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 # ── hearing it ───────────────────────────────────────────────────────────────────────────────
 
@@ -120,48 +118,19 @@ class _OpenBlock:
         self.arguments = False
 
 
-class AnthropicHearing:
+class AnthropicHearing(Listening):
     """Listens to one stream. See `models.base.Hearing`."""
 
     def __init__(self, *, event_bytes_max: int) -> None:
-        self._parser = SseParser(event_bytes_max=event_bytes_max)
+        super().__init__(event_bytes_max=event_bytes_max)
         self._open: dict[int, _OpenBlock] = {}
         self._usage = WireUsage()
         self._words_at = 0
         """Where the model's last words are; why it refused goes with them."""
         self._called = False
-        self._finished = False
-        self._stopped = False
-        self.failure: Failing | None = None
 
-    @property
-    def finished(self) -> bool:
-        return self._finished
-
-    @property
-    def over(self) -> bool:
-        return self._stopped or self.failure is not None
-
-    def feed(self, piece: bytes) -> Sequence[Delta]:
-        deltas: list[Delta] = []
-        try:
-            for event in self._parser.feed(piece):
-                if self.over:
-                    break
-                try:
-                    heard = _decode(event.data)
-                except _UNREADABLE as error:
-                    raise Garbled(
-                        ErrorObject(message=f"an event cannot be read: {error}")
-                    ) from error
-                self._hear(heard, deltas)
-        except EventTooLong as error:
-            self.failure = Garbled(ErrorObject(message=str(error)))
-        except Failing as failure:
-            self.failure = failure
-        return deltas
-
-    def _hear(self, event: WireEvent, deltas: list[Delta]) -> None:
+    def hear(self, data: bytes, deltas: list[Delta]) -> None:
+        event = _decode(data)
         kind = event.type
         if kind == "content_block_delta":  # nearly always, and this runs for every token
             if event.delta is not None:
@@ -178,7 +147,7 @@ class AnthropicHearing:
         elif kind == "message_start":
             self._use(event.message.usage if event.message else None, deltas)
         elif kind == "message_stop":
-            self._stopped = True
+            self._ended = True
         elif kind == "error":
             raise Failing(_error(event.error))
         # `ping`, and what came later than this code.
@@ -266,7 +235,7 @@ def hear_whole(body: bytes) -> Sequence[Delta]:
     """An answer that was not streamed, as the deltas it could have been. Raises Failing."""
     try:
         message = _decode_whole(body)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise Garbled(ErrorObject(message=f"the answer cannot be read: {error}")) from error
     hearing = AnthropicHearing(event_bytes_max=0)
     deltas: list[Delta] = []

@@ -137,11 +137,11 @@ def read_chunk(data: bytes) -> Chunk:
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        mended = _mended(data)
-        if mended == data:
+        text = mended(data)
+        if text == data:
             raise NotAChunk(str(error)) from error
         try:
-            return _decode(mended)
+            return _decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise NotAChunk(str(error)) from error
 
@@ -153,7 +153,7 @@ _HALF_OF_A_PAIR = re.compile(
 )
 
 
-def _mended(data: bytes) -> bytes:
+def mended(data: bytes) -> bytes:
     """The same with U+FFFD for what cannot be read as text.
 
     Servers that cut text by UTF-16 units send half a character in one chunk and half in the next, and such

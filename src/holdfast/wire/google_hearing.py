@@ -1,7 +1,7 @@
 """Making sense of what Gemini streams: responses in, deltas out.
 
-The same three rules as for chat completions (`hearing.py`). There is no last event: a stream ends when the
-connection does, and it is the finish reason that makes the answer whole.
+There is no last event: a stream ends when the connection does, and it is the finish reason that makes the answer
+whole.
 
 Parts are not numbered. Words that follow words belong together, and so do thoughts; whatever comes between parts
 them, so that everything goes back in the order in which it came.
@@ -28,7 +28,7 @@ from holdfast.core.events import DraftKind, Finish, Usage
 from holdfast.wire.chunks import ErrorObject
 from holdfast.wire.google import kept_signature
 from holdfast.wire.hearing import Failing, Garbled
-from holdfast.wire.sse import EventTooLong, SseParser
+from holdfast.wire.listening import UNREADABLE, Listening
 
 FINISHES: dict[str, Finish] = {
     "STOP": "stop",
@@ -115,52 +115,25 @@ class HeardResponse(Struct, frozen=True, rename="camel"):
 
 _decode = msgspec.json.Decoder(HeardResponse).decode
 _decode_list = msgspec.json.Decoder(list[HeardResponse]).decode
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 # ── hearing it ───────────────────────────────────────────────────────────────────────────────
 
 
-class GoogleHearing:
+class GoogleHearing(Listening):
     """Listens to one stream. See `models.base.Hearing`."""
 
     def __init__(self, *, event_bytes_max: int) -> None:
-        self._parser = SseParser(event_bytes_max=event_bytes_max)
+        super().__init__(event_bytes_max=event_bytes_max)
         self._run: tuple[DraftKind, int] | None = None
         """What the last part was, and the index that its like goes by as long as it goes on."""
         self._runs = 0
         self._calls = 0
         self._usage: Usage | None = None
-        self._finished = False
-        self.failure: Failing | None = None
 
-    @property
-    def finished(self) -> bool:
-        return self._finished
+    def hear(self, data: bytes, deltas: list[Delta]) -> None:
+        self.respond(_decode(data), deltas)
 
-    @property
-    def over(self) -> bool:
-        return self.failure is not None
-
-    def feed(self, piece: bytes) -> Sequence[Delta]:
-        deltas: list[Delta] = []
-        try:
-            for event in self._parser.feed(piece):
-                if self.over:
-                    break
-                try:
-                    heard = _decode(event.data)
-                except _UNREADABLE as error:
-                    raise Garbled(
-                        ErrorObject(message=f"a response cannot be read: {error}")
-                    ) from error
-                self.hear(heard, deltas)
-        except EventTooLong as error:
-            self.failure = Garbled(ErrorObject(message=str(error)))
-        except Failing as failure:
-            self.failure = failure
-        return deltas
-
-    def hear(self, response: HeardResponse, deltas: list[Delta]) -> None:
+    def respond(self, response: HeardResponse, deltas: list[Delta]) -> None:
         """What one response says. Raises Failing."""
         if response.error is not None:
             raise Failing(error_of(response.error))
@@ -245,10 +218,10 @@ def hear_whole(body: bytes) -> Sequence[Delta]:
     deltas: list[Delta] = []
     try:
         responses = _decode_list(body) if body.lstrip()[:1] == b"[" else [_decode(body)]
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise Garbled(ErrorObject(message=f"the answer cannot be read: {error}")) from error
     for response in responses:
-        hearing.hear(response, deltas)
+        hearing.respond(response, deltas)
     if not hearing.finished:
         raise Garbled(ErrorObject(message="the answer has no finishReason"))
     return deltas
@@ -263,7 +236,7 @@ def read_error(body: bytes) -> tuple[ErrorObject, float | None] | None:
     """What the body of an HTTP error says, and how long it asks to be left alone; None if it is not of theirs."""
     try:
         said = _decode_list(body)[0] if body.lstrip()[:1] == b"[" else _decode(body)
-    except (*_UNREADABLE, IndexError):
+    except (*UNREADABLE, IndexError):
         return None
     if said.error is None:
         return None

@@ -1,7 +1,7 @@
 """Making sense of what a Responses server streams: events in, deltas out.
 
-The same three rules as for chat completions (`hearing.py`). The last event says how it went: `response.completed`,
-`response.incomplete` or `response.failed`; `error` is a failure too.
+The last event says how it went: `response.completed`, `response.incomplete` or `response.failed`; `error` is a
+failure too.
 
 Items are numbered over the whole answer, and their numbers are the indices of our deltas.
 """
@@ -26,8 +26,8 @@ from holdfast.core.accumulate import (
 from holdfast.core.events import Finish, Usage
 from holdfast.wire.chunks import ErrorObject
 from holdfast.wire.hearing import Failing, Garbled
+from holdfast.wire.listening import UNREADABLE, Listening
 from holdfast.wire.responses_dialect import kept_reasoning
-from holdfast.wire.sse import EventTooLong, SseParser
 
 # ── what comes ───────────────────────────────────────────────────────────────────────────────
 
@@ -101,54 +101,24 @@ class HeardEvent(Struct, frozen=True):
 _decode = msgspec.json.Decoder(HeardEvent).decode
 _decode_item = msgspec.json.Decoder(HeardItem).decode
 _decode_whole = msgspec.json.Decoder(HeardResponse).decode
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _THOUGHTS = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 
 # ── hearing it ───────────────────────────────────────────────────────────────────────────────
 
 
-class ResponsesHearing:
+class ResponsesHearing(Listening):
     """Listens to one stream. See `models.base.Hearing`."""
 
     def __init__(self, *, event_bytes_max: int) -> None:
-        self._parser = SseParser(event_bytes_max=event_bytes_max)
+        super().__init__(event_bytes_max=event_bytes_max)
         self._spoken: set[int] = set()
         """The items that have said something already, and need not say it again when they are done."""
         self._called: set[int] = set()
         self._thinks_by: dict[int, str] = {}
-        self._finished = False
-        self.failure: Failing | None = None
 
-    @property
-    def finished(self) -> bool:
-        return self._finished
-
-    @property
-    def over(self) -> bool:
-        return self._finished or self.failure is not None
-
-    def feed(self, piece: bytes) -> Sequence[Delta]:
-        deltas: list[Delta] = []
-        try:
-            for event in self._parser.feed(piece):
-                if self.over:
-                    break
-                if event.data == b"[DONE]":
-                    continue  # it says nothing: what matters was said by the last event
-                try:
-                    self._hear(_decode(event.data), deltas)
-                except _UNREADABLE as error:
-                    raise Garbled(
-                        ErrorObject(message=f"an event cannot be read: {error}")
-                    ) from error
-        except EventTooLong as error:
-            self.failure = Garbled(ErrorObject(message=str(error)))
-        except Failing as failure:
-            self.failure = failure
-        return deltas
-
-    def _hear(self, event: HeardEvent, deltas: list[Delta]) -> None:
+    def hear(self, data: bytes, deltas: list[Delta]) -> None:
+        event = _decode(data)
         kind, index = event.type, event.output_index
         if isinstance(event.delta, str):  # nearly always, and this runs for every token
             if event.delta:
@@ -222,7 +192,7 @@ class ResponsesHearing:
             finish = "content_filter" if why.reason == "content_filter" else "length"
         else:
             raise Failing(response.error or ErrorObject(message=f"the response is {how}"))
-        self._finished = True
+        self._finished = self._ended = True
         deltas.append(FinishDelta(finish=finish))
 
 
@@ -234,7 +204,7 @@ def hear_whole(body: bytes) -> Sequence[Delta]:
         response = _decode_whole(body)
         for index, item in enumerate(response.output or ()):
             hearing.end(index, bytes(item), deltas)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise Garbled(ErrorObject(message=f"the answer cannot be read: {error}")) from error
     if response.status is None:
         raise Garbled(ErrorObject(message="the answer has no status"))
