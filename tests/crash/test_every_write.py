@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -12,12 +14,15 @@ import pytest
 from holdfast.ids import Minter
 from holdfast.store.base import Store
 from holdfast.store.memory import MemoryStore
+from holdfast.store.postgres.address import parse_address
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import Crash, CrashingStore, ManualClock
 from holdfast.testing.crashing import Moment
 from tests.crash.audit import audit
 from tests.crash.scratch import scratch_folder
 from tests.crash.serving import ACME, Plan, Server, World, plans_in
+from tests.postgres import shared_database, wipe
 
 KEY = "trip"
 FIRST = Plan(name="first")
@@ -74,10 +79,43 @@ class OnDisk:
             await self._store.close()
 
 
+class InDatabase:
+    """As in memory, but that it is PostgreSQL that outlives its callers."""
+
+    def __init__(self, folder: Path) -> None:
+        self._clock = ManualClock()
+        self._url = ""
+        self._store: PostgresStore | None = None
+
+    async def boot(self) -> Store:
+        if not self._url:
+            self._url = await asyncio.to_thread(_database)
+            await wipe(self._url)
+        await self.shut()
+        address = parse_address(f"{self._url}?listen=off&pool_size=2")
+        self._store = await PostgresStore.open(address, clock=self._clock.now_ms)
+        return self._store
+
+    async def pass_lease(self, server: Server) -> None:
+        for _ in range(2):
+            self._clock.advance(10)
+            await server.enrol()
+
+    async def shut(self) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+
+@cache
+def _database() -> str:
+    """One for all: a machine is done with when the next one is made."""
+    return shared_database()
+
+
 Boot = Callable[[], Machine]
 
 
-@pytest.fixture(params=[InMemory, OnDisk], ids=["memory", "sqlite"])
+@pytest.fixture(params=[InMemory, OnDisk, InDatabase], ids=["memory", "sqlite", "postgres"])
 async def new_machine(request: pytest.FixtureRequest) -> AsyncIterator[Boot]:
     """Makes machines, each with an empty store. No power is cut here, so the disk need not be real."""
     machines: list[Machine] = []
@@ -91,7 +129,7 @@ async def new_machine(request: pytest.FixtureRequest) -> AsyncIterator[Boot]:
 
         yield make
         for each in machines:
-            if isinstance(each, OnDisk):
+            if isinstance(each, OnDisk | InDatabase):
                 await each.shut()
 
 
@@ -174,6 +212,7 @@ async def test_a_turn_is_whole_or_absent_wherever_its_caller_dies(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("new_machine", [InMemory, OnDisk], ids=["memory", "sqlite"], indirect=True)
 @pytest.mark.parametrize("plan", PLANS)
 async def test_whoever_cleans_up_may_die_as_well(new_machine: Boot, plan: Plan) -> None:
     for first in count(2):
