@@ -22,7 +22,7 @@ from holdfast.sessions.lanes import Lane, Lanes
 from holdfast.sessions.lease import Lease
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.sessions.watch import journaled
-from holdfast.store.base import Fence, Store
+from holdfast.store.base import Fence, Hinting, Store
 from holdfast.store.rows import SignalRow
 
 
@@ -177,8 +177,12 @@ class Owner:
 
     async def keep_listening(self) -> None:
         """Look for signals for ever: one plain read for all our turns. Hints only make it quicker."""
+        hinted: asyncio.Event | None = None
+        if isinstance(self._store, Hinting):
+            hinted = asyncio.Event()
+            self._store.listen(self.lease.node, hinted.set)
         while True:
-            await asyncio.sleep(limits.signal_poll_s)
+            await _wait(hinted, at_most_s=limits.signal_poll_s)
             if self._claims:
                 try:
                     rows = await self._store.signals(self.lease.node)
@@ -209,3 +213,16 @@ class Owner:
         for live in tuple(self.live.values()):
             live.interrupt("shutdown")
         await self._idle.wait()
+
+
+async def _wait(hinted: asyncio.Event | None, *, at_most_s: float) -> None:
+    """Until there is a hint, or it is time to look without one."""
+    if hinted is None:
+        await asyncio.sleep(at_most_s)
+        return
+    try:
+        async with asyncio.timeout(at_most_s):
+            await hinted.wait()
+    except TimeoutError:
+        pass
+    hinted.clear()

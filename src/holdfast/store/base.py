@@ -19,8 +19,8 @@ Outcomes that a caller must decide on are values; errors are for what a caller c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from holdfast import limits
 from holdfast.core.codec import Value
@@ -454,6 +454,15 @@ class TurnStore(Protocol):
     async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None: ...
 
     async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]: ...
+
+
+@runtime_checkable
+class Hinting(Protocol):
+    """A home that can tell when there may be signals for a node, sooner than one would look by oneself."""
+
+    def listen(self, node: NodeId, wake: Callable[[], None]) -> None:
+        """Call `wake`, on the running loop, when it may be worth to look. Some hints are lost, some lead nowhere."""
+        ...
 
 
 class Store(TurnStore, Protocol):

@@ -47,6 +47,7 @@ def test_hints_are_listened_for_where_they_can_be_heard(said: str, listens: str 
         "pool_size=many",
         "pool_size=nan",
         "timeout=0",
+        "listen=secret",
         "timeout=-1",
     ],
 )

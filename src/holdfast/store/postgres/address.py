@@ -70,6 +70,8 @@ def _listen(said: str | None, dsn: str, *, pgbouncer: bool) -> str | None:
     """A pooler in transaction mode hands no notifications on, so nobody listens through one."""
     if said == "off" or (said is None and pgbouncer):
         return None
+    if said and not said.startswith(("postgresql://", "postgres://")):
+        raise StoreUnusable("`listen` in a store's URL is neither `off` nor a postgresql:// URL")
     return said or dsn
 
 

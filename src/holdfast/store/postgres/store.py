@@ -7,7 +7,7 @@ The clock is the database's, read together with what is decided on.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
 from holdfast import limits
@@ -30,6 +30,7 @@ from holdfast.store.postgres import inspection, operations, reading, search, tab
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.appends import Appends
 from holdfast.store.postgres.engine import Clock, Engine, database_clock
+from holdfast.store.postgres.hints import Hints
 from holdfast.store.postgres.migrate import load_migrations, migrate, step_of
 from holdfast.store.postgres.visits import Visits
 from holdfast.store.rows import (
@@ -52,12 +53,15 @@ MIGRATION_S = 600.0
 class PostgresStore:
     """Conversations in one PostgreSQL database."""
 
-    def __init__(self, engine: Engine, *, migrated: Migrated | None = None) -> None:
+    def __init__(
+        self, engine: Engine, *, migrated: Migrated | None = None, listen: str | None = None
+    ) -> None:
         self.engine = engine
         self.migrated = migrated
         """What opening did to the tables."""
         self.appends = Appends(engine)
         self._visits = Visits(engine)
+        self._hints = Hints(engine, listen=listen)
 
     @classmethod
     async def open(cls, address: Address, *, clock: Clock = database_clock) -> PostgresStore:
@@ -75,7 +79,7 @@ class PostgresStore:
         except BaseException:
             await engine.close()
             raise
-        return cls(engine, migrated=migrated)
+        return cls(engine, migrated=migrated, listen=address.listen)
 
     @classmethod
     async def open_existing(cls, address: Address) -> PostgresStore:
@@ -203,9 +207,15 @@ class PostgresStore:
         self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
     ) -> base.SignalOutcome:
         # Once: a message that is steered in twice would be heard twice.
-        return await self.engine.run(
+        said = await self.engine.run(
             lambda db: turns.signal(db, tenant, turn_id, kind=kind, payload=payload), once=True
         )
+        if said.holder is not None:
+            self._hints.tell(said.holder)
+        return said.outcome
+
+    def listen(self, node: NodeId, wake: Callable[[], None]) -> None:
+        self._hints.listen(node, wake)
 
     async def signals(self, node: NodeId) -> tuple[SignalRow, ...]:
         return await self.engine.run(lambda db: db.all(tables.signals, "node_signals", node=node))
@@ -380,4 +390,5 @@ class PostgresStore:
 
     async def close(self) -> None:
         await self.appends.close()
+        await self._hints.close()
         await self.engine.close()

@@ -479,9 +479,16 @@ async def orphans(db: Db, *, node: NodeId, limit: int) -> tuple[Orphan, ...]:
 # ── signals ──────────────────────────────────────────────────────────────────────────────────
 
 
+class Said(Value):
+    """What became of a signal, and who is to hear it."""
+
+    outcome: SignalOutcome
+    holder: NodeId | None = None
+
+
 async def signal(
     db: Db, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes
-) -> SignalOutcome:
+) -> Said:
     found = await db.row("signal_facts", tenant=tenant, turn_id=turn_id)
     if found is None:
         raise SessionMissing("turn", turn_id)
@@ -491,7 +498,7 @@ async def signal(
     assert turn is not None
     outcome = decisions.judge_signal(turn, session, last_n=last_n)
     if isinstance(outcome, TooLate):
-        return outcome
+        return Said(outcome=outcome)
     await db.write_as_read(
         "insert_signal",
         tenant=tenant,
@@ -503,7 +510,7 @@ async def signal(
         payload=payload,
         at_ms=now_ms,
     )
-    return outcome
+    return Said(outcome=outcome, holder=session.lease_node if session else None)
 
 
 async def waiting_signals(db: Db, tenant: Tenant, turn_id: TurnId) -> tuple[SignalRow, ...]:

@@ -356,3 +356,7 @@ select g.{signal}
   join holdfast.session s on s.tenant = t.tenant and s.id = t.session_id and s.open_turn = t.turn_id
  where not g.consumed and t.state = 'open' and s.lease_node = :node
  order by g.at_ms, g.tenant, g.turn_id, g.n;
+
+-- notify
+-- Hints for these nodes.
+select pg_notify(:channel, n.id) from unnest(:nodes::text[]) as n (id);
