@@ -42,6 +42,8 @@ _LOST = (
     pg.IdleInTransactionSessionTimeoutError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
+    # PgBouncer's own words come with this code: a server of its has gone, or none can be had.
+    pg.ProtocolViolationError,
 )
 _FULL = (pg.DiskFullError,)
 _PASSING = (
@@ -51,8 +53,6 @@ _PASSING = (
     pg.LockNotAvailableError,
     pg.ReadOnlySQLTransactionError,
     pg.PostgresIOError,
-    # PgBouncer's own words come with this code.
-    pg.ProtocolViolationError,
 )
 
 

@@ -89,17 +89,3 @@ select o.tenant, o.turn_id, t.turn_id is not null
          where (tenant, turn_id) > (:tenant, :after) order by tenant, turn_id limit :limit) o
   left join holdfast.turn t on t.tenant = o.tenant and t.turn_id = o.turn_id
  order by o.tenant, o.turn_id;
-
--- schema
--- The tables, columns and indexes that there are.
-select c.relname || '.' || a.attname, format_type(a.atttypid, a.atttypmod) || case when a.attnotnull then ' not null' else '' end
-       || coalesce(' collate ' || co.collname, '')
-  from pg_class c join pg_namespace n on n.oid = c.relnamespace
-  join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
-  left join pg_collation co on co.oid = a.attcollation and co.collname <> 'default'
- where n.nspname = 'holdfast' and c.relkind = 'r'
-union all
-select c.relname, pg_get_indexdef(c.oid) || case when i.indisvalid then '' else ' (not valid)' end
-  from pg_class c join pg_namespace n on n.oid = c.relnamespace join pg_index i on i.indexrelid = c.oid
- where n.nspname = 'holdfast' and c.relkind = 'i'
- order by 1;
