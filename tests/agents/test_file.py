@@ -363,14 +363,17 @@ def test_no_complaint_repeats_a_value(text: str) -> None:
 
 NOT_YET = [
     (in_agent("hooks: {pre_tool_use: []}"), "shop.yaml:4: agents.root.hooks: is docker-agent's, and not run here yet; left out"),
-    ("mcps: {}\n" + SMALL, "shop.yaml:1: mcps: is docker-agent's"),
+    ("rag: {}\n" + SMALL, "shop.yaml:1: rag: is docker-agent's"),
     (in_model("routing: []"), "models.m.routing: is docker-agent's"),
     (in_model("thinking_budget: 1024"), "models.m.thinking_budget: this model takes no budget in tokens"),
-    (in_agent("toolsets:\n  - type: mcp\n    ref: docker:x"), "shop.yaml:5: agents.root.toolsets[0]: toolsets of type 'mcp' are not run here yet; left out"),
+    (in_agent("toolsets:\n  - type: mcp\n    ref: docker:x"), "shop.yaml:6: agents.root.toolsets[0].ref: Docker's MCP gateway is not run here yet; left out"),
     (in_agent("sub_agents: [docker.io/agents/x]"), "sub_agents[0]: agents of other files are not run here yet"),
     ("permissions: {allow: ['shell:cmd=ls*']}\n" + SMALL, "permissions.allow[0]: rules about arguments"),
     ("version: 9\n" + SMALL, "shop.yaml:1: version: is newer than what is known here (7)"),
-    (in_agent("toolsets: [{type: script, instruction: x, shell: {a: {cmd: b}}}]"), "toolsets[0].instruction: is docker-agent's"),
+    (in_agent("toolsets:\n  - type: lsp\n    command: x"), "shop.yaml:5: agents.root.toolsets[0]: toolsets of type 'lsp' are not run here yet; left out"),
+    (in_agent("toolsets: [{type: think, shared: true}]"), "toolsets[0].shared: is docker-agent's"),
+    (in_agent("toolsets: [{type: memory, path: m.db}]"), "toolsets[0].path: is docker-agent's"),
+    (in_agent("toolsets: [{type: script, defer: true, shell: {a: {cmd: b}}}]"), "toolsets[0].defer: is docker-agent's"),
 ]  # fmt: skip
 
 
@@ -382,7 +385,7 @@ def test_what_docker_agent_has_and_we_do_not_run_is_warned_about(text: str, told
 
 async def test_what_is_left_out_leaves_the_rest() -> None:
     team = await team_of(
-        in_agent("toolsets: [{type: think}, {type: script, shell: {a: {cmd: b}}}]\nskills: true")
+        in_agent("toolsets: [{type: lsp}, {type: script, shell: {a: {cmd: b}}}]\nskills: true")
     )
     assert len(team.agents["root"].toolsets) == 1
     assert len(team.warnings) == 2

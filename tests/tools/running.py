@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import os
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 
 from holdfast.core.items import Blob, text_of
 from holdfast.tools.base import Json, ToolOutput, ToolRun, ToolSpec
@@ -57,6 +60,29 @@ class Blobs:
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
         self.kept[digest] = data
         return Blob(media_type=media_type, digest=digest, size_bytes=len(data))
+
+
+class Pipe:
+    """Where another process says how far it is. Never blocks: opened for both, it needs nobody at its other end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        os.mkfifo(path)
+        self._opened = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+
+    async def heard(self) -> str:
+        """What was written, once something has been."""
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        loop.add_reader(self._opened, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(self._opened)
+        return os.read(self._opened, 4096).decode()
+
+    def close(self) -> None:
+        os.close(self._opened)
 
 
 def said(output: ToolOutput) -> str:

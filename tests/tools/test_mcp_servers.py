@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,7 @@ from holdfast.tools.mcp.toolset import McpToolset
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.run import execute
 from tests.tools import mcp_means as means
-from tests.tools.running import Blobs, call_of, said
+from tests.tools.running import Blobs, Pipe, call_of, said
 
 pytestmark = pytest.mark.slow
 
@@ -46,20 +46,10 @@ async def ran(
     return await execute(tool, call_of(arguments, key=key), Blobs())
 
 
-class Pipe:
-    """Where a server says how far it is."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-        os.mkfifo(path)
-
-    async def heard(self) -> str:
-        return await asyncio.to_thread(Path(self.path).read_text)
-
-
 @pytest.fixture
-def pipe(tmp_path: Path) -> Pipe:
-    return Pipe(tmp_path / "pipe")
+def pipe(tmp_path: Path) -> Iterator[Pipe]:
+    with closing(Pipe(tmp_path / "pipe")) as made:
+        yield made
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from holdfast.tools.base import Json, Tool, ToolOutput
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.run import execute
 from holdfast.tools.shell import ShellToolset
-from tests.tools.running import Blobs, call_of, said
+from tests.tools.running import Blobs, Pipe, call_of, said
 
 OURS = {"PATH": os.environ["PATH"], "HOME": "/people/ada", "OPENAI_API_KEY": "sk-secret"}
 
@@ -72,11 +72,11 @@ def is_alive(pid: int) -> bool:
 
 
 async def test_a_cancelled_command_is_gone_with_its_children(tmp_path: Path) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
+    pipe = Pipe(tmp_path / "fifo")
     cmd = "sh -c 'echo $$ > fifo; exec sleep 600' & wait"
     task = asyncio.ensure_future(ran(tmp_path, cmd))
-    child = int((await asyncio.to_thread(fifo.read_text)).strip())
+    child = int(await pipe.heard())
+    pipe.close()
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()

@@ -17,28 +17,23 @@ from pathlib import Path
 from holdfast import limits
 from holdfast.agents.base import Agent, ModelConfig, ModelFactory, Team, close_all
 from holdfast.agents.document import Plain, Unreadable, Where, read_document
-from holdfast.agents.file_models import UNTRUSTED, FileModels
+from holdfast.agents.file_models import FileModels
+from holdfast.agents.file_tools import FileTools
 from holdfast.agents.shape import (
     VERSION_MAX,
     AgentShape,
     FileShape,
     LimitsShape,
     PermissionsShape,
-    ScriptShape,
-    ToolsetShape,
 )
 from holdfast.agents.shaping import Findings, Problem, suggest
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy, allowed
 from holdfast.errors import HoldfastError, SourceUnusable
 from holdfast.models.base import Model
-from holdfast.tools.base import Json, Toolset
-from holdfast.tools.schema import InvalidTool
-from holdfast.tools.script import Script, ScriptToolset
+from holdfast.tools.base import Toolset
 
 ENTRY = "root"
-RESERVED_TOOLS = frozenset({"transfer_task", "handoff"})
-"""The loop's own: how agents work together."""
 
 
 class AgentPlan:
@@ -204,9 +199,13 @@ class _Reading:
         if found.problems:
             return ()
         models = FileModels(self._found, file, self._environment, trusted=self._trusted)
+        tools = FileTools(
+            self._found, file, self._directory, self._environment, trusted=self._trusted
+        )
         shared = self._permissions(file.permissions, ("permissions",))
         plans = [
-            self._plan(name, shape, file, models, shared) for name, shape in file.agents.items()
+            self._plan(name, shape, file, models, tools, shared)
+            for name, shape in file.agents.items()
         ]
         return tuple(plan for plan in plans if plan is not None)
 
@@ -216,6 +215,7 @@ class _Reading:
         shape: AgentShape,
         file: FileShape,
         models: FileModels,
+        tools: FileTools,
         shared: Permissions,
     ) -> AgentPlan | None:
         where: Where = ("agents", name)
@@ -225,7 +225,7 @@ class _Reading:
             self._found.wrong((*where, "limits", "steps_max"), words)
         own = self._permissions(shape.permissions, (*where, "permissions"))
         model = models.of_agent(shape, where)
-        toolsets = self._toolsets(shape, where)
+        toolsets = tools.of_agent(shape, where)
         sub_agents = self._colleagues(shape.sub_agents, file, (*where, "sub_agents"))
         handoffs = self._colleagues(shape.handoffs, file, (*where, "handoffs"))
         if name in handoffs:
@@ -299,78 +299,3 @@ class _Reading:
             else:
                 self._found.wrong((*where, n), f"no such agent; {suggest(name, file.agents)}")
         return tuple(known)
-
-    # ── tools ──
-
-    def _toolsets(self, shape: AgentShape, where: Where) -> tuple[Toolset, ...]:
-        taken: set[str] = set()
-        made: list[Toolset] = []
-        for n, toolset in enumerate(shape.toolsets):
-            at = (*where, "toolsets", n)
-            if toolset is None:
-                continue  # one that is not run yet
-            if not self._trusted:
-                self._found.wrong(at, UNTRUSTED.format(what="run commands on this machine"))
-            elif not toolset.shell:
-                self._found.wrong(at, "'shell' is missing: the commands of a script toolset")
-            else:
-                made.append(self._scripts(toolset, at, taken))
-        return tuple(made)
-
-    def _scripts(self, toolset: ToolsetShape, where: Where, taken: set[str]) -> Toolset:
-        if len(toolset.shell) > limits.script_commands_max:
-            words = f"has {len(toolset.shell)} commands, at most {limits.script_commands_max}"
-            self._found.wrong((*where, "shell"), words)
-        wanted = toolset.shell if toolset.tools is None else toolset.tools
-        for n, name in enumerate(toolset.tools or ()):
-            if name not in toolset.shell:
-                words = f"no such command; {suggest(name, toolset.shell)}"
-                self._found.wrong((*where, "tools", n), words)
-        self._check_variables(toolset.env, (*where, "env"))
-        scripts: dict[str, Script] = {}
-        for name, shape in toolset.shell.items():
-            at = (*where, "shell", name)
-            self._check_variables(shape.env, (*at, "env"))
-            script = _script(shape, toolset.env)
-            if self._is_tool(name, script, at, taken) and name in wanted:
-                scripts[name] = script
-        return self._made(scripts)
-
-    def _is_tool(self, name: str, script: Script, where: Where, taken: set[str]) -> bool:
-        """Whether a command can be a tool; if not, it is told why."""
-        if name in taken or name in RESERVED_TOOLS:
-            self._found.wrong(where, "another tool of this agent has that name already")
-            return False
-        taken.add(name)
-        try:
-            self._made({name: script})
-        except InvalidTool as error:
-            self._found.wrong(where, str(error))
-            return False
-        return True
-
-    def _made(self, scripts: Mapping[str, Script]) -> ScriptToolset:
-        return ScriptToolset(scripts, directory=self._directory, environment=self._environment)
-
-    def _check_variables(self, env: Mapping[str, str], where: Where) -> None:
-        """docker-agent fills these in from its environment. We do not, and must not seem to."""
-        for name, value in env.items():
-            if re.fullmatch(r"\$(\w+|\{[^}]*\})", value):
-                words = "variables are not filled in here; list the name in 'pass_env'"
-                self._found.wrong((*where, name), words)
-
-
-def _script(shape: ScriptShape, shared: Mapping[str, str]) -> Script:
-    arguments: dict[str, Json] = {**shape.args}
-    return Script(
-        cmd=shape.cmd,
-        description=shape.description,
-        args=arguments,
-        required=shape.required,
-        env={**shared, **shape.env},
-        pass_env=shape.pass_env,
-        working_dir=shape.working_dir,
-        read_only=shape.read_only,
-        idempotent=shape.idempotent,
-        timeout_s=shape.timeout,
-    )

@@ -8,7 +8,7 @@ Fields of ours, which docker-agent does not have, are marked so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta
@@ -46,14 +46,101 @@ class ScriptShape(Shape):
     """Ours: in seconds."""
 
 
-class ToolsetShape(Shape):
-    """Some tools."""
+class ToolsetShape(Shape, tag_field="type"):
+    """Some tools. What kind of them `type` says."""
 
-    type: Literal["script"]
-    shell: dict[str, ScriptShape] = msgspec.field(default_factory=dict)
     tools: tuple[str, ...] | None = None
     """Only these of them."""
+    instruction: Text | None = None
+    """What agents are told about them, in place of what the toolset itself says."""
+
+
+class ScriptToolsetShape(ToolsetShape, tag="script"):
+    shell: dict[str, ScriptShape] = msgspec.field(default_factory=dict)
     env: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class ShellToolsetShape(ToolsetShape, tag="shell"):
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    working_dir: str = ""
+    """Ours."""
+
+
+class FilesystemToolsetShape(ToolsetShape, tag="filesystem"):
+    roots: tuple[str, ...] = ()
+    """Ours: the directories below which files are; that of the agent file if left out."""
+    ignore_vcs: bool = True
+
+
+class FetchToolsetShape(ToolsetShape, tag="fetch"):
+    timeout: Seconds = 30.0
+    allowed_domains: tuple[str, ...] = ()
+    """Ours, and the two below."""
+    blocked_domains: tuple[str, ...] = ()
+    allow_private_ips: bool = False
+
+
+class ThinkToolsetShape(ToolsetShape, tag="think"):
+    pass
+
+
+class TodoToolsetShape(ToolsetShape, tag="todo"):
+    pass
+
+
+class MemoryToolsetShape(ToolsetShape, tag="memory"):
+    pass
+
+
+class RemoteShape(Shape):
+    """A server that is spoken to over HTTP."""
+
+    url: str
+    transport_type: str = ""
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class McpShape(Shape):
+    """An MCP server that several toolsets refer to."""
+
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    remote: RemoteShape | None = None
+    ref: str = ""
+    name: str = ""
+    tools: tuple[str, ...] | None = None
+    instruction: Text | None = None
+    working_dir: str = ""
+    """Ours."""
+    trust_hints: bool = False
+    """Ours: whether the server's own word counts that a tool only reads."""
+    timeout: Seconds = 60.0
+    """Ours: for one call."""
+
+
+class McpToolsetShape(ToolsetShape, tag="mcp"):
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    remote: RemoteShape | None = None
+    ref: str = ""
+    name: str = ""
+    working_dir: str = ""
+    trust_hints: bool = False
+    timeout: Seconds = 60.0
+
+
+AnyToolset: TypeAlias = (
+    ScriptToolsetShape
+    | ShellToolsetShape
+    | FilesystemToolsetShape
+    | FetchToolsetShape
+    | ThinkToolsetShape
+    | TodoToolsetShape
+    | MemoryToolsetShape
+    | McpToolsetShape
+)
 
 
 class FallbackShape(Shape):
@@ -98,7 +185,7 @@ class AgentShape(Shape):
     instruction: Text = ""
     welcome_message: Text = ""
     toolsets: Annotated[
-        tuple[ToolsetShape | None, ...], Meta(max_length=limits.agent_toolsets_max)
+        tuple[AnyToolset | None, ...], Meta(max_length=limits.agent_toolsets_max)
     ] = ()
     """None: one that was left out."""
     sub_agents: tuple[str, ...] = ()
@@ -171,14 +258,24 @@ class FileShape(Shape):
     models: dict[str, ModelShape] = msgspec.field(default_factory=dict)
     providers: dict[str, ProviderShape] = msgspec.field(default_factory=dict)
     permissions: PermissionsShape = PermissionsShape()
+    mcps: dict[str, McpShape] = msgspec.field(default_factory=dict)
+    """MCP servers, by the name that toolsets refer to them by."""
     metadata: MetadataShape = MetadataShape()
 
 
 VERSION_MAX = 7
 """The newest version of docker-agent's format that this was held against."""
 
+_TOOLSET_FIELDS = frozenset(
+    """
+    api_config args command config defer env file_types headers ignore_vcs instruction model models name path
+    post_edit ref remote shared shell timeout tools toon url version
+    """.split()
+)
+"""What docker-agent has on toolsets, whatever their type."""
+
 NOT_RUN: Mapping[type[Shape], frozenset[str]] = {
-    FileShape: frozenset({"mcps", "rag"}),
+    FileShape: frozenset({"rag"}),
     AgentShape: frozenset(
         """
         add_date add_description_parameter add_environment_info add_prompt_files code_mode_tools commands hooks
@@ -186,20 +283,13 @@ NOT_RUN: Mapping[type[Shape], frozenset[str]] = {
         """.split()
     ),
     ModelShape: frozenset({"provider_opts", "routing", "track_usage"}),
-    ToolsetShape: frozenset(
-        """
-        api_config args command config defer file_types headers ignore_vcs instruction model models name path
-        post_edit ref remote shared timeout toon url version
-        """.split()
-    ),
+    McpShape: frozenset({"config", "defer", "version"}),
+    **{shape: _TOOLSET_FIELDS - set(shape.__struct_fields__) for shape in get_args(AnyToolset)},
 }
 """Fields of docker-agent's that are told and left out."""
 
 TOOLSETS_NOT_RUN = frozenset(
-    """
-    a2a api background_agents fetch filesystem lsp mcp memory model_picker openapi shell tasks think todo
-    user_prompt
-    """.split()
+    "a2a api background_agents lsp model_picker openapi tasks user_prompt".split()
 )
 
 

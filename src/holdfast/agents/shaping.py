@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.agents.document import Document, Plain, Where
-from holdfast.agents.shape import NOT_RUN, TOOLSETS_NOT_RUN, Shape, ToolsetShape
+from holdfast.agents.shape import NOT_RUN, TOOLSETS_NOT_RUN, Shape
 from holdfast.core.codec import Value
 
 S = TypeVar("S", bound=Shape)
@@ -80,13 +80,13 @@ class Findings:
         if not isinstance(value, dict):
             self.wrong(where, f"expected a mapping, got {_kind_of(value)}")
             return None
-        if kind is ToolsetShape and (known := value.get("type")) in TOOLSETS_NOT_RUN:
-            self.warn(where, f"toolsets of type {known!r} are not run here yet; left out")
-            return None
         kinds = _fields(kind)
+        tag_field = kind.__struct_config__.tag_field
         problems = len(self.problems)
         given: dict[str, object] = {}
         for name, each in value.items():
+            if name == tag_field:
+                continue  # it has told which kind this is
             if name in NOT_RUN.get(kind, ()):
                 self.warn((*where, name), "is docker-agent's, and not run here yet; left out")
             elif name not in kinds:
@@ -114,9 +114,26 @@ class Findings:
             return tuple(
                 self._fitted(each, arguments[0], (*where, n)) for n, each in enumerate(value)
             )
+        if origin is types.UnionType and len(shapes := list(filter(_is_shape, arguments))) > 1:
+            return self._tagged(value, shapes, where)
         if origin is types.UnionType and (_is_container(arguments[0]) or _is_shape(arguments[0])):
             return self._fitted(value, arguments[0], where)
         return self._leaf(value, kind, where)
+
+    def _tagged(self, value: Plain, kinds: list[type[Shape]], where: Where) -> object:
+        """A mapping that says by its `type` which of several kinds it is."""
+        by_tag = {str(kind.__struct_config__.tag): kind for kind in kinds}
+        if not isinstance(value, dict):
+            self.wrong(where, f"expected a mapping, got {_kind_of(value)}")
+        elif (tag := value.get("type")) is None:
+            self.wrong(where, "'type' is missing")
+        elif isinstance(tag, str) and tag in TOOLSETS_NOT_RUN:
+            self.warn(where, f"toolsets of type {tag!r} are not run here yet; left out")
+        elif not isinstance(tag, str) or tag not in by_tag:
+            self.wrong((*where, "type"), f"has to be one of: {', '.join(by_tag)}")
+        else:
+            return self.shaped(value, by_tag[tag], where)
+        return None
 
     def _counted(self, value: Plain, meta: msgspec.Meta, where: Where) -> None:
         if meta.max_length is not None and isinstance(value, list) and len(value) > meta.max_length:

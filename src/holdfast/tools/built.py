@@ -36,6 +36,10 @@ class BuiltToolset:
         self._tools = tools
         self.instruction = instruction
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(each.spec.name for each in self._tools)
+
     async def tools(self) -> tuple[Tool, ...]:
         return self._tools
 
@@ -43,7 +47,7 @@ class BuiltToolset:
         """Nothing to close."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {', '.join(each.spec.name for each in self._tools)}>"
+        return f"<{type(self).__name__} {', '.join(self.names)}>"
 
 
 def parameters(required: Sequence[str] = (), **properties: Json) -> str:

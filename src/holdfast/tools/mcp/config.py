@@ -37,6 +37,8 @@ class Server(Value):
     transport: Transport
     name: str = ""
     """If there is one, its tools are called `name_tool`."""
+    only: tuple[str, ...] | None = None
+    """Only these of its tools, by its own names. None: all of them."""
     trust_hints: bool = False
     """Whether its own word counts that a tool only reads, or may be repeated. Else every tool needs a permission."""
     timeout_s: float = 60.0

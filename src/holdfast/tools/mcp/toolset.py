@@ -82,6 +82,8 @@ def made_of(offered: tuple[Offered, ...], server: Server, link: Link) -> list[To
     named = {each.name: each for each in reversed(offered)}
     made: list[Tool] = []
     for name, own in valid_names((each.name for each in offered), prefix=server.name).items():
+        if server.only is not None and own not in server.only:
+            continue
         try:
             made.append(McpTool(checked(spec_of(name, named[own], server)), own, server, link))
         except InvalidTool as error:

@@ -1,0 +1,345 @@
+"""The toolsets of an agent file: everything checked, nothing started."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast import limits
+from holdfast.agents.document import Where
+from holdfast.agents.file_models import UNTRUSTED
+from holdfast.agents.shape import (
+    AgentShape,
+    AnyToolset,
+    FetchToolsetShape,
+    FileShape,
+    FilesystemToolsetShape,
+    McpShape,
+    McpToolsetShape,
+    MemoryToolsetShape,
+    RemoteShape,
+    ScriptShape,
+    ScriptToolsetShape,
+    ShellToolsetShape,
+    ThinkToolsetShape,
+    TodoToolsetShape,
+    ToolsetShape,
+)
+from holdfast.agents.shaping import Findings, suggest
+from holdfast.agents.variables import filled
+from holdfast.core.codec import encode
+from holdfast.tools.base import Json, Toolset
+from holdfast.tools.built import BuiltToolset
+from holdfast.tools.choosing import ChosenToolset
+from holdfast.tools.fetch import FetchToolset
+from holdfast.tools.filesystem import FilesystemToolset
+from holdfast.tools.guard import WEB_PORTS, Domains, FetchFailed, Guard, host_of
+from holdfast.tools.mcp.config import Remote, Server, Stdio
+from holdfast.tools.mcp.toolset import McpToolset
+from holdfast.tools.memory import MemoryToolset
+from holdfast.tools.schema import TOOL_NAME, InvalidTool
+from holdfast.tools.script import Script, ScriptToolset, passed_on
+from holdfast.tools.shell import ShellToolset
+from holdfast.tools.think import ThinkToolset
+from holdfast.tools.todo import TodoToolset
+
+RESERVED_TOOLS = frozenset({"transfer_task", "handoff"})
+"""The loop's own: how agents work together."""
+
+_NEEDS_TRUST: Mapping[type[ToolsetShape], str] = {
+    ScriptToolsetShape: "run commands on this machine",
+    ShellToolsetShape: "run commands on this machine",
+    McpToolsetShape: "run commands on this machine, and reach servers from it",
+    FilesystemToolsetShape: "read and change files on this machine",
+}
+_STREAMABLE = ("", "streamable", "streamable-http", "streamable_http", "http")
+
+
+class FileTools:
+    """The toolsets of one file. MCP servers that are the same are shared by its agents."""
+
+    def __init__(
+        self,
+        findings: Findings,
+        file: FileShape,
+        directory: Path,
+        environment: Mapping[str, str],
+        *,
+        trusted: bool,
+    ) -> None:
+        self._found = findings
+        self._directory = directory
+        self._environment = environment
+        self._trusted = trusted
+        self._mcps = file.mcps
+        self._servers: dict[bytes, McpToolset] = {}
+
+    def of_agent(self, shape: AgentShape, where: Where) -> tuple[Toolset, ...]:
+        """An agent's toolsets. What is wrong with them is told."""
+        taken = set(RESERVED_TOOLS)
+        made = [
+            self._toolset(toolset, (*where, "toolsets", n), taken)
+            for n, toolset in enumerate(shape.toolsets)
+            if toolset is not None  # one that is not run yet
+        ]
+        return tuple(each for each in made if each is not None)
+
+    def _toolset(self, shape: AnyToolset, at: Where, taken: set[str]) -> Toolset | None:
+        if not self._trusted and (what := _NEEDS_TRUST.get(type(shape))):
+            self._found.wrong(at, UNTRUSTED.format(what=what))
+            return None
+        match shape:
+            case ScriptToolsetShape():
+                return self._chosen(self._scripts(shape, at, taken), shape)
+            case McpToolsetShape():
+                return self._mcp(shape, at)
+            case _:
+                built = self._built(shape, at)
+                return None if built is None else self._offered(built, shape, at, taken)
+
+    def _built(self, shape: AnyToolset, at: Where) -> BuiltToolset | None:
+        match shape:
+            case ShellToolsetShape():
+                where = self._below(shape.working_dir, (*at, "working_dir"))
+                env, _ = self._filled(shape.env, (*at, "env"))
+                return ShellToolset(where, env=env, environment=self._environment)
+            case FilesystemToolsetShape():
+                return self._filesystem(shape, at)
+            case FetchToolsetShape():
+                return self._fetch(shape, at)
+            case ThinkToolsetShape():
+                return ThinkToolset()
+            case TodoToolsetShape():
+                return TodoToolset()
+            case MemoryToolsetShape():
+                return MemoryToolset()
+            case _:
+                raise AssertionError(f"{type(shape).__name__} is made elsewhere")
+
+    # ── our own ──
+
+    def _offered(
+        self, built: BuiltToolset, shape: ToolsetShape, at: Where, taken: set[str]
+    ) -> Toolset:
+        """Those of its tools that are listed; no two of an agent have one name."""
+        for n, name in enumerate(shape.tools or ()):
+            if name not in built.names:
+                words = f"no such tool; {suggest(name, built.names)}"
+                self._found.wrong((*at, "tools", n), words)
+        for name in built.names if shape.tools is None else shape.tools:
+            if name in taken:
+                words = f"another tool of this agent is called {name!r} already; list those to offer under 'tools'"
+                self._found.wrong(at, words)
+            taken.add(name)
+        return self._chosen(built, shape, only=shape.tools)
+
+    def _chosen(
+        self, inner: Toolset, shape: ToolsetShape, *, only: tuple[str, ...] | None = None
+    ) -> Toolset:
+        if only is None and shape.instruction is None:
+            return inner
+        return ChosenToolset(inner, only=only, instruction=shape.instruction)
+
+    def _filesystem(self, shape: FilesystemToolsetShape, at: Where) -> FilesystemToolset | None:
+        roots = [self._directory / each for each in shape.roots] or [self._directory]
+        for n, root in enumerate(roots):
+            if not root.is_dir():
+                self._found.wrong((*at, "roots", n), "there is no such directory")
+        return FilesystemToolset(*roots, skip_version_control=shape.ignore_vcs)
+
+    def _fetch(self, shape: FetchToolsetShape, at: Where) -> FetchToolset | None:
+        if shape.allow_private_ips and not self._trusted:
+            words = UNTRUSTED.format(what="reach into the private network")
+            self._found.wrong((*at, "allow_private_ips"), words)
+            return None
+        guard = Guard(
+            allow_private=shape.allow_private_ips,
+            ports=() if shape.allow_private_ips else WEB_PORTS,
+            domains=Domains(allowed=shape.allowed_domains, blocked=shape.blocked_domains),
+        )
+        return FetchToolset(guard, timeout_s=shape.timeout)
+
+    def _below(self, text: str, at: Where) -> Path:
+        """A directory: relative to the file, and then below it; or absolute."""
+        found = Path(os.path.normpath(self._directory / text))
+        if not Path(text).is_absolute() and not found.is_relative_to(self._directory):
+            words = f"leads out of {self._directory}; give it as an absolute path"
+            self._found.wrong(at, words)
+        return found
+
+    def _filled(
+        self, values: Mapping[str, str], at: Where
+    ) -> tuple[dict[str, str], tuple[str, ...]]:
+        """Values with their variables filled in, and what of them is secret."""
+        made: dict[str, str] = {}
+        secrets: tuple[str, ...] = ()
+        for name, value in values.items():
+            made[name], own = self._filled_one(value, (*at, name))
+            secrets += own
+        return made, secrets
+
+    def _filled_one(self, value: str, at: Where) -> tuple[str, tuple[str, ...]]:
+        result = filled(value, self._environment)
+        for name in result.missing:
+            self._found.wrong(at, f"the environment variable {name!r} is not set")
+        return result.text, result.secrets
+
+    # ── MCP ──
+
+    def _mcp(self, shape: McpToolsetShape, at: Where) -> Toolset | None:
+        defined = self._mcps.get(shape.ref)
+        if (defined.ref if defined else shape.ref).startswith("docker:"):
+            self._found.warn((*at, "ref"), "Docker's MCP gateway is not run here yet; left out")
+            return None
+        merged = self._referred(shape, at)
+        server = None if merged is None else self._server(merged, at)
+        if merged is None or server is None:
+            return None
+        inner = self._shared(server, at)
+        if inner is None:
+            return None
+        return (
+            inner
+            if merged.instruction is None
+            else ChosenToolset(inner, instruction=merged.instruction)
+        )
+
+    def _shared(self, server: Server, at: Where) -> McpToolset | None:
+        """One toolset for each server that is the same in every respect."""
+        key = encode(server)
+        if key not in self._servers:
+            try:
+                self._servers[key] = McpToolset(server)
+            except InvalidTool as error:
+                self._found.wrong(at, str(error))
+                return None
+        return self._servers[key]
+
+    def _referred(self, shape: McpToolsetShape, at: Where) -> McpShape | None:
+        """A toolset together with the definition that it refers to; what it says itself counts."""
+        own = {name: getattr(shape, name) for name in McpShape.__struct_fields__}
+        if not shape.ref:
+            return McpShape(**own)
+        if shape.ref not in self._mcps:
+            words = f"no such server; {suggest(shape.ref, self._mcps)}"
+            self._found.wrong((*at, "ref"), words)
+            return None
+        if shape.command or shape.remote is not None:
+            self._found.wrong(at, "'ref' names a server; leave out 'command' and 'remote'")
+            return None
+        there, blank = self._mcps[shape.ref], McpShape()
+        fields = {
+            name: value if value != getattr(blank, name) else getattr(there, name)
+            for name, value in own.items()
+        }
+        return McpShape(**{**fields, "ref": "", "env": {**there.env, **shape.env}})
+
+    def _server(self, shape: McpShape, at: Where) -> Server | None:
+        if bool(shape.command) == (shape.remote is not None):
+            self._found.wrong(at, "give one of 'command', 'remote' and 'ref'")
+            return None
+        if shape.name and TOOL_NAME.fullmatch(shape.name) is None:
+            words = "tools begin with it: take letters, digits, '_' and '-'"
+            self._found.wrong((*at, "name"), words)
+        env, secrets = self._filled(shape.env, (*at, "env"))
+        transport: Stdio | Remote | None
+        if shape.remote is not None:
+            transport, more = self._remote(shape.remote, (*at, "remote"))
+        else:
+            transport, more = self._program(shape, env, at), ()
+        if transport is None:
+            return None
+        return Server(
+            transport=transport,
+            name=shape.name,
+            only=shape.tools,
+            trust_hints=shape.trust_hints,
+            timeout_s=shape.timeout,
+            secrets=secrets + more,
+        )
+
+    def _program(self, shape: McpShape, env: Mapping[str, str], at: Where) -> Stdio:
+        return Stdio(
+            command=shape.command,
+            args=shape.args,
+            env={**passed_on(self._environment), **env},
+            directory=str(self._below(shape.working_dir, (*at, "working_dir"))),
+        )
+
+    def _remote(self, shape: RemoteShape, at: Where) -> tuple[Remote | None, tuple[str, ...]]:
+        if shape.transport_type not in _STREAMABLE:
+            words = "only streamable HTTP is spoken here; give the server's address for that"
+            self._found.wrong((*at, "transport_type"), words)
+            return None, ()
+        url, secrets = self._filled_one(shape.url, (*at, "url"))
+        headers, more = self._filled(shape.headers, (*at, "headers"))
+        try:
+            host_of(url)
+        except FetchFailed as error:
+            self._found.wrong((*at, "url"), error.why)
+            return None, ()
+        return Remote(url=url, headers=headers), secrets + more
+
+    # ── declared commands ──
+
+    def _scripts(self, toolset: ScriptToolsetShape, where: Where, taken: set[str]) -> Toolset:
+        if not toolset.shell:
+            self._found.wrong(where, "'shell' is missing: the commands of a script toolset")
+        if len(toolset.shell) > limits.script_commands_max:
+            words = f"has {len(toolset.shell)} commands, at most {limits.script_commands_max}"
+            self._found.wrong((*where, "shell"), words)
+        wanted = toolset.shell if toolset.tools is None else toolset.tools
+        for n, name in enumerate(toolset.tools or ()):
+            if name not in toolset.shell:
+                words = f"no such command; {suggest(name, toolset.shell)}"
+                self._found.wrong((*where, "tools", n), words)
+        self._check_variables(toolset.env, (*where, "env"))
+        scripts: dict[str, Script] = {}
+        for name, shape in toolset.shell.items():
+            at = (*where, "shell", name)
+            self._check_variables(shape.env, (*at, "env"))
+            script = _script(shape, toolset.env)
+            if self._is_tool(name, script, at, taken) and name in wanted:
+                scripts[name] = script
+        return self._made(scripts)
+
+    def _is_tool(self, name: str, script: Script, where: Where, taken: set[str]) -> bool:
+        """Whether a command can be a tool; if not, it is told why."""
+        if name in taken:
+            self._found.wrong(where, "another tool of this agent has that name already")
+            return False
+        taken.add(name)
+        try:
+            self._made({name: script})
+        except InvalidTool as error:
+            self._found.wrong(where, str(error))
+            return False
+        return True
+
+    def _made(self, scripts: Mapping[str, Script]) -> ScriptToolset:
+        return ScriptToolset(scripts, directory=self._directory, environment=self._environment)
+
+    def _check_variables(self, env: Mapping[str, str], where: Where) -> None:
+        """docker-agent fills these in from its environment. We do not, and must not seem to."""
+        for name, value in env.items():
+            if re.fullmatch(r"\$(\w+|\{[^}]*\})", value):
+                words = "variables are not filled in here; list the name in 'pass_env'"
+                self._found.wrong((*where, name), words)
+
+
+def _script(shape: ScriptShape, shared: Mapping[str, str]) -> Script:
+    arguments: dict[str, Json] = {**shape.args}
+    return Script(
+        cmd=shape.cmd,
+        description=shape.description,
+        args=arguments,
+        required=shape.required,
+        env={**shared, **shape.env},
+        pass_env=shape.pass_env,
+        working_dir=shape.working_dir,
+        read_only=shape.read_only,
+        idempotent=shape.idempotent,
+        timeout_s=shape.timeout,
+    )

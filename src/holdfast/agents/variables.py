@@ -1,0 +1,31 @@
+"""Variables in the text of an agent file: `${NAME}` and `${env.NAME}`, or `$NAME` as the whole of a value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from holdfast.core.codec import Value
+
+_VARIABLE = re.compile(r"\$\{(?:env\.)?([A-Za-z_]\w*)\}|^\$([A-Za-z_]\w*)$", re.ASCII)
+
+
+class Filled(Value):
+    """A text with its variables filled in: not to be shown."""
+
+    text: str
+    missing: tuple[str, ...] = ()
+    """Names of variables that are not set."""
+    secrets: tuple[str, ...] = ()
+    """What came from the environment."""
+
+
+def filled(text: str, environment: Mapping[str, str]) -> Filled:
+    """The text with the values of its variables; those that are not set are left as they stand, and told."""
+    names = [found[1] or found[2] for found in _VARIABLE.finditer(text)]
+    known = {name: environment[name] for name in names if environment.get(name)}
+    return Filled(
+        text=_VARIABLE.sub(lambda found: known.get(found[1] or found[2], found[0]), text),
+        missing=tuple(name for name in dict.fromkeys(names) if name not in known),
+        secrets=tuple(known.values()),
+    )

@@ -1,0 +1,307 @@
+"""The toolsets of an agent file: docker-agent's words, every mistake with its place, nothing started."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from holdfast.agents.file import AgentFile, read_agent_file
+from holdfast.agents.variables import filled
+from holdfast.errors import SourceUnusable
+from holdfast.tools.base import Toolset, instruction_of
+from holdfast.tools.choosing import ChosenToolset
+from holdfast.tools.mcp import loading
+from holdfast.tools.mcp.config import Remote, Server, Stdio
+from holdfast.tools.mcp.toolset import McpToolset
+from holdfast.tools.run import execute
+from holdfast.tools.todo import INSTRUCTION
+from tests.tools.running import Blobs, call_of, said
+
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "TOKEN": "s3cret", "OPENAI_API_KEY": "sk-other"}
+
+
+HERE = Path("/usr/bin")
+
+
+def read(
+    toolsets: str, *, top: str = "", directory: Path = HERE, trusted: bool = True
+) -> AgentFile:
+    text = f"agents:\n  root:\n    model: openai/gpt-5\n    toolsets:\n{textwrap.indent(textwrap.dedent(toolsets), '      ')}"
+    return read_agent_file(
+        f"{text}\n{textwrap.dedent(top)}".encode(),
+        place="shop.yaml",
+        directory=directory,
+        environment=ENVIRONMENT,
+        trusted=trusted,
+    )
+
+
+def made(toolsets: str, *, top: str = "", directory: Path = HERE) -> tuple[Toolset, ...]:
+    return read(toolsets, top=top, directory=directory).agents[0].toolsets
+
+
+def wrong(toolsets: str, *, top: str = "", trusted: bool = True) -> str:
+    with pytest.raises(SourceUnusable) as raised:
+        read(toolsets, top=top, trusted=trusted)
+    return "\n".join(raised.value.problems)
+
+
+async def names(toolset: Toolset) -> list[str]:
+    return [each.spec.name for each in await toolset.tools()]
+
+
+def server(toolsets: str, *, top: str = "", directory: Path = HERE) -> Server:
+    (toolset,) = made(toolsets, top=top, directory=directory)
+    assert isinstance(toolset, McpToolset)
+    return toolset.server
+
+
+# ── our own ──
+
+
+async def test_every_toolset_has_its_tools(tmp_path: Path) -> None:
+    toolsets = made(
+        "- type: shell\n- type: filesystem\n- type: fetch\n- type: think\n- type: todo\n- type: memory\n",
+        directory=tmp_path,
+    )
+    found = [name for toolset in toolsets for name in await names(toolset)]
+    assert len(found) == len(set(found)) == 21
+    assert {"shell", "read_file", "fetch", "think", "create_todo", "add_memory"} < set(found)
+
+
+async def test_only_the_tools_that_are_listed_are_offered() -> None:
+    (toolset,) = made("- type: todo\n  tools: [list_todos, create_todo]\n")
+    assert await names(toolset) == ["create_todo", "list_todos"]
+    assert instruction_of(toolset) == INSTRUCTION
+    await toolset.close()
+
+
+def test_a_files_own_words_stand_in_place_of_a_toolsets() -> None:
+    first, second, third = made(
+        """
+        - type: todo
+          instruction: Keep it short.
+        - type: think
+          instruction: "{ORIGINAL_INSTRUCTIONS} But quickly."
+        - type: script
+          instruction: Look twice.
+          shell: {look: {cmd: ls}}
+        """
+    )
+    assert instruction_of(first) == "Keep it short."
+    assert instruction_of(second).startswith("Before you act")
+    assert instruction_of(second).endswith(" But quickly.")
+    assert instruction_of(third) == "Look twice."
+
+
+async def test_files_are_below_the_agent_file_unless_said_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("here")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "b.txt").write_text("there")
+    (toolset,) = made("- type: filesystem\n", directory=tmp_path)
+    tools = {each.spec.name: each for each in await toolset.tools()}
+    assert said(await execute(tools["read_file"], call_of({"path": "a.txt"}), Blobs())) == "here"
+    (toolset,) = made(
+        "- type: filesystem\n  roots: [docs]\n  tools: [read_file]\n", directory=tmp_path
+    )
+    (tool,) = await toolset.tools()
+    assert said(await execute(tool, call_of({"path": "b.txt"}), Blobs())) == "there"
+    assert "leads out" in said(await execute(tool, call_of({"path": "../a.txt"}), Blobs()))
+
+
+async def test_a_shell_has_its_variables_and_its_directory(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (toolset,) = made(
+        "- type: shell\n  working_dir: sub\n  env: {A: '${TOKEN}', B: 'x${env.TOKEN}', C: $TOKEN}\n",
+        directory=tmp_path,
+    )
+    (tool,) = await toolset.tools()
+    output = said(
+        await execute(tool, call_of({"cmd": "echo $A $B $C $OPENAI_API_KEY; pwd"}), Blobs())
+    )
+    assert output == f"s3cret xs3cret s3cret\n{tmp_path}/sub\n"
+
+
+async def test_fetch_goes_where_the_file_says() -> None:
+    (toolset,) = made("- type: fetch\n  allowed_domains: [example.org]\n  timeout: 5\n")
+    (tool,) = await toolset.tools()
+    output = await execute(tool, call_of({"urls": ["http://127.0.0.1/"]}), Blobs())
+    assert "only these domains are allowed: example.org" in said(output)
+    (toolset,) = made("- type: fetch\n")
+    (tool,) = await toolset.tools()
+    assert "private or special" in said(
+        await execute(tool, call_of({"urls": ["http://127.0.0.1/"]}), Blobs())
+    )
+    (toolset,) = made("- type: fetch\n  allow_private_ips: true\n")
+    (tool,) = await toolset.tools()
+    output = await execute(tool, call_of({"urls": ["http://127.0.0.1:1/"]}), Blobs())
+    assert "cannot be connected to" in said(output)
+
+
+# ── MCP ──
+
+
+def test_a_program_as_a_server(tmp_path: Path) -> None:
+    made_of = server(
+        """
+        - type: mcp
+          command: npx
+          args: [-y, some-server]
+          env: {API_TOKEN: "${TOKEN}", MODE: fast}
+          name: shop
+          tools: [search]
+          trust_hints: true
+          timeout: 20
+        """,
+        directory=tmp_path,
+    )
+    assert isinstance(made_of.transport, Stdio)
+    assert (made_of.transport.command, made_of.transport.args) == ("npx", ("-y", "some-server"))
+    assert dict(made_of.transport.env) == {
+        "PATH": "/usr/bin:/bin",
+        "API_TOKEN": "s3cret",
+        "MODE": "fast",
+    }
+    assert made_of.transport.directory == str(tmp_path)
+    assert (made_of.name, made_of.only, made_of.trust_hints) == ("shop", ("search",), True)
+    assert (made_of.timeout_s, made_of.secrets) == (20.0, ("s3cret",))
+
+
+def test_a_server_over_http() -> None:
+    made_of = server(
+        """
+        - type: mcp
+          remote:
+            url: https://example.org/mcp?key=${TOKEN}
+            transport_type: streamable-http
+            headers: {Authorization: "Bearer ${env.TOKEN}"}
+        """
+    )
+    assert made_of.transport == Remote(
+        url="https://example.org/mcp?key=s3cret", headers={"Authorization": "Bearer s3cret"}
+    )
+    assert "s3cret" not in made_of.shown
+    assert set(made_of.secrets) == {"s3cret"}
+
+
+TOP = """
+mcps:
+  shop:
+    command: shop-server
+    args: [--quiet]
+    env: {A: a, B: b}
+    tools: [look]
+    instruction: Ask the shop.
+  gateway: {ref: "docker:context7"}
+"""
+
+
+def test_a_server_that_is_defined_once_is_referred_to_and_shared() -> None:
+    toolset, again, own = made(
+        """
+        - {type: mcp, ref: shop}
+        - {type: mcp, ref: shop}
+        - {type: mcp, ref: shop, tools: [find], instruction: Hurry., env: {B: c}}
+        """,
+        top=TOP,
+    )
+    assert isinstance(toolset, ChosenToolset) and isinstance(again, ChosenToolset)
+    assert toolset._inner is again._inner
+    assert instruction_of(toolset) == "Ask the shop."
+    assert isinstance(own, ChosenToolset) and isinstance(own._inner, McpToolset)
+    mine = own._inner.server
+    assert isinstance(mine.transport, Stdio)
+    assert (mine.transport.args, mine.only, instruction_of(own)) == (
+        ("--quiet",),
+        ("find",),
+        "Hurry.",
+    )
+    assert (mine.transport.env["A"], mine.transport.env["B"]) == ("a", "c")
+
+
+def test_dockers_gateway_is_left_out_with_a_warning() -> None:
+    file = read("- {type: mcp, ref: gateway}\n- {type: mcp, ref: 'docker:x'}\n", top=TOP)
+    assert file.agents[0].toolsets == ()
+    assert [each.line for each in file.warnings] == [5, 6]
+
+
+def test_without_the_extra_the_file_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    told = wrong("- {type: mcp, command: x}\n")
+    assert told.startswith("shop.yaml:5: agents.root.toolsets[0]: ")
+    assert "pip install 'holdfast[mcp]'" in told
+
+
+# ── mistakes ──
+
+WRONG = [
+    ("- {type: mcp}", "toolsets[0]: give one of 'command', 'remote' and 'ref'"),
+    ("- {type: mcp, command: a, remote: {url: 'http://a/'}}", "give one of"),
+    ("- {type: mcp, ref: shp}", "toolsets[0].ref: no such server; did you mean 'shop'?"),
+    ("- {type: mcp, ref: shop, command: a}", "leave out 'command' and 'remote'"),
+    ("- {type: mcp, command: a, env: {K: '${NOPE}'}}", "toolsets[0].env.K: the environment variable 'NOPE' is not set"),
+    ("- {type: mcp, remote: {url: 'http://a/', headers: {K: $NOPE}}}", "remote.headers.K: the environment variable"),
+    ("- {type: mcp, remote: {url: 'ftp://a/'}}", "remote.url: only http and https"),
+    ("- {type: mcp, remote: {url: 'http://a/', transport_type: sse}}", "transport_type: only streamable HTTP"),
+    ("- {type: mcp, remote: {}}", "toolsets[0].remote: 'url' is missing"),
+    ("- {type: mcp, command: a, name: two words}", "toolsets[0].name: tools begin with it"),
+    ("- {type: mcp, command: a, working_dir: ../..}", "toolsets[0].working_dir: leads out of"),
+    ("- {type: mcp, command: a, timeout: 0}", "timeout: expected a number > 0"),
+    ("- {type: mcp, comand: a}", "toolsets[0].comand: unknown field; did you mean 'command'?"),
+    ("- {type: todo, tools: [list_todo]}", "toolsets[0].tools[0]: no such tool; did you mean 'list_todos'?"),
+    ("- {type: think}\n- {type: think}", "toolsets[1]: another tool of this agent is called 'think' already"),
+    ("- {type: script, shell: {fetch: {cmd: a}}}\n- {type: fetch}", "toolsets[1]: another tool of this agent is called 'fetch'"),
+    ("- {type: filesystem, roots: [nowhere]}", "toolsets[0].roots[0]: there is no such directory"),
+    ("- {type: shell, env: {A: '${NOPE}'}}", "toolsets[0].env.A: the environment variable 'NOPE'"),
+    ("- {type: fetch, allowed_domains: example.org}", "allowed_domains: expected a list"),
+    ("- {type: shel}", "toolsets[0].type: has to be one of: script, shell, filesystem"),
+    ("- {type: [shell]}", "toolsets[0].type: has to be one of"),
+    ("- shell", "toolsets[0]: expected a mapping, got text"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("toolsets", "told"), WRONG, ids=[each[1][:60] for each in WRONG])
+def test_a_mistake_is_told_with_its_place(toolsets: str, told: str) -> None:
+    found = wrong(f"{toolsets}\n", top=TOP)
+    assert told in found
+    assert "s3cret" not in found
+
+
+@pytest.mark.parametrize(
+    ("toolset", "what"),
+    [
+        ("- {type: shell}", "run commands on this machine"),
+        ("- {type: filesystem}", "read and change files"),
+        ("- {type: mcp, command: a}", "run commands on this machine, and reach servers"),
+        ("- {type: mcp, remote: {url: 'http://a/'}}", "reach servers"),
+        ("- {type: fetch, allow_private_ips: true}", "reach into the private network"),
+    ],
+)
+def test_a_remote_file_is_not_trusted_with_this_machine(toolset: str, what: str) -> None:
+    told = wrong(f"{toolset}\n", trusted=False)
+    assert "is not accepted from a URL" in told
+    assert what in told
+
+
+def test_a_remote_file_may_think_and_read_the_open_web() -> None:
+    file = read("- type: think\n- type: todo\n- type: memory\n- type: fetch\n", trusted=False)
+    assert len(file.agents[0].toolsets) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "missing"),
+    [
+        ("plain", "plain", ()),
+        ("$TOKEN", "s3cret", ()),
+        ("${TOKEN}", "s3cret", ()),
+        ("a ${env.TOKEN} b ${TOKEN}", "a s3cret b s3cret", ()),
+        ("pa$TOKEN", "pa$TOKEN", ()),
+        ("$", "$", ()),
+        ("${NOPE} $5", "${NOPE} $5", ("NOPE",)),
+    ],
+)
+def test_which_variables_are_filled_in(text: str, expected: str, missing: tuple[str, ...]) -> None:
+    found = filled(text, ENVIRONMENT)
+    assert (found.text, found.missing) == (expected, missing)
