@@ -17,6 +17,7 @@ from holdfast.tools.mcp.config import Remote, Server, Stdio
 from holdfast.tools.mcp.toolset import McpToolset
 from holdfast.tools.run import execute
 from holdfast.tools.todo import INSTRUCTION
+from tests import markdown, repository
 from tests.tools.running import Blobs, call_of, said
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "TOKEN": "s3cret", "OPENAI_API_KEY": "sk-other"}
@@ -138,6 +139,20 @@ async def test_fetch_goes_where_the_file_says() -> None:
     (tool,) = await toolset.tools()
     output = await execute(tool, call_of({"urls": ["http://127.0.0.1:1/"]}), Blobs())
     assert "cannot be connected to" in said(output)
+
+
+def test_the_examples_of_the_guide_load_as_they_stand() -> None:
+    page = (repository.ROOT / "docs/guides/tools.md").read_text(encoding="utf-8")
+    blocks = [each for each in markdown.blocks(page) if "agent-file" in each.info]
+    for block in blocks:
+        file = read_agent_file(
+            block.text.encode(),
+            place="guide",
+            directory=repository.ROOT,
+            environment={**ENVIRONMENT, "GITHUB_TOKEN": "a", "ISSUES_TOKEN": "b"},
+        )
+        assert (file.warnings, file.agents[0].name) == ((), "root")
+    assert len(blocks) == 2
 
 
 # ── MCP ──
