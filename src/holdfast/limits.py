@@ -251,6 +251,14 @@ file_search_bytes_max: Final = 256 * 1024 * 1024
 file_tree_depth_max: Final = 32
 files_at_once_max: Final = 20
 
+api_document_bytes_max: Final = 4 * 1024 * 1024
+api_operations_max: Final = 256
+"""Operations of one OpenAPI document that become tools."""
+api_schemas_max: Final = 500
+"""Schemas that one operation refers to, directly or not."""
+api_refresh_s: Final = 60.0
+"""How soon a document that could not be read is tried again."""
+
 mcp_idle_s: Final = 600.0
 """An MCP server that nobody has called for so long is stopped."""
 mcp_start_s: Final = 60.0

@@ -249,6 +249,34 @@ def test_without_the_extra_the_file_says_how_to_install_it(monkeypatch: pytest.M
     assert "pip install 'holdfast[mcp]'" in told
 
 
+async def test_an_api_by_its_document(tmp_path: Path) -> None:
+    document = '{"openapi": "3.1.0", "paths": {"/a": {"get": {"operationId": "look"}, "put": {"operationId": "set"}}}}'
+    (tmp_path / "api.json").write_text(document)
+    (toolset,) = made(
+        "- {type: openapi, url: api.json, tools: [look], headers: {A: '${TOKEN}'}, base_url: 'https://example.org/'}",
+        directory=tmp_path,
+    )
+    assert await names(toolset) == ["look"]
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ("openapi: 3.1.0\npaths:\n  /a:\n    get: {operationId: look}\n", ""),
+        ("openapi: 3.1.0\nopenapi: 3.1.0\n", "line 2: the key 'openapi' is already there"),
+        ("[" * 100_000, "nested more than 32 levels deep"),
+        ("swagger: '2.0'", "it is not an OpenAPI 3 document"),
+    ],
+)
+async def test_a_document_in_yaml_is_read_with_care(
+    tmp_path: Path, document: str, told: str
+) -> None:
+    (tmp_path / "api.yaml").write_text(document)
+    (toolset,) = made("- {type: openapi, url: api.yaml}", directory=tmp_path)
+    assert await names(toolset) == ([] if told else ["look"])
+    assert told in instruction_of(toolset)
+
+
 # ── mistakes ──
 
 WRONG = [
@@ -271,6 +299,9 @@ WRONG = [
     ("- {type: filesystem, roots: [nowhere]}", "toolsets[0].roots[0]: there is no such directory"),
     ("- {type: shell, env: {A: '${NOPE}'}}", "toolsets[0].env.A: the environment variable 'NOPE'"),
     ("- {type: fetch, allowed_domains: example.org}", "allowed_domains: expected a list"),
+    ("- {type: openapi}", "toolsets[0]: 'url' is missing"),
+    ("- {type: openapi, url: 'ftp://a/b'}", "toolsets[0].url: only http and https"),
+    ("- {type: openapi, url: ../../api.json}", "toolsets[0].url: leads out of"),
     ("- {type: shel}", "toolsets[0].type: has to be one of: script, shell, filesystem"),
     ("- {type: [shell]}", "toolsets[0].type: has to be one of"),
     ("- shell", "toolsets[0]: expected a mapping, got text"),
@@ -291,6 +322,7 @@ def test_a_mistake_is_told_with_its_place(toolsets: str, told: str) -> None:
         ("- {type: filesystem}", "read and change files"),
         ("- {type: mcp, command: a}", "run commands on this machine, and reach servers"),
         ("- {type: mcp, remote: {url: 'http://a/'}}", "reach servers"),
+        ("- {type: openapi, url: 'https://a.example/'}", "reach servers"),
         ("- {type: fetch, allow_private_ips: true}", "reach into the private network"),
     ],
 )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast import limits
-from holdfast.agents.document import Where
+from holdfast.agents.document import Unreadable, Where, read_document
 from holdfast.agents.file_models import UNTRUSTED
 from holdfast.agents.shape import (
     AgentShape,
@@ -19,6 +19,7 @@ from holdfast.agents.shape import (
     McpShape,
     McpToolsetShape,
     MemoryToolsetShape,
+    OpenapiToolsetShape,
     RemoteShape,
     ScriptShape,
     ScriptToolsetShape,
@@ -39,6 +40,8 @@ from holdfast.tools.guard import WEB_PORTS, Domains, FetchFailed, Guard, host_of
 from holdfast.tools.mcp.config import Remote, Server, Stdio
 from holdfast.tools.mcp.toolset import McpToolset
 from holdfast.tools.memory import MemoryToolset
+from holdfast.tools.openapi import Api, OpenApiToolset
+from holdfast.tools.openapi_document import Unusable
 from holdfast.tools.schema import TOOL_NAME, InvalidTool
 from holdfast.tools.script import Script, ScriptToolset, passed_on
 from holdfast.tools.shell import ShellToolset
@@ -53,6 +56,7 @@ _NEEDS_TRUST: Mapping[type[ToolsetShape], str] = {
     ShellToolsetShape: "run commands on this machine",
     McpToolsetShape: "run commands on this machine, and reach servers from it",
     FilesystemToolsetShape: "read and change files on this machine",
+    OpenapiToolsetShape: "read files of this machine, and reach servers from it",
 }
 _STREAMABLE = ("", "streamable", "streamable-http", "streamable_http", "http")
 
@@ -95,6 +99,8 @@ class FileTools:
                 return self._chosen(self._scripts(shape, at, taken), shape)
             case McpToolsetShape():
                 return self._mcp(shape, at)
+            case OpenapiToolsetShape():
+                return self._openapi(shape, at)
             case _:
                 built = self._built(shape, at)
                 return None if built is None else self._offered(built, shape, at, taken)
@@ -282,6 +288,28 @@ class FileTools:
             return None, ()
         return Remote(url=url, headers=headers), secrets + more
 
+    # ── OpenAPI ──
+
+    def _openapi(self, shape: OpenapiToolsetShape, at: Where) -> Toolset:
+        document, _ = self._filled_one(shape.url, (*at, "url"))
+        headers, _ = self._filled(shape.headers, (*at, "headers"))
+        for field, url in (("url", document), ("base_url", shape.base_url)):
+            if "://" in url:
+                try:
+                    host_of(url)
+                except FetchFailed as error:
+                    self._found.wrong((*at, field), error.why)
+        if "://" not in document:
+            document = str(self._below(document, (*at, "url")))
+        api = Api(
+            document=document,
+            base_url=shape.base_url,
+            headers=headers,
+            allow_private=shape.allow_private_ips,
+            timeout_s=shape.timeout,
+        )
+        return self._chosen(OpenApiToolset(api, reader=_from_yaml), shape, only=shape.tools)
+
     # ── declared commands ──
 
     def _scripts(self, toolset: ScriptToolsetShape, where: Where, taken: set[str]) -> Toolset:
@@ -327,6 +355,15 @@ class FileTools:
             if re.fullmatch(r"\$(\w+|\{[^}]*\})", value):
                 words = "variables are not filled in here; list the name in 'pass_env'"
                 self._found.wrong((*where, name), words)
+
+
+def _from_yaml(data: bytes) -> Json:
+    """An OpenAPI document in YAML, read with the same care as an agent file."""
+    try:
+        value: Json = read_document(data).value
+    except Unreadable as error:
+        raise Unusable(f"line {error.line}: {error.words}") from error
+    return value
 
 
 def _script(shape: ScriptShape, shared: Mapping[str, str]) -> Script:

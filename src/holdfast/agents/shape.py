@@ -131,6 +131,16 @@ class McpToolsetShape(ToolsetShape, tag="mcp"):
     timeout: Seconds = 60.0
 
 
+class OpenapiToolsetShape(ToolsetShape, tag="openapi", kw_only=True):
+    url: str
+    """The document's address, or its path, relative to the agent file."""
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    base_url: str = ""
+    """Ours, and the two below: where requests go, in place of what the document says."""
+    timeout: Seconds = 30.0
+    allow_private_ips: bool = False
+
+
 AnyToolset: TypeAlias = (
     ScriptToolsetShape
     | ShellToolsetShape
@@ -140,6 +150,7 @@ AnyToolset: TypeAlias = (
     | TodoToolsetShape
     | MemoryToolsetShape
     | McpToolsetShape
+    | OpenapiToolsetShape
 )
 
 
@@ -288,9 +299,7 @@ NOT_RUN: Mapping[type[Shape], frozenset[str]] = {
 }
 """Fields of docker-agent's that are told and left out."""
 
-TOOLSETS_NOT_RUN = frozenset(
-    "a2a api background_agents lsp model_picker openapi tasks user_prompt".split()
-)
+TOOLSETS_NOT_RUN = frozenset("a2a api background_agents lsp model_picker tasks user_prompt".split())
 
 
 def agent_file_schema() -> bytes:

@@ -108,20 +108,21 @@ class FetchToolset(BuiltToolset):
             )
         if answer.status != 200:
             return False, f"{shown(url)} could not be read: it answers {answer.status}."
-        return _readable(url, answer, style)
+        is_text, words = readable(answer, style)
+        return is_text, words if is_text else f"{shown(url)} could not be read: {words}."
 
 
-def _readable(url: str, answer: Answer, style: str) -> tuple[bool, str]:
+def readable(answer: Answer, style: str = "markdown") -> tuple[bool, str]:
+    """An answer's text, and that it is one; or what else it is."""
     kind, _, options = answer.headers.get("content-type", "text/plain").partition(";")
     kind = kind.strip().lower()
     if _TEXTUAL.fullmatch(kind) is None or b"\0" in answer.body[:4096]:
-        return False, f"{shown(url)} could not be read: it is not text but {kind[:100] or 'bytes'}."
+        return False, f"it is not text but {kind[:100] or 'bytes'}"
     text = answer.body.decode(_charset(options), errors="replace")
     if kind in _HTML and style != "html":
         text = page_text(text, marks=style == "markdown")
-    cut = (
-        f"\n[… only the first {limits.web_body_bytes_max} bytes were read …]" if answer.cut else ""
-    )
+    read = f"only the first {len(answer.body)} bytes were read"
+    cut = f"\n[… {read} …]" if answer.cut else ""
     return True, f"{text}{cut}" if text else "[nothing is there]"
 
 

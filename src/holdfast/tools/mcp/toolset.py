@@ -15,8 +15,8 @@ from holdfast.tools.base import Tool, ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.mcp.config import Server
 from holdfast.tools.mcp.link import Link
 from holdfast.tools.mcp.loading import INSTALL, connecting_to, is_installed
-from holdfast.tools.mcp.names import valid_names
 from holdfast.tools.mcp.peer import CallFailed, Connect, Offered, ServerLost, Unavailable
+from holdfast.tools.names import valid_names
 from holdfast.tools.run import failure
 from holdfast.tools.schema import InvalidTool, checked
 

@@ -1,4 +1,4 @@
-"""Names of tools that every provider takes, made of names that a server chose; and the way back.
+"""Names of tools that every provider takes, made of names that somebody else chose; and the way back.
 
 1. A name that is valid stays as it is, whatever else is there: what a permission rule says keeps its meaning.
 2. Any other becomes a readable form of itself with eight digits of its hash. So it depends on the name alone, and not
@@ -21,7 +21,7 @@ _INVALID = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def valid_names(names: Iterable[str], *, prefix: str = "") -> dict[str, str]:
-    """Name for a model → the server's own, in the order they came. With a prefix, `prefix_name`."""
+    """Name for a model → the one it was made of, in the order they came. With a prefix, `prefix_name`."""
     own = list(dict.fromkeys(names))
     wanted = {name: f"{prefix}_{name}" if prefix else name for name in own}
     given = {name: text for name, text in wanted.items() if TOOL_NAME.fullmatch(text)}
@@ -34,7 +34,7 @@ def valid_names(names: Iterable[str], *, prefix: str = "") -> dict[str, str]:
 
 def _made(name: str, taken: set[str]) -> str:
     readable = _INVALID.sub("_", name)[: limits.tool_name_chars_max - _DIGITS - 1]
-    for n in count():  # the first will do, unless a server has gone out of its way
+    for n in count():  # the first will do, unless somebody has gone out of their way
         digest = sha256(f"{n}:{name}".encode(errors="surrogatepass")).hexdigest()[:_DIGITS]
         if (made := f"{readable}_{digest}") not in taken:
             return made

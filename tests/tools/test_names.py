@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.tools.mcp.names import valid_names
+from holdfast.tools.names import valid_names
 from holdfast.tools.schema import TOOL_NAME
 
 names = st.lists(
