@@ -147,6 +147,25 @@ async def test_a_server_that_goes_away_is_started_again(world: World) -> None:
     assert world.ended == 3
 
 
+async def test_who_lost_a_server_does_not_take_it_from_those_who_have_not(world: World) -> None:
+    """Over HTTP a single answer can be lost; the others are still on their way."""
+    link = world.link()
+    async with link.peer() as first:
+        with pytest.raises(ServerLost):
+            async with link.peer() as second:
+                raise ServerLost("broken off")
+        assert first is second
+        async with link.peer() as third:
+            assert third is not first
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert world.ended == 0
+    while world.ended == 0:
+        await asyncio.wait(link._ending, return_when=asyncio.FIRST_COMPLETED)
+    await link.close()
+    assert world.ended == 2
+
+
 async def test_attempts_at_a_server_that_does_not_start_are_spaced_out(world: World) -> None:
     link = world.link()
     world.refuses = OSError("no such program")

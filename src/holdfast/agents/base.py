@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeAlias
 
@@ -130,13 +131,9 @@ class Closable(Protocol):
 
 
 async def close_all(parts: Iterable[Closable]) -> None:
-    """Close all of them; raises afterwards what went wrong."""
-    failed: list[Exception] = []
-    for part in parts:
-        try:
-            await part.close()
-        except Exception as error:
-            failed.append(error)
+    """Close all of them, side by side; raises afterwards what went wrong."""
+    ended = await asyncio.gather(*(part.close() for part in parts), return_exceptions=True)
+    failed = [each for each in ended if isinstance(each, Exception)]
     if failed:
         raise ExceptionGroup("some parts of a team could not be closed", failed)
 

@@ -40,6 +40,7 @@ class Link:
         idle_s: float = limits.mcp_idle_s,
         start_s: float = limits.mcp_start_s,
         on_changed: OnChanged = lambda: None,
+        hide: Callable[[str], str] = lambda words: words,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
@@ -47,6 +48,7 @@ class Link:
         self._idle_s = idle_s
         self._start_s = start_s
         self._on_changed = on_changed
+        self._hide = hide
         self._now_s = now_s
         self._holding: _Holding | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -71,7 +73,7 @@ class Link:
             raise
         except ServerLost as error:
             self._failed(holding, str(error))
-            holding.stop()
+            holding.retire()
             raise
         finally:
             holding.leave()
@@ -119,10 +121,8 @@ class Link:
         while self._ending:
             try:
                 await asyncio.wait(self._ending)
-            except (
-                asyncio.CancelledError
-            ) as error:  # what has been started has to be ended all the same
-                cancelled = error
+            except asyncio.CancelledError as error:
+                cancelled = error  # what has been started has to be ended all the same
         if cancelled is not None:
             raise cancelled
 
@@ -144,8 +144,9 @@ class Link:
                     self._failed(holding, "it went away")
         except Exception as error:
             # Whatever the server or the protocol's library did: it is this server's failure, and nobody else's.
-            self._failed(holding, _first_words(error))
-            holding.fail(Unavailable(f"{self._name} could not be reached: {_first_words(error)}"))
+            words = self._hide(_first_words(error))
+            self._failed(holding, words)
+            holding.fail(Unavailable(f"{self._name} could not be reached: {words}"))
         finally:
             holding.over()
 
@@ -175,6 +176,7 @@ class _Holding:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._users = 0
+        self._is_retired = False
         self._stop = asyncio.Event()
         self._ready: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
         self._ready.add_done_callback(_seen)
@@ -196,9 +198,18 @@ class _Holding:
 
     def leave(self) -> None:
         self._users -= 1
-        if not self._users and not self.is_stopped:
+        if self._users or self.is_stopped:
+            return
+        if self._is_retired:
+            self.stop()
+        else:
             loop = asyncio.get_running_loop()
             self._resting = loop.call_later(self._link.idle_s, self.stop)
+
+    def retire(self) -> None:
+        """Nobody new is to use it: one has lost it. Others may still get their answers, and it ends with them."""
+        self._is_retired = True
+        self._link.forget(self)
 
     def stop(self) -> None:
         """End it. Whoever comes from now on starts another."""

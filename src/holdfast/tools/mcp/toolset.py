@@ -36,6 +36,7 @@ class McpToolset:
             connect or connecting_to(server),
             idle_s=server.idle_s,
             on_changed=self._forget,
+            hide=server.hide,
         )
         self._known: tuple[Tool, ...] = ()
         self._is_fresh = False
