@@ -54,7 +54,7 @@ def _installed() -> Path:
         if done.is_file() and done.read_text() == wanted:
             return modules
         ran = subprocess.run(
-            [str(_npm(program)), "ci", "--ignore-scripts"],
+            [*_npm(program), "ci", "--ignore-scripts"],
             cwd=HERE,
             env={**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"},
             capture_output=True,
@@ -67,9 +67,11 @@ def _installed() -> Path:
     return modules
 
 
-def _npm(program: Path) -> Path:
-    beside = program.parent / "npm"
-    return beside if beside.exists() else Path(shutil.which("npm") or beside)
+def _npm(program: Path) -> list[str]:
+    """How npm is run. The one of the wheel is a script for its node."""
+    script = program.parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
+    found = shutil.which("npm")
+    return [found] if found else [str(program), str(script)]
 
 
 # ── servers to speak to ──

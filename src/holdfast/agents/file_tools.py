@@ -23,6 +23,7 @@ from holdfast.agents.shape import (
     RemoteShape,
     ScriptShape,
     ScriptToolsetShape,
+    Shape,
     ShellToolsetShape,
     ThinkToolsetShape,
     TodoToolsetShape,
@@ -51,7 +52,7 @@ from holdfast.tools.todo import TodoToolset
 RESERVED_TOOLS = frozenset({"transfer_task", "handoff"})
 """The loop's own: how agents work together."""
 
-_NEEDS_TRUST: Mapping[type[ToolsetShape], str] = {
+_NEEDS_TRUST: Mapping[type[Shape], str] = {
     ScriptToolsetShape: "run commands on this machine",
     ShellToolsetShape: "run commands on this machine",
     McpToolsetShape: "run commands on this machine, and reach servers from it",

@@ -119,16 +119,8 @@ class McpShape(Shape):
     """Ours: for one call."""
 
 
-class McpToolsetShape(ToolsetShape, tag="mcp"):
-    command: str = ""
-    args: tuple[str, ...] = ()
-    env: dict[str, str] = msgspec.field(default_factory=dict)
-    remote: RemoteShape | None = None
-    ref: str = ""
-    name: str = ""
-    working_dir: str = ""
-    trust_hints: bool = False
-    timeout: Seconds = 60.0
+class McpToolsetShape(McpShape, tag_field="type", tag="mcp"):
+    """The same as a toolset; or, by `ref`, one that is defined elsewhere."""
 
 
 class OpenapiToolsetShape(ToolsetShape, tag="openapi", kw_only=True):

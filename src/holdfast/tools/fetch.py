@@ -20,7 +20,7 @@ from holdfast.tools.built import (
     texts_in,
     told,
 )
-from holdfast.tools.guard import WEB_PORTS, FetchFailed, Guard, shown
+from holdfast.tools.guard import WEB_PORTS, FetchFailed, Guard, host_of, shown
 from holdfast.tools.page import page_text
 from holdfast.tools.run import failure
 from holdfast.tools.web import Answer, Web
@@ -98,14 +98,12 @@ class FetchToolset(BuiltToolset):
     async def _page(self, url: str, style: str, timeout_s: float) -> tuple[bool, str]:
         """Whether it could be read, and what is to be said about it."""
         try:
+            host_of(url)
             if "@" in urlsplit(url).netloc:
                 raise FetchFailed(url, "it holds a user name; leave that out", transient=False)
             answer = await self._web.ask(url, headers=_HEADERS, timeout_s=timeout_s)
-        except (FetchFailed, ValueError) as error:
-            return (
-                False,
-                f"{shown(url)} could not be read: {getattr(error, 'why', 'it is not an address')}.",
-            )
+        except FetchFailed as error:
+            return False, f"{shown(url)} could not be read: {error.why}."
         if answer.status != 200:
             return False, f"{shown(url)} could not be read: it answers {answer.status}."
         is_text, words = readable(answer, style)
