@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.core.events import Answered, Ended, ToolFinished, ToolStarted
 from holdfast.core.items import AssistantMessage, ToolResult, item_decoder
-from holdfast.ids import ItemId, SessionId, SessionKey, TurnId, Version
+from holdfast.ids import IdempotencyKey, ItemId, SessionId, SessionKey, TurnId, Version
 from holdfast.store.rows import ItemRow
 from tests.simulation.checker import finished_in, opening_of
 from tests.simulation.history import (
@@ -25,6 +25,7 @@ from tests.simulation.history import (
     Recording,
     Send,
     Shown,
+    Takeover,
     Told,
 )
 from tests.simulation.world import EPOCH_MS
@@ -91,11 +92,15 @@ def _with_items(run: Recording, session: FoundSession, items: list[ItemRow]) -> 
     return _with_session(run, session, dump=replaced(session.dump, items=tuple(items)))
 
 
+def _live(run: Recording) -> list[FoundSession]:
+    """The sessions that are looked after: what was deleted may lose anything at any time."""
+    return [each for each in run.sessions if each.dump.session.state == "live"]
+
+
 def _own_session(run: Recording) -> FoundSession | None:
     """A session with some turns of its own."""
-    return next(
-        (each for each in run.sessions if sum(turn.row.seq is not None for turn in each.turns) > 1),
-        None,
+    return _first(
+        [each for each in _live(run) if sum(turn.row.seq is not None for turn in each.turns) > 1]
     )
 
 
@@ -332,7 +337,7 @@ def a_discarded_turn_left_an_item(run: Recording) -> Recording | None:
 
 @noticed_as("malformed")
 def a_call_lost_its_result(run: Recording) -> Recording | None:
-    for session in run.sessions:
+    for session in _live(run):
         for at, row in enumerate(session.dump.items):
             if isinstance(item_decoder.lenient(row.body), ToolResult):
                 left = [*session.dump.items[:at], *session.dump.items[at + 1 :]]
@@ -439,7 +444,24 @@ def _without(turn: FoundTurn, known: set[ItemId]) -> FoundTurn:
     return replaced(turn, journal=tuple(each for each in turn.journal if not is_known(each)))
 
 
+@noticed_as("step_misplaced")
+def a_retry_took_over_steps_of_another_session(run: Recording) -> Recording | None:
+    turns = {turn.row.turn_id: turn for turn in _turns(run)}
+    for turn in turns.values():
+        failed = turns.get(turn.row.retry_of) if turn.row.retry_of else None
+        if failed is not None and finished_in(turn) & finished_in(failed):
+            elsewhere = SessionId.from_body("2" * 26)
+            return _with_turn(run, failed.row.turn_id, session_id=elsewhere)
+    return None
+
+
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@noticed_as("key_steered")
+def a_keyed_request_was_answered_by_somebody_elses_turn(run: Recording) -> Recording | None:
+    send = _first([each for each in run.sends if each.how == "steered"])
+    return None if send is None else _with_send(run, send, key=IdempotencyKey("k"))
 
 
 @noticed_as("key_split")
@@ -547,6 +569,44 @@ def _asked_late(run: Recording, turn_id: TurnId) -> bool:
 
 
 # ── afterwards ───────────────────────────────────────────────────────────────────────────────
+
+
+@noticed_as("stopped_resumed")
+def a_turn_that_was_to_be_stopped_is_played_on(run: Recording) -> Recording | None:
+    played = _first(list(run.played))
+    if played is None:
+        return None
+    taken = Takeover(turn_id=played.turn_id, node=played.node, at_s=played.at_s, stopped=True)
+    return replaced(run, takeovers=(*run.takeovers, taken))
+
+
+@noticed_as("reborn")
+def whoever_waited_for_a_deleted_session_got_another(run: Recording) -> Recording | None:
+    if run.crashes or run.shutdowns:
+        return None
+    for held, late in itertools.pairwise(_acknowledged(run)):
+        if held.turn_id is None or not isinstance(held.name, SessionKey):
+            continue
+        deleted = Act(
+            kind="delete",
+            name=held.name,
+            session_id=held.session_id,
+            invoked_s=1_000_002.0,
+            done_s=1_000_003.0,
+        )
+        waited = replaced(
+            late,
+            name=held.name,
+            node=held.node,
+            on_busy="wait",
+            session_id=SessionId.from_body("3" * 26),
+            invoked_s=1_000_001.0,
+        )
+        sends = tuple(waited if each is late else each for each in run.sends)
+        acts = tuple(each for each in run.acts if each.kind not in ("reset", "rewind"))
+        run = replaced(run, sends=sends, acts=(*acts, deleted))
+        return _with_turn(run, held.turn_id, ended_by="deleted")
+    return None
 
 
 @noticed_as("after_delete")

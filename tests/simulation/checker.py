@@ -18,13 +18,17 @@ What it finds, by a stable code:
   effect_denied      a tool acted, and the history says that it did not
   effect_unintended  a tool acted, and no intent was written before
   step_repeated      a keyed retry did again what its failed attempt had finished
+  step_misplaced     a keyed retry took over steps that were made on another history
   key_split          one session key meant two sessions, and nobody had moved it
+  key_steered        a request with an idempotency key became part of somebody else's turn
   key_turns          two kept turns under one idempotency key
   key_answers        two answers under one idempotency key
   watch_differs      a watcher saw something else than the journal holds
   watch_disorder     a watcher saw events out of order, twice, or not all
   stale_notes        a turn was played on annotations older than ones that were acknowledged before
+  stopped_resumed    a turn was taken over after somebody had asked for its end, and played on
   after_delete       a turn was committed to a session after it was deleted
+  reborn             who waited for a session that was deleted has started another one
   stuck              a session was not usable in time after the last fault
   left_open          a turn is still open
   found              `verify` complains about the store
@@ -360,9 +364,19 @@ def step_repeated(facts: _Facts) -> Iterator[str]:
         failed = _retried(facts, turn)
         if failed is None or not spoken or failed.row.ended_by == "limit":
             continue
-        if _ground(failed) == _ground(turn) and finished_in(failed) - spoken:
-            forgotten = sorted(finished_in(failed) - spoken)
+        forgotten = sorted(finished_in(failed) - spoken)
+        if forgotten and _ground(failed) == _ground(turn):
             yield f"{turn.row.turn_id} does not know what {failed.row.turn_id} had done: {forgotten}"
+
+
+def step_misplaced(facts: _Facts) -> Iterator[str]:
+    for turn in facts.turns.values():
+        failed = _retried(facts, turn)
+        if failed is None or _ground(failed) == _ground(turn):
+            continue
+        taken_over = sorted(finished_in(failed) & finished_in(turn))
+        if taken_over:
+            yield f"{turn.row.turn_id} took over what {failed.row.turn_id} had done: {taken_over}"
 
 
 def _retried(facts: _Facts, turn: FoundTurn) -> FoundTurn | None:
@@ -414,6 +428,12 @@ def key_split(facts: _Facts) -> Iterator[str]:
         from_s, to_s = min(before.invoked_s, send.invoked_s), max(before.done_s, send.done_s)
         if not any(begun <= to_s and ended >= from_s for begun, ended in moved[send.name]):
             yield f"{send.name} meant {before.session_id}, then {send.session_id}"
+
+
+def key_steered(facts: _Facts) -> Iterator[str]:
+    for send in facts.run.sends:
+        if send.key is not None and send.how == "steered":
+            yield f"{send.text} has the key {send.key}, and was heard by {send.turn_id}"
 
 
 def key_turns(facts: _Facts) -> Iterator[str]:
@@ -496,6 +516,47 @@ def after_delete(facts: _Facts) -> Iterator[str]:
                 yield f"{turn.row.turn_id} was committed after {turn.row.session_id} was deleted"
 
 
+def reborn(facts: _Facts) -> Iterator[str]:
+    """Only where nothing else can have come between the request and the turn that it waited for."""
+    if facts.run.crashes or facts.run.shutdowns:
+        return
+    moved = {act.name for act in facts.run.acts if act.kind in ("reset", "rewind")}
+    deletes = [each for each in facts.run.acts if each.kind == "delete" and not each.failed]
+    began_s = {each.turn_id: each.at_s for each in facts.run.played}
+    holders = {
+        (send.name, send.session_id): send
+        for send in facts.run.sends
+        if send.how == "began" and _ended_by(facts, send) == "deleted"
+    }
+    for act in deletes:
+        held = holders.get((act.name, act.session_id))  # type: ignore[arg-type]
+        if held is None or act.name in moved:
+            continue
+        for send in facts.run.sends:
+            here = (send.name, send.node, send.how) == (held.name, held.node, "began")
+            after_s = began_s.get(held.turn_id, act.done_s) if held.turn_id else act.done_s
+            waited = after_s < send.invoked_s < act.invoked_s and send.on_busy == "wait"
+            if here and waited and send.session_id != act.session_id:
+                yield f"{send.text} waited for {act.session_id}, and began {send.session_id}"
+
+
+def _ended_by(facts: _Facts, send: Send) -> str | None:
+    turn = facts.turns.get(send.turn_id) if send.turn_id else None
+    return turn.row.ended_by if turn else None
+
+
+def stopped_resumed(facts: _Facts) -> Iterator[str]:
+    """Whoever has lost the turn to yet another node does not hear of it, and its writes are refused."""
+    for played in facts.run.played:
+        before = [
+            each
+            for each in facts.run.takeovers
+            if each.turn_id == played.turn_id and each.at_s <= played.at_s
+        ]
+        if before and before[-1].stopped and before[-1].node == played.node:
+            yield f"{played.turn_id} was to be stopped, and {played.node} played it"
+
+
 def stuck(facts: _Facts) -> Iterator[str]:
     last = {send.op: send for send in facts.run.sends if send.probe}
     for send in last.values():
@@ -542,13 +603,17 @@ RULES: dict[str, Callable[[_Facts], Iterator[str]]] = {
         effect_denied,
         effect_unintended,
         step_repeated,
+        step_misplaced,
         key_split,
+        key_steered,
         key_turns,
         key_answers,
         watch_differs,
         watch_disorder,
         stale_notes,
+        stopped_resumed,
         after_delete,
+        reborn,
         stuck,
         left_open,
         found,

@@ -29,7 +29,7 @@ from holdfast.core.items import (
 from holdfast.core.policy import Choice, Policy, allowed, resolve_policy
 from holdfast.core.reconcile import Incoming, IncomingCall
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.ids import IdempotencyKey, SessionId, SessionKey, Tenant, Version
+from holdfast.ids import IdempotencyKey, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.sessions.ask import Ask, Ending, OnBusy
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.watch import Watch
@@ -38,7 +38,7 @@ from tests.simulation.history import Act, Outcome, Send, Shown, Told, Watched
 from tests.simulation.world import ConnectionLost, Node, World
 
 TENANT = Tenant("acme")
-DEADLINES_S = (4.0, 8.0, 15.0, 40.0)
+DEADLINES_S = (2.0, 4.0, 8.0, 15.0, 40.0)
 
 
 class Habits(Value):
@@ -52,6 +52,8 @@ class Habits(Value):
     counted: float = 0.3
     """Retries that say which one they are."""
     retries: float = 0.7
+    doubts: float = 0.0
+    """Requests with a key that are sent again although they were answered: the answer was lost on its way."""
     leaves: float = 0.15
     resends: float = 0.3
     if_match: float = 0.05
@@ -61,6 +63,7 @@ class Habits(Value):
     """Something else than talking."""
     operations: tuple[str, ...] = ("cancel", "watch")
     limits: float = 0.05
+    deadlines_s: tuple[float, ...] = DEADLINES_S
     pause_s: float = 2.0
 
 
@@ -99,6 +102,8 @@ class Client:
         match kind:
             case "cancel":
                 await self._cancel()
+            case "heckle":
+                await self._heckle()
             case "watch":
                 await self._watch()
             case "reset":
@@ -143,7 +148,7 @@ class Client:
     async def _cancel(self) -> None:
         if not self._world.seen_turns:
             return
-        turn_id, session_id = self._rng.choice(self._world.seen_turns[-4:])
+        turn_id, session_id = self._rng.choice(await self._open_turns())
         act = Act(kind="cancel", turn_id=turn_id, session_id=session_id)
 
         async def work() -> Act:
@@ -154,6 +159,38 @@ class Client:
             return msgspec.structs.replace(act, told=told(ending))
 
         await self._attempt(act, work())
+
+    async def _open_turns(self) -> list[tuple[TurnId, SessionId]]:
+        """Some turns that clients have heard of lately: those that are open, if any are."""
+        recent = self._world.seen_turns[-8:]
+        rows = [await self._world.store.turn(TENANT, turn_id) for turn_id, _ in recent]
+        is_open = [
+            each for each, row in zip(recent, rows, strict=True) if row and row.state == "open"
+        ]
+        return is_open or recent[-4:]
+
+    async def _heckle(self) -> None:
+        """Wait until a turn has said its last word, and speak to it then."""
+        if not self._world.seen_turns:
+            return
+        turn_id, session_id = self._rng.choice(await self._open_turns())
+
+        async def listen(node: Node) -> None:
+            watch = await node.sessions.watch(TENANT, turn_id)
+            async for record in watch.events():
+                if is_last_word(record.event):
+                    return
+
+        where = [each for each in self._world.nodes if turn_id in each.sessions._owner.live]
+        try:
+            node = where[0] if where else self._node()
+            async with asyncio.timeout(20.0):
+                await node.run(lambda: listen(node))
+        except (HoldfastError, ConnectionLost, TimeoutError):
+            return
+        steering = msgspec.structs.replace(self._habits, on_busy=("steer",), keyed=0, if_match=0)
+        request = Request(self._world, self._name, self._rng, steering, session_id)
+        await request.send(0, node)
 
     async def _watch(self) -> None:
         """Come late, and look at a turn from some number on."""
@@ -290,7 +327,7 @@ class Request:
         self._if_match = rng.random() < habits.if_match
         self._body: tuple[Incoming, ...] | None = None
         self._version: Version | None = None
-        self._deadline_s = rng.choice(DEADLINES_S)
+        self._deadline_s = rng.choice(habits.deadlines_s)
         self._limits = TurnLimits(steps_max=1) if rng.random() < habits.limits else TurnLimits()
 
     def _draw_policy(self) -> Policy:
@@ -306,7 +343,8 @@ class Request:
         for attempt in range(4):
             send = await self.send(attempt, self._world.any_node())
             again = send.outcome in ("unavailable", "left") or send.error == "conversation_locked"
-            again = again or (send.told is not None and not send.told.ok and bool(self._key))
+            if send.told is not None and self._key:
+                again = not send.told.ok or self._rng.random() < self._habits.doubts
             if not again or not self._rng.random() < self._habits.retries:
                 break
             await asyncio.sleep(2.0 * self._rng.random())
@@ -495,6 +533,13 @@ class Exchange:
 
 def told(ending: Ending) -> Told:
     return Told(kept=ending.kept, by=ending.by, version=ending.version)
+
+
+def is_last_word(event: ev.Event) -> bool:
+    """Whether an agent has answered, and asks for nothing."""
+    if not isinstance(event, ev.Answered) or event.path:
+        return False
+    return not any(isinstance(each, ToolCall) for each in event.items)
 
 
 def answer_in(shown: tuple[Shown, ...]) -> str:

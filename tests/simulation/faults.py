@@ -7,7 +7,9 @@ that what a node has sent arrives also when the node is stopped or dead by then.
     lost         it happened, and the caller is told the same
     late         the caller is told the same, and then it happens
 
-The store may be away for everybody (an outage) or for one node (a partition).
+The store may be away for everybody (an outage) or for one node (a partition). In some runs one kind of call meets
+more trouble than all others, so that what can happen meanwhile does. And a node may freeze over a call: it is
+stopped when it has sent it, and the call is stuck on its way for as long.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from holdfast.core.codec import Value
 from holdfast.errors import StoreUnavailable
@@ -33,9 +35,20 @@ class Weather(Value):
     """How many calls take tens of milliseconds instead of next to nothing."""
     very_slow: float = 0.0
     """How many take seconds."""
+    focus: str = ""
+    """The kind of call that most of the trouble is about in this run."""
 
 
 CALM = Weather()
+FOCUSED = Weather(refused=0.03, lost=0.05, late=0.3, very_slow=0.3)
+"""What the calls meet that a run is about."""
+
+
+class Freeze(Value):
+    """A node's next call of this kind is its last for a while."""
+
+    name: str
+    for_s: float
 
 
 class Sky:
@@ -49,13 +62,18 @@ class Sky:
     def clear(self) -> None:
         self.weather, self.outage = CALM, False
 
-    def delay_s(self) -> float:
+    def delay_s(self, name: str) -> float:
         drawn = self.rng.random()
-        if drawn < self.weather.very_slow:
+        very_slow = FOCUSED.very_slow if name == self.weather.focus else self.weather.very_slow
+        if drawn < very_slow:
             return 1.0 + 3.0 * self.rng.random()
-        if drawn < self.weather.very_slow + self.weather.slow:
+        if drawn < very_slow + self.weather.slow:
             return 0.08 * self.rng.random()
         return 0.0
+
+
+Heard: TypeAlias = Callable[[str, dict[int | str, Any], Any], object]
+"""A call: its name, what it was given by position or name, and what came of it."""
 
 
 class FaultyStore:
@@ -71,6 +89,10 @@ class FaultyStore:
         self.partitioned = False
         self.dead = False
         self.calls: dict[str, int] = {}
+        self.freeze: Freeze | None = None
+        self.on_freeze: Callable[[Freeze], object] = lambda freeze: None
+        self.heard: Heard = lambda name, args, result: None
+        """Told of every call that has happened."""
 
     def as_store(self) -> Store:
         return cast("Store", self)
@@ -83,23 +105,35 @@ class FaultyStore:
         method = getattr(self._store, name)
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            return await self._call(name, lambda: method(*args, **kwargs))
+            async def ask() -> Any:
+                result = await method(*args, **kwargs)
+                given: dict[int | str, Any] = dict(enumerate(args))
+                given.update(kwargs)
+                self.heard(name, given, result)
+                return result
+
+            return await self._call(name, ask)
 
         setattr(self, name, call)
         return call
 
     async def _call(self, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:
-        sky, weather = self._sky, self._sky.weather
+        sky = self._sky
+        weather = FOCUSED if name == sky.weather.focus else sky.weather
         self.calls[name] = self.calls.get(name, 0) + 1
         if self.dead:
             raise _away("this node is dead")
-        before_s, after_s = sky.delay_s(), sky.delay_s()
+        before_s, after_s = sky.delay_s(name), sky.delay_s(name)
+        if self.freeze is not None and self.freeze.name == name:
+            frozen, self.freeze = self.freeze, None
+            before_s = frozen.for_s * (0.5 + 0.7 * sky.rng.random())
+            self.on_freeze(frozen)
         fate = sky.rng.random()
         troubled = fate < weather.refused + weather.lost + weather.late or self.is_away
         if self._instant and not troubled and before_s == after_s == 0.0:
             return await ask()
         answer: asyncio.Future[Any] = self._loop.create_future()
-        journey = self._travel(ask, answer, before_s, after_s, fate)
+        journey = self._travel(ask, answer, weather, before_s, after_s, fate)
         self._loop.start(self._network, journey, name=f"call-{name}")
         return await answer
 
@@ -107,11 +141,11 @@ class FaultyStore:
         self,
         ask: Callable[[], Awaitable[Any]],
         answer: asyncio.Future[Any],
+        weather: Weather,
         before_s: float,
         after_s: float,
         fate: float,
     ) -> None:
-        weather = self._sky.weather
         await asyncio.sleep(before_s)
         if self.is_away or fate < weather.refused:
             await asyncio.sleep(2.0 * self._sky.rng.random())

@@ -16,6 +16,7 @@ from holdfast.core.policy import Policy
 from holdfast.ids import (
     CallId,
     IdempotencyKey,
+    NodeId,
     SessionId,
     SessionKey,
     TurnId,
@@ -123,9 +124,19 @@ class Played(Value):
     """A player was handed a turn."""
 
     turn_id: TurnId
+    node: NodeId
     base: Version
     base_rev: int
     at_s: float
+
+
+class Takeover(Value):
+    """A turn has changed hands; `stopped` if somebody had asked for its end by then."""
+
+    turn_id: TurnId
+    node: NodeId
+    at_s: float
+    stopped: bool
 
 
 class FoundTurn(Value):
@@ -155,6 +166,7 @@ class Recording(Value):
     watched: tuple[Watched, ...] = ()
     effects: tuple[Effect, ...] = ()
     played: tuple[Played, ...] = ()
+    takeovers: tuple[Takeover, ...] = ()
     sessions: tuple[FoundSession, ...] = ()
     healed_s: float = 0.0
     """When the last fault was over."""

@@ -1,14 +1,12 @@
 """Ways to break sessions, each of which has to be noticed: python -m tests.simulation.mutants [words of a name]
 
 A mutant is the real source with a few words exchanged, in a copy of the tree. It is hunted with one seed after the
-other, or, where chance would take too long, by the named cases; the table tells how. The source as it is has to
-survive everything.
+other, from 0 on; the table tells how many it took. The source as it is has to survive all of them.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -25,8 +23,6 @@ SOURCE = ROOT / "src" / "holdfast"
 SEEDS = 100
 """How many a mutant may survive."""
 
-CASES = ("tests/sessions/test_named_cases.py", "tests/store/contract/test_late_commits.py")
-
 TIMEOUT_S = 300.0
 
 
@@ -40,10 +36,6 @@ class Edit(Struct, frozen=True):
 class Mutant(Struct, frozen=True, kw_only=True):
     name: str
     edits: tuple[Edit, ...]
-    first: int = 0
-    """The first seed to hunt it with: near one that is known to meet it."""
-    by_cases: bool = False
-    """It takes a coincidence that has a name."""
     telling: bool = False
     """Among the few that every run of the tests tries."""
 
@@ -56,21 +48,11 @@ class Hunt(Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-def mutant(
-    name: str,
-    *edits: tuple[str, str, str],
-    first: int = 0,
-    by_cases: bool = False,
-    telling: bool = False,
-) -> Mutant:
-    made = tuple(Edit(*each) for each in edits)
-    return Mutant(name=name, edits=made, first=first, by_cases=by_cases, telling=telling)
+def mutant(name: str, *edits: tuple[str, str, str], telling: bool = False) -> Mutant:
+    return Mutant(name=name, edits=tuple(Edit(*each) for each in edits), telling=telling)
 
 
-UNTOUCHED = (
-    Mutant(name="(nothing is changed)", edits=()),
-    Mutant(name="(nothing is changed, named cases)", edits=(), by_cases=True),
-)
+UNTOUCHED = Mutant(name="(nothing is changed)", edits=())
 
 MUTANTS: tuple[Mutant, ...] = (
     mutant(
@@ -156,7 +138,6 @@ MUTANTS: tuple[Mutant, ...] = (
             "self._steers.update((row.n, row) for row in rows if row.n not in self.heard)",
             "self._steers.update((row.n, row) for row in rows)",
         ),
-        first=150,
     ),
     mutant(
         "words that were heard go with the commit, and stay unconsumed",
@@ -168,7 +149,6 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
             "",
         ),
-        by_cases=True,
     ),
     mutant(
         "a lane is left twice",
@@ -177,7 +157,6 @@ MUTANTS: tuple[Mutant, ...] = (
             "        lane.leave()\n        self._drop",
             "        lane.leave()\n        lane.leave()\n        self._drop",
         ),
-        by_cases=True,
     ),
     mutant(
         "a lane is never left",
@@ -194,7 +173,6 @@ MUTANTS: tuple[Mutant, ...] = (
             "self._deciding, self._cause = False, self._late",
             "self._deciding, self._cause = False, None",
         ),
-        by_cases=True,
     ),
     mutant(
         "what is remembered of a key is never looked at again",
@@ -225,7 +203,6 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
             "",
         ),
-        first=120,
     ),
     mutant(
         "a client is told its own wish in place of what became of the turn",
@@ -234,7 +211,6 @@ MUTANTS: tuple[Mutant, ...] = (
             "    if row is not None and row.ended_by != cause.by:\n",
             "    if False:\n",
         ),
-        first=280,
     ),
     mutant(
         "a keyed message is steered",
@@ -243,7 +219,6 @@ MUTANTS: tuple[Mutant, ...] = (
             'ask.on_busy == "steer" and ask.attempt.key is None',
             'ask.on_busy == "steer"',
         ),
-        by_cases=True,
     ),
     mutant(
         "a resumed turn forgets how its calls stood",
@@ -260,12 +235,10 @@ MUTANTS: tuple[Mutant, ...] = (
             "cancelled = cancelled or await self._is_cancelled(taken)",
             "cancelled = cancelled",
         ),
-        by_cases=True,
     ),
     mutant(
         "whoever draws the last breath begins another turn",
         ("sessions/admission.py", "            self._owner.demand_open()\n", ""),
-        by_cases=True,
     ),
     mutant(
         "a follower leaves out what was written while it looked",
@@ -290,7 +263,6 @@ MUTANTS: tuple[Mutant, ...] = (
             "            if live.fence.turn_id not in held:\n                live.lose()\n",
             "            pass\n",
         ),
-        by_cases=True,
     ),
     mutant(
         "words that are on their way are taken for unheard",
@@ -307,7 +279,6 @@ MUTANTS: tuple[Mutant, ...] = (
             "        return messages\n\n    # what others do to it",
             "        self.heard |= heard.keys()\n        return messages\n\n    # what others do to it",
         ),
-        by_cases=True,
     ),
     mutant(
         "whoever waited for a deleted session starts a new one",
@@ -316,7 +287,22 @@ MUTANTS: tuple[Mutant, ...] = (
             "            if bound is not None and seen.expected != bound:\n",
             "            if False:\n",
         ),
-        by_cases=True,
+    ),
+    mutant(
+        "a retry does again what the failed attempt had done",
+        (
+            "sessions/retry.py",
+            "        if not failed.untouched:\n            return retrying(",
+            "        if not failed.untouched:\n            return () and retrying(",
+        ),
+    ),
+    mutant(
+        "a retry goes on from steps that were made on another history",
+        (
+            "core/retrying.py",
+            "    if _ground(failed.request) != _ground(turn.request):\n",
+            "    if False:\n",
+        ),
     ),
     mutant(
         "a turn stands on annotations that are old",
@@ -333,12 +319,10 @@ MUTANTS: tuple[Mutant, ...] = (
             "    if n <= last_n:\n        # It was",
             "    if False:\n        # It was",
         ),
-        by_cases=True,
     ),
     mutant(
         "somebody else's commit of the same items counts as one's own",
         ("store/decisions.py", "turn.lease_token == fence.token and turn.link ==", "turn.link =="),
-        by_cases=True,
     ),
 )
 
@@ -364,11 +348,7 @@ def hunt(mutant: Mutant, *, seeds: int = SEEDS) -> Hunt:
             text = file.read_text(encoding="utf-8")
             file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
         try:
-            noticed = (
-                _by_cases(Path(folder))
-                if mutant.by_cases
-                else _by_seeds(Path(folder), mutant.first, seeds)
-            )
+            noticed = _by_seeds(Path(folder), seeds)
         except subprocess.TimeoutExpired:
             noticed = "no end"
     return Hunt(mutant=mutant, noticed=noticed, seconds=time.monotonic() - began)
@@ -377,9 +357,9 @@ def hunt(mutant: Mutant, *, seeds: int = SEEDS) -> Hunt:
 _SCRIPT = """
 import sys, holdfast
 from tests.simulation.campaign import judge
-source, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+source, count = sys.argv[1], int(sys.argv[2])
 assert holdfast.__file__.startswith(source), holdfast.__file__
-for seed in range(first, first + count):
+for seed in range(count):
     verdict = judge(seed, "memory")
     if verdict.broken:
         codes = sorted({each.split(":")[0] for each in verdict.broken})
@@ -390,25 +370,16 @@ else:
 """
 
 
-def _by_seeds(source: Path, first: int, count: int) -> str | None:
+def _by_seeds(source: Path, count: int) -> str | None:
     """Which promise is broken first, and by the how-manieth seed."""
-    told = _run(source, "-c", _SCRIPT, str(source), str(first), str(count))
+    told = _run(source, "-c", _SCRIPT, str(source), str(count))
     if told.returncode != 0:
         return f"does not even run: {told.stderr[-200:]}"
     line = told.stdout.splitlines()[-1]
     if line == "none":
         return None
     seed, _, codes = line.partition(" ")
-    return f"{int(seed) - first + 1:4} seeds  {codes}"
-
-
-def _by_cases(source: Path) -> str | None:
-    """Which named case fails first, of ours or of the store's contract."""
-    options = ["-x", "-q", "--tb=no", "-rf", "-p", "no:cacheprovider", "--timeout=60"]
-    told = _run(source, "-m", "pytest", *options, *CASES)
-    failed = re.search(r"^(?:FAILED|ERROR) \S+::(\w+)", told.stdout, re.MULTILINE)
-    assert failed or told.returncode == 0, told.stdout + told.stderr
-    return f"{failed[1]}" if failed else None
+    return f"{int(seed) + 1:4} seeds  {codes}"
 
 
 def _run(source: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -426,12 +397,12 @@ def _run(source: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def main(words: list[str]) -> int:
     wanted = " ".join(words)
-    chosen = [each for each in (*UNTOUCHED, *MUTANTS) if wanted in each.name]
+    chosen = [each for each in (UNTOUCHED, *MUTANTS) if wanted in each.name]
     width = max((len(each.name) for each in chosen), default=0)
     wrong = 0
     with ThreadPoolExecutor(os.cpu_count() or 1) as hunters:
         for found in hunters.map(hunt, chosen):
-            wrong += (found.noticed is None) != (found.mutant in UNTOUCHED)
+            wrong += (found.noticed is None) != (found.mutant is UNTOUCHED)
             told = found.noticed or "survives"
             print(f"{found.mutant.name:{width}}  {found.seconds:5.1f} s  {told}", flush=True)
     print(f"{len(chosen)} mutants, {wrong} not as they should be")

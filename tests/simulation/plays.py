@@ -46,6 +46,10 @@ class Temper(Value):
     hangs: float = 0.03
     steers: float = 0.9
     """It listens between two steps."""
+    sulks: float = 0.0
+    """It hangs after somebody has spoken to it."""
+    looks: float = 0.0
+    """A call only looks, whatever else it would have done."""
     pace_s: float = 0.05
     tools_s: float = 0.4
 
@@ -71,6 +75,7 @@ class _Player:
         world.played.append(
             history.Played(
                 turn_id=request.turn_id,
+                node=node.id,
                 base=turn.snapshot.version,
                 base_rev=turn.snapshot.notes.rev,
                 at_s=world.loop.time(),
@@ -125,7 +130,7 @@ class _Player:
         drawn = rng.random()
         if drawn < temper.fails:
             raise self._failure()
-        if drawn < temper.fails + temper.hangs:
+        if drawn < temper.fails + (temper.sulks if self._is_steered else temper.hangs):
             await asyncio.sleep(100_000)
         if rng.random() < 0.03:  # the provider broke off, and is asked again
             branch = self._open.turn.branch(path)
@@ -134,6 +139,12 @@ class _Player:
             await self._open.record(ev.StepBroken(items=left, path=path, why="sim"))
             return
         await self._answer(path, message, "".join(words))
+
+    @property
+    def _is_steered(self) -> bool:
+        turn = self._open.turn
+        said = sum(isinstance(each, UserMessage) and not each.path for each in turn.items)
+        return said > len(turn.request.input)
 
     async def _answer(self, path: Path, message: MessageId, text: str) -> None:
         rng = self._rng
@@ -155,10 +166,13 @@ class _Player:
         if not path and finish == "stop" and rng.random() < 0.02:
             finish = "length"
         await self._open.record(ev.Answered(items=tuple(items), path=path, finish=finish))
+        if rng.random() < 0.3:
+            await self._think()  # so that what was said is written before it ends
 
     def _calls(self, path: Path) -> list[ToolCall]:
         count = self._rng.choice((1, 1, 2, 3))
-        names = [self._rng.choice(TOOLS) for _ in range(count)]
+        looks = self._rng.random() < self._temper.looks
+        names = ["look" if looks else self._rng.choice(TOOLS) for _ in range(count)]
         calls = []
         for name in names:
             if path and name in ("helper", "ask_client"):

@@ -15,6 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.items import ToolCall, ToolResult, item_decoder
@@ -29,7 +31,7 @@ from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.writer import InlineWriter
 from holdfast.store.verify import Finding, verify
 from tests.simulation.clients import DEADLINES_S, TENANT, Client, Habits, Request
-from tests.simulation.faults import Weather
+from tests.simulation.faults import Freeze, Weather
 from tests.simulation.history import FoundSession, FoundTurn, Recording, Shown
 from tests.simulation.loop import SimulatedLoop, run
 from tests.simulation.plays import Temper, new_play
@@ -42,6 +44,8 @@ PATIENCE_S = 2 * limits.lease_ttl_s + limits.sweep_s + 2 * DEADLINES_S[-1] + 5.0
 may judge, a sweep, and the deadlines of a turn that hangs and of the probe's own."""
 
 Trace: TypeAlias = Callable[[str], None]
+
+replaced = msgspec.structs.replace
 
 
 class Plan(Value):
@@ -62,6 +66,124 @@ class Plan(Value):
 
 
 def draw_plan(rng: Random) -> Plan:
+    """Anything at all, or in half of the runs something that takes many of a kind to happen at once."""
+    plan = _draw_plan(rng)
+    theme = rng.choice(_THEMES)
+    return theme(plan, rng) if theme else plan
+
+
+def _crowded(plan: Plan, rng: Random) -> Plan:
+    """Everybody wants the same session, of the same process, and waits in line."""
+    habits = replaced(
+        plan.habits,
+        keyed=0,
+        counted=0,
+        leaves=0,
+        on_busy=("wait",),
+        operates=0.15,
+        operations=("watch",),
+        pause_s=0.5,
+    )
+    return replaced(
+        plan,
+        nodes=1,
+        keys=1,
+        clients=6,
+        requests=5,
+        waiting_max=8,
+        weather=Weather(slow=plan.weather.slow),
+        habits=habits,
+        faults=(),
+    )
+
+
+def _forbidden(plan: Plan, rng: Random) -> Plan:
+    """They wait in line for what somebody keeps taking away."""
+    plan = _crowded(plan, rng)
+    return replaced(
+        plan,
+        requests=12,
+        weather=replaced(plan.weather, focus=rng.choice(("", "end"))),
+        temper=replaced(plan.temper, fails=0.2),
+        habits=replaced(plan.habits, operations=("delete",)),
+    )
+
+
+def _heckled(plan: Plan, rng: Random) -> Plan:
+    """They talk to turns that have said their last word, and the store takes its time over the end."""
+    return replaced(
+        _conversed(plan, rng),
+        weather=replaced(plan.weather, focus="commit"),
+        temper=replaced(plan.temper, calls=0.1, hangs=0, sulks=0.7, pace_s=0.3, tools_s=1.0),
+        habits=replaced(
+            plan.habits,
+            on_busy=("steer", "wait"),
+            keyed=0.1,
+            leaves=0,
+            operates=0.6,
+            operations=("heckle", "heckle", "heckle", "cancel"),
+            deadlines_s=DEADLINES_S[:2],
+            pause_s=1.0,
+        ),
+    )
+
+
+def _talked_over(plan: Plan, rng: Random) -> Plan:
+    """They talk to turns and stop them, while the store takes its time over every step."""
+    return replaced(
+        _conversed(plan, rng),
+        weather=Weather(slow=plan.weather.slow, focus="append"),
+        temper=replaced(plan.temper, calls=0.8, fails=0, steers=0.9, pace_s=0.1, tools_s=1.0),
+        habits=replaced(
+            plan.habits,
+            on_busy=("steer",),
+            keyed=0,
+            policies=0,
+            leaves=0,
+            operates=0.4,
+            operations=("cancel",),
+            deadlines_s=DEADLINES_S[-1:],
+            pause_s=1.0,
+        ),
+    )
+
+
+def _conversed(plan: Plan, rng: Random) -> Plan:
+    """Many people, and one session that all of them talk to."""
+    nodes = rng.choice((1, 2))
+    return replaced(plan, nodes=nodes, keys=1, clients=6, requests=12, faults=())
+
+
+def _haunted(plan: Plan, rng: Random) -> Plan:
+    """Nodes stop over what they are writing, and come back when others have gone on without them."""
+    return replaced(
+        plan,
+        nodes=3,
+        keys=2,
+        requests=12,
+        weather=Weather(slow=plan.weather.slow),
+        temper=replaced(plan.temper, calls=0.1, fails=0, hangs=0.1, pace_s=0.1),
+        habits=replaced(
+            plan.habits,
+            keyed=0.8,
+            leaves=0,
+            operates=0.1,
+            deadlines_s=DEADLINES_S[-1:],
+            pause_s=1.0,
+        ),
+        faults=("freeze", "freeze", "pause"),
+        fault_every_s=2.0,
+        ttl_s=limits.lease_ttl_s / 5,
+    )
+
+
+_THEMES = (
+    *[None] * 8,
+    *(_crowded, _forbidden, _forbidden, _heckled, _heckled, _talked_over, _haunted, _haunted),
+)
+
+
+def _draw_plan(rng: Random) -> Plan:
     def some(*values: float) -> float:
         return rng.choice(values)
 
@@ -79,12 +201,15 @@ def draw_plan(rng: Random) -> Plan:
             late=some(0, 0, 0, 0.03),
             slow=some(0.05, 0.3, 0.7),
             very_slow=some(0, 0, 0.01, 0.05),
+            focus=rng.choice(_FOCUS),
         ),
         temper=Temper(
             calls=some(0.1, 0.5, 0.8),
             fails=some(0, 0.03, 0.2),
             hangs=some(0, 0.02, 0.1),
             steers=some(0.2, 0.9),
+            sulks=some(0, 0.1, 0.5),
+            looks=some(0, 0, 0.9),
             pace_s=some(0.01, 0.1, 1.0),
             tools_s=some(0.05, 1.0, 6.0),
         ),
@@ -94,6 +219,7 @@ def draw_plan(rng: Random) -> Plan:
             background=some(0, 0.1, 0.4),
             counted=some(0, 0.5, 1.0),
             retries=some(0.3, 0.9),
+            doubts=some(0, 0.3),
             leaves=some(0, 0.1, 0.5),
             resends=some(0, 0.3, 0.9),
             if_match=some(0, 0.05, 0.3),
@@ -113,8 +239,10 @@ def draw_plan(rng: Random) -> Plan:
 
 
 _BUSY: tuple[OnBusy, ...] = ("wait", "reject", "interrupt", "steer")
-_OPERATIONS = ("cancel", "watch", "reset", "rewind", "fork", "delete", "annotate")
-_FAULTS = ("crash", "pause", "outage", "partition", "drain")
+_OPERATIONS = ("cancel", "heckle", "watch", "reset", "rewind", "fork", "delete", "annotate")
+_FAULTS = ("crash", "pause", "freeze", "outage", "partition", "drain")
+_FOCUS = ("", "", "", "begin", "append", "commit", "end", "signal", "signals")
+_FREEZES = ("begin", "append", "commit", "commit", "end")
 
 
 def simulate(seed: int, home: Home, *, trace: Trace | None = None) -> Recording:
@@ -180,6 +308,7 @@ async def _simulate(
     await _heal(world, fate)
     healed_s = loop.time()
     world.say("all faults are over")
+    await _let_go_of_the_lost(world)
     _, busy = await asyncio.wait(clients, timeout=20 * PATIENCE_S)
     leftovers = [f"{task.get_name()} is not done" for task in busy]
     await _probe(world, keys)
@@ -195,6 +324,7 @@ async def _simulate(
         watched=tuple(world.watched),
         effects=tuple(world.effects),
         played=tuple(world.played),
+        takeovers=tuple(world.takeovers),
         sessions=await _found(store),
         healed_s=healed_s,
         patience_s=PATIENCE_S,
@@ -235,6 +365,11 @@ async def _befall(world: World, plan: Plan) -> None:
                 group.create_task(world.crash(node, down_s=8 * rng.random()))
             elif kind == "pause":
                 group.create_task(world.pause(node, for_s=long_s))
+            elif kind == "freeze":
+                freeze = Freeze(
+                    name=rng.choice(_FREEZES), for_s=plan.ttl_s + 4.0 + 8.0 * rng.random()
+                )
+                group.create_task(world.freeze(node, freeze))
             elif kind == "partition":
                 group.create_task(world.partition(node, for_s=long_s))
             elif kind == "drain":
@@ -249,6 +384,7 @@ async def _heal(world: World, fate: asyncio.Task[None]) -> None:
     world.sky.clear()
     for node in world.nodes:
         node.store.partitioned = False
+        node.store.freeze = None
         if node.place.state == "paused":
             node.place.state = "up"
     for node in [each for each in world.nodes if each.draining]:
@@ -256,6 +392,15 @@ async def _heal(world: World, fate: asyncio.Task[None]) -> None:
         world.bury(node)
     while len(world.nodes) < world.slots:
         await world.boot()
+
+
+async def _let_go_of_the_lost(world: World) -> None:
+    """A sweep tells a node which turns it has lost. Their players have to stop, however little they say."""
+    await asyncio.sleep(2 * limits.sweep_s + 1.0)
+    before = await world.find_zombies()
+    await asyncio.sleep(1.0)  # what the store has just said may be on its way
+    lost = [each for each in await world.find_zombies() if each in before]
+    world.complaints += [f"{node.name} still plays {turn_id}" for node, turn_id in lost]
 
 
 async def _probe(world: World, keys: tuple[SessionKey, ...]) -> None:

@@ -17,16 +17,19 @@ from tests.simulation.loop import SimulatedLoop, Stuck, run
 from tests.simulation.simulation import Home, simulate
 
 INTERESTING: dict[int, str] = {
-    0: "a node finds turns of its own among the orphans",
-    1: "a cancel meets a commit that is on its way",
-    7: "a turn is taken over; a node remembers a key that was deleted",
-    8: "a turn is resumed with calls under way, and followed from another node",
-    16: "a replayable turn is watched while its appends are slow",
-    25: "an annotation is made on another node",
-    38: "a node dies between the start of a tool and its effect",
-    171: "a watcher looks at a turn that is deleted",
-    211: "words are brought by a poll that was under way when they were heard",
-    336: "a delete ends a turn that is being discarded",
+    0: "a node finds turns of its own among the orphans; a replayable turn is watched while its appends are slow",
+    1: "whoever waits for a session that is deleted, and a watcher of the turn that went with it",
+    4: "many wait in one lane; a commit that was given up for lost arrives after its turn has gone on",
+    6: "a deadline comes while the end is decided, and the turn has to go on",
+    9: "a delete ends a turn that is being discarded",
+    10: "a failed attempt is retried, also on another history",
+    11: "a turn is resumed with calls under way, and one is lost by a node that was stopped",
+    20: "a node is asked for a turn after it has left",
+    21: "a node dies between the start of a tool and its effect",
+    33: "words are brought by a poll that was under way when they were heard, or heard at the last moment",
+    43: "an annotation is made on another node",
+    69: "a node comes back to a commit that another one has made for it",
+    93: "a turn is cancelled while its node is dead",
 }
 """What they meet. Each of them notices a mutant (`mutants.py`) that is about just that."""
 

@@ -17,9 +17,9 @@ from holdfast.errors import StoreError
 from holdfast.ids import Minter, NodeId, SessionId, TurnId
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import Store
-from tests.simulation.faults import FaultyStore, Sky, Weather
-from tests.simulation.history import Act, Effect, Played, Send, Watched
+from holdfast.store.base import Store, Taken
+from tests.simulation.faults import FaultyStore, Freeze, Sky, Weather
+from tests.simulation.history import Act, Effect, Played, Send, Takeover, Watched
 from tests.simulation.loop import SimulatedLoop
 
 T = TypeVar("T")
@@ -73,6 +73,9 @@ class World:
         self.played: list[Played] = []
         self.seen_turns: list[tuple[TurnId, SessionId]] = []
         """Turns that clients have heard of, for those who want to watch or cancel one."""
+        self.stopped: set[TurnId] = set()
+        """The turns that the store was told to be stopped."""
+        self.takeovers: list[Takeover] = []
         self.crashes = 0
         self.shutdowns = 0
         self.complaints: list[str] = []
@@ -162,6 +165,14 @@ class World:
         await asyncio.sleep(for_s)
         node.store.partitioned = False
 
+    async def freeze(self, node: Node, freeze: Freeze) -> None:
+        """Stop the node when it sends its next call of this kind. One that sends none is left alone."""
+        self.say(f"{node.name} will freeze over {freeze.name}")
+        node.store.freeze = freeze
+        await asyncio.sleep(20.0)
+        if node.store.freeze is freeze:
+            node.store.freeze = None
+
     async def outage(self, *, for_s: float) -> None:
         self.say(f"the store is away for {for_s:.1f} s")
         self.crashes += 1
@@ -181,9 +192,44 @@ class World:
         if node not in self.nodes:
             return  # it has crashed meanwhile, and whoever did that boots another one
         self.say(f"{node.name} has left")
+        await self._linger(node)
         self.bury(node)
         await asyncio.sleep(down_s)
         await self.boot()
+
+    async def _linger(self, node: Node) -> None:
+        """A process does not end with its node: for a while its clients can still reach it."""
+        renewed = node.store.calls.get("renew", 0)
+        await asyncio.sleep(self.rng.choice((0.0, 1.0, 5.0)))
+        if node.store.calls.get("renew", 0) > renewed:
+            self.complaints.append(f"{node.name} has left, and came back to life")
+
+    def overhear(self, name: str, given: dict[int | str, Any], result: Any) -> None:
+        """The store has done something for a node."""
+        if name == "signal" and given["kind"] != "steer":
+            self.stopped.add(given[1])
+        elif name == "takeover" and isinstance(result, Taken):
+            turn_id = result.fence.turn_id
+            self.takeovers.append(
+                Takeover(
+                    turn_id=turn_id,
+                    node=given["node"],
+                    at_s=self.loop.time(),
+                    stopped=turn_id in self.stopped,
+                )
+            )
+
+    async def find_zombies(self) -> list[tuple[Node, TurnId]]:
+        """The turns that players play although they are not their node's. What is being settled finds out itself."""
+        found = []
+        for node in tuple(self.nodes):
+            for live in node.sessions._owner.playing:
+                fence = live.fence
+                session = await self.store.session(fence.tenant, fence.session_id)
+                token = session.lease_token if session and session.open_turn else None
+                if live._playing is not None and token != fence.token:
+                    found.append((node, fence.turn_id))
+        return found
 
 
 class Node:
@@ -194,6 +240,8 @@ class Node:
         self.name = name
         self.place = world.loop.new_place(name)
         self.store = FaultyStore(world.store, world.sky, world.loop, instant=world.instant_store())
+        self.store.heard = world.overhear
+        self.store.on_freeze = self._freeze
         self.draining = False
         self._calls: dict[asyncio.Future[Any], None] = {}
         drift_ms = world.rng.randrange(-3_000, 3_000)
@@ -204,6 +252,10 @@ class Node:
     @property
     def id(self) -> NodeId:
         return self.sessions.lease.node
+
+    def _freeze(self, freeze: Freeze) -> None:
+        world = self.world
+        world.loop.start(world.loop.outside, world.pause(self, for_s=freeze.for_s), name="freeze")
 
     async def open(self) -> None:
         store = self.store.as_store()
