@@ -676,6 +676,28 @@ async def test_a_turn_that_is_kept_by_policy_is_answered_the_same_everywhere(
     assert not any(isinstance(each, AssistantMessage) for each in (await stage.snapshot()).items)
 
 
+# ── busy elsewhere ───────────────────────────────────────────────────────────────────────────
+
+
+@on_stage
+async def test_an_interrupt_reaches_a_turn_elsewhere_that_somebody_before_it_waits_for(
+    stage: Stage,
+) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    assert (await stage.send(two, "Hello")).ok  # so that it knows where to queue them
+    stage.parts["Long"] = hang(500)
+    long = stage.send(one, "Long")
+    await stage.until(lambda: stage.played == ["Hello", "Long"])
+    patient = stage.send(two, "Patient")
+    await stage.sleep(1)
+    urgent = stage.send(two, "Urgent", on_busy="interrupt")
+
+    assert (await urgent).ok
+    assert (await patient).ok
+    assert stage.loop.time() < 30, "nobody has waited for the turn to end by itself"
+    assert (await long).by == "cancelled"
+
+
 # ── players ──────────────────────────────────────────────────────────────────────────────────
 
 

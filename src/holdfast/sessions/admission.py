@@ -147,6 +147,9 @@ class Admissions:
         first = ask.on_busy == "interrupt"
         if first:
             self._interrupt_here(self._lanes.holder(name))
+            awaited = self._lanes.awaited(name)
+            if awaited is not None:  # whoever is before us would wait for it as long as it likes
+                await self._store.signal(ask.tenant, awaited, kind="interrupt")
         try:
             async with asyncio.timeout(patience.left_s):
                 lane = await self._lanes.enter(name, first=first)
@@ -205,9 +208,10 @@ class Admissions:
                 case NotLive():
                     await self._owner.lease.renew()
                     patience.demand(ask, None)
-                case Busy(session_id=bound):
-                    lane.session = bound
+                case Busy(session_id=bound, turn_id=turn_id):
+                    lane.session, lane.awaited = bound, turn_id
                     steered = await self._wait_for_release(ask, outcome, patience)
+                    lane.awaited = None
                     if steered is not None:
                         return steered
                     verify = True

@@ -70,6 +70,8 @@ class Lane:
         self.held = False
         self.turn: TurnId | None = None
         """The turn that holds it, once it has begun."""
+        self.awaited: TurnId | None = None
+        """The turn of another process that its holder waits for, as long as it has none of its own."""
         self.session: SessionId | None = None
         """The session whose turns go through here, once somebody in it has found out."""
         self.names: set[LaneName] = set()
@@ -105,7 +107,7 @@ class Lane:
 
     def leave(self) -> None:
         """Let the first waiter in, or leave the lane free."""
-        self.turn = None
+        self.turn = self.awaited = None
         while self._waiters:
             turn = self._waiters.popleft()
             if not turn.done():  # else its waiter was cancelled, and has not noticed yet
@@ -154,6 +156,11 @@ class Lanes:
         """The turn that holds the lane of this name, if one does."""
         lane = self._lanes.get(name)
         return lane.turn if lane else None
+
+    def awaited(self, name: LaneName) -> TurnId | None:
+        """The turn elsewhere that whoever holds the lane of this name waits for, if so."""
+        lane = self._lanes.get(name)
+        return lane.awaited if lane else None
 
     def is_held(self, name: LaneName) -> bool:
         return name in self._lanes and self._lanes[name].held
