@@ -109,8 +109,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a tool starts before its intent is durable",
         (
             "sessions/recorder.py",
-            "        if kinds & _URGENT:\n            await self.flush()\n        elif",
-            "        if",
+            "        if kinds & _URGENT:\n            return True\n",
+            "",
         ),
         telling=True,
     ),

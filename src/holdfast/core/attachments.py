@@ -17,6 +17,7 @@ from holdfast.core.items import (
     Items,
     Part,
     SystemMessage,
+    Text,
     ToolResult,
     UserMessage,
 )
@@ -25,6 +26,8 @@ from holdfast.core.items import (
 def set_aside(items: Items) -> tuple[Items, tuple[bytes, ...]]:
     """The same items with a `Blob` in place of what may not lie inside them, and the bytes to keep for it."""
     large: list[bytes] = []
+    if all(type(part) is Text for each in items for part in getattr(each, "content", ())):
+        return items, ()  # nearly always: nothing but words
     return tuple(_lightened(each, large) for each in items), tuple(large)
 
 

@@ -10,7 +10,7 @@ treated as if it had.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from holdfast.core import events as ev
 from holdfast.core.codec import Decoder, Unreadable, Value, encode
@@ -86,8 +86,10 @@ def _misfit(record: Record, turn: Turn | None, next_n: int) -> Unreadable | None
     return None
 
 
-def numbered(happened: Iterable[ev.Event], *, first: int, at_ms: int) -> tuple[Record, ...]:
+def numbered(happened: Sequence[ev.Event], *, first: int, at_ms: int) -> tuple[Record, ...]:
     """Events as records, numbered from `first`."""
+    if len(happened) == 1:  # nearly always, and this runs for every token
+        return (Record(n=first, at_ms=at_ms, event=happened[0]),)
     return tuple(
         [Record(n=n, at_ms=at_ms, event=event) for n, event in enumerate(happened, start=first)]
     )

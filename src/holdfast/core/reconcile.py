@@ -136,7 +136,7 @@ def reconcile(
     to be about all such calls; a message closes those that they leave out as refused. `system_is_stored`
     keeps system messages as items (Responses, Conversations); on chat they are instructions for one request.
     """
-    undecided = _undecided(snapshot.waiting, approvals or {})
+    undecided = _undecided(snapshot.waiting, approvals) if approvals else ()
     if isinstance(undecided, ApprovalClosed):
         return undecided
     spoken = [each for each in messages if system_is_stored or each.role != "system"]
@@ -149,7 +149,7 @@ def reconcile(
         diverged = dropped > 0
     intake = _Intake(snapshot.waiting, approvals or {}, mint)
     new = spoken[dropped:]
-    if approvals and undecided and not any(map(_is_said, new)):
+    if undecided and not any(map(_is_said, new)):
         return ApprovalsMissing(calls=undecided)
     for message in _results_first(new, snapshot.waiting):
         refusal = intake.take(message)

@@ -144,6 +144,8 @@ class Turn(Value):
         return next((p for b in self.branches for p in b.pending if p.call.id == call), None)
 
 
+NOBODY_IS_ASKED = "no model is being asked here"
+
 # ── the fold ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -236,8 +238,10 @@ def _same(piece: ev.Grew, other: ev.Grew) -> bool:
 
 
 def _grew(turn: Turn, event: ev.Grew, *more: ev.Grew) -> Turn:
-    branch = _asking(turn, event.path, event)
-    draft = _present(branch.draft).grown(event, *more)
+    branch = _asking(turn, event.path, event) if event.path else turn.branches[0]
+    if branch.draft is None:
+        raise _illegal(event, NOBODY_IS_ASKED)
+    draft = branch.draft.grown(event, *more)
     if draft is None:
         raise _illegal(event, f"{event.item} was not opened")
     return _replaced(turn, msgspec.structs.replace(branch, draft=draft))
@@ -491,7 +495,7 @@ def _branch(turn: Turn, path: Path, event: ev.Event) -> Branch:
 def _asking(turn: Turn, path: Path, event: ev.Event) -> Branch:
     branch = _branch(turn, path, event)
     if branch.draft is None:
-        raise _illegal(event, "no model is being asked here")
+        raise _illegal(event, NOBODY_IS_ASKED)
     return branch
 
 

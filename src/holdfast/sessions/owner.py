@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence, Set
 
 from holdfast import limits
 from holdfast.core.conversation import Snapshot
@@ -57,20 +56,15 @@ class Owner:
     def claimed(self) -> Set[TurnId]:
         return self._claims.keys()
 
-    @contextmanager
-    def claiming(self, turn_id: TurnId) -> Iterator[None]:
-        """This turn is about to be ours."""
-        self._claim(turn_id)
-        try:
-            yield
-        finally:
-            self._let_go(turn_id)
+    def claiming(self, turn_id: TurnId) -> Claim:
+        """This turn is about to be ours, inside this context."""
+        return Claim(self, turn_id)
 
-    def _claim(self, turn_id: TurnId) -> None:
+    def claim(self, turn_id: TurnId) -> None:
         self._claims[turn_id] = self._claims.get(turn_id, 0) + 1
         self._idle.clear()
 
-    def _let_go(self, turn_id: TurnId) -> None:
+    def let_go(self, turn_id: TurnId) -> None:
         left = self._claims.pop(turn_id) - 1
         if left:
             self._claims[turn_id] = left
@@ -112,7 +106,7 @@ class Owner:
             now_ms=self._ambient.now_ms,
             judge=judge,
         )
-        self._claim(fence.turn_id)
+        self.claim(fence.turn_id)
         self.live[fence.turn_id] = live
         if self._grace_is_over:
             live.interrupt("shutdown")
@@ -125,7 +119,7 @@ class Owner:
         try:
             await live.run(play)
         finally:
-            self._let_go(live.fence.turn_id)
+            self.let_go(live.fence.turn_id)
             if live.after is not None:
                 self._cache.put(live.fence.tenant, live.after)
             if lane is not None:
@@ -226,3 +220,19 @@ async def _wait(hinted: asyncio.Event | None, *, at_most_s: float) -> None:
     except TimeoutError:
         pass
     hinted.clear()
+
+
+class Claim:
+    """A turn that is about to be ours."""
+
+    __slots__ = ("_owner", "_turn_id")
+
+    def __init__(self, owner: Owner, turn_id: TurnId) -> None:
+        self._owner = owner
+        self._turn_id = turn_id
+
+    def __enter__(self) -> None:
+        self._owner.claim(self._turn_id)
+
+    def __exit__(self, *_: object) -> None:
+        self._owner.let_go(self._turn_id)

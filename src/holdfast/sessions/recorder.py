@@ -58,23 +58,31 @@ class Recorder:
 
     async def record(self, *events: ev.Event) -> Turn:
         """Record that these happened, in one go; see `OpenTurn.record`."""
-        self.check()
+        if self.note(events):
+            await self.flush()
+        return self.turn
+
+    def note(self, events: tuple[ev.Event, ...]) -> bool:
+        """Record that these happened. True if they have to be durable before anything else happens."""
+        if self._failure is not None:
+            raise self._failure
         self._hold = False
-        turn = self.turn = advance_all(self.turn, events)
+        self.turn = advance_all(self.turn, events)
+        records = numbered(events, first=self._next_n, at_ms=self._now_ms())
+        self._next_n += len(records)
         kinds = set(map(type, events))
-        records = self._numbered(events)
         if self._replayable:
             self._pending += records
         else:
             self.feed.publish(*records)
             if kinds <= _FINE:
-                return turn  # a token of a plain turn: shown, and that is all
-            self._pending += (each for each in records if not ev.is_fine(each.event))
+                return False  # a token of a plain turn: shown, and that is all
+            self._pending += (each for each in records if type(each.event) not in _FINE)
         if kinds & _URGENT:
-            await self.flush()
-        elif self._pending and (self._replayable or (kinds & _STEPS and _goes_on(turn))):
+            return True
+        if self._pending and (self._replayable or (kinds & _STEPS and _goes_on(self.turn))):
             self._start_draining()
-        return turn
+        return False
 
     def closing_records(self, events: tuple[ev.Event, ...]) -> tuple[Turn, tuple[Record, ...]]:
         """What the turn and its unwritten records would be after these last events.
@@ -123,11 +131,6 @@ class Recorder:
         """Raise what keeps this turn from being recorded, if anything does."""
         if self._failure is not None:
             raise self._failure
-
-    def _numbered(self, events: tuple[ev.Event, ...]) -> tuple[Record, ...]:
-        records = numbered(events, first=self._next_n, at_ms=self._now_ms())
-        self._next_n += len(records)
-        return records
 
     def _start_draining(self) -> None:
         if self._drain is None and self._pending:

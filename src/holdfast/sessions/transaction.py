@@ -111,12 +111,15 @@ class LiveTurn:
         return max(0.0, (deadline_ms - self._now_ms()) / 1000) if deadline_ms else None
 
     async def record(self, *events: ev.Event) -> Turn:
+        recorder = self._recorder
         for event in events:
-            if isinstance(event, ev.ToolStarted) and not self._lease.is_live:
+            if type(event) is ev.ToolStarted and not self._lease.is_live:
                 # Others may take us for dead. The intent would be refused if they had acted on it; but whoever
                 # is about to act itself had better be seen alive.
                 await persistently(self._lease.renew)
-        return await self._recorder.record(*events)
+        if recorder.note(events):
+            await recorder.flush()
+        return recorder.turn
 
     async def keep_blob(self, data: bytes, media_type: str) -> Blob:
         digest = await self._store.put_blob(self.fence.tenant, self.fence.session_id, data)
