@@ -108,7 +108,7 @@ class ChatMessage(Struct, frozen=True, omit_defaults=True):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[ContentPart] | UnsetType | None = UNSET
     name: str | None = ""
-    tool_calls: list[ChatToolCall] | None = []
+    tool_calls: list[ChatToolCall] | None = None
     tool_call_id: str | None = ""
     refusal: str | None = None
 
@@ -273,7 +273,7 @@ def _step(step: list[AssistantMessage | ToolCall]) -> ChatMessage:
     ]
     text = "".join(texts)
     return ChatMessage(
-        role="assistant", content=text if text or not calls else None, tool_calls=calls
+        role="assistant", content=text if text or not calls else None, tool_calls=calls or None
     )
 
 
