@@ -45,15 +45,16 @@ class Link:
         self.connection = connection
         # A statement without a name is parsed anew each time it is run, in the same round trip: it needs nothing
         # of the server that it meets. What we keep of it is its description.
-        self._name = None if named else ""
+        self._named = named
         self._statements: dict[str, asyncpg.prepared_stmt.PreparedStatement[asyncpg.Record]] = {}
 
     async def fetch(self, query: Query, bindings: Bindings, *, timeout_s: float) -> list[Row]:
         """Run a query: one round trip, and one more when this connection sees it first."""
-        statement = self._statements.get(query.name)
+        statement = self._statements.get(query.sql)
         if statement is None:
-            statement = await self.connection.prepare(query.sql, name=self._name, timeout=timeout_s)
-            self._statements[query.name] = statement
+            name = f"{query.name}_{len(self._statements)}" if self._named else ""
+            statement = await self.connection.prepare(query.sql, name=name, timeout=timeout_s)
+            self._statements[query.sql] = statement
         rows: list[Row] = await statement.fetch(*query.arguments(bindings), timeout=timeout_s)
         return rows
 
@@ -118,6 +119,8 @@ def _settings(address: Address) -> dict[str, str]:
         "lock_timeout": limit_ms,
         "idle_in_transaction_session_timeout": limit_ms,
         "synchronous_commit": "on",
+        # Every query of ours finds rows by their keys, so that one plan does for all values, and is made once.
+        "plan_cache_mode": "force_generic_plan",
         # Short statements gain nothing by it.
         "jit": "off",
     }
