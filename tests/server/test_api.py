@@ -231,11 +231,12 @@ async def test_health_and_readiness() -> None:
         assert (await server.get("/healthz")).status == 200
         assert (await server.request("HEAD", "/healthz")).status == 200
         assert (await server.get("/readyz")).status == 200
-        server.app.draining = True
-        draining = await server.get("/readyz")
-        server.app.draining = False
+        live_until = server.sessions.lease._live_until
         server.sessions.lease._live_until = float("-inf")
         lost = await server.get("/readyz")
+        server.sessions.lease._live_until = live_until
+        server.app.drain()
+        draining = await server.get("/readyz")
     assert (draining.status, draining.json) == (503, {"status": "draining"})
     assert lost.status == 503 and "store" in lost.json["status"]
 

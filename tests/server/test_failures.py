@@ -12,7 +12,7 @@ import pytest
 from holdfast import limits
 from holdfast.models.base import ModelFailed
 from holdfast.testing import Gate, ScriptedModel, fails, says
-from tests.server.stubs import HeldTool, agent, serving
+from tests.server.stubs import HeldTool, StubDirectory, agent, serving
 
 # ── requests that are refused ────────────────────────────────────────────────────────────────
 
@@ -85,8 +85,9 @@ async def test_what_is_not_http_is_told_so_in_the_same_words() -> None:
 
 
 async def test_a_bug_is_one_500_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async with serving(agent(ScriptedModel())) as server:
-        server.app._directory = None  # type: ignore[assignment]
+    directory = StubDirectory(agent(ScriptedModel()))
+    async with serving(directory=directory) as server:
+        directory.entries = None  # type: ignore[assignment, method-assign]
         answer = await server.get("/v1/models")
     assert (answer.status, answer.error["code"]) == (500, "internal_error")
     assert answer.headers["x-request-id"] in answer.error["message"]

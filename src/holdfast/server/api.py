@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import aclosing
 from typing import Annotated, TypeVar
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -19,15 +19,14 @@ from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server.approvals import Approvals, Decision, Decisions
 from holdfast.server.compacting import Compacting
 from holdfast.server.directory import Directory
-from holdfast.server.exchange import Exchange
-from holdfast.server.methods import only
+from holdfast.server.routing import Call
 from holdfast.server.transfer import send_session, take_sessions
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.base import Match, Query, SessionFilter, SessionInfo
 from holdfast.store.rows import TurnRow
 from holdfast.store.searching import parse_query
-from holdfast.wire.problems import Problem, Refused, bad_request
+from holdfast.wire.problems import bad_request
 from holdfast.wire.sse import HEARTBEAT, data_frame
 
 
@@ -48,74 +47,14 @@ class Api:
         self._store = sessions.store
         self._directory = directory
 
-    async def serve(self, exchange: Exchange, tenant: Tenant) -> None:
-        steps = [unquote(step) for step in exchange.path.strip("/").split("/")[1:]]
-        is_import = steps == ["sessions", "import"] and exchange.method == "POST"
-        body = await exchange.body(
-            bytes_max=limits.import_body_bytes_max if is_import else limits.api_body_bytes_max
-        )
-        match steps:
-            case ["agents"]:
-                only(exchange, "GET")
-                agents = [_plain(each) for each in self._directory.entries()]
-                await _say(exchange, {"agents": agents})
-            case ["sessions"]:
-                only(exchange, "GET")
-                await self._list(exchange, tenant)
-            case ["sessions", "import"] if is_import:
-                how = _query(exchange).get("on_conflict", "stop")
-                await take_sessions(exchange, self._store, tenant, body, how)
-            case ["sessions", name]:
-                only(exchange, "GET", "PATCH", "DELETE")
-                await self._serve_session(exchange, tenant, name, body)
-            case ["sessions", name, ("items" | "turns") as part]:
-                only(exchange, "GET")
-                read = self._items if part == "items" else self._turns
-                await read(exchange, tenant, name)
-            case ["sessions", name, "export"]:
-                only(exchange, "GET")
-                found = await self._find(tenant, name)
-                await send_session(exchange, self._store, tenant, found.session.id)
-            case ["sessions", name, ("fork" | "reset" | "rewind") as verb]:
-                only(exchange, "POST")
-                await self._move(exchange, tenant, name, verb, body)
-            case ["sessions", name, "compact"]:
-                only(exchange, "POST")
-                await self._compact(exchange, tenant, name)
-            case ["turns", name]:
-                only(exchange, "GET")
-                await _say(exchange, _turn(await self._turn(tenant, name)))
-            case ["turns", name, "cancel"]:
-                only(exchange, "POST")
-                await self._cancel(exchange, tenant, name)
-            case ["turns", name, "approvals"]:
-                only(exchange, "GET", "POST")
-                await self._decide(exchange, tenant, name, body)
-            case ["turns", name, "approvals", call]:
-                only(exchange, "POST")
-                decision = Decisions(decisions={call: _read(body, Decision)})
-                await self._begin_decided(exchange, tenant, name, decision, body)
-            case ["turns", name, "events"]:
-                only(exchange, "GET")
-                await self._events(exchange, tenant, name)
-            case _:
-                raise Refused(_unknown(exchange))
-
-    async def _serve_session(
-        self, exchange: Exchange, tenant: Tenant, name: str, body: bytes
-    ) -> None:
-        match exchange.method:
-            case "PATCH":
-                await self._patch(exchange, tenant, name, body)
-            case "DELETE":
-                await self._delete(exchange, tenant, name)
-            case _:
-                await self._session(exchange, tenant, name)
+    async def agents(self, call: Call) -> None:
+        agents = [_plain(each) for each in self._directory.entries()]
+        await _say(call, {"agents": agents})
 
     # ── sessions ──
 
-    async def _list(self, exchange: Exchange, tenant: Tenant) -> None:
-        query = _query(exchange)
+    async def sessions(self, call: Call) -> None:
+        tenant, query = call.tenant, _query(call)
         where = SessionFilter(
             agent=query.get("agent"),
             key_prefix=query.get("key_prefix"),
@@ -130,19 +69,19 @@ class Api:
                 tenant, _sought(query["q"]), where=where, cursor=cursor, limit=limit
             )
             listed = [{**_session(each.info), "match": _match(each)} for each in results.matches]
-            await _say(exchange, {"sessions": listed, "cursor": results.cursor})
+            await _say(call, {"sessions": listed, "cursor": results.cursor})
             return
         page = await self._store.sessions(tenant, where=where, cursor=cursor, limit=limit)
         listed = [_session(each) for each in page.sessions]
-        await _say(exchange, {"sessions": listed, "cursor": page.cursor})
+        await _say(call, {"sessions": listed, "cursor": page.cursor})
 
-    async def _session(self, exchange: Exchange, tenant: Tenant, name: str) -> None:
-        info = await self._find(tenant, name)
-        await _say(exchange, _session(info), etag=info.session.head.etag)
+    async def session(self, call: Call) -> None:
+        info = await self._find(call)
+        await _say(call, _session(info), etag=info.session.head.etag)
 
-    async def _patch(self, exchange: Exchange, tenant: Tenant, name: str, body: bytes) -> None:
-        asked = _read(body, Changes)
-        info = await self._find(tenant, name)
+    async def patch(self, call: Call) -> None:
+        tenant, asked = call.tenant, _read(call.body, Changes)
+        info = await self._find(call)
         if asked.title is not None:
             await self._operations.title(tenant, info.session.id, asked.title)
         if asked.attributes is not None:
@@ -152,66 +91,80 @@ class Api:
             except msgspec.DecodeError as error:
                 raise bad_request("invalid_value", str(error), param="attributes") from error
             await self._operations.annotate(tenant, info.session.id, [(None, patch)])
-        await self._session(exchange, tenant, str(info.session.id))
+        await self._show(call, info.session.id)
 
-    async def _delete(self, exchange: Exchange, tenant: Tenant, name: str) -> None:
-        info = await self._find(tenant, name)
-        await self._operations.delete(tenant, info.session.id)
-        await _say(exchange, {"id": str(info.session.id), "deleted": True})
+    async def delete(self, call: Call) -> None:
+        info = await self._find(call)
+        await self._operations.delete(call.tenant, info.session.id)
+        await _say(call, {"id": str(info.session.id), "deleted": True})
 
-    async def _move(
-        self, exchange: Exchange, tenant: Tenant, name: str, verb: str, body: bytes
-    ) -> None:
-        """Fork a session, or make its key mean another one: a new one, or itself as it was."""
-        at = _read(body, Place).version if body else None
-        version = None if at is None else Version(at)
-        if verb == "fork":
-            info = await self._find(tenant, name)
-            row = await self._operations.fork(tenant, info.session.id, version)
-        elif name.startswith("conv_"):
-            raise bad_request(
-                "invalid_conversation_key", f"a {verb} is about a key, not about an id"
-            )
-        elif verb == "reset":
-            row = await self._operations.reset(tenant, _key(name))
-        elif version is None:
+    async def take_in(self, call: Call) -> None:
+        how = _query(call).get("on_conflict", "stop")
+        await take_sessions(call.exchange, self._store, call.tenant, call.body, how)
+
+    async def export(self, call: Call) -> None:
+        info = await self._find(call)
+        await send_session(call.exchange, self._store, call.tenant, info.session.id)
+
+    async def fork(self, call: Call) -> None:
+        """Make a session that begins as this one stood, now or at a version."""
+        version = _version(call)
+        info = await self._find(call)
+        row = await self._operations.fork(call.tenant, info.session.id, version)
+        await self._show(call, row.id)
+
+    async def reset(self, call: Call) -> None:
+        """Make a key mean a new session."""
+        _version(call)
+        row = await self._operations.reset(call.tenant, _only_key(call, "reset"))
+        await self._show(call, row.id)
+
+    async def rewind(self, call: Call) -> None:
+        """Make a key mean its session as it was."""
+        version, key = _version(call), _only_key(call, "rewind")
+        if version is None:
             raise bad_request("missing_required_parameter", "version is missing", param="version")
-        else:
-            row = await self._operations.rewind(tenant, _key(name), version)
-        found = await self._store.info(tenant, row.id)
-        assert found is not None, "it was just made"
-        await _say(exchange, _session(found), etag=row.head.etag)
+        row = await self._operations.rewind(call.tenant, key, version)
+        await self._show(call, row.id)
 
-    async def _items(self, exchange: Exchange, tenant: Tenant, name: str) -> None:
+    async def _show(self, call: Call, session_id: SessionId) -> None:
+        """Answer with a session that is there, since we have just changed or made it."""
+        info = await self._store.info(call.tenant, session_id)
+        if info is None or info.session.state == "deleted":  # by somebody else, meanwhile
+            raise SessionGone(session_id, why="deleted")
+        await _say(call, _session(info), etag=info.session.head.etag)
+
+    async def items(self, call: Call) -> None:
         """A session's items: as they are, or with `view=model` as its agent's model sees them now."""
-        view = _query(exchange).get("view", "people")
+        view = _query(call).get("view", "people")
         if view not in ("people", "model"):
             raise bad_request("invalid_value", "view is people or model", param="view")
-        snapshot = await self._snapshot(tenant, name)
+        snapshot = await self._snapshot(call)
         seen = seen_by_model(snapshot) if view == "model" else snapshot.items
         body = b'{"version":%d,"items":[%b]}' % (snapshot.version, b",".join(map(_item, seen)))
-        await exchange.answer(200, body)
+        await call.exchange.answer(200, body)
 
-    async def _compact(self, exchange: Exchange, tenant: Tenant, name: str) -> None:
-        snapshot = await self._snapshot(tenant, name)
-        made = await exchange.unless_gone(self._compacting.compact(tenant, snapshot))
-        await exchange.answer(200, msgspec.json.encode(made))
+    async def compact(self, call: Call) -> None:
+        snapshot = await self._snapshot(call)
+        made = await call.exchange.unless_gone(self._compacting.compact(call.tenant, snapshot))
+        await call.exchange.answer(200, msgspec.json.encode(made))
 
-    async def _snapshot(self, tenant: Tenant, name: str) -> Snapshot:
-        info = await self._find(tenant, name)
-        snapshot = await self._sessions.snapshot(tenant, info.session.id)
+    async def _snapshot(self, call: Call) -> Snapshot:
+        info = await self._find(call)
+        snapshot = await self._sessions.snapshot(call.tenant, info.session.id)
         if snapshot is None:
-            raise SessionMissing("session", name)
+            raise SessionMissing("session", call.names[0])
         return snapshot
 
-    async def _turns(self, exchange: Exchange, tenant: Tenant, name: str) -> None:
-        info = await self._find(tenant, name)
-        rows = await self._store.turns(tenant, info.session.id)
+    async def turns(self, call: Call) -> None:
+        info = await self._find(call)
+        rows = await self._store.turns(call.tenant, info.session.id)
         used = sum((row.usage for row in rows), Usage())
-        await _say(exchange, {"turns": [_turn(row) for row in rows], "usage": _plain(used)})
+        await _say(call, {"turns": [_turn(row) for row in rows], "usage": _plain(used)})
 
-    async def _find(self, tenant: Tenant, name: str) -> SessionInfo:
-        """A session by its id, or by the key that means it."""
+    async def _find(self, call: Call) -> SessionInfo:
+        """The session that a path names by its id, or by the key that means it."""
+        tenant, name = call.tenant, call.names[0]
         session_id: SessionId | None
         if name.startswith("conv_"):
             try:
@@ -230,45 +183,53 @@ class Api:
 
     # ── turns ──
 
-    async def _turn(self, tenant: Tenant, name: str) -> TurnRow:
-        row = await self._store.turn(tenant, _turn_id(name))
+    async def turn(self, call: Call) -> None:
+        await _say(call, _turn(await self._row(call.tenant, _turn_id(call))))
+
+    async def cancel(self, call: Call) -> None:
+        outcome = await self._operations.cancel(call.tenant, _turn_id(call))
+        row = await self._row(call.tenant, _turn_id(call))
+        await _say(call, _turn(row), status=202 if isinstance(outcome, StillRunning) else 200)
+
+    async def approvals(self, call: Call) -> None:
+        waiting = await self._approvals.waiting(call.tenant, _turn_id(call))
+        await _say(call, {"approvals": waiting})
+
+    async def decide(self, call: Call) -> None:
+        """Decide on all calls of a turn that wait for it."""
+        await self._decide(call, _read(call.body, Decisions))
+
+    async def decide_one(self, call: Call) -> None:
+        _, waiting = call.names
+        await self._decide(call, Decisions(decisions={waiting: _read(call.body, Decision)}))
+
+    async def _decide(self, call: Call, decisions: Decisions) -> None:
+        begun = await self._approvals.decide(
+            call.exchange, call.tenant, _turn_id(call), decisions, call.body
+        )
+        await _say(call, _turn(await self._row(call.tenant, begun.turn_id)), status=202)
+
+    async def _row(self, tenant: Tenant, turn_id: TurnId) -> TurnRow:
+        row = await self._store.turn(tenant, turn_id)
         if row is None:
-            raise SessionMissing("turn", name)
+            raise SessionMissing("turn", turn_id)
         return row
 
-    async def _cancel(self, exchange: Exchange, tenant: Tenant, name: str) -> None:
-        outcome = await self._operations.cancel(tenant, _turn_id(name))
-        row = await self._turn(tenant, name)
-        await _say(exchange, _turn(row), status=202 if isinstance(outcome, StillRunning) else 200)
-
-    async def _decide(self, exchange: Exchange, tenant: Tenant, name: str, body: bytes) -> None:
-        if exchange.method == "GET":
-            waiting = await self._approvals.waiting(tenant, _turn_id(name))
-            await _say(exchange, {"approvals": waiting})
-        else:
-            await self._begin_decided(exchange, tenant, name, _read(body, Decisions), body)
-
-    async def _begin_decided(
-        self, exchange: Exchange, tenant: Tenant, name: str, decisions: Decisions, body: bytes
-    ) -> None:
-        begun = await self._approvals.decide(exchange, tenant, _turn_id(name), decisions, body)
-        row = await self._turn(tenant, str(begun.turn_id))
-        await _say(exchange, _turn(row), status=202)
-
-    async def _events(self, exchange: Exchange, tenant: Tenant, name: str) -> None:
+    async def events(self, call: Call) -> None:
         """A turn's events as they happen, numbered; those after `starting_after` only."""
-        after = _query(exchange).get("starting_after", "-1")
+        exchange, turn_id = call.exchange, _turn_id(call)
+        after = _query(call).get("starting_after", "-1")
         if not re.fullmatch(r"-1|[0-9]{1,15}", after, re.ASCII):
             raise bad_request("invalid_value", "starting_after is a number", param="starting_after")
-        watch = await self._sessions.watch(tenant, _turn_id(name))
-        await exchange.start_stream({"x-turn-id": name})
+        watch = await self._sessions.watch(call.tenant, turn_id)
+        await exchange.start_stream({"x-turn-id": turn_id})
         batches = watch.batches(int(after) + 1, quiet_s=limits.heartbeat_s)
         with exchange.while_present():
             async with aclosing(batches):
                 async for records in batches:
                     frames = b"".join(data_frame(encode(record)) for record in records)
                     await exchange.write(frames or HEARTBEAT)
-        row = await self._turn(tenant, name)
+        row = await self._row(call.tenant, turn_id)
         await exchange.write(data_frame(msgspec.json.encode({"turn": _turn(row)})))
         await exchange.finish()
 
@@ -296,9 +257,9 @@ def _read(body: bytes, kind: type[T]) -> T:
         raise bad_request("invalid_json", f"the body does not fit: {error}") from error
 
 
-def _query(exchange: Exchange) -> dict[str, str]:
+def _query(call: Call) -> dict[str, str]:
     """The query of a request; of what is there twice, the last."""
-    found = parse_qs(exchange.query.decode("utf-8", "replace"))
+    found = parse_qs(call.exchange.query.decode("utf-8", "replace"))
     return {name: values[-1] for name, values in found.items()}
 
 
@@ -326,7 +287,23 @@ def _key(name: str) -> SessionKey:
         raise bad_request("invalid_conversation_key", str(error)) from error
 
 
-def _turn_id(name: str) -> TurnId:
+def _only_key(call: Call, verb: str) -> SessionKey:
+    """What a path names, if that is a key."""
+    (name,) = call.names
+    if name.startswith("conv_"):
+        raise bad_request("invalid_conversation_key", f"a {verb} is about a key, not about an id")
+    return _key(name)
+
+
+def _version(call: Call) -> Version | None:
+    """Where in a session's past, if a body says so."""
+    at = _read(call.body, Place).version if call.body else None
+    return None if at is None else Version(at)
+
+
+def _turn_id(call: Call) -> TurnId:
+    """The turn that a path names. A name that none can have is one that none has."""
+    name = call.names[0]
     try:
         return TurnId(name)
     except InvalidId as error:
@@ -392,17 +369,6 @@ def _plain(value: msgspec.Struct) -> dict[str, object]:
     return msgspec.structs.asdict(value)
 
 
-async def _say(
-    exchange: Exchange, body: dict[str, object], *, status: int = 200, etag: str = ""
-) -> None:
+async def _say(call: Call, body: dict[str, object], *, status: int = 200, etag: str = "") -> None:
     headers = {"etag": etag} if etag else None
-    await exchange.answer(status, msgspec.json.encode(body), headers=headers)
-
-
-def _unknown(exchange: Exchange) -> Problem:
-    return Problem(
-        status=404,
-        code="unknown_url",
-        message=f"{exchange.method} {exchange.path} is not part of the API",
-        should_retry=False,
-    )
+    await call.exchange.answer(status, msgspec.json.encode(body), headers=headers)

@@ -8,8 +8,6 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from holdfast import limits
 from holdfast.core.policy import Policy
 from holdfast.errors import HoldfastError
@@ -18,11 +16,14 @@ from holdfast.server.api import Api
 from holdfast.server.approvals import Approvals
 from holdfast.server.chat import Chat
 from holdfast.server.compacting import Compacting
-from holdfast.server.directory import Directory, ModelEntry
+from holdfast.server.directory import Directory
 from holdfast.server.exchange import ClientGone, Exchange, Receive, Send
 from holdfast.server.guards import Guard
-from holdfast.server.methods import only
+from holdfast.server.health import Health
+from holdfast.server.listing import Models
 from holdfast.server.problems import problem_of, unexpected
+from holdfast.server.routes import all_routes
+from holdfast.server.routing import Call, Caller
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.headers import NAMES
 from holdfast.wire.problems import BusyStatus, Problem, Refused
@@ -30,6 +31,7 @@ from holdfast.wire.problems import BusyStatus, Problem, Refused
 log = logging.getLogger("holdfast.server")
 
 LOCAL = Tenant("local")
+"""Whose everything is, where nobody needs a key."""
 
 SHUTTING_DOWN = Problem(
     status=503,
@@ -56,8 +58,6 @@ class App:
         busy_status: BusyStatus = 409,
         guard: Guard | None = None,
     ) -> None:
-        self._sessions = sessions
-        self._directory = directory
         self._chat = Chat(
             sessions,
             directory,
@@ -67,11 +67,20 @@ class App:
             expire_after_s=expire_after_s,
         )
         approvals = Approvals(sessions, directory, policy=policy, deadline_s=deadline_s)
-        self._api = Api(sessions, directory, approvals, Compacting(sessions, directory))
+        self._health = Health(sessions)
+        self.routes = all_routes(
+            health=self._health,
+            models=Models(directory),
+            chat=self._chat,
+            api=Api(sessions, directory, approvals, Compacting(sessions, directory)),
+        )
+        """Everything that this application answers."""
         self._busy_status = busy_status
         self._guard = guard or Guard()
-        self.draining = False
-        """Set when the server is about to stop: whoever balances load should look elsewhere."""
+
+    def drain(self) -> None:
+        """The server is about to stop: whoever balances load should look elsewhere."""
+        self._health.draining = True
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -105,7 +114,7 @@ class App:
         except ClientGone:
             raise
         except asyncio.CancelledError:
-            if not self.draining:
+            if not self._health.draining:
                 raise
             problem = SHUTTING_DOWN
         except Exception as error:
@@ -123,63 +132,14 @@ class App:
                 log.error("too late to say so: %s (%s)", problem.message, exchange.request_id)
 
     async def _route(self, exchange: Exchange) -> None:
-        path = exchange.path
-        if path in ("/healthz", "/readyz"):  # whoever asks for these knows us by an address only
-            only(exchange, "GET", "HEAD")
-            await (self._ready if path == "/readyz" else self._alive)(exchange)
+        found = self.routes.find(exchange.method, exchange.raw_path)
+        route = found.route
+        if route.scope is None:  # whoever asks for these may know us by an address only
+            await route.handler(Call(exchange, Caller(tenant=LOCAL), found.names))
             return
         self._guard.check(exchange)
-        if path == "/v1/chat/completions":
-            only(exchange, "POST")
-            await self._chat.serve(exchange, LOCAL)
-        elif path == "/v1/models" or path.startswith("/v1/models/"):
-            only(exchange, "GET")
-            await self._models(exchange, path.removeprefix("/v1/models").removeprefix("/"))
-        elif path == "/api" or path.startswith("/api/"):
-            await self._api.serve(exchange, LOCAL)
-        else:
-            raise Refused(_not_found(path))
-
-    async def _alive(self, exchange: Exchange) -> None:
-        await exchange.answer(200, b'{"status":"alive"}')
-
-    async def _ready(self, exchange: Exchange) -> None:
-        if self.draining:
-            status, why = 503, "draining"
-        elif not self._sessions.lease.is_live:
-            status, why = 503, "the store has not been reached for a while"
-        else:
-            status, why = 200, "ready"
-        await exchange.answer(status, msgspec.json.encode({"status": why}))
-
-    async def _models(self, exchange: Exchange, name: str) -> None:
-        entries = self._directory.entries()
-        if not name:
-            listed = {"object": "list", "data": [_model(each) for each in entries]}
-            await exchange.answer(200, msgspec.json.encode(listed))
-            return
-        chosen = self._directory.named(name)  # refuses what there is not
-        found = next((each for each in entries if each.id == name), None)
-        entry = found or ModelEntry(id=name, agent=chosen.agent, source="")
-        await exchange.answer(200, msgspec.json.encode(_model(entry)))
-
-
-def _model(entry: ModelEntry) -> dict[str, object]:
-    return {
-        "id": entry.id,
-        "object": "model",
-        "created": 1_700_000_000,
-        "owned_by": entry.source or "holdfast",
-    }
-
-
-def _not_found(path: str) -> Problem:
-    return Problem(
-        status=404,
-        code="unknown_url",
-        message=f"there is nothing at {path[:200]}; see /v1/models, /v1/chat/completions and /api/sessions",
-        should_retry=False,
-    )
+        body = await exchange.body(bytes_max=route.body_bytes_max)
+        await route.handler(Call(exchange, Caller(tenant=LOCAL), found.names, body))
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

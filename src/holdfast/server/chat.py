@@ -18,6 +18,7 @@ from holdfast.ids import Tenant
 from holdfast.server.answers import conversation_headers, end_of
 from holdfast.server.directory import AgentManner, Directory
 from holdfast.server.exchange import Exchange
+from holdfast.server.routing import Call
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.watch import Watch
@@ -52,14 +53,14 @@ class Chat:
         self._stateless: set[Watch] = set()
         """The turns that nobody but their client knows of."""
 
-    async def serve(self, exchange: Exchange, tenant: Tenant) -> None:
+    async def serve(self, call: Call) -> None:
         """Answer one request. Raises Refused and HoldfastError before anything has been said."""
-        body = await exchange.body(bytes_max=limits.body_bytes_max)
+        exchange, tenant = call.exchange, call.tenant
         naming = read_naming(exchange.headers, names=self._names)
         if naming.name is not None:
             exchange.about["x-conversation-id"] = str(naming.name)
-        asked = read_chat_request(body)
-        ask = self._ask(exchange, asked, naming, tenant, body)
+        asked = read_chat_request(call.body)
+        ask = self._ask(exchange, asked, naming, tenant, call.body)
         watch = await exchange.unless_gone(self._submit(ask))
         exchange.about |= conversation_headers(naming, watch)
         answering = _Answering(self._sessions, exchange, tenant, watch, naming, asked)

@@ -46,6 +46,8 @@ class Exchange:
         self._began = time.perf_counter()
         self.method: str = scope["method"]
         self.path: str = scope["path"]
+        self.raw_path: str = (scope.get("raw_path") or self.path.encode()).decode("latin-1")
+        """As it was sent: `%2F` is not a slash yet."""
         self.query: bytes = scope["query_string"]
         self.headers = _joined(scope["headers"])
         self.request_id = request_id

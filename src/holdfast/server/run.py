@@ -113,7 +113,7 @@ class HttpServer(uvicorn.Server):
 
     def stop(self) -> None:
         """Drain; when it is said again, hurry."""
-        self._app.draining = True
+        self._app.drain()
         self.force_exit = self.should_exit
         self.should_exit = True
         self._stopping.set()
@@ -134,7 +134,7 @@ class HttpServer(uvicorn.Server):
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._app.draining = True
+        self._app.drain()
         closing = asyncio.create_task(self._end_turns())
         await super().shutdown(sockets)
         if self.force_exit:

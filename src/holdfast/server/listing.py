@@ -1,0 +1,36 @@
+"""`GET /v1/models`: the agents, as OpenAI clients list models."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.server.directory import Directory, ModelEntry
+from holdfast.server.routing import Call
+
+
+class Models:
+    """The endpoint. One instance serves every request."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    async def every(self, call: Call) -> None:
+        listed = [_model(each) for each in self._directory.entries()]
+        body = msgspec.json.encode({"object": "list", "data": listed})
+        await call.exchange.answer(200, body)
+
+    async def one(self, call: Call) -> None:
+        (name,) = call.names
+        chosen = self._directory.named(name)  # refuses what there is not
+        found = next((each for each in self._directory.entries() if each.id == name), None)
+        entry = found or ModelEntry(id=name, agent=chosen.agent, source="")
+        await call.exchange.answer(200, msgspec.json.encode(_model(entry)))
+
+
+def _model(entry: ModelEntry) -> dict[str, object]:
+    return {
+        "id": entry.id,
+        "object": "model",
+        "created": 1_700_000_000,
+        "owned_by": entry.source or "holdfast",
+    }

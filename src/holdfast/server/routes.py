@@ -1,0 +1,54 @@
+"""Everything that can be asked for, in one table: who may, and who answers.
+
+Dispatch, the names in `/metrics` and the test that tenants cannot see each other are all made from it, so what is
+not here does not exist.
+"""
+
+from __future__ import annotations
+
+from holdfast import limits
+from holdfast.server.api import Api
+from holdfast.server.chat import Chat
+from holdfast.server.health import Health
+from holdfast.server.listing import Models
+from holdfast.server.routing import Route, Routes
+
+
+def all_routes(*, health: Health, models: Models, chat: Chat, api: Api) -> Routes:
+    """The table, over these endpoints."""
+    turn_bytes, import_bytes = limits.body_bytes_max, limits.import_body_bytes_max
+    return Routes(
+        (
+            Route("GET", "/healthz", None, health.alive),
+            Route("HEAD", "/healthz", None, health.alive),
+            Route("GET", "/readyz", None, health.ready),
+            Route("HEAD", "/readyz", None, health.ready),
+            # ── as OpenAI has it ──
+            Route("POST", "/v1/chat/completions", "chat", chat.serve, body_bytes_max=turn_bytes),
+            Route("GET", "/v1/models", "chat", models.every),
+            Route("GET", "/v1/models/{id...}", "chat", models.one),
+            # ── our own: sessions ──
+            Route("GET", "/api/agents", "read", api.agents),
+            Route("GET", "/api/sessions", "read", api.sessions),
+            Route(
+                "POST", "/api/sessions/import", "admin", api.take_in, body_bytes_max=import_bytes
+            ),
+            Route("GET", "/api/sessions/{name}", "read", api.session),
+            Route("PATCH", "/api/sessions/{name}", "chat", api.patch),
+            Route("DELETE", "/api/sessions/{name}", "admin", api.delete),
+            Route("GET", "/api/sessions/{name}/items", "read", api.items),
+            Route("GET", "/api/sessions/{name}/turns", "read", api.turns),
+            Route("GET", "/api/sessions/{name}/export", "admin", api.export),
+            Route("POST", "/api/sessions/{name}/fork", "chat", api.fork),
+            Route("POST", "/api/sessions/{name}/reset", "chat", api.reset),
+            Route("POST", "/api/sessions/{name}/rewind", "chat", api.rewind),
+            Route("POST", "/api/sessions/{name}/compact", "chat", api.compact),
+            # ── our own: turns ──
+            Route("GET", "/api/turns/{id}", "read", api.turn),
+            Route("GET", "/api/turns/{id}/events", "read", api.events),
+            Route("POST", "/api/turns/{id}/cancel", "chat", api.cancel),
+            Route("GET", "/api/turns/{id}/approvals", "read", api.approvals),
+            Route("POST", "/api/turns/{id}/approvals", "chat", api.decide),
+            Route("POST", "/api/turns/{id}/approvals/{call}", "chat", api.decide_one),
+        )
+    )

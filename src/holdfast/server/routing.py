@@ -1,0 +1,161 @@
+"""From a request to whoever answers it: by method and path, through one table.
+
+A pattern is a path with places in it: `/api/sessions/{name}/items`. A place stands for one step of the path, or,
+written `{name...}`, for all that is left of it. Steps are cut before they are decoded, so a name may have a slash in
+it (`%2F`). Words beat places: `POST /api/sessions/import` is an import, though a session may be called so; and
+where a word has no such method, the place is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Literal, TypeAlias
+from urllib.parse import unquote
+
+from msgspec import Struct, field
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.ids import Tenant
+from holdfast.server.exchange import Exchange
+from holdfast.wire.problems import Problem, Refused
+
+Scope: TypeAlias = Literal["chat", "read", "admin", "metrics"]
+"""What a key may do: `chat` talks, `read` looks, `admin` does both and removes, takes out and takes in.
+
+All of that among the conversations of its own tenant; `metrics` alone is about the whole server.
+"""
+
+
+class Caller(Value):
+    """Who asks."""
+
+    tenant: Tenant
+    key_id: str = ""
+    """The key that was shown; empty if none was needed."""
+
+
+class Call(Struct, frozen=True):
+    """One request, let in and read: what a handler is given."""
+
+    exchange: Exchange
+    caller: Caller
+    names: tuple[str, ...] = ()
+    """What the places of the pattern stand for, in order."""
+    body: bytes = b""
+
+    @property
+    def tenant(self) -> Tenant:
+        return self.caller.tenant
+
+
+Handler: TypeAlias = Callable[[Call], Awaitable[None]]
+
+
+class Route(Struct, frozen=True):
+    """One line of the table."""
+
+    method: str
+    pattern: str
+    scope: Scope | None
+    """What a key must allow. None: open to everybody who can reach us, and not read any further."""
+    handler: Handler
+    body_bytes_max: int = limits.api_body_bytes_max
+
+    @property
+    def label(self) -> str:
+        """A name for lists and gauges. It has no id in it."""
+        return f"{self.method} {self.pattern}"
+
+
+class Found(Struct, frozen=True):
+    """A route, and what its places stand for in one request."""
+
+    route: Route
+    names: tuple[str, ...]
+
+
+class _Node(Struct):
+    """What may follow a beginning of a path."""
+
+    words: dict[str, _Node] = field(default_factory=dict)
+    place: _Node | None = None
+    rest: _Node | None = None
+    routes: dict[str, Route] = field(default_factory=dict)
+    """By method, if a path may end here."""
+
+
+class Routes:
+    """The table, and a way to look things up in it."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        """Raises ValueError if two routes would answer the same requests."""
+        self._root = _Node()
+        self._all = tuple(routes)
+        for route in self._all:
+            self._add(route)
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(self._all)
+
+    def find(self, method: str, raw_path: str) -> Found:
+        """Who answers. Raises Refused: 404 if nobody does, 405 if only to other methods."""
+        steps = raw_path.strip("/").split("/")
+        others: dict[str, None] = {}
+        for node, names in _matches(self._root, steps, 0, ()):
+            route = node.routes.get(method)
+            if route is not None:
+                return Found(route, names)
+            others.update(dict.fromkeys(node.routes))
+        if others:
+            raise Refused(_wrong_method(method, tuple(others)))
+        raise Refused(_not_found(raw_path))
+
+    def _add(self, route: Route) -> None:
+        node = self._root
+        for step in route.pattern.strip("/").split("/"):
+            if not step.startswith("{"):
+                node = node.words.setdefault(step, _Node())
+            elif step.endswith("...}"):
+                node.rest = node = node.rest or _Node()
+            else:
+                node.place = node = node.place or _Node()
+        if route.method in node.routes:
+            raise ValueError(f"{route.label} is in the table twice")
+        node.routes[route.method] = route
+
+
+def _matches(
+    node: _Node, steps: list[str], at: int, names: tuple[str, ...]
+) -> Iterator[tuple[_Node, tuple[str, ...]]]:
+    """The nodes at which this path ends, the most particular one first."""
+    if at == len(steps):
+        if node.routes:
+            yield node, names
+        return
+    step = unquote(steps[at])
+    if step in node.words:
+        yield from _matches(node.words[step], steps, at + 1, names)
+    if node.place is not None and step:
+        yield from _matches(node.place, steps, at + 1, (*names, step))
+    if node.rest is not None and step:
+        yield node.rest, (*names, "/".join(map(unquote, steps[at:])))
+
+
+def _wrong_method(method: str, allowed: tuple[str, ...]) -> Problem:
+    return Problem(
+        status=405,
+        code="method_not_allowed",
+        message=f"{method[:20]} is not possible here; use {' or '.join(allowed)}",
+        should_retry=False,
+        more_headers=(("allow", ", ".join(allowed)),),
+    )
+
+
+def _not_found(raw_path: str) -> Problem:
+    return Problem(
+        status=404,
+        code="unknown_url",
+        message=f"there is nothing at {raw_path[:200]}; see /v1/models, /v1/chat/completions and /api/sessions",
+        should_retry=False,
+    )
