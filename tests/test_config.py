@@ -45,16 +45,17 @@ def test_what_else_can_be_set() -> None:
     assert config.hosts is not None and {"localhost", "agents.example"} <= config.hosts
 
 
-def test_beyond_loopback_somebody_has_to_say_so() -> None:
-    with pytest.raises(InvalidValue, match="allow-unauthenticated"):
-        load_config({"listen": "0.0.0.0:80"}, {}, ())
-    config = load_config({"listen": "0.0.0.0:80", "allow_unauthenticated": "true"}, {}, ())
-    assert config.unauthenticated and config.hosts is None
+def test_who_has_to_show_a_key_and_who_can_reach_us() -> None:
+    near, far = load_config({}, {}, ()), load_config({"listen": "0.0.0.0:80"}, {}, ())
+    assert (near.auth, near.beyond_loopback) == ("auto", False)
+    assert (far.auth, far.beyond_loopback, far.hosts) == ("auto", True, None)
+    assert load_config({"auth": "off"}, {"HOLDFAST_AUTH": "required"}, ()).auth == "off"
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("AUTH", "on"),
         ("LISTEN", "8484"),
         ("LISTEN", "localhost:99999"),
         ("TURN_POLICY", "disconnect=perhaps"),

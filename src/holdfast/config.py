@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from ipaddress import ip_address
+from typing import Literal, TypeAlias
 
 from holdfast.core.codec import Value
 from holdfast.core.policy import Policy, parse_policy
@@ -20,6 +21,9 @@ from holdfast.wire.problems import BusyStatus
 
 DEFAULT_LISTEN = "127.0.0.1:8484"
 DEFAULT_NAMES = " ".join(NAMES[1:])
+
+
+Auth: TypeAlias = Literal["auto", "required", "off"]
 
 
 class Origin(Value):
@@ -37,8 +41,8 @@ class Config(Value):
     host: str
     port: int
     store: str
-    unauthenticated: bool
-    """Serve beyond this machine although nobody has to show a key."""
+    auth: Auth
+    """Who has to show a key: everybody, nobody, or everybody as soon as there is one."""
     hosts: frozenset[str] | None
     """The names that requests may be addressed to. None: any."""
     names: tuple[str, ...]
@@ -54,6 +58,11 @@ class Config(Value):
     model_aliases: tuple[tuple[str, str], ...]
     """For clients with hard-wired names: what they ask for, and the agent that they get."""
     origins: tuple[Origin, ...]
+
+    @property
+    def beyond_loopback(self) -> bool:
+        """Whether others than this machine may reach us."""
+        return not _is_loopback(self.host)
 
 
 def load_config(
@@ -75,12 +84,7 @@ def load_config(
 
     host, port = _address(setting("listen", DEFAULT_LISTEN))
     store = setting("store", DEFAULT_URL)
-    open_door = setting("allow_unauthenticated", "false") == "true"
-    if not open_door and not _is_loopback(host):
-        raise InvalidValue(
-            f"listening on {host} lets others in, and nobody has to show a key yet; listen on "
-            "127.0.0.1, or say --allow-unauthenticated if something in front checks who comes in"
-        )
+    auth = _auth(setting("auth", "auto"))
     hosts = _hosts(host, setting("allowed_hosts", ""))
     names = _header_names(setting("conversation_headers", DEFAULT_NAMES))
     policy = parse_policy(setting("turn_policy", ""))
@@ -97,7 +101,7 @@ def load_config(
         host=host,
         port=port,
         store=store,
-        unauthenticated=open_door,
+        auth=auth,
         hosts=hosts,
         names=names,
         policy=policy,
@@ -136,6 +140,16 @@ def _seconds(name: str, text: str, *, most_s: float = 86_400.0) -> float:
             f"{name} takes seconds, more than 0 and at most {most_s:g}, not {text!r}"
         )
     return seconds
+
+
+def _auth(text: str) -> Auth:
+    match text:
+        case "auto" | "required" | "off":
+            return text
+        case _:
+            raise InvalidValue(
+                f"auth is auto (keys are needed once there is one), required or off, not {text!r}"
+            )
 
 
 def _busy_status(text: str) -> BusyStatus:

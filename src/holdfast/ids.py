@@ -153,6 +153,13 @@ class NodeId(MintedId, prefix="node_"):
     kind = "node id"
 
 
+class KeyId(MintedId, prefix="key_"):
+    """An API key, by the part of it that may be shown."""
+
+    __slots__ = ()
+    kind = "key id"
+
+
 class ItemId(MintedId):
     """One item of a history. The prefix tells messages, calls and the rest apart, as clients expect."""
 

@@ -199,6 +199,12 @@ api_body_bytes_max: Final = 1024 * 1024
 import_body_bytes_max: Final = 16 * 1024 * 1024
 """An import over HTTP. Larger files are for `holdfast db import`, which reads them line by line."""
 
+key_cache_s: Final = 0.5
+"""How old what we know about an API key may be: one that is revoked is refused everywhere within a second."""
+
+key_cache_max: Final = 10_000
+"""API keys that are remembered for that long."""
+
 request_head_s: Final = 20.0
 request_body_s: Final = 60.0
 """A request that has begun and does not come to its end holds a connection, and nothing else, for so long."""

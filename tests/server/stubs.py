@@ -12,6 +12,7 @@ import aiohttp
 import msgspec
 
 from holdfast.agents.base import Agent, Team
+from holdfast.config import Auth
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
 from holdfast.core.items import Permissions, plain_text
@@ -21,6 +22,7 @@ from holdfast.errors import ModelNotFound
 from holdfast.loop.play import Player
 from holdfast.models.base import Model
 from holdfast.server.app import App
+from holdfast.server.auth import Door
 from holdfast.server.directory import AgentManner, Directory, ModelEntry
 from holdfast.server.guards import Guard
 from holdfast.server.playing import playing
@@ -250,6 +252,7 @@ async def serving(
     policy: Policy = SILENT,
     directory: Directory | None = None,
     guard: Guard | None = None,
+    auth: Auth = "off",
     expire_after_s: float | None = None,
     busy_status: BusyStatus = 409,
 ) -> AsyncIterator[Serving]:
@@ -264,6 +267,7 @@ async def serving(
                 directory,
                 policy=policy,
                 guard=guard,
+                door=Door(home, auth),
                 expire_after_s=expire_after_s,
                 busy_status=busy_status,
             )

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import limits
 from holdfast.ids import SessionKey
-from holdfast.server.app import LOCAL
+from holdfast.server.auth import LOCAL
 from holdfast.server.exchange import ClientGone, Exchange, Message
 from holdfast.server.transfer import send_session
 from holdfast.store import lines

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import load_config
-from holdfast.errors import StorePoisoned
+from holdfast.errors import InvalidValue, StorePoisoned
 from holdfast.server import run
 from holdfast.server.agents import load_directory
 from holdfast.store.base import Store
@@ -42,6 +42,15 @@ async def test_a_poisoned_store_ends_the_server(
         async with asyncio.timeout(30):
             await serving
     rung.join()
+    await directory.close()
+
+
+async def test_a_server_that_others_can_reach_does_not_start_without_a_key(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    config = load_config({"listen": "0.0.0.0:0", "store": store}, {}, ("demo",))
+    directory = await load_directory(config.sources)
+    with pytest.raises(InvalidValue, match="holdfast keys create"):
+        await run.serve(config, directory, on_ready=lambda _: pytest.fail("it is open"))
     await directory.close()
 
 

@@ -21,9 +21,7 @@ from holdfast.store.open import without_password
 @click.option(
     "--store", metavar="URL", help="Where conversations live; sqlite:///holdfast.db by default."
 )
-@click.option(
-    "--allow-unauthenticated", is_flag=True, help="Listen beyond this machine without keys."
-)
+@click.option("--auth", metavar="WHEN", help="Who has to show a key: auto, required or off.")
 @click.option(
     "--busy-status", metavar="STATUS", help="What a busy conversation answers: 409, or 400."
 )
@@ -34,7 +32,7 @@ def serve(
     sources: tuple[str, ...],
     listen: str | None,
     store: str | None,
-    allow_unauthenticated: bool,
+    auth: str | None,
     busy_status: str | None,
     print_config: bool,
 ) -> None:
@@ -46,10 +44,8 @@ def serve(
       holdfast serve butler.yaml             an agent file
       holdfast serve work=agents/ --store sqlite:////var/lib/holdfast/store.db
     """
-    given = {"listen": listen, "store": store, "busy_status": busy_status}
+    given = {"listen": listen, "store": store, "auth": auth, "busy_status": busy_status}
     flags = {name: value for name, value in given.items() if value is not None}
-    if allow_unauthenticated:
-        flags["allow_unauthenticated"] = "true"
     config = load_config(flags, os.environ, sources)
     if print_config:
         for each in config.origins:

@@ -11,9 +11,9 @@ from typing import Any
 from holdfast import limits
 from holdfast.core.policy import Policy
 from holdfast.errors import HoldfastError
-from holdfast.ids import Tenant
 from holdfast.server.api import Api
 from holdfast.server.approvals import Approvals
+from holdfast.server.auth import ANYBODY, Door
 from holdfast.server.chat import Chat
 from holdfast.server.compacting import Compacting
 from holdfast.server.directory import Directory
@@ -23,15 +23,12 @@ from holdfast.server.health import Health
 from holdfast.server.listing import Models
 from holdfast.server.problems import problem_of, unexpected
 from holdfast.server.routes import all_routes
-from holdfast.server.routing import Call, Caller
+from holdfast.server.routing import Call
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.headers import NAMES
 from holdfast.wire.problems import BusyStatus, Problem, Refused
 
 log = logging.getLogger("holdfast.server")
-
-LOCAL = Tenant("local")
-"""Whose everything is, where nobody needs a key."""
 
 SHUTTING_DOWN = Problem(
     status=503,
@@ -57,6 +54,7 @@ class App:
         expire_after_s: float | None = None,
         busy_status: BusyStatus = 409,
         guard: Guard | None = None,
+        door: Door | None = None,
     ) -> None:
         self._chat = Chat(
             sessions,
@@ -77,6 +75,7 @@ class App:
         """Everything that this application answers."""
         self._busy_status = busy_status
         self._guard = guard or Guard()
+        self._door = door or Door(sessions.store, "off")
 
     def drain(self) -> None:
         """The server is about to stop: whoever balances load should look elsewhere."""
@@ -135,11 +134,12 @@ class App:
         found = self.routes.find(exchange.method, exchange.raw_path)
         route = found.route
         if route.scope is None:  # whoever asks for these may know us by an address only
-            await route.handler(Call(exchange, Caller(tenant=LOCAL), found.names))
+            await route.handler(Call(exchange, ANYBODY, found.names))
             return
         self._guard.check(exchange)
+        caller = await self._door.admit(exchange, route.scope)
         body = await exchange.body(bytes_max=route.body_bytes_max)
-        await route.handler(Call(exchange, Caller(tenant=LOCAL), found.names, body))
+        await route.handler(Call(exchange, caller, found.names, body))
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

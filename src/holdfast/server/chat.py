@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from hashlib import sha256
 
 from holdfast import limits
 from holdfast.core.policy import Policy
 from holdfast.errors import ModelNotFound, StoreError
 from holdfast.ids import Tenant
 from holdfast.server.answers import conversation_headers, end_of
+from holdfast.server.attempts import attempt_of
 from holdfast.server.directory import AgentManner, Directory
 from holdfast.server.exchange import Exchange
 from holdfast.server.routing import Call
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.watch import Watch
-from holdfast.store.base import Attempt
 from holdfast.wire.chat_answer import AnswerEnd, AnswerHead, ChatStream, completion
 from holdfast.wire.chat_request import ChatAsk, ignored, read_chat_request
-from holdfast.wire.headers import APPROVE, DENY, NAMES, Naming, read_naming
+from holdfast.wire.headers import NAMES, Naming, read_naming
 from holdfast.wire.problems import Problem
 from holdfast.wire.sse import HEARTBEAT
 
@@ -60,7 +59,7 @@ class Chat:
         if naming.name is not None:
             exchange.about["x-conversation-id"] = str(naming.name)
         asked = read_chat_request(call.body)
-        ask = self._ask(exchange, asked, naming, tenant, call.body)
+        ask = self._ask(call, asked, naming)
         watch = await exchange.unless_gone(self._submit(ask))
         exchange.about |= conversation_headers(naming, watch)
         answering = _Answering(self._sessions, exchange, tenant, watch, naming, asked)
@@ -85,15 +84,13 @@ class Chat:
         watch.live.done.add_done_callback(lambda _: self._stateless.discard(watch))
         return watch
 
-    def _ask(
-        self, exchange: Exchange, asked: ChatAsk, naming: Naming, tenant: Tenant, body: bytes
-    ) -> Ask:
+    def _ask(self, call: Call, asked: ChatAsk, naming: Naming) -> Ask:
         manner = self._manner(asked, naming)
         unheeded = (*ignored(asked.given, manner.knows), *asked.left_alone)
         if unheeded:
-            exchange.about["x-ignored-params"] = ", ".join(unheeded)
+            call.exchange.about["x-ignored-params"] = ", ".join(unheeded)
         return Ask(
-            tenant=tenant,
+            tenant=call.tenant,
             name=naming.name,
             messages=asked.messages,
             approvals=naming.approvals,
@@ -106,7 +103,7 @@ class Chat:
             on_busy=naming.on_busy,
             if_match=naming.if_match,
             create=naming.create,
-            attempt=_attempt(exchange, naming, tenant, body),
+            attempt=attempt_of(call, naming),
             deadline_s=self._deadline_s,
             expire_after_s=self._expire_after_s,
         )
@@ -234,28 +231,4 @@ def _head(asked: ChatAsk, naming: Naming, watch: Watch) -> AnswerHead:
         client_tools=frozenset(each.name for each in asked.client_tools),
         include_usage=asked.include_usage,
         show_tools=naming.show_tools,
-    )
-
-
-def _attempt(exchange: Exchange, naming: Naming, tenant: Tenant, body: bytes) -> Attempt:
-    """How this request is known again. Retry counters, tracing and busy policy are not part of it."""
-    shape = sha256()
-    for part in (
-        tenant,
-        exchange.headers.get("authorization", ""),
-        exchange.method,
-        exchange.path,
-        str(naming.name),
-        exchange.headers.get("x-turn-policy", ""),
-        exchange.headers.get("x-show-tools", ""),
-        exchange.headers.get(APPROVE, ""),
-        exchange.headers.get(DENY, ""),
-    ):
-        piece = part.encode()
-        shape.update(len(piece).to_bytes(4) + piece)
-    shape.update(body)
-    return Attempt(
-        request_hash=shape.digest(),
-        key=naming.idempotency_key,
-        client_attempt=naming.client_attempt,
     )

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.ids import Tenant
+from holdfast.ids import KeyId, Tenant
 from holdfast.server.exchange import Exchange
 from holdfast.wire.problems import Problem, Refused
 
@@ -31,8 +31,8 @@ class Caller(Value):
     """Who asks."""
 
     tenant: Tenant
-    key_id: str = ""
-    """The key that was shown; empty if none was needed."""
+    key_id: KeyId | None = None
+    """The key that was shown; None if none was needed."""
 
 
 class Call(Struct, frozen=True):

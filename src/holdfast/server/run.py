@@ -21,6 +21,7 @@ from holdfast.config import Config
 from holdfast.errors import InvalidValue, StorePoisoned
 from holdfast.loop.play import Player
 from holdfast.server.app import App
+from holdfast.server.auth import open_door
 from holdfast.server.connection import Connection
 from holdfast.server.directory import Directory
 from holdfast.server.guards import Guard
@@ -41,6 +42,7 @@ async def serve(config: Config, directory: Directory, *, on_ready: Callable[[str
     with listen(config.host, config.port) as listener:
         store = await open_store(config.store, on_poison=alarm)
         try:
+            door = await open_door(store, config.auth, beyond_loopback=config.beyond_loopback)
             # A memory store lives on this loop; any other is renewed from a thread of its own, so
             # that a loop that is busy for a while does not look like a dead process.
             heart = HeartTask() if isinstance(store, MemoryStore) else HeartThread()
@@ -55,6 +57,7 @@ async def serve(config: Config, directory: Directory, *, on_ready: Callable[[str
                     expire_after_s=config.expire_after_s,
                     busy_status=config.busy_status,
                     guard=Guard(config.hosts),
+                    door=door,
                 )
                 server = HttpServer(app, sessions, on_ready=lambda: on_ready(_shown(listener)))
                 alarm.stop = server.hurry

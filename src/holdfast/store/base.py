@@ -37,6 +37,7 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
+from holdfast.store.access import KeyStore
 from holdfast.store.rows import (
     AnnotationRow,
     IdempotencyRow,
@@ -465,7 +466,7 @@ class Hinting(Protocol):
         ...
 
 
-class Store(TurnStore, Protocol):
+class Store(TurnStore, KeyStore, Protocol):
     """Where conversations live. See the rules at the top of this module."""
 
     # nodes

@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator
 
 from holdfast.core.codec import Value
 from holdfast.errors import ImportConflict
-from holdfast.ids import Tenant
+from holdfast.ids import KeyId, Tenant
 from holdfast.store import exporting
 from holdfast.store.base import Refused, Store
 from holdfast.store.rows import MemoryRow
 
 PAGE = 500
-"""Memories in one step."""
+"""Memories, or keys, in one step."""
 
 
 class Copied(Value):
@@ -36,6 +36,7 @@ async def copy(source: Store, target: Store) -> AsyncIterator[Copied]:
         tenant: await exporting.session_ids(source, tenant) for tenant in await source.tenants()
     }
     of = sum(map(len, everyone.values()))
+    await _copy_api_keys(source, target)
     done = fresh = memories = 0
     for tenant, ids in everyone.items():
         memories += await _copy_memories(source, target, tenant)
@@ -45,6 +46,15 @@ async def copy(source: Store, target: Store) -> AsyncIterator[Copied]:
                 raise ImportConflict(dump.session.id, outcome.why)
             done, fresh = done + 1, fresh + outcome.fresh
             yield Copied(tenant=tenant, done=done, of=max(done, of), fresh=fresh, memories=memories)
+
+
+async def _copy_api_keys(source: Store, target: Store) -> None:
+    """First of all: a server that finds conversations and no keys would let everybody in to them."""
+    after: KeyId | None = None
+    while rows := await source.api_keys(after=after, limit=PAGE):
+        for row in rows:
+            await target.put_api_key(row)
+        after = rows[-1].key_id
 
 
 async def _copy_memories(source: Store, target: Store, tenant: Tenant) -> int:

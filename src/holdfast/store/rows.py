@@ -14,6 +14,7 @@ from holdfast.core.items import EndedBy, SessionSettings
 from holdfast.ids import (
     IdempotencyKey,
     ItemId,
+    KeyId,
     NodeId,
     SessionId,
     SessionKey,
@@ -177,6 +178,21 @@ class MemoryRow(Value):
     text: str
     turn_id: TurnId
     at_ms: int
+
+
+class ApiKeyRow(Value):
+    """Who may come in with a secret, as whom, and for what."""
+
+    key_id: KeyId
+    tenant: Tenant
+    name: str
+    """What people call it."""
+    scopes: tuple[str, ...]
+    """One that we do not know allows nothing."""
+    digest: bytes
+    """SHA-256 of the secret."""
+    expires_ms: int | None = None
+    revoked_ms: int | None = None
 
 
 class ItemRow(Value):

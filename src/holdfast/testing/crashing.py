@@ -64,6 +64,8 @@ class CrashingStore:
         self.restore = self._write(store.restore)
         self.restore_memories = self._write(store.restore_memories)
         self.put_blob = self._write(store.put_blob)
+        self.put_api_key = self._write(store.put_api_key)
+        self.revoke_api_key = self._write(store.revoke_api_key)
         self.index = self._write(store.index)
         self.prune = self._write(store.prune)
 
@@ -87,6 +89,8 @@ class CrashingStore:
         self.tenants = self._read(store.tenants)
         self.session_ids = self._read(store.session_ids)
         self.all_memories = self._read(store.all_memories)
+        self.api_key = self._read(store.api_key)
+        self.api_keys = self._read(store.api_keys)
         self.stats = self._read(store.stats)
         self.close = self._read(store.close)
 

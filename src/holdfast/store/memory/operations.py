@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.core.codec import encode
 from holdfast.core.conversation import Patch
 from holdfast.errors import SessionGone, SessionMissing
-from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, Version
+from holdfast.ids import ItemId, KeyId, SessionId, SessionKey, Tenant, Version
 from holdfast.store import decisions, moving, shaping
 from holdfast.store.assemble import notes_of
 from holdfast.store.base import (
@@ -21,7 +23,7 @@ from holdfast.store.base import (
 )
 from holdfast.store.memory import reading, turns
 from holdfast.store.memory.tables import Tables
-from holdfast.store.rows import AnnotationRow, KeyRow, MemoryRow, SessionRow
+from holdfast.store.rows import AnnotationRow, ApiKeyRow, KeyRow, MemoryRow, SessionRow
 
 
 def annotate(
@@ -195,3 +197,10 @@ def put_blob(tables: Tables, tenant: Tenant, session_id: SessionId, data: bytes)
     digest = moving.digest_of(data)
     tables.blobs.setdefault((tenant, session_id), {})[digest] = data
     return digest
+
+
+def revoke_api_key(tables: Tables, key_id: KeyId, *, now_ms: int) -> ApiKeyRow | None:
+    row = tables.api_keys.get(key_id)
+    if row is not None and row.revoked_ms is None:
+        row = tables.api_keys[key_id] = msgspec.structs.replace(row, revoked_ms=now_ms)
+    return row

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Lineage, Snapshot
-from holdfast.ids import SessionId, Tenant, TurnId, Version
+from holdfast.ids import KeyId, SessionId, Tenant, TurnId, Version
 from holdfast.store import decisions, listing, shaping
 from holdfast.store.assemble import empty_snapshot, extended_snapshot
 from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.memory.tables import Tables
-from holdfast.store.rows import AnnotationRow, JournalRow, MemoryRow, SessionRow, TurnRow
+from holdfast.store.rows import AnnotationRow, ApiKeyRow, JournalRow, MemoryRow, SessionRow, TurnRow
 
 # ── one session ──────────────────────────────────────────────────────────────────────────────
 
@@ -216,3 +217,10 @@ def stats(tables: Tables) -> StoreStats:
         items=len(bodies),
         bytes=sum(map(len, bodies)) + sum(map(len, blobs)),
     )
+
+
+def api_keys(
+    tables: Tables, tenant: Tenant | None, *, after: KeyId | None, limit: int
+) -> tuple[ApiKeyRow, ...]:
+    found = (row for key_id, row in sorted(tables.api_keys.items()) if key_id > (after or ""))
+    return tuple(islice((row for row in found if tenant in (None, row.tenant)), limit))

@@ -17,6 +17,7 @@ from holdfast.errors import StoreClosed
 from holdfast.ids import (
     IdempotencyKey,
     ItemId,
+    KeyId,
     NodeId,
     SessionId,
     SessionKey,
@@ -28,6 +29,7 @@ from holdfast.store import base
 from holdfast.store.memory import operations, reading, search, turns, upkeep
 from holdfast.store.memory.tables import Tables
 from holdfast.store.rows import (
+    ApiKeyRow,
     IdempotencyRow,
     JournalRow,
     KeyRow,
@@ -301,6 +303,24 @@ class MemoryStore:
 
     async def stats(self) -> base.StoreStats:
         return reading.stats(self.tables)
+
+    # API keys
+
+    async def put_api_key(self, row: ApiKeyRow) -> bool:
+        fresh = row.key_id not in self.tables.api_keys
+        self.tables.api_keys.setdefault(row.key_id, row)
+        return fresh
+
+    async def api_key(self, key_id: KeyId) -> ApiKeyRow | None:
+        return self.tables.api_keys.get(key_id)
+
+    async def api_keys(
+        self, tenant: Tenant | None = None, *, after: KeyId | None = None, limit: int
+    ) -> tuple[ApiKeyRow, ...]:
+        return reading.api_keys(self.tables, tenant, after=after, limit=limit)
+
+    async def revoke_api_key(self, key_id: KeyId) -> ApiKeyRow | None:
+        return operations.revoke_api_key(self.tables, key_id, now_ms=self._now_ms())
 
     # upkeep
 

@@ -6,10 +6,20 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from holdfast.ids import IdempotencyKey, NodeId, SessionId, SessionKey, Tenant, TurnId, Version
+from holdfast.ids import (
+    IdempotencyKey,
+    KeyId,
+    NodeId,
+    SessionId,
+    SessionKey,
+    Tenant,
+    TurnId,
+    Version,
+)
 from holdfast.store import decisions
 from holdfast.store.rows import (
     AnnotationRow,
+    ApiKeyRow,
     IdempotencyRow,
     ItemRow,
     JournalRow,
@@ -45,6 +55,8 @@ class Tables:
         self.blobs: dict[OfSession, dict[str, bytes]] = defaultdict(dict)
         self.memories: dict[tuple[Tenant, str], dict[str, MemoryRow]] = defaultdict(dict)
         self.claims: dict[tuple[Tenant, IdempotencyKey], IdempotencyRow] = {}
+
+        self.api_keys: dict[KeyId, ApiKeyRow] = {}
 
     def put_session(self, row: SessionRow) -> None:
         self.sessions[row.tenant, row.id] = row

@@ -17,6 +17,7 @@ from holdfast.errors import StoreUnusable
 from holdfast.ids import (
     IdempotencyKey,
     ItemId,
+    KeyId,
     NodeId,
     SessionId,
     SessionKey,
@@ -34,6 +35,7 @@ from holdfast.store.postgres.hints import Hints
 from holdfast.store.postgres.migrate import load_migrations, migrate, step_of
 from holdfast.store.postgres.visits import Visits
 from holdfast.store.rows import (
+    ApiKeyRow,
     IdempotencyRow,
     JournalRow,
     KeyRow,
@@ -375,6 +377,28 @@ class PostgresStore:
 
     async def stats(self) -> base.StoreStats:
         return await self.engine.run(reading.stats)
+
+    # API keys
+
+    async def put_api_key(self, row: ApiKeyRow) -> bool:
+        bound = tables.api_keys.bound(row)
+        return bool(await self.engine.run(lambda db: db.write("put_api_key", **bound)))
+
+    async def api_key(self, key_id: KeyId) -> ApiKeyRow | None:
+        return await self.engine.run(lambda db: db.one(tables.api_keys, "api_key", key_id=key_id))
+
+    async def api_keys(
+        self, tenant: Tenant | None = None, *, after: KeyId | None = None, limit: int
+    ) -> tuple[ApiKeyRow, ...]:
+        return await self.engine.run(
+            lambda db: db.all(
+                tables.api_keys, "api_keys", tenant=tenant, after=after or "", limit=limit
+            )
+        )
+
+    async def revoke_api_key(self, key_id: KeyId) -> ApiKeyRow | None:
+        rows = await self.engine.run(lambda db: db.write("revoke_api_key", key_id=key_id))
+        return tables.api_keys.made(rows[0]) if rows else None
 
     # upkeep
 

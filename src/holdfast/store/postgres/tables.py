@@ -21,6 +21,7 @@ from holdfast.core.events import Change, Usage
 from holdfast.ids import (
     IdempotencyKey,
     ItemId,
+    KeyId,
     NodeId,
     SessionId,
     SessionKey,
@@ -31,6 +32,7 @@ from holdfast.ids import (
 from holdfast.store.queries import load_queries
 from holdfast.store.rows import (
     AnnotationRow,
+    ApiKeyRow,
     IdempotencyRow,
     ItemRow,
     JournalRow,
@@ -128,6 +130,7 @@ class Reader:
 lineage_decoder: Decoder[Lineage] = Decoder(Lineage)
 _changes: Decoder[tuple[Change, ...]] = Decoder(tuple[Change, ...])
 _usage: Decoder[Usage] = Decoder(Usage)
+_scopes: Decoder[tuple[str, ...]] = Decoder(tuple[str, ...])
 
 nodes = Table(NodeRow, node_id=NodeId)
 sessions = Table(
@@ -165,6 +168,7 @@ signals = Table(SignalRow, tenant=Tenant, turn_id=TurnId)
 notes = Table(AnnotationRow, tenant=Tenant, session_id=SessionId, item=ItemId)
 state = Table(StateRow, tenant=Tenant, session_id=SessionId, name=WORDS, seq=Version, value=WORDS)
 memories = Table(MemoryRow, tenant=Tenant, agent=WORDS, memory_id=WORDS, text=WORDS, turn_id=TurnId)
+api_keys = Table(ApiKeyRow, key_id=KeyId, tenant=Tenant, name=WORDS, scopes=_json(_scopes.strict))
 items = Table(ItemRow, turn_id=TurnId)
 journal = Table(JournalRow)
 
@@ -180,6 +184,7 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "annotation": notes.fields,
     "state": state.fields,
     "memory": memories.fields,
+    "api_key": api_keys.fields,
     "item": items.fields,
     "journal": journal.fields,
 }
@@ -232,4 +237,4 @@ def load(*names: str) -> dict[str, Query]:
     return {name: compiled(name, text) for name, text in found.items()}
 
 
-queries = load("turns.sql", "sessions.sql", "search.sql", "upkeep.sql")
+queries = load("turns.sql", "sessions.sql", "search.sql", "upkeep.sql", "access.sql")

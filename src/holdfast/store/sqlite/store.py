@@ -20,6 +20,7 @@ from holdfast.core.items import EndedBy
 from holdfast.ids import (
     IdempotencyKey,
     ItemId,
+    KeyId,
     NodeId,
     SessionId,
     SessionKey,
@@ -30,6 +31,7 @@ from holdfast.ids import (
 from holdfast.store import base
 from holdfast.store.migrations import Migrated
 from holdfast.store.rows import (
+    ApiKeyRow,
     IdempotencyRow,
     JournalRow,
     KeyRow,
@@ -398,6 +400,36 @@ class SqliteStore:
     async def stats(self) -> base.StoreStats:
         size_bytes = self.engine.path.stat().st_size
         return await self.engine.read(lambda db: reading.stats(db, size_bytes=size_bytes))
+
+    # API keys
+
+    async def put_api_key(self, row: ApiKeyRow) -> bool:
+        def work(db: Connection) -> bool:
+            tables.api_key_rows.put(db, "put_api_key", row)
+            return db.changes() > 0
+
+        return await self.engine.write(work)
+
+    async def api_key(self, key_id: KeyId) -> ApiKeyRow | None:
+        return await self.engine.read(
+            lambda db: tables.api_key_rows.one(db, "api_key", key_id=key_id)
+        )
+
+    async def api_keys(
+        self, tenant: Tenant | None = None, *, after: KeyId | None = None, limit: int
+    ) -> tuple[ApiKeyRow, ...]:
+        return await self.engine.read(
+            lambda db: tables.api_key_rows.all(
+                db, "api_keys", tenant=tenant, after=after or "", limit=limit
+            )
+        )
+
+    async def revoke_api_key(self, key_id: KeyId) -> ApiKeyRow | None:
+        def work(db: Connection) -> ApiKeyRow | None:
+            tables.run(db, "revoke_api_key", key_id=key_id, now_ms=self._now_ms())
+            return tables.api_key_rows.one(db, "api_key", key_id=key_id)
+
+        return await self.engine.write(work)
 
     # upkeep
 

@@ -21,6 +21,7 @@ from holdfast.core.events import Change, Usage
 from holdfast.ids import (
     IdempotencyKey,
     ItemId,
+    KeyId,
     Name,
     NodeId,
     SessionId,
@@ -33,6 +34,7 @@ from holdfast.ids import (
 from holdfast.store.queries import load_queries
 from holdfast.store.rows import (
     AnnotationRow,
+    ApiKeyRow,
     IdempotencyRow,
     ItemRow,
     JournalRow,
@@ -49,7 +51,14 @@ _sql = files("holdfast.store.sqlite") / "sql"
 queries = load_queries(
     *(
         _sql / name
-        for name in ("turns.sql", "sessions.sql", "moving.sql", "search.sql", "upkeep.sql")
+        for name in (
+            "turns.sql",
+            "sessions.sql",
+            "moving.sql",
+            "search.sql",
+            "upkeep.sql",
+            "access.sql",
+        )
     )
 )
 
@@ -190,6 +199,7 @@ def _trusting(read: Read) -> Read:
 _lineage: Decoder[Lineage] = Decoder(Lineage)
 _changes: Decoder[tuple[Change, ...]] = Decoder(tuple[Change, ...])
 _usage: Decoder[Usage] = Decoder(Usage)
+_scopes: Decoder[tuple[str, ...]] = Decoder(tuple[str, ...])
 
 node_rows = Table(NodeRow, node_id=NodeId)
 session_rows = Table(
@@ -222,5 +232,6 @@ signal_rows = Table(SignalRow, tenant=Tenant, turn_id=TurnId, consumed=bool)
 annotation_rows = Table(AnnotationRow, tenant=Tenant, session_id=SessionId, item=ItemId)
 state_rows = Table(StateRow, tenant=Tenant, session_id=SessionId, seq=Version)
 memory_rows = Table(MemoryRow, tenant=Tenant, turn_id=TurnId)
+api_key_rows = Table(ApiKeyRow, key_id=KeyId, tenant=Tenant, scopes=_Json(_scopes.strict))
 item_rows = Table(ItemRow, turn_id=TurnId)
 journal_rows = Table(JournalRow)

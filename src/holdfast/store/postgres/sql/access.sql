@@ -1,0 +1,20 @@
+-- API keys: who may come in.
+
+-- put_api_key
+-- A new key; one that is there stays as it is.
+insert into holdfast.api_key ({api_key}) values ({:api_key}) on conflict do nothing returning key_id;
+
+-- api_key
+-- A key by its id.
+select {api_key} from holdfast.api_key where key_id = :key_id;
+
+-- api_keys
+-- Some keys, the oldest first, of one tenant or of all.
+select {api_key} from holdfast.api_key
+ where key_id > :after and (:tenant::text is null or tenant = :tenant)
+ order by key_id limit :limit;
+
+-- revoke_api_key
+-- Take a key back; one that was taken back before keeps its time.
+update holdfast.api_key set revoked_ms = coalesce(revoked_ms, {now}) where key_id = :key_id
+returning {api_key};

@@ -1,0 +1,21 @@
+-- API keys: who may come in.
+
+-- put_api_key
+-- A new key; one that is there stays as it is.
+insert into api_key (key_id, tenant, name, scopes, digest, expires_ms, revoked_ms)
+values (:key_id, :tenant, :name, :scopes, :digest, :expires_ms, :revoked_ms)
+on conflict do nothing;
+
+-- api_key
+-- A key by its id.
+select key_id, tenant, name, scopes, digest, expires_ms, revoked_ms from api_key where key_id = :key_id;
+
+-- api_keys
+-- Some keys, the oldest first, of one tenant or of all.
+select key_id, tenant, name, scopes, digest, expires_ms, revoked_ms from api_key
+ where key_id > :after and (:tenant is null or tenant = :tenant)
+ order by key_id limit :limit;
+
+-- revoke_api_key
+-- Take a key back; one that was taken back before keeps its time.
+update api_key set revoked_ms = coalesce(revoked_ms, :now_ms) where key_id = :key_id;
