@@ -1,0 +1,300 @@
+"""Yours only: whatever a tenant asks for, the answer is the same as if the other tenants were not there.
+
+Two servers are asked the same questions by the same tenant. In one of them another tenant has conversations, turns,
+calls that wait and a turn that runs, and the questions name all of these; in the other one there is nobody else. If
+an answer, a header of it or the number of questions to the store differs, something leaks.
+
+The questions are made from the table of routes. A new route is asked by itself if its places are known below; a place
+that is not known fails the test.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import product
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from holdfast.ids import Tenant, TurnId
+from holdfast.server.routing import Route
+from holdfast.store.base import Store
+from holdfast.store.memory import MemoryStore
+from holdfast.store.rows import TurnRow
+from holdfast.testing import Gate, ScriptedModel, says
+from tests.server.stubs import Answer, HeldTool, Serving, chat_body, serving, until
+from tests.server.test_approvals import careful
+from tests.server.test_auth import bearer, put_key
+from tests.server.test_busy import Asked
+
+RIVAL = Tenant("rival")
+EVERYTHING = ("admin", "metrics")
+BY_THE_CLOCK = {"renew", "resign", "orphans", "signals", "index", "prune", "api_key"}
+"""What a server asks its store when it is time to, whatever anybody asks the server."""
+
+
+MEASURED = {"x-request-id", "openai-processing-ms", "content-length"}
+"""Headers that differ from answer to answer. How long a body is, apart from times in it, the body says."""
+
+MAKING = {"POST /api/sessions/import", "POST /api/sessions/{name}/reset"}
+"""Routes after which the rival has something of these names, too; so they are asked last."""
+
+
+class CountedStore:
+    """A store that counts what it is asked."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.asked: Counter[str] = Counter()
+        self.under_way = 0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.store, name)
+
+        async def counted(*args: Any, **kwargs: Any) -> Any:
+            if name in BY_THE_CLOCK:
+                return await method(*args, **kwargs)
+            self.asked[name] += 1
+            self.under_way += 1
+            try:
+                return await method(*args, **kwargs)
+            finally:
+                self.under_way -= 1
+
+        return counted
+
+    async def take(self) -> Counter[str]:
+        """What it was asked since the last time, once it has answered all of it."""
+        await until(lambda: self.under_way == 0)
+        asked, self.asked = self.asked, Counter()
+        return asked
+
+
+class Ours(msgspec.Struct, frozen=True):
+    """What the other tenant has, by the names that somebody might try."""
+
+    key: str
+    session_id: str
+    turn_id: str
+    call_id: str
+    running_key: str
+    running_id: str
+    running_turn: str
+    idempotency_key: str
+    exported: bytes
+
+    def of(self, place: str) -> tuple[str, ...]:
+        """What to try in a place of a pattern."""
+        match place:
+            case "{name}":
+                return (self.key, self.session_id, self.running_key, self.running_id)
+            case "{id}":
+                return (self.turn_id, self.running_turn)
+            case "{call}":
+                return (self.call_id,)
+            case "{id...}":
+                return ("root",)  # an agent, which is everybody's
+        raise AssertionError(f"say here what somebody could try in {place}")
+
+
+class World:
+    """A server with a rival in it."""
+
+    def __init__(self, server: Serving, counted: CountedStore, rival: object) -> None:
+        self.server = server
+        self.counted = counted
+        self.rival = rival
+
+    async def ask(
+        self, method: str, path: str, headers: Mapping[str, str], data: bytes
+    ) -> tuple[int, dict[str, str], str, Counter[str]]:
+        """What an answer tells: all but what is minted or measured."""
+        await self.counted.take()
+        answer = await self.server.request(
+            method, path, headers={**bearer(self.rival), **headers}, data=data or None
+        )
+        told = {
+            name: plain(value)
+            for name, value in answer.headers.items()
+            if name.lower() not in MEASURED
+        }
+        return answer.status, told, plain(answer.body.decode()), await self.counted.take()
+
+
+def plain(text: str) -> str:
+    """A text without minted ids and times."""
+    text = re.sub(r"\b([a-z]+[_-])[0-7][0-9a-hjkmnp-tv-z]{25}\b", r"\1…", text)
+    return re.sub(r'("(?:created|\w+_at)":)[0-9.]+', r"\1…", text)
+
+
+@asynccontextmanager
+async def world(model: ScriptedModel) -> AsyncIterator[tuple[World, MemoryStore]]:
+    store = MemoryStore()
+    counted = CountedStore(store)
+    rival = await put_key(store, RIVAL, *EVERYTHING, nth=1)
+    tool = HeldTool("pay", held=False)
+    async with serving(careful(model, tool), store=cast(Store, counted), auth="required") as server:
+        yield World(server, counted, rival), store
+    assert tool.runs == 0, "nobody gave leave"
+
+
+class Tenants(msgspec.Struct, frozen=True):
+    """Both worlds, and what is in the first of them."""
+
+    beside: World
+    alone: World
+    ours: Ours
+    mine: dict[str, str]
+    gate: Gate
+
+    async def ask(
+        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, data: bytes = b""
+    ) -> int:
+        """The same question in both worlds. Fails if the answers differ."""
+        beside = await self.beside.ask(method, path, headers or {}, data)
+        alone = await self.alone.ask(method, path, headers or {}, data)
+        assert beside == alone, f"{method} {path} tells of another tenant"
+        return alone[0]
+
+    async def look(self) -> list[Answer]:
+        """Everything of ours, as we see it."""
+        ours = self.ours
+        paths = [
+            "/api/sessions",
+            *(f"/api/sessions/{each}/turns" for each in (ours.session_id, ours.running_id)),
+            f"/api/sessions/{ours.key}/items",
+            f"/api/turns/{ours.turn_id}/approvals",
+        ]
+        get = self.beside.server.request
+        return [await get("GET", each, headers=self.mine) for each in paths]
+
+
+@pytest.fixture
+async def tenants() -> AsyncIterator[Tenants]:
+    gate = Gate()
+    model = ScriptedModel(
+        says("May I?", calls=(("pay", "{}"),)),
+        says("Let me ", "think.").waiting(gate, at=1),
+        otherwise=lambda _: "Yes.",
+    )
+    async with AsyncExitStack() as stack:
+        beside, store = await stack.enter_async_context(world(model))
+        alone, _ = await stack.enter_async_context(world(ScriptedModel(otherwise=lambda _: "Yes.")))
+        mine = bearer(await put_key(store, Tenant("acme"), "admin", nth=2))
+        server = beside.server
+        once = {"Idempotency-Key": "our-request"}
+        first = await server.chat("Pay the bill", to="our-trip", headers={**mine, **once})
+        [call] = first.json["holdfast"]["approvals"]
+        running = Asked(server.chat("Think", to="our-thought", headers=mine))
+        await gate.reached.wait()
+        thought = await server.request("GET", "/api/sessions/our-thought", headers=mine)
+        path = f"/api/sessions/{first.headers['x-session-id']}/export"
+        exported = await server.request("GET", path, headers=mine)
+        ours = Ours(
+            key="our-trip",
+            session_id=first.headers["x-session-id"],
+            turn_id=first.headers["x-turn-id"],
+            call_id=call["id"],
+            running_key="our-thought",
+            running_id=thought.json["id"],
+            running_turn=thought.json["open_turn"],
+            idempotency_key="our-request",
+            exported=exported.body,
+        )
+        yield Tenants(beside=beside, alone=alone, ours=ours, mine=mine, gate=gate)
+        gate.release()
+        assert (await running.answer()).text == "Let me think."
+
+
+def questions(route: Route, ours: Ours) -> list[str]:
+    """The paths that a pattern stands for, with the other tenant's names in its places."""
+    places = re.findall(r"\{[^}]*\}", route.pattern)
+    pattern = re.sub(r"\{[^}]*\}", "{}", route.pattern)
+    return [pattern.format(*names) for names in product(*map(ours.of, places))]
+
+
+def body_for(route: Route, ours: Ours) -> bytes:
+    """A body with which the question would succeed for its owner."""
+    match route.label:
+        case "POST /v1/chat/completions":
+            return chat_body("Hi")
+        case "POST /api/sessions/import":
+            return ours.exported
+        case "PATCH /api/sessions/{name}":
+            return b'{"title":"theirs"}'
+        case "POST /api/sessions/{name}/rewind" | "POST /api/sessions/{name}/fork":
+            return b'{"version":1}'
+        case "POST /api/turns/{id}/approvals":
+            return msgspec.json.encode({"decisions": {ours.call_id: {"approve": True}}})
+        case "POST /api/turns/{id}/approvals/{call}":
+            return b'{"approve":true}'
+    return b""
+
+
+async def test_no_route_tells_a_tenant_of_another(tenants: Tenants) -> None:
+    before = [each.body for each in await tenants.look()]
+    statuses: Counter[int] = Counter()
+    for route in sorted(tenants.alone.server.app.routes, key=lambda each: each.label in MAKING):
+        body = body_for(route, tenants.ours)
+        for path in questions(route, tenants.ours):
+            statuses[await tenants.ask(route.method, path, data=body)] += 1
+    assert [each.body for each in await tenants.look()] == before
+    assert statuses[404] > 20 and statuses[401] == statuses[403] == statuses[500] == 0
+
+
+async def test_no_header_of_a_chat_request_tells_a_tenant_of_another(tenants: Tenants) -> None:
+    ours = tenants.ours
+    for headers in (
+        {"X-Conversation-Id": ours.session_id},
+        {"X-Conversation-Id": ours.running_id, "X-On-Busy": "reject"},
+        {"X-Conversation-Id": ours.running_id, "X-On-Busy": "interrupt"},
+        {"X-Conversation-Id": ours.running_id, "X-On-Busy": "steer"},
+        {"X-Conversation-Id": ours.key, "X-Conversation-Create": "never"},
+        {"X-Conversation-Id": ours.key, "If-Match": '"1"'},
+        {"X-Conversation-Id": ours.key, "X-Approve": ours.call_id},
+        {"X-Conversation-Id": ours.running_key, "X-On-Busy": "reject"},
+        {"X-Conversation-Id": ours.key, "Idempotency-Key": ours.idempotency_key},
+        {"X-Conversation-Id": ours.key, "x-stainless-retry-count": "1"},
+    ):
+        body = chat_body("Pay the bill")
+        await tenants.ask("POST", "/v1/chat/completions", headers=headers, data=body)
+
+
+@pytest.mark.parametrize(
+    "query", ["q=bill", "q=think", "busy=true", "key_prefix=our", "agent=root", "anonymous=true"]
+)
+async def test_no_list_has_anything_of_another_tenant(tenants: Tenants, query: str) -> None:
+    assert await tenants.ask("GET", f"/api/sessions?{query}") == 200
+
+
+async def test_the_same_questions_have_answers_for_their_owner(tenants: Tenants) -> None:
+    """Else the tests above would be about nothing."""
+    server = tenants.beside.server
+    for route in server.app.routes:
+        if (
+            route.method != "GET"
+            or not route.pattern.startswith("/api/")
+            or "events" in route.label
+        ):
+            continue
+        for path in questions(route, tenants.ours):
+            answer = await server.request("GET", path, headers=tenants.mine)
+            assert answer.status == 200, path
+
+
+async def test_a_leak_would_be_seen(tenants: Tenants) -> None:
+    """The test on trial: a store that forgets about tenants."""
+    inner = tenants.beside.counted.store
+    turn = inner.turn
+
+    async def careless(tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
+        return await turn(Tenant("acme"), turn_id)
+
+    inner.turn = careless  # type: ignore[method-assign]
+    with pytest.raises(AssertionError, match="tells of another tenant"):
+        await tenants.ask("GET", f"/api/turns/{tenants.ours.turn_id}")
+    inner.turn = turn  # type: ignore[method-assign]
