@@ -11,9 +11,12 @@ import re
 from itertools import takewhile
 from typing import Any
 
+import yaml
+
 from holdfast.core.events import Usage
 from holdfast.testing import Script, says
 from holdfast.testing.upstream import Request
+from tests.e2e.world import AGENT
 
 Asked = dict[str, Any]
 
@@ -26,6 +29,13 @@ EXAMPLES: dict[str, Any] = {
     "boolean": True,
     "array": [],
 }
+
+AGENTS_OWN = frozenset(
+    name
+    for toolset in yaml.safe_load(AGENT.format(base_url="", here=""))["agents"]["root"]["toolsets"]
+    for name in toolset["shell"]
+)
+"""The tools of the agent that stands between the client and this model."""
 
 
 class ObligingModel:
@@ -75,11 +85,12 @@ def _capped(
 
 
 def _calls(asked: Asked) -> list[tuple[str, str, str]]:
-    """Only what it must call; all of the client's tools if it may call several. `act` is the agent's own."""
+    """Only what it must call; all of the client's tools if it may call several, and none of the agent's."""
     choice = asked.get("tool_choice")
     if choice in (None, "auto", "none"):
         return []
-    tools = [each["function"] for each in asked["tools"] if each["function"]["name"] != "act"]
+    tools = [each["function"] for each in asked["tools"]]
+    tools = [each for each in tools if each["name"] not in AGENTS_OWN]
     if isinstance(choice, dict):
         tools = [each for each in tools if each["name"] == choice["function"]["name"]]
     several = choice == "required" and asked.get("parallel_tool_calls")
