@@ -90,21 +90,7 @@ async def connect(address: Address, *, timeout_s: float) -> Link:
         raise StoreUnusable(
             f"{address.shown} is PostgreSQL {version.major}; {SERVER_AT_LEAST[0]} or later is needed"
         )
-    link = Link(connection, named=not address.pgbouncer)
-    if address.pgbouncer:
-        await _learn_types(connection, timeout_s=timeout_s)
-    return link
-
-
-async def _learn_types(connection: asyncpg.Connection[asyncpg.Record], *, timeout_s: float) -> None:
-    """Let the driver look up the array types that we use. It changes a setting while it does; in a transaction that
-    is rolled back, nobody else who is given this server finds it changed."""
-    await connection.execute("begin", timeout=timeout_s)
-    statement = await connection.prepare(
-        "select $1::bigint[], $2::bytea[], $3::text[]", name="", timeout=timeout_s
-    )
-    await statement.fetch([], [], [], timeout=timeout_s)
-    await connection.execute("rollback", timeout=timeout_s)
+    return Link(connection, named=not address.pgbouncer)
 
 
 def _settings(address: Address) -> dict[str, str]:
