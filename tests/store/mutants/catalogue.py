@@ -714,7 +714,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "PostgreSQL: what must not be done twice is done again when its answer is lost",
-        (PG_ENGINE, "in_doubt = once and db is not None and db.wrote", "in_doubt = False"),
+        (PG_ENGINE, "in_doubt = once and db.wrote", "in_doubt = False"),
         tests=(CUT,),
     ),
     mutant(

@@ -151,15 +151,14 @@ class Engine:
         until = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
         pause_s = PAUSE_FIRST_S
         while True:
-            db: Db | None = None
             link = await self.pool.take(until=until)
+            db = Db(link, clock=self.clock, until=until)
             try:
-                db = Db(link, clock=self.clock, until=until)
                 done = await work(db)
             except Exception as error:
                 self._settle(link, error)
                 fault = fault_of(error)
-                in_doubt = once and db is not None and db.wrote
+                in_doubt = once and db.wrote
                 may_repeat = fault == "again" or (fault == "lost" and not in_doubt)
                 # Others are in the way, or the database is away: not all of us at the same moment.
                 wait_s = pause_s * (0.5 + self._jitter())
