@@ -395,10 +395,13 @@ async def _heal(world: World, fate: asyncio.Task[None]) -> None:
 
 
 async def _let_go_of_the_lost(world: World) -> None:
-    """A sweep tells a node which turns it has lost. Their players have to stop, however little they say."""
-    await asyncio.sleep(2 * limits.sweep_s + 1.0)
+    """A sweep tells a node which turns it has lost. Their players have to stop, however little they say.
+
+    Clients go on meanwhile, so a turn may be lost at any moment: what counts is what two looks see with a sweep
+    in between.
+    """
     before = await world.find_zombies()
-    await asyncio.sleep(1.0)  # what the store has just said may be on its way
+    await asyncio.sleep(2 * limits.sweep_s + 1.0)
     lost = [each for each in await world.find_zombies() if each in before]
     world.complaints += [f"{node.name} still plays {turn_id}" for node, turn_id in lost]
 
