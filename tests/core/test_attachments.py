@@ -20,6 +20,7 @@ from holdfast.core.items import (
     item_decoder,
 )
 from holdfast.ids import MessageId
+from tests.core.builders import call
 
 ID = MessageId("msg_" + "0" * 26)
 SMALL = Inline(media_type="image/png", data=bytes(limits.inline_bytes_max))
@@ -63,3 +64,11 @@ def test_items_without_anything_large_are_the_same_items() -> None:
     same, large = set_aside(items)
     assert (same, large) == (items, ())
     assert same[0] is items[0]
+
+
+def test_what_has_no_content_stays_as_it_is_beside_what_has() -> None:
+    errand, photo = call("errand"), UserMessage(id=ID, content=(Image(source=LARGE),))
+    (first, second), large = set_aside((errand, photo))
+    assert first is errand
+    assert large == (LARGE.data,)
+    assert second != photo

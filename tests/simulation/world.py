@@ -17,7 +17,7 @@ from holdfast.errors import StoreError
 from holdfast.ids import Minter, NodeId, SessionId, TurnId
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import Store, Taken
+from holdfast.store.base import Pruned, Store, Taken
 from tests.simulation.faults import FaultyStore, Freeze, Sky, Weather
 from tests.simulation.history import Act, Effect, Played, Send, Takeover, Watched
 from tests.simulation.loop import SimulatedLoop
@@ -232,6 +232,11 @@ class World:
         return found
 
 
+async def _prune_nothing(*, limit: int = 0) -> Pruned:
+    """Retention would take away what the checker wants to see; it has tests of its own."""
+    return Pruned(rows=0, more=False)
+
+
 class Node:
     """One boot of one process."""
 
@@ -242,6 +247,7 @@ class Node:
         self.store = FaultyStore(world.store, world.sky, world.loop, instant=world.instant_store())
         self.store.heard = world.overhear
         self.store.on_freeze = self._freeze
+        self.store.override("prune", _prune_nothing)
         self.draining = False
         self._calls: dict[asyncio.Future[Any], None] = {}
         drift_ms = world.rng.randrange(-3_000, 3_000)
