@@ -39,6 +39,7 @@ from tests.simulation.world import EPOCH_MS, World
 
 Home: TypeAlias = Literal["memory", "sqlite"]
 
+FROZEN_S_MAX = 60
 PATIENCE_S = 2 * limits.lease_ttl_s + limits.sweep_s + 2 * DEADLINES_S[-1] + 5.0
 """How long a probe may take after the last fault: a TTL until the holder counts as dead, another one until somebody
 may judge, a sweep, and the deadlines of a turn that hangs and of the probe's own."""
@@ -315,8 +316,7 @@ async def _simulate(
     for task in clients:
         if task.done():
             task.result()
-    for node in world.nodes:
-        leftovers += node.leftovers()
+    leftovers += await _left_over(world)
     leftovers += [*world.complaints, *loop.unheeded()]
     recording = Recording(
         sends=tuple(world.sends),
@@ -404,6 +404,16 @@ async def _let_go_of_the_lost(world: World) -> None:
     await asyncio.sleep(2 * limits.sweep_s + 1.0)
     lost = [each for each in await world.find_zombies() if each in before]
     world.complaints += [f"{node.name} still plays {turn_id}" for node, turn_id in lost]
+
+
+async def _left_over(world: World) -> list[str]:
+    """What nodes still hold when everything is over. A call that one of them froze over may be on its way for as
+    long as it was frozen, and its turn with it."""
+    for _ in range(FROZEN_S_MAX):
+        if not any(node.leftovers() for node in world.nodes):
+            break
+        await asyncio.sleep(1.0)
+    return [each for node in world.nodes for each in node.leftovers()]
 
 
 async def _probe(world: World, keys: tuple[SessionKey, ...]) -> None:
