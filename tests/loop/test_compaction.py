@@ -18,10 +18,6 @@ from holdfast.core.conversation import (
     summary_seen,
 )
 from holdfast.core.items import (
-    File,
-    Image,
-    Item,
-    Link,
     Summary,
     Text,
     ToolResult,
@@ -32,12 +28,11 @@ from holdfast.ids import SessionId
 from holdfast.loop.compaction import INSTRUCTION, TOO_LONG, coverable
 from holdfast.loop.gauge import BYTES_PER_TOKEN, Gauge
 from holdfast.loop.shortening import LAST_WHOLE, SHOWN_CHARS, STRIDE, shortened
-from holdfast.loop.transcript import ENTRY_CHARS_MAX, portions, transcript
 from holdfast.models.base import ModelFailed, Prompt
 from holdfast.models.windows import context_window
 from holdfast.testing.scripted import Script, fails, says
 from holdfast.tools.base import ToolOutput, ToolRun
-from tests.core.builders import call, mint, note, result, said, summary, thought, user
+from tests.core.builders import call, mint, result, summary, user
 from tests.core.histories import new_session, noted, waiting_for, with_turn
 from tests.loop.stage import Deed, Model, Stage, agent, messages_of, results_of, words
 
@@ -352,52 +347,6 @@ def test_what_is_covered_already_is_not_covered_again() -> None:
     assert coverable(session, keep_bytes=10**6) is None
     whole = noted(session, Summarized(summary=summary("All.", covers_to=20)))
     assert coverable(whole, keep_bytes=0) is None
-
-
-# ── transcripts ──────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_transcript_says_who_said_what() -> None:
-    used = call("look", arguments='{"where": "Oslo"}')
-    picture = UserMessage(
-        id=user().id,
-        content=(
-            Text(text="See"),
-            Image(source=Link(url="x")),
-            File(source=Link(url="y"), name="a.pdf"),
-        ),
-    )
-    items: list[Item] = [
-        user("Hi"),
-        thought("Hmm"),
-        said("Hello"),
-        used,
-        result(used, "Cold"),
-        picture,
-        note(),
-    ]
-    assert list(transcript(items)) == [
-        "User: Hi",
-        "Assistant: Hello",
-        'Assistant used look with {"where": "Oslo"}',
-        "Result (ok): Cold",
-        "User: See [a picture] [the file a.pdf]",
-        "The assistant was interrupted: cancelled",
-    ]
-
-
-def test_a_long_entry_is_shown_by_its_ends() -> None:
-    (entry,) = transcript([user("a" * 20_000)])
-    assert len(entry) < ENTRY_CHARS_MAX + 100
-
-
-def test_portions_hold_what_fits_and_lose_nothing() -> None:
-    entries = [str(n) * 10 for n in range(10)]
-    parts = list(portions(entries, bytes_max=40))
-    assert all(len(each) <= 40 for each in parts)
-    assert "\n\n".join(parts).split("\n\n") == entries
-    assert list(portions(["x" * 99], bytes_max=10)) == ["x" * 99]
-    assert list(portions([], bytes_max=10)) == []
 
 
 # ── what fits ────────────────────────────────────────────────────────────────────────────────

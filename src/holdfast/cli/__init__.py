@@ -19,6 +19,7 @@ from holdfast.errors import HoldfastError
 COMMANDS = {
     "serve": ("holdfast.cli.serve", "Serve agents over the OpenAI API."),
     "keys": ("holdfast.cli.keys", "Make, list and revoke API keys."),
+    "sessions": ("holdfast.cli.sessions", "Look at conversations: list, search, show."),
     "db": (
         "holdfast.cli.db",
         "Look after a database: migrate, verify, back up, move, count, prune.",

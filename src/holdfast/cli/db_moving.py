@@ -12,8 +12,8 @@ import click
 
 from holdfast import limits
 from holdfast.cli import showing
+from holdfast.cli.finding import find_session, find_tenant
 from holdfast.cli.options import store_option, tenant_option
-from holdfast.errors import InvalidValue, SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.store.base import Store
 from holdfast.store.copying import Copied
@@ -23,9 +23,6 @@ from holdfast.store.exporting import export as export_sessions
 from holdfast.store.importing import OnConflict, take_in
 from holdfast.store.open import open_existing
 from holdfast.store.verify import Finding, Progress, verify
-
-LOCAL = Tenant("local")
-"""Whose sessions are on a server without API keys."""
 
 FOUND = 1
 """The exit code of a copy with something broken in it."""
@@ -60,7 +57,7 @@ async def _export(
 ) -> int:
     store = await open_existing(url)
     try:
-        tenant = await _tenant(store, named)
+        tenant = await find_tenant(store, named)
         only = await _only(store, tenant, session_id, key)
         sessions = 0
         async for each in export_sessions(store, tenant, only):
@@ -74,37 +71,12 @@ async def _export(
         await store.close()
 
 
-async def _tenant(store: Store, named: str | None) -> Tenant:
-    """Whose sessions are meant: who is named, or else the only one there is."""
-    if named is not None:
-        return Tenant(named)
-    found = await store.tenants()
-    if len(found) > 1:
-        raise InvalidValue(
-            f"this store has several tenants ({', '.join(found)}); --tenant says which one"
-        )
-    return found[0] if found else LOCAL
-
-
 async def _only(
     store: Store, tenant: Tenant, session_id: str | None, key: str | None
 ) -> SessionId | None:
-    if session_id is None and key is None:
-        return None
     if session_id is not None:
-        wanted, name = SessionId(session_id), session_id
-    else:
-        assert key is not None
-        found = await store.resolve(tenant, SessionKey(key))
-        if found is None:
-            raise SessionMissing("session key", key)
-        wanted, name = found.session_id, key
-    row = await store.session(tenant, wanted)
-    if row is None:
-        raise SessionMissing("session", name)
-    if row.state == "deleted":
-        raise SessionGone(name, why="deleted")
-    return wanted
+        return await find_session(store, tenant, SessionId(session_id))
+    return None if key is None else await find_session(store, tenant, SessionKey(key))
 
 
 # ── import ───────────────────────────────────────────────────────────────────────────────────
@@ -152,7 +124,7 @@ async def _import(
     store = await open_existing(url)
     how: Counter[str] = Counter()
     try:
-        tenant = await _tenant(store, named)
+        tenant = await find_tenant(store, named)
         async for each in take_in(
             store, tenant, _lines(file), on_conflict=on_conflict, damaged=damaged
         ):

@@ -25,13 +25,13 @@ from holdfast.core.codec import Unreadable, Value, encode
 from holdfast.core.conversation import Snapshot, seen_by_model, summary_seen
 from holdfast.core.items import Path, StoredItem, Summary, UserMessage, plain_text
 from holdfast.core.ports import OpenTurn
+from holdfast.core.transcript import ends, portions, transcript
 from holdfast.ids import ItemId, MessageId, Minter, NoteId, SessionId
 from holdfast.loop.context import View, summed_up, view_for
 from holdfast.loop.gauge import Gauge
 from holdfast.loop.histories import Histories
-from holdfast.loop.transcript import portions, transcript
 from holdfast.models.base import ModelFailed, Prompt
-from holdfast.tools.run import clean, ends
+from holdfast.tools.run import clean
 
 TOO_LONG = "context_length_exceeded"
 """The reason of a model that was shown more than it takes, whatever its provider's words for it."""

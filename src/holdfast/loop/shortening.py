@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.codec import encode
 from holdfast.core.items import Item, Text, ToolResult, text_of
-from holdfast.tools.run import ends
+from holdfast.core.transcript import ends
 
 SHOWN_CHARS = 600
 LAST_WHOLE = 3

@@ -30,6 +30,7 @@ from holdfast.core.items import (
     Source,
     Text,
 )
+from holdfast.core.transcript import ends
 from holdfast.tools.base import Tool, ToolOutput, ToolRun
 from holdfast.tools.schema import InvalidArguments as InvalidArguments
 from holdfast.tools.schema import parse_arguments as parse_arguments
@@ -213,14 +214,6 @@ async def _shortened(text: str, room: int, keep: Keep) -> tuple[Text, *tuple[Fil
     if len(data) > limits.tool_output_bytes_max:
         return (shown,)
     return (shown, File(source=await keep(data, PLAIN_TEXT), name="output.txt"))
-
-
-def ends(text: str, room: int) -> str:
-    """The beginning and the end of a text that is longer than `room` characters."""
-    half = room // 2
-    left_out = len(text) - 2 * half
-    tail = text[-half:] if half else ""
-    return f"{text[:half]}\n[… {left_out} characters left out …]\n{tail}"
 
 
 async def _placed(source: Source, keep: Keep) -> Source:

@@ -1,6 +1,6 @@
-"""A history as plain text, for a model that is to sum it up.
+"""A history as plain text: for a person at a terminal, and for a model that is to sum it up.
 
-Text, and not messages in the model's dialect: a transcript asks for nothing. It can be cut anywhere between two
+For the model text, and not messages in the model's dialect: a transcript asks for nothing. It can be cut anywhere between two
 entries, needs no tools beside it, and no provider takes it for a conversation that it should go on with.
 """
 
@@ -28,7 +28,6 @@ from holdfast.core.items import (
     ToolResult,
     UserMessage,
 )
-from holdfast.tools.run import ends
 
 ENTRY_CHARS_MAX = 6_000
 """Of one entry; of a longer one its two ends are shown."""
@@ -37,9 +36,17 @@ ENTRY_CHARS_MAX = 6_000
 def transcript(items: Iterable[Item]) -> Iterator[str]:
     """One entry per item that says something, oldest first."""
     for item in items:
-        entry = _entry(item)
+        entry = entry_of(item)
         if entry:
             yield ends(entry, ENTRY_CHARS_MAX) if len(entry) > ENTRY_CHARS_MAX else entry
+
+
+def ends(text: str, room: int) -> str:
+    """The beginning and the end of a text that is longer than `room` characters."""
+    half = room // 2
+    left_out = len(text) - 2 * half
+    tail = text[-half:] if half else ""
+    return f"{text[:half]}\n[… {left_out} characters left out …]\n{tail}"
 
 
 def portions(entries: Iterable[str], *, bytes_max: int) -> Iterator[str]:
@@ -57,7 +64,8 @@ def portions(entries: Iterable[str], *, bytes_max: int) -> Iterator[str]:
         yield "\n\n".join(held)
 
 
-def _entry(item: Item) -> str:
+def entry_of(item: Item) -> str:
+    """What an item says, and who says it; empty for thoughts."""
     match item:
         case UserMessage():
             return f"User: {_words(item.content)}"

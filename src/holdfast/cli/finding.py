@@ -1,0 +1,39 @@
+"""Whom a command means: a tenant, and a session by its id or key."""
+
+from __future__ import annotations
+
+from holdfast.errors import InvalidValue, SessionGone, SessionMissing
+from holdfast.ids import SessionId, SessionKey, Tenant
+from holdfast.store.base import Store
+
+LOCAL = Tenant("local")
+"""Whose sessions are on a server without API keys."""
+
+
+async def find_tenant(store: Store, named: str | None) -> Tenant:
+    """Whose sessions are meant: who is named, or else the only one there is."""
+    if named is not None:
+        return Tenant(named)
+    found = await store.tenants()
+    if len(found) > 1:
+        raise InvalidValue(
+            f"this store has several tenants ({', '.join(found)}); --tenant says which one"
+        )
+    return found[0] if found else LOCAL
+
+
+async def find_session(store: Store, tenant: Tenant, name: str) -> SessionId:
+    """A live session by its id, or by the key that means it. Raises SessionMissing and SessionGone."""
+    if name.startswith(SessionId.prefix):
+        wanted = SessionId(name)
+    else:
+        found = await store.resolve(tenant, SessionKey(name))
+        if found is None:
+            raise SessionMissing("session key", name)
+        wanted = found.session_id
+    row = await store.session(tenant, wanted)
+    if row is None:
+        raise SessionMissing("session", name)
+    if row.state == "deleted":
+        raise SessionGone(name, why="deleted")
+    return wanted
