@@ -11,7 +11,10 @@ import openai
 import pytest
 
 from holdfast.testing import refuses, says
+from tests.e2e.conftest import WORLDS
 from tests.e2e.world import World, until
+
+pytestmark = WORLDS
 
 ANSWER = "This is the whole answer to {} "
 

@@ -1,6 +1,10 @@
-"""A real server process, a recording upstream, and what one can do to them.
+"""Real server processes, a recording upstream, and what one can do to them.
 
 Everything is judged from outside: by what the upstream was sent, and by what a restarted server answers.
+
+A world has one server on a file, or several replicas on one database. Those have a balancer before them, and clients
+that make a connection for each request: a retry, a cancel or a watcher meets another process than the request that
+it is about.
 """
 
 from __future__ import annotations
@@ -11,17 +15,20 @@ import re
 import signal
 import sys
 import time
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import aiohttp
-from openai import AsyncOpenAI
+import httpx2
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from holdfast.models.base import ModelFailed
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, refuses, says
 from holdfast.testing.upstream import Request
+from tests.e2e.balancer import Balancer
 from tests.server.stubs import Answer, chat_body
 
 AGENT = """
@@ -68,19 +75,40 @@ REFUSALS = {
 """What the upstream refuses, by what the user says."""
 
 
-class World:
-    """A directory with a store and an agent file, an upstream, and a server that comes and goes."""
+LEASE_S = 5
+RENEW_S = 1
 
-    def __init__(self, here: Path, *, respond: Respond | None = None) -> None:
+REPLICA = f"""
+from holdfast import limits
+limits.lease_ttl_s, limits.lease_renew_s = {LEASE_S}, {RENEW_S}
+from holdfast.cli import main
+main(prog_name="holdfast")
+"""
+"""A server whose leases are short: on a database nobody knows that a process is dead before its lease has ended."""
+
+
+class World:
+    """A directory with an agent file, a store, an upstream, and servers that come and go."""
+
+    def __init__(
+        self, here: Path, *, respond: Respond | None = None, database: str | None = None
+    ) -> None:
         self.here = here
+        self.store = database or f"sqlite:///{here}/store.db"
+        self.replicas = 2 if database else 1
         self.upstream = FakeUpstream(otherwise=respond or self._respond)
         self.gates: dict[str, Gate] = {}
         """By what the user says: the answer to it is held in the middle until the gate is released."""
         self.pace_s = 0.0
         self.started_in_s = 0.0
         self.output = ""
+        """What the first server has said."""
+        self.urls: list[str] = []
+        """Where each server listens."""
         self.url = ""
-        self._process: asyncio.subprocess.Process | None = None
+        """Where clients find a server."""
+        self._processes: list[Process] = []
+        self._balancer: Balancer | None = None
         self._http: aiohttp.ClientSession | None = None
 
     # ── the upstream ──
@@ -119,54 +147,60 @@ class World:
     # ── the server ──
 
     async def start(self, *, listen: str = "127.0.0.1:0", **environment: str) -> None:
-        """Start the server, and wait until it says that it is ready."""
+        """Start every server, and wait until each says that it is ready."""
         began = time.perf_counter()
-        self._process = await self.run(
-            "serve", str(self.here / "agent.yaml"), "--listen", listen, **environment
-        )
-        assert self._process.stdout is not None
-        lines: list[str] = []
-        while "Stop with" not in (lines[-1] if lines else ""):
-            line = (await self._process.stdout.readline()).decode()
-            assert line, f"the server ended with {await self._process.wait()}: {''.join(lines)}"
-            lines.append(line)
-            if found := re.search(r"http://\S+", line):
-                self.url = self.url if found[0] in self.url else found[0]
-                self.started_in_s = time.perf_counter() - began
-        self.output = "".join(lines)
-        self.url = next(iter(re.findall(r"listening\s+(\S+)", self.output)))
+        self._processes = [
+            await self.run(
+                "serve", str(self.here / "agent.yaml"), "--listen", listen, **environment
+            )
+            for _ in range(self.replicas)
+        ]
+        said = [await _said_at_start(each) for each in self._processes]
+        self.started_in_s = time.perf_counter() - began
+        self.output = said[0]
+        self.urls = [next(iter(re.findall(r"listening\s+(\S+)", each))) for each in said]
+        self.url = self.urls[0]
+        if self._balancer is not None:
+            self._balancer.urls = self.urls
+            self.url = self._balancer.url
 
-    async def run(self, *arguments: str, **environment: str) -> asyncio.subprocess.Process:
+    async def run(self, *arguments: str, **environment: str) -> Process:
         """Any command, on this store."""
+        program = ("-m", "holdfast") if self.replicas == 1 else ("-c", REPLICA)
         return await asyncio.create_subprocess_exec(
             sys.executable,
-            "-m",
-            "holdfast",
+            *program,
             *arguments,
             cwd=self.here,
-            env={**os.environ, "HOLDFAST_STORE": f"sqlite:///{self.here}/store.db", **environment},
+            env={**os.environ, "HOLDFAST_STORE": self.store, **environment},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
 
     async def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Stop the server in this way, and say how it ended."""
-        assert self._process is not None
-        if self._process.returncode is None:
-            self._process.send_signal(how)
-        code = await self._process.wait()
-        self._process = None
-        return code
+        """Stop the servers in this way, and say how they ended: 0 if all of them did well."""
+        self.signal(how)
+        codes = [await each.wait() for each in self._processes]
+        self._processes = []
+        return max(codes, key=abs)
 
     async def kill(self) -> None:
         await self.stop(signal.SIGKILL)
 
-    def signal(self, which: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(which)
+    async def kill_one(self, at: int) -> None:
+        """Kill one of several servers."""
+        self.signal(signal.SIGKILL, at)
+        await self._processes[at].wait()
+
+    def signal(self, which: signal.Signals, at: int | None = None) -> None:
+        """Send a signal to every server, or to the one that `at` names."""
+        assert self._processes, "it runs"
+        for each in self._processes if at is None else [self._processes[at]]:
+            if each.returncode is None:
+                each.send_signal(which)
 
     async def restart(self, **environment: str) -> None:
-        if self._process is not None:
+        if self._processes:
             assert await self.stop() == 0
         await self.start(**environment)
 
@@ -184,8 +218,12 @@ class World:
         return self._http
 
     def openai(self, **options: Any) -> AsyncOpenAI:
+        keep = httpx2.Limits(max_keepalive_connections=None if self.replicas == 1 else 0)
         return AsyncOpenAI(
-            base_url=f"{self.url}/v1", api_key="any", **{"max_retries": 0, **options}
+            base_url=f"{self.url}/v1",
+            api_key="any",
+            http_client=DefaultAsyncHttpxClient(limits=keep),
+            **{"max_retries": 0, **options},
         )
 
     async def chat(
@@ -193,15 +231,19 @@ class World:
         *messages: str | dict[str, Any],
         to: str | None = None,
         headers: Mapping[str, str] | None = None,
+        at: int | None = None,
         **body: Any,
     ) -> Answer:
         said_by = {**({"X-Conversation-Id": to} if to else {}), **(headers or {})}
-        return await self.request(
-            "POST", "/v1/chat/completions", headers=said_by, data=chat_body(*messages, **body)
-        )
+        data = chat_body(*messages, **body)
+        return await self.request("POST", "/v1/chat/completions", at=at, headers=said_by, data=data)
 
-    async def request(self, method: str, path: str, **options: Any) -> Answer:
-        async with self.http.request(method, self.url + path, **options) as response:
+    async def request(
+        self, method: str, path: str, *, at: int | None = None, **options: Any
+    ) -> Answer:
+        """Ask any server, or the one that `at` names."""
+        url = self.url if at is None else self.urls[at]
+        async with self.http.request(method, url + path, **options) as response:
             return Answer(response.status, response.headers, await response.read())
 
     @asynccontextmanager
@@ -255,16 +297,36 @@ async def until(happened: Callable[[], bool], *, within_s: float = 10.0) -> None
             await asyncio.sleep(0.005)
 
 
+async def _said_at_start(process: Process) -> str:
+    assert process.stdout is not None
+    lines: list[str] = []
+    while "Stop with" not in (lines[-1] if lines else ""):
+        line = (await process.stdout.readline()).decode()
+        assert line, f"the server ended with {await process.wait()}: {''.join(lines)}"
+        lines.append(line)
+    return "".join(lines)
+
+
 @asynccontextmanager
-async def world(here: Path, *, respond: Respond | None = None) -> AsyncIterator[World]:
-    """A world whose server is not started yet. Its upstream answers as it is scripted, or by `respond`."""
-    found = World(here, respond=respond)
-    async with found.upstream, aiohttp.ClientSession() as http:
-        found._http = http
+async def world(
+    here: Path, *, respond: Respond | None = None, database: str | None = None
+) -> AsyncIterator[World]:
+    """A world whose servers are not started yet. Its upstream answers as it is scripted, or by `respond`.
+
+    With a database there are two servers on it; otherwise there is one, on a file.
+    """
+    found = World(here, respond=respond, database=database)
+    async with AsyncExitStack() as entered:
+        await entered.enter_async_context(found.upstream)
+        if database is not None:
+            found._balancer = await entered.enter_async_context(Balancer.started())
+        # Behind a balancer, a connection for each request: so each goes to the next server.
+        connector = aiohttp.TCPConnector(force_close=database is not None)
+        found._http = await entered.enter_async_context(aiohttp.ClientSession(connector=connector))
         text = AGENT.format(base_url=found.upstream.base_url, here=here)
         (here / "agent.yaml").write_text(text)
         try:
             yield found
         finally:
-            if found._process is not None:
+            if found._processes:
                 await found.kill()
