@@ -28,6 +28,7 @@ from holdfast.ids import (
 from holdfast.store import base
 from holdfast.store.migrations import Migrated, missing
 from holdfast.store.postgres import inspection, operations, reading, search, tables, turns, upkeep
+from holdfast.store.postgres.acknowledging import Acknowledging
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.appends import Appends
 from holdfast.store.postgres.engine import Clock, Engine, database_clock
@@ -62,6 +63,7 @@ class PostgresStore:
         self.migrated = migrated
         """What opening did to the tables."""
         self.appends = Appends(engine)
+        self._acknowledging = Acknowledging()
         self._visits = Visits(engine)
         self._hints = Hints(engine, listen=listen)
 
@@ -120,9 +122,13 @@ class PostgresStore:
     async def find_attempt(
         self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
     ) -> base.Joined | base.Replay | base.Mismatch | base.Gone | None:
+        if attempt.client_attempt:
+            await self._acknowledging.wait_arrived()
         return await self.engine.run(lambda db: turns.find_attempt(db, tenant, attempt, target))
 
     async def begin(self, ask: base.Begin) -> base.BeginOutcome:
+        if ask.attempt.client_attempt:
+            await self._acknowledging.wait_arrived()
         return await self.engine.run(lambda db: turns.begin(db, ask))
 
     async def append(
@@ -199,9 +205,10 @@ class PostgresStore:
         return await self.engine.run(lambda db: turns.orphans(db, node=node, limit=limit))
 
     async def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
-        await self.engine.run(
-            lambda db: db.write("acknowledge_turn", tenant=tenant, turn_id=turn_id)
-        )
+        with self._acknowledging.one():
+            await self.engine.run(
+                lambda db: db.write("acknowledge_turn", tenant=tenant, turn_id=turn_id)
+            )
 
     # signals
 
