@@ -48,8 +48,10 @@ bench: $(READY) ## measure, side by side: every file in bench/, in order
 
 torture: torture-store torture-sessions ## run every torture suite
 
+# STORE=postgres kills the clients and the server of a PostgreSQL; `--only`, `--seed` and `--scale` go into ARGS.
+STORE ?= sqlite
 torture-store: $(READY) ## kill the store at bad moments, many times, and verify what is left
-	@$(BIN)/python -m tests.torture.store
+	@$(BIN)/python -m tests.torture.store --store $(STORE) $(ARGS)
 
 # SEEDS=100000 for a night; `--minutes`, `--store` and `--first` go into ARGS.
 SEEDS ?= 10000

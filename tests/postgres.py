@@ -111,8 +111,11 @@ class Server:
 
     @classmethod
     @contextmanager
-    def started(cls, settings: Mapping[str, str] = QUICK) -> Iterator[Server]:
-        server = cls(scratch_folder("holdfast-pg-"), settings)
+    def started(
+        cls, settings: Mapping[str, str] = QUICK, *, folder: Path | None = None
+    ) -> Iterator[Server]:
+        """`folder` is where its data lies: an empty one on a disk, or else somewhere quick."""
+        server = cls(folder or scratch_folder("holdfast-pg-"), settings)
         try:
             server.initialise()
             server.start()

@@ -6,7 +6,7 @@
         assert wire.was_cut
 
 A question is what ends in Sync, or a simple Query: one round trip. Only one is cut; whoever connects again is let
-through.
+through. `die_at` is for a client that dies: it counts single messages, and lets nothing through afterwards.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ class Wire:
         self._nth = 0
         self._moment: Moment = "before"
         self._writers: set[StreamWriter] = set()
+        self.died = asyncio.Event()
+        """Nothing comes through any more."""
+        self._messages_left = 0
+        self._last: Moment = "before"
 
     @classmethod
     @asynccontextmanager
@@ -55,7 +59,20 @@ class Wire:
         """Cut at the nth question from now on, before the server hears it or after it has answered."""
         self.questions, self._nth, self._moment, self.was_cut = 0, nth, moment, False
 
+    def die_at(self, nth: int, moment: Moment) -> None:
+        """Die at the nth message that a client sends from now on, before it is passed on or right after."""
+        self.died.clear()
+        self._messages_left, self._last = nth, moment
+
+    def _die(self) -> None:
+        self.died.set()
+        for each in self._writers:
+            each.close()
+
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        if self.died.is_set():
+            writer.close()
+            return
         there, back = await asyncio.open_connection(*self._target)
         self._writers |= {writer, back}
         link = _Link()
@@ -80,6 +97,15 @@ class Wire:
                     break
             while True:
                 kind, message = await _message(reader)
+                if self.died.is_set():
+                    return
+                self._messages_left -= 1
+                if self._messages_left == 0:
+                    if self._last == "after":
+                        back.write(message)
+                        await back.drain()
+                    self._die()
+                    return
                 if kind in _ENDS_QUESTION:
                     self.questions += 1
                     if self.questions == self._nth:

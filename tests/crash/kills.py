@@ -30,8 +30,8 @@ class Ledger:
         self.acked: dict[str, int] = {}
         """By name, the version that a turn was acknowledged with; 0 for one that was discarded."""
         self._key_of: dict[str, str] = {}
-        self._open: dict[str, str] = {}
-        """By key, the turn that was tried last and not acknowledged."""
+        self.open: set[str] = set()
+        """The turns that were tried and not acknowledged."""
 
     def hear(self, lines: Iterable[str]) -> list[str]:
         """Take in what a child has said; what it should not have said comes back."""
@@ -39,11 +39,11 @@ class Ledger:
         for line in lines:
             match line.split(" ", 2):
                 case ["try", name, key]:
-                    self._key_of[name] = self._open[key] = str(key)
-                    self._open[key] = name
+                    self._key_of[name] = key
+                    self.open.add(name)
                 case ["ack", name, version]:
                     self.acked[name] = int(version)
-                    self._open.pop(self._key_of[name], None)
+                    self.open.discard(name)
                 case ["failed", *_]:
                     wrong.append(line)
         return wrong
@@ -64,7 +64,7 @@ class Ledger:
         for name in history:
             if history.count(name) > 1:
                 wrong.append(f"{name} is there {history.count(name)} times")
-            if name not in mine and name != self._open.get(key):
+            if name not in mine and not (name in self.open and self._key_of[name] == key):
                 wrong.append(f"{name} is in {key}, and nobody knows why")
         for name, version in mine.items():
             at = history.index(name) + 1 if name in history else 0
@@ -74,10 +74,10 @@ class Ledger:
 
     def _settle(self, found: Inspection) -> None:
         """What was in flight is decided now, and stays so."""
-        for key, name in self._open.items():
-            history = found.histories.get(key, [])
+        for name in self.open:
+            history = found.histories.get(self._key_of[name], [])
             self.acked[name] = history.index(name) + 1 if name in history else 0
-        self._open.clear()
+        self.open.clear()
 
 
 class Tally(Struct):

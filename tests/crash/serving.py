@@ -58,6 +58,7 @@ from holdfast.store.base import (
     Fence,
     Joined,
     Moved,
+    NotLive,
     Replay,
     Started,
     Store,
@@ -180,11 +181,13 @@ class Server:
         self.world = world or World()
         self.node = mint(NodeId)
         self.recovered = 0
+        self.ttl_ms = TTL_MS
         self.playing: set[TurnId] = set()
         self.waiting: Waiting = waiting or Poll()
         self._heads: dict[SessionId, Snapshot] = {}
 
     async def enrol(self, *, ttl_ms: int = TTL_MS) -> None:
+        self.ttl_ms = ttl_ms
         await self.store.renew(self.node, ttl_ms=ttl_ms)
 
     async def ask(self, key: str, plan: Plan, *, idempotent: bool = False) -> Answer:
@@ -202,6 +205,8 @@ class Server:
                     return await self.replayed(outcome)
                 case Moved():
                     pass
+                case NotLive():
+                    await self.enrol(ttl_ms=self.ttl_ms)
                 case _:
                     raise AssertionError(f"a plan cannot get {outcome}")
 
@@ -397,7 +402,10 @@ async def plans_in(store: Store, key: str) -> list[str]:
     """The names of the plans that a session's history shows, one per version."""
     row = await store.resolve(ACME, SessionKey(key))
     snapshot = await store.snapshot(ACME, row.session_id) if row else None
-    if snapshot is None:
-        return []
+    return [] if snapshot is None else plans_of(snapshot)
+
+
+def plans_of(snapshot: Snapshot) -> list[str]:
+    """The names of the plans in a history."""
     found = (plan_in(snapshot.items[mark.start : mark.end]) for mark in snapshot.marks)
     return ["?" if plan is None else plan.name for plan in found]

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import apsw
 import msgspec
@@ -352,21 +352,23 @@ async def _opened(server: Server, key: str, plan: Plan) -> Held:
 
 # ── starting ─────────────────────────────────────────────────────────────────────────────────
 
-COMMANDS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
+Commands: TypeAlias = dict[str, Callable[..., Coroutine[Any, Any, None]]]
+
+COMMANDS: Commands = {
     command.__name__: command
     for command in (play, die, suffer, look, crowd, first, stop_inside, stop_outside, fork)
 }
 
 
-def run(command: str, arguments: list[str], pipe: Pipe) -> None:
+def run(commands: Commands, command: str, arguments: list[str], pipe: Pipe) -> None:
     """Run a command to its end; what goes wrong is said, in one line."""
     try:
-        asyncio.run(COMMANDS[command](pipe, *arguments))
+        asyncio.run(commands[command](pipe, *arguments))
     except BaseException:
         pipe.say("failed", traceback.format_exc().replace("\n", " | "))
 
 
-def serve_forks(control: int) -> None:
+def serve_forks(control: int, commands: Commands) -> None:
     """Fork a child for every message on this socket, until it is closed."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for
     with socket.socket(fileno=control) as parent:
@@ -379,7 +381,7 @@ def serve_forks(control: int) -> None:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 parent.close()
                 command, arguments = msgspec.json.decode(message, type=tuple[str, list[str]])
-                run(command, arguments, Pipe(*fds))
+                run(commands, command, arguments, Pipe(*fds))
                 os._exit(0)
             for fd in fds:
                 os.close(fd)
@@ -387,4 +389,4 @@ def serve_forks(control: int) -> None:
 
 
 if __name__ == "__main__":
-    serve_forks(int(sys.argv[1]))
+    serve_forks(int(sys.argv[1]), COMMANDS)

@@ -28,11 +28,12 @@ ROOT = Path(__file__).parents[2]
 class Zygote:
     """The one that forks. Leaving it ends what is left of its children, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "tests.crash.worker") -> None:
+        """`module` has the commands that its children can run."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.worker", str(theirs.fileno())],
+                [sys.executable, "-m", module, str(theirs.fileno())],
                 cwd=ROOT,
                 env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
                 pass_fds=(theirs.fileno(),),
@@ -41,7 +42,7 @@ class Zygote:
         self._children: list[Child] = []
 
     def start(self, command: str, *arguments: str | int | float | Path) -> Child:
-        """A new process that runs a command of `worker.py`."""
+        """A new process that runs a command of the module."""
         told_read, told_write = os.pipe()
         said_read, said_write = os.pipe()
         message = msgspec.json.encode((command, [str(each) for each in arguments]))

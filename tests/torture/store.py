@@ -1,6 +1,7 @@
 """The store's torture: kill, cut, break and crowd it for a while, and verify what is left.
 
     make torture-store
+    make torture-store STORE=postgres
     python -m tests.torture.store --only power --only kills --seed 7
     python -m tests.torture.store --minutes 2
 
@@ -12,83 +13,26 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TypeVar
-
-from msgspec import Struct
 
 from tests.crash import contention, kills, outage, power, syscalls
 from tests.crash.scratch import scratch_folder
 from tests.crash.zygote import Zygote
+from tests.torture import postgres
+from tests.torture.campaign import CORES, Campaign, Figures, Progress, Run, gathered
 
 FULL_MINUTES = 25
 """What scale 1 takes, about, on two cores."""
-
-CORES = max(2, os.cpu_count() or 2)
-
-T = TypeVar("T")
-
-
-class Run(Struct):
-    """How this run was asked for."""
-
-    seed: int
-    scale: float
-    folder: Path
-
-    def count(self, full: int) -> int:
-        return max(1, round(full * self.scale))
-
-
-class Figures(Struct):
-    """What a campaign did, in a sentence, and everything that was wrong."""
-
-    did: str
-    violations: list[str]
-    points: int = 0
-    """Moments at which something died."""
-
-
-# ── progress ─────────────────────────────────────────────────────────────────────────────────
-
-
-class Progress:
-    """One line on stderr that says how far a campaign is."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._began = time.monotonic()
-        self._said = 0.0
-
-    def __call__(self, done: int, of: int) -> None:
-        now = time.monotonic()
-        if done < of and now - self._said < 0.5:
-            return
-        self._said = now
-        end = "\n" if done >= of else ""
-        line = f"\r{self._name}: {done:,} of {of:,}, {now - self._began:.0f} s "
-        print(line, end=end, file=sys.stderr, flush=True)
-
-
-def gathered(futures: Iterable[Future[T]], progress: Progress) -> list[T]:
-    """Results as they come, with progress by the piece."""
-    waiting = list(futures)
-    results = []
-    for done, future in enumerate(as_completed(waiting), start=1):
-        results.append(future.result())
-        progress(done, len(waiting))
-    return results
 
 
 # ── campaigns ────────────────────────────────────────────────────────────────────────────────
@@ -296,7 +240,7 @@ def interleavings(run: Run, progress: Progress) -> Figures:
     return Figures(f"{done:,} interleavings on every home", violations)
 
 
-CAMPAIGNS: dict[str, Callable[[Run, Progress], Figures]] = {
+SQLITE: dict[str, Campaign] = {
     "power": power_cuts,
     "operations": operation_kills,
     "kills": random_kills,
@@ -308,17 +252,23 @@ CAMPAIGNS: dict[str, Callable[[Run, Progress], Figures]] = {
     "interleavings": interleavings,
 }
 
+STORES: dict[str, dict[str, Campaign]] = {"sqlite": SQLITE, "postgres": postgres.CAMPAIGNS}
+
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parsed(arguments)
-    chosen = options.only or list(CAMPAIGNS)
+    campaigns = STORES[options.store]
+    chosen = options.only or list(campaigns)
+    if unknown := set(chosen) - set(campaigns):
+        print(f"{options.store} has no {', '.join(unknown)}; it has {', '.join(campaigns)}")
+        return 2
     scale = options.scale if options.minutes is None else options.minutes / FULL_MINUTES
     points = violations = 0
     with tempfile.TemporaryDirectory(prefix="holdfast-torture-", dir=options.folder) as folder:
         for name in chosen:
             run = Run(options.seed, scale, Path(folder))
             began = time.monotonic()
-            figures = _survived(CAMPAIGNS[name], run, Progress(name))
+            figures = _survived(campaigns[name], run, Progress(name))
             points += figures.points
             violations += len(figures.violations)
             verdict = "ok" if not figures.violations else f"{len(figures.violations)} WRONG"
@@ -330,9 +280,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if violations else 0
 
 
-def _survived(
-    campaign: Callable[[Run, Progress], Figures], run: Run, progress: Progress
-) -> Figures:
+def _survived(campaign: Campaign, run: Run, progress: Progress) -> Figures:
     """A campaign that breaks off has found something, too; the others still run."""
     try:
         return campaign(run, progress)
@@ -343,7 +291,9 @@ def _survived(
 
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", action="append", choices=CAMPAIGNS, help="may be repeated")
+    parser.add_argument("--store", choices=STORES, default="sqlite")
+    every = ", ".join(name for campaigns in STORES.values() for name in campaigns)
+    parser.add_argument("--only", action="append", help=f"may be repeated: {every}")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0, help="1 is everything")
     parser.add_argument("--minutes", type=float, help=f"instead of a scale; 1 is {FULL_MINUTES}")
