@@ -64,7 +64,8 @@ class Wire:
         self.died.clear()
         self._messages_left, self._last = nth, moment
 
-    def _die(self) -> None:
+    def die(self) -> None:
+        """Die now."""
         self.died.set()
         for each in self._writers:
             each.close()
@@ -104,7 +105,7 @@ class Wire:
                     if self._last == "after":
                         back.write(message)
                         await back.drain()
-                    self._die()
+                    self.die()
                     return
                 if kind in _ENDS_QUESTION:
                     self.questions += 1

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from contextlib import suppress
 
 import pytest
 
+from holdfast.core import events as ev
 from holdfast.core.conversation import Titled
 from holdfast.errors import SessionGone, Superseded
 from holdfast.ids import SessionId, SessionKey, Version
@@ -24,7 +26,9 @@ from holdfast.store.base import (
     TooLate,
     Unconsumed,
 )
+from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.tables import compiled
 from holdfast.store.verify import Finding, verify
 from tests.store.builders import ACME, Player, Playing
 from tests.store.postgres.conftest import Open, random_mint
@@ -288,3 +292,54 @@ async def test_one_append_that_may_not_be_does_not_keep_the_others_from_being(
         )
     )
     assert [await ada.store.journal(ACME, each.turn_id) for each in again] == rows
+
+
+async def test_batches_of_appends_in_any_order_do_not_lock_each_other_out(
+    open_store: Open, ada: Player
+) -> None:
+    """Three processes write to the same journals at once, as a holder does and those who do not know yet that it was
+    replaced; each has its own order. A deadlock would be tried again, and so is not seen: the server counts them."""
+    stores = [await open_store(pool_size="2") for _ in range(3)]
+    turns = [await ada.open(f"batch-{n}", "Hello") for n in range(16)]
+    dice = random.Random(1)
+
+    async def send(store: PostgresStore, appends: list[tuple[Playing, int, bytes]]) -> None:
+        dice.shuffle(appends)
+        await asyncio.gather(
+            *(store.append(turn.fence, n=n, records=records) for turn, n, records in appends)
+        )
+
+    before = await deadlocks(stores[0])
+    for _ in range(40):
+        appends = [(turn, *turn.records(*a_step(turn))) for turn in turns]
+        await asyncio.gather(*(send(store, list(appends)) for store in stores))
+    for turn in turns:
+        rows = await ada.store.journal(ACME, turn.turn_id)
+        assert [row.n for row in rows] == [0, *range(1, 1 + 4 * 40, 4)]
+    assert await deadlocks(stores[0]) == before
+    assert max(store.appends.statements for store in stores) < 40 * 16, "none were sent together"
+    await is_sound(ada.store)
+
+
+def a_step(turn: Playing) -> tuple[ev.Event, ...]:
+    """The model calls a tool, and gets its result."""
+    call = turn.new_call("look")
+    return (
+        ev.StepStarted(),
+        ev.Answered(items=(call,), finish="tool_calls"),
+        ev.ToolStarted(call=call.id),
+        ev.ToolFinished(result=turn.result(call)),
+    )
+
+
+async def deadlocks(store: PostgresStore) -> int:
+    async def work(db: Db) -> int:
+        return int((await db.fetch(_DEADLOCKS, {}))[0][1])
+
+    return await store.engine.run(work)
+
+
+_DEADLOCKS = compiled(
+    "deadlocks",
+    "select pg_stat_clear_snapshot(), deadlocks from pg_stat_database where datname = current_database()",
+)
