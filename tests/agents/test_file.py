@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast import limits
 from holdfast.agents.base import ModelConfig, Team
-from holdfast.agents.file import AgentFile, assemble, read_agent_file
+from holdfast.agents.file import AgentFile, assemble, check_agent_file
 from holdfast.agents.shape import (
     NOT_RUN,
     TOOLSETS_NOT_RUN,
@@ -36,13 +36,13 @@ ENVIRONMENT = {"HOUSE_URL": "http://127.0.0.1:9/v1", "SECRET": "s3cret"}
 
 
 def read(text: str, *, trusted: bool = True, directory: Path = Path("/")) -> AgentFile:
-    return read_agent_file(
+    return check_agent_file(
         textwrap.dedent(text).encode(),
         place="shop.yaml",
         directory=directory,
         environment=ENVIRONMENT,
         trusted=trusted,
-    )
+    ).usable()
 
 
 async def team_of(text: str) -> Team:
@@ -217,33 +217,33 @@ def test_files_that_are_fine(text: str) -> None:
 
 WRONG = [
     # the document
-    ("", "shop.yaml:1: there is nothing in it"),
-    ("agents: [\n]]", "shop.yaml:2: this is not YAML"),
-    ("just text", "shop.yaml:1: expected a mapping, got text"),
-    ("[]", "shop.yaml:1: expected a mapping, got a list"),
-    ("version: 2", "shop.yaml:1: 'agents' is missing"),
-    ("agents: {}", "shop.yaml:1: agents: there has to be at least one agent"),
-    ("agents:", "shop.yaml:1: 'agents' is missing"),
-    ("agents: []", "shop.yaml:1: agents: expected a mapping, got a list"),
-    ("agents: {root: }", "shop.yaml:1: agents.root: expected a mapping, got nothing"),
-    ("agents: {root: {}}", "shop.yaml:1: agents.root: 'model' is missing"),
-    ("agent: {}\n" + SMALL, "shop.yaml:1: agent: unknown field; did you mean 'agents'?"),
+    ("", "shop.yaml:1:1: there is nothing in it"),
+    ("agents: [\n]]", "shop.yaml:2:2: this is not YAML"),
+    ("just text", "shop.yaml:1:1: expected a mapping, got text"),
+    ("[]", "shop.yaml:1:1: expected a mapping, got a list"),
+    ("version: 2", "shop.yaml:1:1: 'agents' is missing"),
+    ("agents: {}", "shop.yaml:1:1: agents: there has to be at least one agent"),
+    ("agents:", "shop.yaml:1:1: 'agents' is missing"),
+    ("agents: []", "shop.yaml:1:1: agents: expected a mapping, got a list"),
+    ("agents: {root: }", "shop.yaml:1:10: agents.root: expected a mapping, got nothing"),
+    ("agents: {root: {}}", "shop.yaml:1:10: agents.root: 'model' is missing"),
+    ("agent: {}\n" + SMALL, "shop.yaml:1:1: agent: unknown field; did you mean 'agents'?"),
     ("zzz: 1\n" + SMALL, "unknown field; there are: agents, version, models"),
-    ("version: new\n" + SMALL, "shop.yaml:1: version: expected a version of the format"),
+    ("version: new\n" + SMALL, "shop.yaml:1:1: version: expected a version of the format"),
     ("version: 1.5\n" + SMALL, "version: expected a whole number or text, got a number"),
     ("agents: {a/b: {model: x/y}}", "agents.a/b: a name has 1–64 printable characters, and no '/'"),
     ("agents: {'': {model: x/y}}", "a name has 1–64"),
     ("agents: {' a': {model: x/y}}", "a name has 1–64"),
     (f"agents: {{{'a' * 65}: {{model: x/y}}}}", "a name has 1–64"),
     # agents
-    (in_agent("modle: x"), "shop.yaml:4: agents.root.modle: unknown field; did you mean 'model'?"),
-    (in_agent("description: 3"), "shop.yaml:4: agents.root.description: expected text, got a number; write it in quotes"),
-    (in_agent("instruction: [a]"), "shop.yaml:4: agents.root.instruction: expected text, got a list"),
+    (in_agent("modle: x"), "shop.yaml:4:5: agents.root.modle: unknown field; did you mean 'model'?"),
+    (in_agent("description: 3"), "shop.yaml:4:5: agents.root.description: expected text, got a number; write it in quotes"),
+    (in_agent("instruction: [a]"), "shop.yaml:4:5: agents.root.instruction: expected text, got a list"),
     (in_agent("max_iterations: many"), "expected a whole number, got text"),
     (in_agent("max_iterations: -1"), "max_iterations: expected a whole number >= 0"),
     (in_agent("max_iterations: yes"), "expected a whole number, got text"),
     (in_agent("sub_agents: root"), "sub_agents: expected a list, got text"),
-    (in_agent("sub_agents:\n  - rot"), "shop.yaml:5: agents.root.sub_agents[0]: no such agent; did you mean 'root'?"),
+    (in_agent("sub_agents:\n  - rot"), "shop.yaml:5:9: agents.root.sub_agents[0]: no such agent; did you mean 'root'?"),
     (in_agent("sub_agents: [root, root]"), "sub_agents[1]: is named twice"),
     (in_agent("handoffs: [root]"), "an agent cannot hand over to itself"),
     (in_agent("handoffs: [nobody]"), "handoffs[0]: no such agent; there are: root"),
@@ -261,8 +261,8 @@ WRONG = [
     ("agents: {root: {model: /gpt-5}}", "no such model"),
     ("agents: {root: {model: openai/}}", "no such model"),
     # models
-    ("models: {m: {provider: x}}\n" + SMALL, "shop.yaml:1: models.m: 'model' is missing"),
-    (in_model("temperature: hot"), "shop.yaml:6: models.m.temperature: expected a number, got text"),
+    ("models: {m: {provider: x}}\n" + SMALL, "shop.yaml:1:10: models.m: 'model' is missing"),
+    (in_model("temperature: hot"), "shop.yaml:6:5: models.m.temperature: expected a number, got text"),
     (in_model("temperature: -1"), "temperature: expected a number >= 0"),
     (in_model("top_p: 2"), "top_p: expected a number <= 1"),
     (in_model("max_tokens: 0"), "max_tokens: expected a whole number >= 1"),
@@ -276,7 +276,7 @@ WRONG = [
     ("providers: {p: {token_key: A}}\n" + SMALL, "providers.p: 'base_url' is missing"),
     ("providers: {p: {base_url: 'http://a', api_type: soap}}\n" + SMALL, "has to be one of: "),
     # permissions
-    ("permissions: {deny: ['shell:cmd=rm*']}\n" + SMALL, "shop.yaml:1: permissions.deny[0]: rules about arguments"),
+    ("permissions: {deny: ['shell:cmd=rm*']}\n" + SMALL, "shop.yaml:1:22: permissions.deny[0]: rules about arguments"),
     ("permissions: {ask: ['mcp:github:*']}\n" + SMALL, "permissions.ask[0]: rules about arguments or servers"),
     (in_agent("permissions: {deny: ['a:b=c']}"), "agents.root.permissions.deny[0]: rules about arguments"),
     ("permissions: {allow: all}\n" + SMALL, "permissions.allow: expected a list, got text"),
@@ -286,9 +286,9 @@ WRONG = [
     (in_agent("toolsets: [{type: scrpt}]"), "toolsets[0].type: has to be one of: script"),
     (in_agent("toolsets: [{type: script}]"), "toolsets[0]: 'shell' is missing"),
     (in_agent(f"toolsets: [{', '.join(['{type: think}'] * 33)}]"), "toolsets: has 33 entries, at most 32"),
-    (in_script("description: a"), "shop.yaml:7: agents.root.toolsets[0].shell.look: 'cmd' is missing"),
+    (in_script("description: a"), "shop.yaml:7:11: agents.root.toolsets[0].shell.look: 'cmd' is missing"),
     (in_script("cmd: ''"), "shell.look: 'look' has no command"),
-    (in_script("cmd: a\ncommand: b"), "shop.yaml:9: agents.root.toolsets[0].shell.look.command: unknown field"),
+    (in_script("cmd: a\ncommand: b"), "shop.yaml:9:13: agents.root.toolsets[0].shell.look.command: unknown field"),
     (in_script("cmd: a\nargs: {x: string}"), "args.x: expected a mapping, got text"),
     (in_script("cmd: a\nargs: {x: {type: texd}}"), "the schema of 'look' is not a JSON Schema"),
     (in_script("cmd: a\nargs: {a-b: {}}"), "the argument 'a-b' of 'look' becomes an environment variable"),
@@ -328,7 +328,7 @@ def test_not_more_mistakes_than_anybody_reads() -> None:
 
 def test_too_many_agents_are_refused() -> None:
     agents = "".join(f"  a{n}: {{model: x/y}}\n" for n in range(65))
-    assert problems(f"agents:\n{agents}") == ["shop.yaml:1: agents: has 65 entries, at most 64"]
+    assert problems(f"agents:\n{agents}") == ["shop.yaml:1:1: agents: has 65 entries, at most 64"]
 
 
 def test_a_relative_directory_does_not_lead_out_of_that_of_the_file(tmp_path: Path) -> None:
@@ -362,15 +362,15 @@ def test_no_complaint_repeats_a_value(text: str) -> None:
 # ── what is not run yet ──
 
 NOT_YET = [
-    (in_agent("hooks: {pre_tool_use: []}"), "shop.yaml:4: agents.root.hooks: is docker-agent's, and not run here yet; left out"),
-    ("rag: {}\n" + SMALL, "shop.yaml:1: rag: is docker-agent's"),
+    (in_agent("hooks: {pre_tool_use: []}"), "shop.yaml:4:5: agents.root.hooks: is docker-agent's, and not run here yet; left out"),
+    ("rag: {}\n" + SMALL, "shop.yaml:1:1: rag: is docker-agent's"),
     (in_model("routing: []"), "models.m.routing: is docker-agent's"),
     (in_model("thinking_budget: 1024"), "models.m.thinking_budget: this model takes no budget in tokens"),
-    (in_agent("toolsets:\n  - type: mcp\n    ref: docker:x"), "shop.yaml:6: agents.root.toolsets[0].ref: Docker's MCP gateway is not run here yet; left out"),
+    (in_agent("toolsets:\n  - type: mcp\n    ref: docker:x"), "shop.yaml:6:9: agents.root.toolsets[0].ref: Docker's MCP gateway is not run here yet; left out"),
     (in_agent("sub_agents: [docker.io/agents/x]"), "sub_agents[0]: agents of other files are not run here yet"),
     ("permissions: {allow: ['shell:cmd=ls*']}\n" + SMALL, "permissions.allow[0]: rules about arguments"),
-    ("version: 9\n" + SMALL, "shop.yaml:1: version: is newer than what is known here (7)"),
-    (in_agent("toolsets:\n  - type: lsp\n    command: x"), "shop.yaml:5: agents.root.toolsets[0]: toolsets of type 'lsp' are not run here yet; left out"),
+    ("version: 9\n" + SMALL, "shop.yaml:1:1: version: is newer than what is known here (7)"),
+    (in_agent("toolsets:\n  - type: lsp\n    command: x"), "shop.yaml:5:9: agents.root.toolsets[0]: toolsets of type 'lsp' are not run here yet; left out"),
     (in_agent("toolsets: [{type: think, shared: true}]"), "toolsets[0].shared: is docker-agent's"),
     (in_agent("toolsets: [{type: memory, path: m.db}]"), "toolsets[0].path: is docker-agent's"),
     (in_agent("toolsets: [{type: script, defer: true, shell: {a: {cmd: b}}}]"), "toolsets[0].defer: is docker-agent's"),
@@ -438,7 +438,7 @@ async def test_a_model_that_cannot_be_made_is_told_with_its_place() -> None:
     text = "agents:\n  root: {model: openai/gpt-5}\n  b:\n    model: bad/one\n"
     with pytest.raises(SourceUnusable) as raised:
         await assemble(read(text), factory)
-    assert str(raised.value) == "shop.yaml:4: agents.b.model: no such provider; use openai"
+    assert str(raised.value) == "shop.yaml:4:5: agents.b.model: no such provider; use openai"
     assert [model.closed for model in factory.made] == [1]
 
 

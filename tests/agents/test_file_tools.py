@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.file import AgentFile, read_agent_file
+from holdfast.agents.file import AgentFile, check_agent_file
 from holdfast.agents.variables import filled
 from holdfast.errors import SourceUnusable
 from holdfast.tools.base import Toolset, instruction_of
@@ -30,13 +30,13 @@ def read(
     toolsets: str, *, top: str = "", directory: Path = HERE, trusted: bool = True
 ) -> AgentFile:
     text = f"agents:\n  root:\n    model: openai/gpt-5\n    toolsets:\n{textwrap.indent(textwrap.dedent(toolsets), '      ')}"
-    return read_agent_file(
+    return check_agent_file(
         f"{text}\n{textwrap.dedent(top)}".encode(),
         place="shop.yaml",
         directory=directory,
         environment=ENVIRONMENT,
         trusted=trusted,
-    )
+    ).usable()
 
 
 def made(toolsets: str, *, top: str = "", directory: Path = HERE) -> tuple[Toolset, ...]:
@@ -145,12 +145,12 @@ def test_the_examples_of_the_guide_load_as_they_stand() -> None:
     page = (repository.ROOT / "docs/guides/tools.md").read_text(encoding="utf-8")
     blocks = [each for each in markdown.blocks(page) if "agent-file" in each.info]
     for block in blocks:
-        file = read_agent_file(
+        file = check_agent_file(
             block.text.encode(),
             place="guide",
             directory=repository.ROOT,
             environment={**ENVIRONMENT, "GITHUB_TOKEN": "a", "ISSUES_TOKEN": "b"},
-        )
+        ).usable()
         assert (file.warnings, file.agents[0].name) == ((), "root")
     assert len(blocks) == 2
 
@@ -239,13 +239,13 @@ def test_a_server_that_is_defined_once_is_referred_to_and_shared() -> None:
 def test_dockers_gateway_is_left_out_with_a_warning() -> None:
     file = read("- {type: mcp, ref: gateway}\n- {type: mcp, ref: 'docker:x'}\n", top=TOP)
     assert file.agents[0].toolsets == ()
-    assert [each.line for each in file.warnings] == [5, 6]
+    assert [each.mark.line for each in file.warnings] == [5, 6]
 
 
 def test_without_the_extra_the_file_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "find_spec", lambda name: None)
     told = wrong("- {type: mcp, command: x}\n")
-    assert told.startswith("shop.yaml:5: agents.root.toolsets[0]: ")
+    assert told.startswith("shop.yaml:5:9: agents.root.toolsets[0]: ")
     assert "pip install 'holdfast[mcp]'" in told
 
 

@@ -644,7 +644,7 @@ async def test_a_broken_file_keeps_the_old_agents(tmp_path: Path) -> None:
     path.write_text("agents:\n  root:\n    modle: x/two\n")
     (told,) = await registry.refresh()
     assert isinstance(told, Broken) and told.serving
-    assert told.problems[0] == f"{path}:2: agents.root: 'model' is missing"
+    assert told.problems[0] == f"{path}:2:3: agents.root: 'model' is missing"
     assert registry.agent(registry.choose("root")).model.name == "x/one"
     path.write_text(SMALL.format(model="two"))
     await registry.refresh()

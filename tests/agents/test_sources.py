@@ -432,3 +432,24 @@ def test_every_source_is_one(here: Path) -> None:
         DemoSource(supplies()),
     ]
     assert all(repr(each) and each.key and each.name for each in sources)
+
+
+# ── checking ──
+
+
+async def test_a_file_is_checked_and_nothing_of_it_is_kept(here: Path) -> None:
+    factory = Factory()
+    (here / "a.yaml").write_bytes(SMALL)
+    source = FileSource(here / "a.yaml", supplies(make_model=factory))
+    checked = await source.check()
+    assert (checked.problems, checked.warnings) == ((), ())
+    assert checked.file is not None and checked.file.entry == "root"
+    assert [model.closed for model in factory.made] == [1]
+
+
+async def test_a_remote_file_is_checked_as_one_that_is_not_trusted(site: Web) -> None:
+    site.files["/team.yaml"] = WITH_COMMAND
+    checked = await UrlSource(site.url("/team.yaml"), supplies()).check()
+    (problem,) = checked.problems
+    assert "is not accepted from a URL" in problem.words
+    assert problem.place == site.url("/team.yaml")

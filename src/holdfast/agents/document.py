@@ -1,11 +1,11 @@
-"""YAML, read with care: plain values, each with the line that it is on.
+"""YAML, read with care: plain values, each with the place that it is at.
 
 An agent file may come from anywhere. So:
 
 1. Nothing is executed, and no tag makes an object: what comes out is text, numbers, truth values, lists, mappings.
 2. Size, depth and what aliases unfold to are bounded while reading, not afterwards.
 3. A key that is there twice is refused; the second would silently win.
-4. Every complaint has a line. None repeats a value: it may be a secret.
+4. Every complaint has a place. None repeats a value: it may be a secret.
 
 Plain words mean what they mean in YAML 1.2: `no` and `on` are text, `1:30` is not a number of seconds.
 We read the parser's events and build the values ourselves: the library's own composer recurses without bound.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 import yaml
@@ -41,43 +41,57 @@ _WORDS: dict[str, Scalar] = {
 _MERGE = "<<"
 
 
-class Unreadable(Exception):
-    """This is not a document that we read. `line` counts from 1; 0 means that there is no place for it."""
+class _Found(Protocol):
+    """A place as the parser tells it, counted from 0."""
 
-    def __init__(self, line: int, words: str) -> None:
+    line: int
+    column: int
+
+
+class Mark(Value):
+    """A place in the text. Both count from 1, columns in characters; a complaint about the whole is at 1:1."""
+
+    line: int = 1
+    column: int = 1
+
+
+class Unreadable(Exception):
+    """This is not a document that we read."""
+
+    def __init__(self, mark: Mark, words: str) -> None:
         super().__init__(words)
-        self.line = line
+        self.mark = mark
         self.words = words
 
 
 class Node(Value):
     """A value and its place. Aliases share their node; `weight` counts it every time."""
 
-    line: int
+    mark: Mark
     value: Scalar | list[Node] | dict[str, Node]
     weight: int = _NODE_WEIGHT
     depth: int = 0
     """Levels of lists and mappings in it."""
-    key_line: int = 0
-    """The line of the key that it is the value of; 0 if it has none."""
+    key_mark: Mark | None = None
+    """The place of the key that it is the value of."""
 
 
 class Document:
     """A document's values, and where each of them is."""
 
     def __init__(self, root: Node) -> None:
-        self._lines: dict[Where, int] = {}
+        self._marks: dict[Where, Mark] = {}
         self.value = self._plain(root, ())
 
-    def line(self, where: Where) -> int:
-        """The line of this place, or of the nearest one around it."""
-        while where not in self._lines:
+    def mark(self, where: Where) -> Mark:
+        """Where in the text this is, or the nearest thing around it."""
+        while where not in self._marks:
             where = where[:-1]
-        return self._lines[where]
+        return self._marks[where]
 
     def _plain(self, node: Node, where: Where) -> Plain:
         # The depth of the tree is bounded, so this recursion is.
-        self._lines[where] = node.key_line or node.line
+        self._marks[where] = node.key_mark or node.mark
         match node.value:
             case dict() as entries:
                 return {key: self._plain(each, (*where, key)) for key, each in entries.items()}
@@ -91,34 +105,34 @@ def read_document(data: bytes) -> Document:
     """Read one YAML document. Raises Unreadable."""
     if len(data) > limits.agent_file_bytes_max:
         raise Unreadable(
-            0, f"it has {len(data)} bytes, and at most {limits.agent_file_bytes_max} are read"
+            Mark(), f"it has {len(data)} bytes, and at most {limits.agent_file_bytes_max} are read"
         )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise Unreadable(line, "it is not UTF-8 text") from error
+        raise Unreadable(_mark_after(data[: error.start]), "it is not UTF-8 text") from error
     try:
         return Document(_Builder().build(yaml.parse(text, Loader=yaml.CSafeLoader)))
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
         words = ", ".join(filter(None, (error.context, error.problem)))
-        raise Unreadable(mark.line + 1 if mark else 0, f"this is not YAML: {words}") from error
+        mark = _mark(error.problem_mark or error.context_mark)
+        raise Unreadable(mark, f"this is not YAML: {words}") from error
     except yaml.YAMLError as error:  # a character that YAML does not allow
         at = getattr(error, "position", 0)
-        line = text.encode()[:at].count(b"\n") + 1 if isinstance(at, int) else 0
-        raise Unreadable(line, "this is not YAML: a character that it does not allow") from error
+        before = text.encode()[: at if isinstance(at, int) else 0]
+        words = "this is not YAML: a character that it does not allow"
+        raise Unreadable(_mark_after(before), words) from error
 
 
 class _Open:
     """A list or mapping that is being read."""
 
     def __init__(self, event: yaml.NodeEvent, *, is_mapping: bool) -> None:
-        self.line = _line(event)
+        self.mark = _mark(event.start_mark)
         self.anchor = event.anchor
         self.entries: dict[str, Node] = {}
         self.items: list[Node] = []
-        self.key: tuple[str, int] | None = None
+        self.key: tuple[str, Mark] | None = None
         self.merged: list[Node] = []
         self.is_mapping = is_mapping
         self.weight = _NODE_WEIGHT
@@ -131,20 +145,20 @@ class _Open:
             self.items.append(node)
             return
         assert self.key is not None
-        key, line = self.key
+        key, mark = self.key
         self.key = None
         if key == _MERGE:
             self.merged.append(node)
             return
         self.weight += len(key)
-        self.entries[key] = msgspec.structs.replace(node, key_line=line)
+        self.entries[key] = msgspec.structs.replace(node, key_mark=mark)
 
-    def take_key(self, key: str, line: int) -> None:
+    def take_key(self, key: str, mark: Mark) -> None:
         known = self.entries.get(key)
         if known is not None or (key == _MERGE and self.merged):
-            there = f" on line {known.key_line}" if known else ""
-            raise Unreadable(line, f"the key {_short(key)!r} is already there{there}")
-        self.key = (key, line)
+            there = f" on line {known.key_mark.line}" if known and known.key_mark else ""
+            raise Unreadable(mark, f"the key {_short(key)!r} is already there{there}")
+        self.key = (key, mark)
 
     def closed(self) -> Node:
         if not self.is_mapping:
@@ -153,12 +167,12 @@ class _Open:
         for node in self.merged:
             for source in node.value if isinstance(node.value, list) else [node]:
                 if not isinstance(source.value, dict):
-                    raise Unreadable(node.line, "'<<' merges mappings, and this is none")
+                    raise Unreadable(node.mark, "'<<' merges mappings, and this is none")
                 entries = {**source.value, **entries}
         return self._node(entries)
 
     def _node(self, value: list[Node] | dict[str, Node]) -> Node:
-        return Node(line=self.line, value=value, weight=self.weight, depth=self.depth)
+        return Node(mark=self.mark, value=value, weight=self.weight, depth=self.depth)
 
 
 class _Builder:
@@ -175,7 +189,9 @@ class _Builder:
         for event in events:
             match event:
                 case yaml.DocumentStartEvent() if self._root is not None:
-                    raise Unreadable(_line(event), "there is a second document; write one per file")
+                    raise Unreadable(
+                        _mark(event.start_mark), "there is a second document; write one per file"
+                    )
                 case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                     self._enter(event)
                 case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
@@ -186,7 +202,7 @@ class _Builder:
                 case yaml.AliasEvent():
                     self._alias(event)
         if self._root is None:
-            raise Unreadable(1, "there is nothing in it")
+            raise Unreadable(Mark(), "there is nothing in it")
         return self._root
 
     def _enter(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
@@ -201,21 +217,25 @@ class _Builder:
         if event.tag not in _SCALAR_TAGS:
             self._refuse_tag(event)
         if self._wants_key():
-            self._open[-1].take_key(event.value, _line(event))
+            self._open[-1].take_key(event.value, _mark(event.start_mark))
             return
         is_text = bool(event.style) or event.tag is not None
         value = event.value if is_text else meaning(event.value)
         weight = _NODE_WEIGHT + len(event.value)
-        self._add(Node(line=_line(event), value=value, weight=weight), event.anchor, event)
+        self._add(
+            Node(mark=_mark(event.start_mark), value=value, weight=weight), event.anchor, event
+        )
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         self._refuse_key(event)
         anchor = event.anchor or ""
         if anchor not in self._anchors:
-            raise Unreadable(_line(event), f"no anchor is called {_short(anchor)!r}")
+            raise Unreadable(_mark(event.start_mark), f"no anchor is called {_short(anchor)!r}")
         node = self._anchors[anchor]
         if node is None:
-            raise Unreadable(_line(event), f"the alias {_short(anchor)!r} contains itself")
+            raise Unreadable(
+                _mark(event.start_mark), f"the alias {_short(anchor)!r} contains itself"
+            )
         self._add(node, None, event)
 
     def _add(self, node: Node, anchor: str | None, event: yaml.Event) -> None:
@@ -224,7 +244,7 @@ class _Builder:
         # What is open counts with all it holds so far, so a bomb is met while it is being built.
         held = node.weight + sum(each.weight for each in self._open)
         if held > limits.agent_file_expanded_max:
-            raise Unreadable(_line(event), "its aliases unfold to more than we read")
+            raise Unreadable(_mark(event.start_mark), "its aliases unfold to more than we read")
         self._refuse_depth(
             len(self._open) + node.depth, event
         )  # an alias is as deep as what it names
@@ -238,19 +258,20 @@ class _Builder:
 
     def _refuse_key(self, event: yaml.Event) -> None:
         if self._wants_key():
-            raise Unreadable(_line(event), "a key has to be plain text")
+            raise Unreadable(_mark(event.start_mark), "a key has to be plain text")
 
     def _refuse_depth(self, depth: int, event: yaml.Event) -> None:
         if depth > limits.agent_file_depth_max:
             raise Unreadable(
-                _line(event), f"it is nested more than {limits.agent_file_depth_max} levels deep"
+                _mark(event.start_mark),
+                f"it is nested more than {limits.agent_file_depth_max} levels deep",
             )
 
     def _refuse_tag(self, event: yaml.NodeEvent) -> None:
         tag = getattr(event, "tag", None)
         if tag not in (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
             raise Unreadable(
-                _line(event), f"the tag {_short(str(tag))!r} is not read; leave it out"
+                _mark(event.start_mark), f"the tag {_short(str(tag))!r} is not read; leave it out"
             )
 
 
@@ -266,9 +287,14 @@ def meaning(word: str) -> Scalar:
     return word
 
 
-def _line(event: yaml.Event) -> int:
-    mark = event.start_mark
-    return int(mark.line) + 1 if mark else 0
+def _mark(found: _Found | None) -> Mark:
+    return Mark(line=found.line + 1, column=found.column + 1) if found else Mark()
+
+
+def _mark_after(data: bytes) -> Mark:
+    """The place of what follows these bytes."""
+    last = data.rpartition(b"\n")[2].decode(errors="ignore").removeprefix("\ufeff")
+    return Mark(line=data.count(b"\n") + 1, column=len(last) + 1)
 
 
 def _short(text: str) -> str:

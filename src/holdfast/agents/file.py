@@ -1,6 +1,6 @@
 """The agent file: YAML in the shape that docker-agent's users have.
 
-Reading one is two steps. `read_agent_file` makes a plan of it: everything checked, nothing made, no key needed and
+Reading one is two steps. `check_agent_file` makes a plan of it: everything checked, nothing made, no key needed and
 nothing executed, so that a file can be checked anywhere. `assemble` makes the team of a plan.
 
 A file that somebody else serves (a URL) is not trusted with this machine: it may name models, but neither declare
@@ -26,11 +26,12 @@ from holdfast.agents.shape import (
     LimitsShape,
     PermissionsShape,
 )
-from holdfast.agents.shaping import Findings, Problem, suggest
+from holdfast.agents.shaping import Findings, Problem, Problems, suggest
+from holdfast.core.codec import Value
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy, allowed
 from holdfast.errors import HoldfastError, SourceUnusable
-from holdfast.models.base import Model
+from holdfast.models.base import KeyMissing, Model
 from holdfast.tools.base import Toolset
 
 ENTRY = "root"
@@ -62,76 +63,112 @@ class AgentPlan:
 class AgentFile:
     """A file that has been read: checked, and nothing made of it yet."""
 
-    def __init__(
-        self,
-        place: str,
-        agents: tuple[AgentPlan, ...],
-        *,
-        entry: str,
-        digest: str,
-        warnings: tuple[Problem, ...],
-        model_places: Mapping[str, str],
-    ) -> None:
-        self.place = place
+    def __init__(self, agents: tuple[AgentPlan, ...], findings: Findings, *, digest: str) -> None:
+        names = [plan.name for plan in agents]
         self.agents = agents
-        self.entry = entry
+        self.entry = ENTRY if ENTRY in names else names[0]
         self.digest = digest
-        self.warnings = warnings
-        self.model_places = model_places
-        """Agent name → where its model is said, for complaints of a factory."""
+        self.findings = findings
+        """Knows where everything is said, for complaints of a factory."""
+
+    @property
+    def warnings(self) -> Problems:
+        return tuple(self.findings.warnings)
 
 
-def read_agent_file(
+class Checked(Value):
+    """What there is to say about a file, in the order of its lines. Without problems there is a `file`."""
+
+    problems: Problems
+    warnings: Problems = ()
+    file: AgentFile | None = None
+
+    def usable(self) -> AgentFile:
+        """The file. Raises SourceUnusable, with what is wrong, line by line, if there is none."""
+        if self.file is None:
+            raise _unusable(self.problems)
+        return self.file
+
+
+def check_agent_file(
     data: bytes,
     *,
     place: str,
     directory: Path,
     environment: Mapping[str, str],
     trusted: bool = True,
-) -> AgentFile:
-    """Read and check an agent file. Raises SourceUnusable, with all that is wrong, line by line."""
+) -> Checked:
+    """Read and check an agent file. Whatever is in it: what is wrong is a value, and nothing is executed."""
     try:
         document = read_document(data)
     except Unreadable as error:
-        problem = Problem(place=place, line=error.line, field="", words=error.words)
-        raise SourceUnusable(place, str(problem)) from error
+        return Checked(
+            problems=(Problem(place=place, mark=error.mark, field="", words=error.words),)
+        )
     findings = Findings(place, document)
     plans = _Reading(findings, directory, environment, trusted=trusted).plans(document.value)
+    findings.sort()
     if findings.problems:
-        told = [str(each) for each in sorted(findings.problems, key=lambda each: each.line)]
-        more = len(told) - limits.agent_file_problems_max
-        if more > 0:
-            told[limits.agent_file_problems_max :] = [f"{place}: … and {more} more"]
-        raise SourceUnusable(place, *told)
-    names = [plan.name for plan in plans]
-    return AgentFile(
-        place,
-        plans,
-        entry=ENTRY if ENTRY in names else names[0],
-        digest=hashlib.sha256(data).hexdigest(),
-        warnings=tuple(findings.warnings),
-        model_places={
-            name: f"{place}:{document.line(('agents', name, 'model'))}: agents.{name}.model"
-            for name in names
-        },
-    )
+        return Checked(problems=tuple(findings.problems), warnings=tuple(findings.warnings))
+    file = AgentFile(plans, findings, digest=hashlib.sha256(data).hexdigest())
+    return Checked(problems=(), warnings=file.warnings, file=file)
 
 
 async def assemble(file: AgentFile, make_model: ModelFactory) -> Team:
     """Make the team of a file. Agents with the same model share it. Raises SourceUnusable."""
+    made = _make_models(file, make_model)
+    if problems := (*made.problems, *made.keyless):
+        await close_all(made.models.values())
+        raise _unusable(problems)
+    agents = {plan.name: _agent(plan, made.models[plan.model]) for plan in file.agents}
+    warnings = tuple(str(each) for each in file.warnings)
+    return Team(agents, entry=file.entry, digest=file.digest, warnings=warnings)
+
+
+async def check_models(checked: Checked, make_model: ModelFactory) -> Checked:
+    """The same, with what a factory has to say about the models; those that it makes are closed again.
+
+    A key that is not there is a warning: it says something about this machine, and nothing about the file.
+    """
+    if checked.file is None:
+        return checked
+    made = _make_models(checked.file, make_model)
+    await close_all(made.models.values())
+    return Checked(
+        problems=made.problems,
+        warnings=(*checked.warnings, *made.keyless),
+        file=None if made.problems else checked.file,
+    )
+
+
+class _Made(Value):
+    """The models of a file, and what is wrong with those that cannot be made."""
+
+    models: dict[ModelConfig, Model]
+    problems: Problems
+    keyless: Problems
+
+
+def _make_models(file: AgentFile, make_model: ModelFactory) -> _Made:
     models: dict[ModelConfig, Model] = {}
-    agents: dict[str, Agent] = {}
+    problems: list[Problem] = []
+    keyless: list[Problem] = []
     for plan in file.agents:
         try:
             if plan.model not in models:
                 models[plan.model] = make_model(plan.model)
         except HoldfastError as error:
-            await close_all(models.values())
-            where = file.model_places[plan.name]
-            raise SourceUnusable(file.place, f"{where}: {error}") from error
-        agents[plan.name] = _agent(plan, models[plan.model])
-    warnings = tuple(str(each) for each in file.warnings)
-    return Team(agents, entry=file.entry, digest=file.digest, warnings=warnings)
+            told = keyless if isinstance(error, KeyMissing) else problems
+            told.append(file.findings.problem(("agents", plan.name, "model"), str(error)))
+    return _Made(models=models, problems=tuple(problems), keyless=tuple(keyless))
+
+
+def _unusable(problems: Problems) -> SourceUnusable:
+    """As many of the problems as anybody reads."""
+    place = problems[0].place
+    told = [str(each) for each in problems[: limits.agent_file_problems_max]]
+    more = len(problems) - len(told)
+    return SourceUnusable(place, *told, *([f"{place}: … and {more} more"] if more else []))
 
 
 def _agent(plan: AgentPlan, model: Model) -> Agent:

@@ -363,7 +363,7 @@ def _from_yaml(data: bytes) -> Json:
     try:
         value: Json = read_document(data).value
     except Unreadable as error:
-        raise Unusable(f"line {error.line}: {error.words}") from error
+        raise Unusable(f"line {error.mark.line}: {error.words}") from error
     return value
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.agents.document import Document, Plain, Where
+from holdfast.agents.document import Document, Mark, Plain, Where
 from holdfast.agents.shape import NOT_RUN, TOOLSETS_NOT_RUN, Shape
 from holdfast.core.codec import Value
 
@@ -37,14 +37,18 @@ class Problem(Value):
 
     place: str
     """The file, as people know it."""
-    line: int
+    mark: Mark
     field: str
+    """Empty if it is about the document as a whole."""
     words: str
 
     def __str__(self) -> str:
-        line = f":{self.line}" if self.line else ""
-        field = f"{self.field}: " if self.field else ""
-        return f"{self.place}{line}: {field}{self.words}"
+        """As compilers and editors write it: `shop.yaml:14:5: agents.root.modle: unknown field`."""
+        return f"{self.place}:{self.mark.line}:{self.mark.column}: {self.what}"
+
+    @property
+    def what(self) -> str:
+        return f"{self.field}: {self.words}" if self.field else self.words
 
 
 Problems: TypeAlias = tuple[Problem, ...]
@@ -60,18 +64,24 @@ class Findings:
         self.warnings: list[Problem] = []
 
     def wrong(self, where: Where, words: str) -> None:
-        self.problems.append(self._problem(where, words))
+        self.problems.append(self.problem(where, words))
 
     def warn(self, where: Where, words: str) -> None:
-        self.warnings.append(self._problem(where, words))
+        self.warnings.append(self.problem(where, words))
 
-    def _problem(self, where: Where, words: str) -> Problem:
+    def problem(self, where: Where, words: str) -> Problem:
+        """What there is to say about this place; it is not collected."""
         return Problem(
             place=self._place,
-            line=self._document.line(where),
+            mark=self._document.mark(where),
             field=_field(where),
             words=words,
         )
+
+    def sort(self) -> None:
+        """Put everything in the order of the document."""
+        for found in (self.problems, self.warnings):
+            found.sort(key=lambda each: (each.mark.line, each.mark.column))
 
     # ── shapes ──
 

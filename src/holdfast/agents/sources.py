@@ -35,7 +35,7 @@ from holdfast import limits
 from holdfast.agents import demo
 from holdfast.agents.base import Agent, ModelFactory, Source, Team
 from holdfast.agents.fetch import Fetched, Fetcher, FetchFailed, shown
-from holdfast.agents.file import AgentFile, assemble, read_agent_file
+from holdfast.agents.file import Checked, assemble, check_agent_file, check_models
 from holdfast.core.codec import Value
 from holdfast.errors import HoldfastError, InvalidValue, SourceUnusable
 
@@ -154,7 +154,7 @@ class FileSource:
     poll_s: float | None = limits.file_poll_s
 
     def __init__(self, path: Path, supplies: Supplies, *, name: str = "") -> None:
-        self.key = str(path)
+        self.key = self.place = str(path)
         self.name = name or _plain_name(path.stem)
         self._path = path
         self._supplies = supplies
@@ -167,13 +167,7 @@ class FileSource:
         data, self._seen = await asyncio.to_thread(self._read)
         self._digest = hashlib.sha256(data).hexdigest()
         try:
-            file = read_agent_file(
-                data,
-                place=self.key,
-                directory=self._path.parent,
-                environment=self._supplies.environment,
-            )
-            team = await assemble(file, self._supplies.make_model)
+            team = await assemble(self._checked(data).usable(), self._supplies.make_model)
         except SourceUnusable as error:
             self._failed = error
             raise
@@ -189,6 +183,19 @@ class FileSource:
         if self._failed is not None:
             raise self._failed
         return False
+
+    async def check(self) -> Checked:
+        """What there is to say about it; nothing in it is executed. Raises SourceUnusable if nobody can read it."""
+        data, _ = await asyncio.to_thread(self._read)
+        return await check_models(self._checked(data), self._supplies.make_model)
+
+    def _checked(self, data: bytes) -> Checked:
+        return check_agent_file(
+            data,
+            place=self.key,
+            directory=self._path.parent,
+            environment=self._supplies.environment,
+        )
 
     def _look(self) -> tuple[int, ...]:
         """What tells one state of the file from another, without reading it."""
@@ -254,7 +261,8 @@ class UrlSource:
         self.key = url
         self.name = name or _name_of_url(url)
         self._supplies = supplies
-        self._place = shown(url)
+        self.place = shown(url)
+        """As it may be shown to anybody: addresses hold tokens."""
         self._loaded: _Copy | None = None
         self._newer: _Copy | None = None
         """Fetched by `changed`, and not loaded yet."""
@@ -264,7 +272,7 @@ class UrlSource:
     async def load(self) -> Team:
         copy, note = await self._current()
         try:
-            team = await assemble(self._plan(copy.body), self._supplies.make_model)
+            team = await assemble(self._checked(copy.body).usable(), self._supplies.make_model)
         except SourceUnusable as error:
             self._refused = (copy.body, error)
             raise
@@ -278,7 +286,7 @@ class UrlSource:
         try:
             newer = await self._fetch(self._loaded)
         except FetchFailed as error:
-            raise SourceUnusable(self._place, str(error)) from error
+            raise SourceUnusable(self.place, str(error)) from error
         if newer is None:
             return False
         if self._loaded is not None and newer.body == self._loaded.body:
@@ -288,6 +296,11 @@ class UrlSource:
             raise self._refused[1]
         self._newer = newer
         return True
+
+    async def check(self) -> Checked:
+        """What there is to say about it; nothing in it is executed. Raises SourceUnusable if nobody can read it."""
+        copy, _ = await self._current()
+        return await check_models(self._checked(copy.body), self._supplies.make_model)
 
     async def _current(self) -> tuple[_Copy, tuple[str, ...]]:
         """What is there now, and what people should know about it."""
@@ -299,7 +312,7 @@ class UrlSource:
             fetched = await self._fetch(kept)
         except FetchFailed as error:
             if kept is None or not error.transient:
-                raise SourceUnusable(self._place, str(error)) from error
+                raise SourceUnusable(self.place, str(error)) from error
             when = kept.fetched_at or "an unknown time"
             return kept, (f"{error}; the copy of {when} is served instead",)
         if fetched is None:
@@ -327,10 +340,10 @@ class UrlSource:
             fetched_at=self._supplies.now().isoformat(timespec="seconds"),
         )
 
-    def _plan(self, body: bytes) -> AgentFile:
-        return read_agent_file(
+    def _checked(self, body: bytes) -> Checked:
+        return check_agent_file(
             body,
-            place=self._place,
+            place=self.place,
             directory=Path.cwd(),
             environment=self._supplies.environment,
             trusted=self._supplies.trust_remote,
@@ -368,7 +381,7 @@ class UrlSource:
             return
 
     def __repr__(self) -> str:
-        return f"<UrlSource {self.name} {self._place}>"
+        return f"<UrlSource {self.name} {self.place}>"
 
 
 # ── Python ───────────────────────────────────────────────────────────────────────────────────

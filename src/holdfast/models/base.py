@@ -13,7 +13,7 @@ from holdfast.core.accumulate import Delta, FinishDelta, UsageDelta
 from holdfast.core.codec import Value
 from holdfast.core.events import Parameters, ToolDefinition
 from holdfast.core.items import Item
-from holdfast.errors import FailedBy, TurnFailed
+from holdfast.errors import FailedBy, InvalidValue, TurnFailed
 from holdfast.wire.chunks import ErrorObject
 from holdfast.wire.hearing import Failing
 
@@ -51,6 +51,16 @@ class Prompt(Value):
     parameters: Parameters = Parameters()
     call_key: str = ""
     """Names this one step of this one turn; passed on where a provider takes such a thing."""
+
+
+class KeyMissing(InvalidValue):
+    """The environment has no API key for a model. Nothing is wrong with how the model is described."""
+
+    code = "key_missing"
+
+    def __init__(self, variable: str) -> None:
+        super().__init__(f"the API key is missing: set the environment variable {variable}")
+        self.variable = variable
 
 
 class Model(Protocol):

@@ -26,7 +26,7 @@ from holdfast.core.accumulate import Delta
 from holdfast.core.codec import Value
 from holdfast.errors import InvalidValue
 from holdfast.models import failures
-from holdfast.models.base import Dialect, ModelFailed, Prompt, Wire
+from holdfast.models.base import Dialect, KeyMissing, ModelFailed, Prompt, Wire
 from holdfast.models.connections import Connections, proxy_from_environment
 from holdfast.wire.chunks import ErrorObject
 from holdfast.wire.hearing import Failing, Garbled
@@ -374,7 +374,7 @@ def _headers(
     if token_key:
         key = environ.get(token_key, "").strip()
         if not key:
-            raise InvalidValue(f"the API key is missing: set the environment variable {token_key}")
+            raise KeyMissing(token_key)
         if not re.fullmatch(r"[\x21-\x7e]+", key):
             raise InvalidValue(f"what the environment variable {token_key} holds is no API key")
         bearer = key_header.lower() == "authorization"

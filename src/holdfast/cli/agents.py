@@ -1,0 +1,228 @@
+"""`holdfast agents`: look at agent files without serving them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import click
+import msgspec
+
+from holdfast.agents.file import Checked
+from holdfast.agents.registry import Broken, Listed, Registry
+from holdfast.agents.shaping import Problem
+from holdfast.agents.sources import (
+    Directory,
+    FileSource,
+    InvalidSource,
+    Origin,
+    Supplies,
+    UrlSource,
+    parse_source,
+)
+from holdfast.cli import showing
+from holdfast.cli.options import json_option
+from holdfast.errors import SourceUnusable
+from holdfast.server.models import Models
+
+FOUND, UNREADABLE = 1, 2
+"""The exit codes: something is wrong in a file; a file could not be read at all."""
+
+Weight: TypeAlias = Literal["error", "warning"]
+
+
+@click.group()
+def agents() -> None:
+    """Look at agents without serving them."""
+
+
+# ── check ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Report(msgspec.Struct):
+    """What `check` has to say about one file."""
+
+    file: str
+    agents: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    """Why it could not even be read."""
+
+
+@agents.command(short_help="Say what is wrong with agent files.")
+@click.argument("sources", metavar="FILE|DIRECTORY|URL…", nargs=-1, required=True)
+@json_option
+@click.pass_context
+def check(ctx: click.Context, sources: tuple[str, ...], as_json: bool) -> None:
+    """Read agent files as `serve` would, and say what is wrong with them, each with its place.
+
+    Nothing in them is executed, no server is asked for anything but the file itself, and no key is needed.
+    A file from a URL is judged as one that is not trusted with this machine.
+    Ends with 0 if they can be served, 1 if something is wrong in one, 2 if one could not be read.
+    """
+    reports = asyncio.run(_check(sources))
+    if as_json:
+        click.echo(json.dumps({"files": [_plain(each) for each in reports]}, indent=2))
+    else:
+        _show(reports)
+    if any(each.unreadable for each in reports):
+        ctx.exit(UNREADABLE)
+    ctx.exit(FOUND if any(each.problems for each in reports) else 0)
+
+
+async def _check(references: tuple[str, ...]) -> list[Report]:
+    async with _supplies() as supplies:
+        origins = [parse_source(each, supplies) for each in references]
+        return [await _report(each) for origin in origins for each in _files(origin)]
+
+
+@asynccontextmanager
+async def _supplies() -> AsyncIterator[Supplies]:
+    models = Models(os.environ)
+    try:
+        yield Supplies(make_model=models, environment=os.environ)
+    finally:
+        await models.close()
+
+
+def _files(origin: Origin) -> Iterator[FileSource | UrlSource | Report]:
+    """The files that an origin stands for; or why there are none."""
+    match origin:
+        case FileSource() | UrlSource():
+            yield origin
+        case Directory():
+            try:
+                found = origin.sources()
+            except SourceUnusable as error:
+                yield Report(file=_short(origin.key), unreadable=error.problems)
+                return
+            if not found:
+                words = f"{_short(origin.key)}: no agent files are there: *.yaml, *.yml"
+                yield Report(file=_short(origin.key), unreadable=(words,))
+            yield from found
+        case _:
+            raise InvalidSource(
+                f"{origin.key!r} is not an agent file, and nothing is executed to look at it: "
+                "give a YAML file, a directory of them, or an http(s) URL"
+            )
+
+
+async def _report(source: FileSource | UrlSource | Report) -> Report:
+    if isinstance(source, Report):
+        return source
+    try:
+        checked = await source.check()
+    except SourceUnusable as error:
+        return Report(file=_short(source.place), unreadable=error.problems)
+    return _judged(_short(source.place), checked)
+
+
+def _judged(file: str, checked: Checked) -> Report:
+    return Report(
+        file=file,
+        agents=tuple(each.name for each in checked.file.agents) if checked.file else (),
+        problems=checked.problems,
+        warnings=checked.warnings,
+    )
+
+
+def _show(reports: list[Report]) -> None:
+    for report in reports:
+        for words in report.unreadable:
+            click.echo(words, err=True)
+        for weight, problem in _in_order(report):
+            line, column = problem.mark.line, problem.mark.column
+            click.echo(f"{report.file}:{line}:{column}: {weight}: {problem.what}")
+    problems = sum(len(each.problems) for each in reports)
+    warnings = sum(len(each.warnings) for each in reports)
+    read = sum(not each.unreadable for each in reports)
+    told = (showing.counted(problems, "error"), showing.counted(warnings, "warning"))
+    click.echo(f"{showing.counted(read, 'file')} checked: {', '.join(told)}", err=True)
+
+
+def _in_order(report: Report) -> list[tuple[Weight, Problem]]:
+    found: list[tuple[Weight, Problem]] = [("error", each) for each in report.problems]
+    found += [("warning", each) for each in report.warnings]
+    return sorted(found, key=lambda each: (each[1].mark.line, each[1].mark.column))
+
+
+def _plain(report: Report) -> dict[str, object]:
+    return {
+        "file": report.file,
+        "agents": report.agents,
+        "errors": [_plain_problem(each) for each in report.problems],
+        "warnings": [_plain_problem(each) for each in report.warnings],
+        "unreadable": report.unreadable,
+    }
+
+
+def _plain_problem(problem: Problem) -> dict[str, object]:
+    return {
+        "line": problem.mark.line,
+        "column": problem.mark.column,
+        "field": problem.field,
+        "message": problem.words,
+    }
+
+
+def _short(place: str) -> str:
+    """A path as people would type it here."""
+    here = Path.cwd()
+    path = Path(place)
+    is_below = path.is_absolute() and path.is_relative_to(here)
+    return str(path.relative_to(here)) if is_below else place
+
+
+# ── list ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@agents.command("list", short_help="Say which agents there are.")
+@click.argument("sources", metavar="SOURCE…", nargs=-1, required=True)
+@json_option
+@click.pass_context
+def list_command(ctx: click.Context, sources: tuple[str, ...], as_json: bool) -> None:
+    """The agents of these sources, under the names that clients ask for them by.
+
+    Sources are what `serve` takes; a Python module is imported.
+    Ends with 1 if a source cannot be loaded: the others are listed, and stderr says what is wrong.
+    """
+    listed, problems = asyncio.run(_list(sources))
+    if as_json:
+        click.echo(json.dumps({"agents": [_plain_agent(each) for each in listed]}, indent=2))
+    elif showing.is_watched():
+        rows = ((each.id, each.source, each.description) for each in listed)
+        showing.table(("model", "source", "description"), rows)
+    else:
+        for each in listed:
+            click.echo("\t".join((each.id, each.source, " ".join(each.description.split()))))
+    for line in problems:
+        click.echo(line, err=True)
+    ctx.exit(FOUND if problems else 0)
+
+
+async def _list(references: tuple[str, ...]) -> tuple[tuple[Listed, ...], list[str]]:
+    async with _supplies() as supplies:
+        registry = Registry([parse_source(each, supplies) for each in references])
+        try:
+            told = await registry.refresh()
+            problems = [line for each in told if isinstance(each, Broken) for line in each.problems]
+            return registry.listing(), problems
+        finally:
+            await registry.close()
+
+
+def _plain_agent(listed: Listed) -> dict[str, object]:
+    return {
+        "id": listed.id,
+        "agent": listed.agent,
+        "source": listed.source,
+        "source_key": listed.source_key,
+        "description": listed.description,
+        "is_entry": listed.is_entry,
+    }
