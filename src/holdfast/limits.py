@@ -299,6 +299,11 @@ agents_max: Final = 64
 agent_models_max: Final = 64
 agent_toolsets_max: Final = 32
 script_commands_max: Final = 64
+agent_commands_max: Final = 64
+"""Named prompts of one agent."""
+prompt_files_max: Final = 16
+prompt_file_bytes_max: Final = 64 * 1024
+"""A file that is added to an agent's instruction: it is sent with every request to the model."""
 sources_max: Final = 256
 """Sources of one server, those in directories included."""
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import limits
-from holdfast.agents.base import ModelConfig, Team
+from holdfast.agents.base import Command, ModelConfig, Team
 from holdfast.agents.file import AgentFile, assemble, check_agent_file
 from holdfast.agents.shape import (
     NOT_RUN,
@@ -28,6 +28,7 @@ from holdfast.core.events import Parameters
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.errors import SourceUnusable
+from holdfast.models.choosing import OutputSchema, read_schema
 from holdfast.models.price import Price
 from tests import markdown, repository
 from tests.agents.models import Factory
@@ -213,6 +214,73 @@ def test_files_that_are_fine(text: str) -> None:
     assert read(text).warnings == ()
 
 
+# ── what an agent is told, and what is told about it ──
+
+
+async def test_commands_are_prompts_with_names() -> None:
+    short = in_agent("commands:\n  fix: Fix it\n  plan: {description: Plans, instruction: Plan $1}")
+    listed = in_agent(
+        "commands: [{fix: Fix it}, {plan: {description: Plans, instruction: Plan $1}}]"
+    )
+    for text in (short, listed):
+        assert (await team_of(text)).agents["root"].commands == (
+            Command(name="fix", instruction="Fix it"),
+            Command(name="plan", description="Plans", instruction="Plan $1"),
+        )
+
+
+async def test_the_form_of_answers_is_asked_for_as_clients_would() -> None:
+    text = in_agent(
+        "structured_output: {name: weather, strict: true, schema: {type: object, properties: {t: {type: number}}}}"
+    )
+    asked = (await team_of(text)).agents["root"].parameters.output_schema
+    assert read_schema(asked) == OutputSchema(
+        name="weather",
+        schema=b'{"type":"object","properties":{"t":{"type":"number"}}}',
+        strict=True,
+    )
+
+
+async def test_options_of_providers_that_are_known_have_an_effect() -> None:
+    text = in_model("provider_opts: {context_size: 8192, service_tier: flex}\ntrack_usage: true")
+    root = (await team_of(text)).agents["root"]
+    assert root.context_window == 8192
+    assert root.parameters.others == (("service_tier", '"flex"'),)
+
+
+async def test_prompt_files_and_the_environment_are_part_of_the_instruction(tmp_path: Path) -> None:
+    (tmp_path / "rules.md").write_text("Be brief.\n")
+    text = in_agent(
+        "instruction: You help.\nadd_prompt_files: [rules.md]\nadd_environment_info: true"
+    )
+    file = read(text, directory=tmp_path)
+    told = (await assemble(file, Factory())).agents["root"].instruction
+    assert told.startswith("You help.\n\nYour environment:\n")
+    assert f"Working directory: {tmp_path}" in told
+    assert told.endswith("\n\nBe brief.")
+    (tmp_path / "rules.md").write_text("Be long.\n")
+    assert read(text, directory=tmp_path).digest != file.digest
+
+
+def test_prompt_files_stay_below_the_directory_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s3cret")
+    inside = tmp_path / "agents"
+    inside.mkdir()
+    (inside / "link.md").symlink_to("../secret")
+    (inside / "large.md").write_text("x" * (limits.prompt_file_bytes_max + 1))
+    (inside / "bytes.md").write_bytes(b"\xff")
+    for name, words in (
+        ("../secret", "leads out of"),
+        ("link.md", "leads out of"),
+        ("large.md", "at most 65536"),
+        ("bytes.md", "it is not UTF-8 text"),
+    ):
+        with pytest.raises(SourceUnusable) as raised:
+            read(in_agent(f"add_prompt_files: [{name}]"), directory=inside)
+        assert words in str(raised.value), name
+        assert "s3cret" not in str(raised.value)
+
+
 # ── mistakes ──
 
 WRONG = [
@@ -260,7 +328,20 @@ WRONG = [
     ("agents: {root: {model: gpt-5}}", "no such model; there are: none, or write 'provider/model'"),
     ("agents: {root: {model: /gpt-5}}", "no such model"),
     ("agents: {root: {model: openai/}}", "no such model"),
+    (in_agent("commands: [a]"), "commands[0]: expected a mapping, got text"),
+    (in_agent("commands: text"), "commands: expected a mapping, got text"),
+    (in_agent("commands: {fix: 3}"), "commands.fix: expected text or a mapping, got a number"),
+    (in_agent("commands: {fix: {prompt: x}}"), "commands.fix.prompt: unknown field; there are: description, instruction"),
+    (in_agent("commands: {two words: x}"), "commands: a command's name has 1–64 characters, and no spaces"),
+    (in_agent("commands: [{fix: a}, {fix: b}]"), "commands: the command 'fix' is there 2 times"),
+    (in_agent("structured_output: {name: a}"), "structured_output: 'schema' is missing"),
+    (in_agent("structured_output: {name: a b, schema: {type: object}}"), "structured_output.name: expected text matching"),
+    (in_agent("structured_output: {name: a, schema: {type: array}}"), "structured_output.schema: has to be the schema of an object"),
+    (in_agent("structured_output: {name: a, schema: {type: object, required: 3}}"), "structured_output.schema: this is not a JSON Schema"),
+    (in_agent("add_prompt_files: [nothing-is-here.md]"), "add_prompt_files[0]: it cannot be read: No such file"),
+    (in_agent("add_date: 3"), "add_date: expected true or false, got a number"),
     # models
+    (in_model("provider_opts: {context_size: many}"), "provider_opts.context_size: expected a number of tokens"),
     ("models: {m: {provider: x}}\n" + SMALL, "shop.yaml:1:10: models.m: 'model' is missing"),
     (in_model("temperature: hot"), "shop.yaml:6:5: models.m.temperature: expected a number, got text"),
     (in_model("temperature: -1"), "temperature: expected a number >= 0"),
@@ -362,12 +443,14 @@ def test_no_complaint_repeats_a_value(text: str) -> None:
 # ── what is not run yet ──
 
 NOT_YET = [
-    (in_agent("hooks: {pre_tool_use: []}"), "shop.yaml:4:5: agents.root.hooks: is docker-agent's, and not run here yet; left out"),
+    (in_agent("skills: true"), "shop.yaml:4:5: agents.root.skills: is docker-agent's, and not run here yet; left out"),
     ("rag: {}\n" + SMALL, "shop.yaml:1:1: rag: is docker-agent's"),
     (in_model("routing: []"), "models.m.routing: is docker-agent's"),
     (in_model("thinking_budget: 1024"), "models.m.thinking_budget: this model takes no budget in tokens"),
     (in_agent("toolsets:\n  - type: mcp\n    ref: docker:x"), "shop.yaml:6:9: agents.root.toolsets[0].ref: Docker's MCP gateway is not run here yet; left out"),
     (in_agent("sub_agents: [docker.io/agents/x]"), "sub_agents[0]: agents of other files are not run here yet"),
+    (in_model("provider_opts: {runtime_flags: [a]}"), "models.m.provider_opts.runtime_flags: is not known here; left out"),
+    (in_model("track_usage: false"), "models.m.track_usage: usage is counted always"),
     ("permissions: {allow: ['shell:cmd=ls*']}\n" + SMALL, "permissions.allow[0]: rules about arguments"),
     ("version: 9\n" + SMALL, "shop.yaml:1:1: version: is newer than what is known here (7)"),
     (in_agent("toolsets:\n  - type: lsp\n    command: x"), "shop.yaml:5:9: agents.root.toolsets[0]: toolsets of type 'lsp' are not run here yet; left out"),
@@ -420,6 +503,8 @@ async def test_only_the_tools_that_are_listed() -> None:
         (in_model("base_url: https://evil.example/$SECRET"), "base_url: is not accepted from a URL"),
         (in_model("token_key: AWS_SECRET_ACCESS_KEY"), "token_key: is not accepted from a URL"),
         ("providers: {p: {base_url: 'https://evil.example'}}\n" + SMALL, "providers.p.base_url: is not accepted"),
+        (in_agent("add_prompt_files: [/etc/passwd]"), "add_prompt_files: is not accepted from a URL"),
+        (in_agent("add_environment_info: true"), "add_environment_info: is not accepted from a URL"),
     ],
 )  # fmt: skip
 def test_a_remote_file_is_not_trusted_with_this_machine(text: str, told: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
@@ -376,3 +377,13 @@ async def test_a_picture_that_is_gone_is_a_clear_failure() -> None:
     with pytest.raises(TurnFailed, match="not in the store any more") as raised:
         await Stage(agent("butler")).play(seen)
     assert raised.value.reason == "blob_missing"
+
+
+async def test_the_date_is_that_of_the_turns_beginning() -> None:
+    """Every step is told the same one, also after midnight and after a crash: the prompt's prefix stays as it is."""
+    butler = agent("butler", says("Hello."))
+    butler.add_date = True
+    turn = await Stage(butler).play("Hi")
+    began = datetime.fromtimestamp(turn.turn.request.turn_id.minted_at_ms / 1000, UTC)
+    (prompt,) = scripted(butler).prompts
+    assert prompt.system == f"Today's date: {began:%Y-%m-%d} (UTC)"

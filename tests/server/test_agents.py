@@ -164,3 +164,13 @@ def test_a_model_that_cannot_be_made_says_what_to_do() -> None:
         Models({})(ModelConfig(provider="nobody", model="m"))
     with pytest.raises(InvalidValue, match="OPENAI_API_KEY"):
         Models({})(ModelConfig(provider="openai", model="m"))
+
+
+async def test_clients_are_told_what_they_may_show_of_an_agent(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "agents: {root: {model: demo/parrot, welcome_message: Hello!, commands: {fix: Fix it}}}\n"
+    )
+    async with from_files(str(tmp_path)) as server:
+        (listed,) = (await server.get("/api/agents")).json["agents"]
+    assert listed["welcome_message"] == "Hello!"
+    assert listed["commands"] == [{"name": "fix", "instruction": "Fix it"}]

@@ -30,6 +30,8 @@ class ModelConfig(Value):
     """The API that its server speaks. None: the provider's own, and chat completions elsewhere."""
     thinking_tokens: int | None = None
     """A budget for thinking, where it is counted in tokens: 0 for none, -1 for as many as the model likes."""
+    context_window: int | None = None
+    """How many tokens it takes, if the file says so."""
     price: Price | None = None
     """None: what it costs is not known, and counts as nothing."""
     parameters: Parameters = Parameters()
@@ -47,6 +49,14 @@ class ModelConfig(Value):
         return f"{self.provider}/{self.model}"
 
 
+class Command(Value):
+    """A prompt with a name. Clients offer it to people, and send what it says as a message."""
+
+    name: str
+    description: str = ""
+    instruction: str = ""
+
+
 ModelFactory: TypeAlias = Callable[[ModelConfig], Model]
 """Makes models. Raises a HoldfastError, with the way out, for what it cannot make."""
 
@@ -62,6 +72,8 @@ class Agent:
         description: str = "",
         instruction: str = "",
         welcome_message: str = "",
+        commands: tuple[Command, ...] = (),
+        add_date: bool = False,
         toolsets: tuple[Toolset, ...] = (),
         sub_agents: tuple[str, ...] = (),
         handoffs: tuple[str, ...] = (),
@@ -76,7 +88,10 @@ class Agent:
         self.description = description
         self.instruction = instruction
         self.welcome_message = welcome_message
-        """For whoever shows the agent to people; the model does not see it."""
+        """For whoever shows the agent to people; the model does not see it, nor the commands."""
+        self.commands = commands
+        self.add_date = add_date
+        """Its model is told the day on which the turn began, in UTC."""
         self.toolsets = toolsets
         self.sub_agents = sub_agents
         """Colleagues who can be given a task; they answer to this agent."""

@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+import jsonschema_rs
+import msgspec
+
 from holdfast import limits
-from holdfast.agents.base import Agent, ModelConfig, ModelFactory, Team, close_all
+from holdfast.agents.base import Agent, Command, ModelConfig, ModelFactory, Team, close_all
 from holdfast.agents.document import Plain, Unreadable, Where, read_document
-from holdfast.agents.file_models import FileModels
+from holdfast.agents.file_models import UNTRUSTED, FileModels
 from holdfast.agents.file_tools import FileTools
 from holdfast.agents.shape import (
     VERSION_MAX,
@@ -25,9 +29,12 @@ from holdfast.agents.shape import (
     FileShape,
     LimitsShape,
     PermissionsShape,
+    StructuredOutputShape,
 )
 from holdfast.agents.shaping import Findings, Problem, Problems, suggest
+from holdfast.agents.surroundings import NoPrompt, environment_info, prompt_file
 from holdfast.core.codec import Value
+from holdfast.core.events import Parameters
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy, allowed
 from holdfast.errors import HoldfastError, SourceUnusable
@@ -50,6 +57,7 @@ class AgentPlan:
         sub_agents: tuple[str, ...],
         handoffs: tuple[str, ...],
         permissions: Permissions,
+        surroundings: tuple[str, ...],
     ) -> None:
         self.name = name
         self.shape = shape
@@ -58,6 +66,8 @@ class AgentPlan:
         self.sub_agents = sub_agents
         self.handoffs = handoffs
         self.permissions = permissions
+        self.surroundings = surroundings
+        """What its model is told besides its instruction, as it was when the file was read."""
 
 
 class AgentFile:
@@ -110,8 +120,16 @@ def check_agent_file(
     findings.sort()
     if findings.problems:
         return Checked(problems=tuple(findings.problems), warnings=tuple(findings.warnings))
-    file = AgentFile(plans, findings, digest=hashlib.sha256(data).hexdigest())
+    file = AgentFile(plans, findings, digest=_digest(data, plans))
     return Checked(problems=(), warnings=file.warnings, file=file)
+
+
+def _digest(data: bytes, plans: tuple[AgentPlan, ...]) -> str:
+    """Names what an agent file says, together with what it has from elsewhere."""
+    digest = hashlib.sha256(data)
+    for text in (text for plan in plans for text in plan.surroundings):
+        digest.update(b"\0" + text.encode(errors="surrogateescape"))
+    return digest.hexdigest()
 
 
 async def assemble(file: AgentFile, make_model: ModelFactory) -> Team:
@@ -177,16 +195,41 @@ def _agent(plan: AgentPlan, model: Model) -> Agent:
         plan.name,
         model,
         description=shape.description,
-        instruction=shape.instruction,
+        instruction="\n\n".join(filter(None, (shape.instruction, *plan.surroundings))),
         welcome_message=shape.welcome_message,
+        commands=_commands(shape),
+        add_date=shape.add_date,
         toolsets=plan.toolsets,
         sub_agents=plan.sub_agents,
         handoffs=plan.handoffs,
-        parameters=plan.model.parameters,
+        parameters=_parameters(plan.model.parameters, shape.structured_output),
+        context_window=plan.model.context_window,
         limits=_limits(shape.limits, shape.max_iterations),
         permissions=plan.permissions,
         policy=Policy(**{end: getattr(shape.policy, end) for end in allowed}),
     )
+
+
+def _commands(shape: AgentShape) -> tuple[Command, ...]:
+    parts = shape.commands if isinstance(shape.commands, tuple) else (shape.commands,)
+    return tuple(
+        Command(name=name, instruction=said)
+        if isinstance(said, str)
+        else Command(name=name, description=said.description, instruction=said.instruction)
+        for part in parts
+        for name, said in part.items()
+    )
+
+
+def _parameters(own: Parameters, output: StructuredOutputShape | None) -> Parameters:
+    """An agent's parameters: those of its model, and the form of its answers as clients would ask for it."""
+    if output is None:
+        return own
+    form = {"name": output.name, "schema": output.schema, "strict": output.strict}
+    if output.description:
+        form["description"] = output.description
+    asked = msgspec.json.encode({"type": "json_schema", "json_schema": form})
+    return msgspec.structs.replace(own, output_schema=asked.decode())
 
 
 def _limits(shape: LimitsShape, max_iterations: int) -> TurnLimits:
@@ -261,12 +304,15 @@ class _Reading:
             words = "says the same as 'max_iterations'; give one of them"
             self._found.wrong((*where, "limits", "steps_max"), words)
         own = self._permissions(shape.permissions, (*where, "permissions"))
+        self._check_output(shape.structured_output, (*where, "structured_output", "schema"))
+        self._check_commands(shape, (*where, "commands"))
         model = models.of_agent(shape, where)
         toolsets = tools.of_agent(shape, where)
         sub_agents = self._colleagues(shape.sub_agents, file, (*where, "sub_agents"))
         handoffs = self._colleagues(shape.handoffs, file, (*where, "handoffs"))
         if name in handoffs:
             self._found.wrong((*where, "handoffs"), "an agent cannot hand over to itself")
+        surroundings = self._surroundings(shape, where)
         if model is None:
             return None
         return AgentPlan(
@@ -276,12 +322,46 @@ class _Reading:
             toolsets=toolsets,
             sub_agents=sub_agents,
             handoffs=handoffs,
+            surroundings=surroundings,
             permissions=Permissions(
                 allow=(*shared.allow, *own.allow),
                 ask=(*shared.ask, *own.ask),
                 deny=(*shared.deny, *own.deny),
             ),
         )
+
+    def _surroundings(self, shape: AgentShape, where: Where) -> tuple[str, ...]:
+        """What an agent is told about this machine, and from files of it."""
+        asked = {
+            "add_environment_info": shape.add_environment_info,
+            "add_prompt_files": bool(shape.add_prompt_files),
+        }
+        if not self._trusted:
+            for field in (field for field, is_asked in asked.items() if is_asked):
+                self._found.wrong((*where, field), UNTRUSTED.format(what="read from this machine"))
+            return ()
+        told = [environment_info(self._directory)] if shape.add_environment_info else []
+        for n, name in enumerate(shape.add_prompt_files):
+            try:
+                told.append(prompt_file(self._directory, name))
+            except NoPrompt as error:
+                self._found.wrong((*where, "add_prompt_files", n), str(error))
+        return tuple(told)
+
+    def _check_output(self, shape: StructuredOutputShape | None, where: Where) -> None:
+        if shape is None:
+            return
+        if shape.schema.get("type") != "object":
+            self._found.wrong(where, "has to be the schema of an object: type: object")
+        elif not jsonschema_rs.meta.is_valid(shape.schema):
+            self._found.wrong(where, "this is not a JSON Schema")
+
+    def _check_commands(self, shape: AgentShape, where: Where) -> None:
+        for name, times in Counter(each.name for each in _commands(shape)).items():
+            if times > 1:
+                self._found.wrong(where, f"the command {name!r} is there {times} times")
+            if re.fullmatch(r"\S{1,64}", name) is None:
+                self._found.wrong(where, "a command's name has 1–64 characters, and no spaces")
 
     def _check_version(self, version: int | str) -> None:
         text = str(version)

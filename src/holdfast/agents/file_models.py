@@ -15,6 +15,7 @@ from holdfast.agents.shape import AgentShape, ApiType, CostShape, FileShape, Mod
 from holdfast.agents.shaping import Findings, suggest
 from holdfast.core.codec import Value
 from holdfast.core.events import Parameters
+from holdfast.models.asking import OTHERS
 from holdfast.models.price import Price
 from holdfast.models.servers import SERVERS, Api
 from holdfast.tools.script import VARIABLE
@@ -26,6 +27,7 @@ UNTRUSTED = (
 
 _VARIABLE_IN_TEXT = re.compile(r"\$\{(?:env\.)?(\w+)\}|\$(\w+)", re.ASCII)
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
+_WINDOW_NAMES = ("context_size", "context_window")
 _EFFORTS = ("none", "minimal", "low", "medium", "high")
 
 
@@ -112,6 +114,10 @@ class FileModels:
         server = self._servers.get(shape.provider, _Server())
         api = APIS[shape.api_type] if shape.api_type else server.api
         effort, tokens = self._thinking(shape, api, (*where, "thinking_budget"))
+        window, options = self._options(shape, (*where, "provider_opts"))
+        if shape.track_usage is False:
+            words = "usage is counted always; left out"
+            self._found.warn((*where, "track_usage"), words)
         penalties = (
             ("frequency_penalty", shape.frequency_penalty),
             ("presence_penalty", shape.presence_penalty),
@@ -123,6 +129,7 @@ class FileModels:
             token_key=self._token_key(shape.token_key, where) or server.token_key,
             api=api,
             thinking_tokens=tokens,
+            context_window=window,
             price=_price(shape.cost) if shape.cost else None,
             parameters=Parameters(
                 temperature=shape.temperature,
@@ -130,11 +137,30 @@ class FileModels:
                 max_output_tokens=shape.max_tokens,
                 parallel_tool_calls=shape.parallel_tool_calls,
                 reasoning_effort=effort,
-                others=tuple(
-                    (name, f"{value:g}") for name, value in penalties if value is not None
+                others=(
+                    *((name, f"{value:g}") for name, value in penalties if value is not None),
+                    *options,
                 ),
             ),
         )
+
+    def _options(
+        self, shape: ModelShape, where: Where
+    ) -> tuple[int | None, tuple[tuple[str, str], ...]]:
+        """The size of its window, and what is passed on to its server. The rest is told."""
+        window: int | None = None
+        passed: list[tuple[str, str]] = []
+        for name, value in shape.provider_opts.items():
+            if name in _WINDOW_NAMES:
+                if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                    self._found.wrong((*where, name), "expected a number of tokens")
+                else:
+                    window = value
+            elif name in OTHERS:
+                passed.append((name, msgspec.json.encode(value).decode()))
+            else:
+                self._found.warn((*where, name), "is not known here; left out")
+        return window, tuple(passed)
 
     def _base_url(self, text: str, where: Where) -> str:
         """Where requests go, variables filled in. What is in them is never told."""

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from holdfast import limits
-from holdfast.agents.base import Agent, Source, Team
+from holdfast.agents.base import Agent, Command, Source, Team
 from holdfast.agents.fetch import shown
 from holdfast.agents.sources import Directory, InvalidSource, Origin
 from holdfast.core.codec import Value
@@ -51,6 +51,7 @@ class Listed(Value):
     source_digest: str
     description: str = ""
     welcome_message: str = ""
+    commands: tuple[Command, ...] = ()
     is_entry: bool = False
     """It answers if nobody of its source is named."""
 
@@ -173,6 +174,7 @@ class Registry:
                 source_digest=_team(live).digest,
                 description=agent.description,
                 welcome_message=agent.welcome_message,
+                commands=agent.commands,
                 is_entry=agent.name == _team(live).entry,
             )
             for model, (live, agent) in self._ids.items()

@@ -182,6 +182,28 @@ class PermissionsShape(Shape):
     deny: tuple[str, ...] = ()
 
 
+class CommandShape(Shape):
+    """A prompt with a name, for clients to offer."""
+
+    description: Text = ""
+    instruction: Text = ""
+
+
+Commands: TypeAlias = Annotated[
+    dict[str, CommandShape | str], Meta(max_length=limits.agent_commands_max)
+]
+"""Text alone is a command's instruction."""
+
+
+class StructuredOutputShape(Shape):
+    """The form that answers have to have."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]*$")]
+    schema: Schema
+    description: Text = ""
+    strict: bool = False
+
+
 class AgentShape(Shape):
     model: str
     description: Text = ""
@@ -196,6 +218,14 @@ class AgentShape(Shape):
     fallback: FallbackShape = FallbackShape()
     max_iterations: Count = 0
     """0: the server's own bound."""
+    add_date: bool = False
+    """Tell its model the day on which the turn began."""
+    add_environment_info: bool = False
+    """Tell its model where it runs: the directory, the system."""
+    add_prompt_files: Annotated[tuple[str, ...], Meta(max_length=limits.prompt_files_max)] = ()
+    """Files whose words are added to its instruction."""
+    commands: Commands | tuple[Commands, ...] = msgspec.field(default_factory=dict)
+    structured_output: StructuredOutputShape | None = None
     policy: PolicyShape = PolicyShape()
     limits: LimitsShape = LimitsShape()
     permissions: PermissionsShape = PermissionsShape()
@@ -231,6 +261,9 @@ class ModelShape(Shape):
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     parallel_tool_calls: bool | None = None
     thinking_budget: Annotated[int, Meta(ge=-1, le=1_000_000)] | str | None = None
+    provider_opts: dict[str, Any] = msgspec.field(default_factory=dict)
+    """What only some providers have."""
+    track_usage: bool | None = None
     api_type: ApiType | None = None
     """Ours: the API to ask it by, if not the provider's usual one."""
     cost: CostShape | None = None
@@ -281,11 +314,10 @@ NOT_RUN: Mapping[type[Shape], frozenset[str]] = {
     FileShape: frozenset({"rag"}),
     AgentShape: frozenset(
         """
-        add_date add_description_parameter add_environment_info add_prompt_files code_mode_tools commands hooks
-        num_history_items rag skills structured_output
+        add_description_parameter code_mode_tools hooks num_history_items rag skills
         """.split()
     ),
-    ModelShape: frozenset({"provider_opts", "routing", "track_usage"}),
+    ModelShape: frozenset({"routing"}),
     McpShape: frozenset({"config", "defer", "version"}),
     **{shape: _TOOLSET_FIELDS - set(shape.__struct_fields__) for shape in get_args(AnyToolset)},
 }

@@ -21,6 +21,9 @@ from holdfast.core.codec import Value
 
 S = TypeVar("S", bound=Shape)
 
+_UNIONS = (types.UnionType, typing.Union)
+"""One of bounded kinds is made by the latter."""
+
 _KINDS = {
     "int": "a whole number",
     "float": "a number",
@@ -124,10 +127,10 @@ class Findings:
             return tuple(
                 self._fitted(each, arguments[0], (*where, n)) for n, each in enumerate(value)
             )
-        if origin is types.UnionType and len(shapes := list(filter(_is_shape, arguments))) > 1:
+        if origin in _UNIONS and len(shapes := list(filter(_is_shape, arguments))) > 1:
             return self._tagged(value, shapes, where)
-        if origin is types.UnionType and (_is_container(arguments[0]) or _is_shape(arguments[0])):
-            return self._fitted(value, arguments[0], where)
+        if origin in _UNIONS and (arm := _arm(arguments, value)) is not None:
+            return self._fitted(value, arm, where)
         return self._leaf(value, kind, where)
 
     def _tagged(self, value: Plain, kinds: list[type[Shape]], where: Where) -> object:
@@ -146,7 +149,9 @@ class Findings:
         return None
 
     def _counted(self, value: Plain, meta: msgspec.Meta, where: Where) -> None:
-        if meta.max_length is not None and isinstance(value, list) and len(value) > meta.max_length:
+        if meta.max_length is None or not isinstance(value, list | dict):
+            return
+        if len(value) > meta.max_length:
             self.wrong(where, f"has {len(value)} entries, at most {meta.max_length}")
 
     def _leaf(self, value: Plain, kind: Any, where: Where) -> object:
@@ -168,6 +173,22 @@ def _is_shape(kind: Any) -> bool:
 
 def _is_container(kind: Any) -> bool:
     return typing.get_origin(kind) in (tuple, dict)
+
+
+def _arm(kinds: tuple[Any, ...], value: Plain) -> Any:
+    """Which of several kinds a value is meant to be; None if it is a plain one of them."""
+    arms = [kind for kind in kinds if _is_shape(kind) or _is_container(_bare(kind))]
+    for kind in arms:
+        is_list = typing.get_origin(_bare(kind)) is tuple
+        if isinstance(value, list if is_list else dict):
+            return kind
+    plain = [kind for kind in kinds if kind not in arms and kind is not types.NoneType]
+    return None if plain or not arms else arms[0]
+
+
+def _bare(kind: Any) -> Any:
+    """A kind without its bounds."""
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is typing.Annotated else kind
 
 
 def _in_words(complaint: str, value: Plain, kind: Any) -> str:

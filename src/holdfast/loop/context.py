@@ -5,6 +5,8 @@ A sub-agent sees its task and its own work, nothing else.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 
 from holdfast.agents.base import Agent
@@ -64,7 +66,7 @@ def view_for(
     here = dialect.encode(seen)
     if here_bytes_max is not None and len(here) > here_bytes_max:
         here = dialect.encode(shortened(seen, bytes_max=here_bytes_max))
-    told = (agent.instruction, *map(instruction_of, agent.toolsets))
+    told = (agent.instruction, *map(instruction_of, agent.toolsets), *_date(agent, now))
     said = told if path else (*told, *now.request.instructions)
     return View(
         system="\n\n".join(text for text in said if text),
@@ -86,6 +88,14 @@ async def prompt_for(agent: Agent, path: Path, turn: OpenTurn, view: View) -> Pr
         parameters=parameters_for(agent.parameters, turn.turn, path),
         call_key=_step_name(turn.turn, path),
     )
+
+
+def _date(agent: Agent, turn: Turn) -> tuple[str, ...]:
+    """The day on which the turn began, if its agent is told: the same in every step, and after a crash."""
+    if not agent.add_date:
+        return ()
+    began = datetime.fromtimestamp(turn.request.turn_id.minted_at_ms / 1000, UTC)
+    return (f"Today's date: {began:%Y-%m-%d} (UTC)",)
 
 
 def summed_up(snapshot: Snapshot, turn: Turn) -> Snapshot:

@@ -43,7 +43,12 @@ class AgentDirectory:
     def entries(self) -> tuple[ModelEntry, ...]:
         return tuple(
             ModelEntry(
-                id=each.id, agent=each.agent, source=each.source, description=each.description
+                id=each.id,
+                agent=each.agent,
+                source=each.source,
+                description=each.description,
+                welcome_message=each.welcome_message,
+                commands=each.commands,
             )
             for each in self._registry.listing()
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from holdfast.agents.base import Team
+from holdfast.agents.base import Command, Team
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
@@ -22,6 +22,9 @@ class ModelEntry(Value):
     agent: str
     source: str
     description: str = ""
+    welcome_message: str = ""
+    commands: tuple[Command, ...] = ()
+    """Prompts for clients to offer."""
 
 
 class AgentManner(Value):

@@ -1,0 +1,48 @@
+"""What an agent is told about where it runs: the machine, and files that lie beside its own.
+
+It is read when the agent file is, and is part of what its version is known by: a turn that is resumed is told the
+same, or is known to be played by another version.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+from holdfast import limits
+from holdfast.tools.rooted import Refused, Rooted
+
+
+class NoPrompt(Exception):
+    """A prompt file cannot be used; the message says why."""
+
+
+def environment_info(directory: Path) -> str:
+    """The place and the system, in a few lines."""
+    in_git = any((each / ".git").exists() for each in (directory, *directory.parents))
+    return "\n".join(
+        (
+            "Your environment:",
+            f"Working directory: {directory}",
+            f"In a git repository: {'yes' if in_git else 'no'}",
+            f"Operating system: {platform.system()}",
+            f"Architecture: {platform.machine()}",
+        )
+    )
+
+
+def prompt_file(directory: Path, name: str) -> str:
+    """The words of a file in this directory or below it. Raises NoPrompt."""
+    try:
+        data = Rooted(directory).read(name)
+        if len(data) > limits.prompt_file_bytes_max:
+            raise NoPrompt(f"it has {len(data)} bytes, at most {limits.prompt_file_bytes_max}")
+        return data.decode("utf-8-sig").strip()
+    except Refused as error:
+        raise NoPrompt(str(error)) from error
+    except UnicodeDecodeError as error:
+        raise NoPrompt("it is not UTF-8 text") from error
+    except OSError as error:
+        words = os.strerror(error.errno) if error.errno else str(error)
+        raise NoPrompt(f"it cannot be read: {words}") from error
