@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +33,7 @@ from holdfast.core.items import (
 from holdfast.errors import TurnFailed
 from holdfast.ids import MessageId, SessionId
 from holdfast.loop.context import prompt_for, view_for
-from holdfast.loop.histories import ENTRY_BYTES, PIECES_MAX, Histories
+from holdfast.loop.histories import ENTRY_BYTES, PIECES_MAX, Histories, joined, seen_after
 from holdfast.models.base import Prompt
 from holdfast.testing import says
 from holdfast.tools.base import ToolOutput, ToolRun
@@ -387,3 +388,60 @@ async def test_the_date_is_that_of_the_turns_beginning() -> None:
     began = datetime.fromtimestamp(turn.turn.request.turn_id.minted_at_ms / 1000, UTC)
     (prompt,) = scripted(butler).prompts
     assert prompt.system == f"Today's date: {began:%Y-%m-%d} (UTC)"
+
+
+# ── a bound on how much is seen ──
+
+
+async def test_a_bounded_past_is_whole_turns_and_moves_in_strides() -> None:
+    """Turns of two items each, seen up to eight items: between four and eight of them, and the newest."""
+    snapshot, histories = new_session(), Histories(bytes_max=PLENTY)
+    seen: list[tuple[str, ...]] = []
+    for n in range(12):
+        snapshot = with_turn(snapshot, user(f"q{n}"), answer=f"a{n}")
+        past = histories.past(snapshot, ChatDialect(), items_max=8)
+        data = b"[" + b",".join(each.data for each in past.pieces) + b"]"
+        seen.append(
+            tuple(words(each) for each in msgspec.json.decode(data, type=list[ChatMessage]))
+        )
+        fresh = Histories(bytes_max=PLENTY).past(snapshot, ChatDialect(), items_max=8)
+        assert joined(past.pieces) == joined(fresh.pieces), "kept or not, it is the same bytes"
+    assert all(each[-1] == f"a{n}" for n, each in enumerate(seen))
+    assert all(min(4, 2 * n + 2) <= len(each) <= 8 for n, each in enumerate(seen))
+    starts = [each[0] for each in seen]
+    assert starts == ["q0"] * 4 + ["q2"] * 2 + ["q4"] * 2 + ["q6"] * 2 + ["q8"] * 2
+
+
+def test_the_newest_turn_is_seen_however_long_it_is() -> None:
+    snapshot = with_turn(new_session(), user("Hi"))
+    snapshot = with_turn(snapshot, user("Tell"), *(user(f"{n}") for n in range(9)))
+    assert seen_after(snapshot, items_max=2) == 1
+    assert seen_after(with_turn(new_session(), user("Hi")), items_max=1) == 0
+
+
+@given(st.lists(PLANS, min_size=1, max_size=6), st.integers(min_value=1, max_value=12))
+def test_no_bound_cuts_a_call_from_its_result(plans: list[Plan], items_max: int) -> None:
+    snapshot = new_session()
+    for plan in plans:
+        snapshot = snapshot.with_commit(played(snapshot, plan))
+    prompt = asyncio.run(bounded_prompt(snapshot, items_max))
+    assert malformed(messages_of(prompt)) == []
+
+
+async def bounded_prompt(snapshot: Snapshot, items_max: int) -> Prompt:
+    butler = agent("butler", model=Model())
+    butler.history_items_max = items_max
+    results = [result(each) for each in snapshot.waiting]
+    turn = OpenInMemory(turn_on(snapshot, *results, user("Well?")), snapshot)
+    await turn.record(ev.StepStarted())
+    view = view_for(butler, (), turn, Histories(bytes_max=PLENTY))
+    return await prompt_for(butler, (), turn, view)
+
+
+def test_a_summary_that_reaches_as_far_stands_for_the_past() -> None:
+    snapshot = new_session()
+    for n in range(6):
+        snapshot = with_turn(snapshot, user(f"q{n}"), answer=f"a{n}")
+    assert seen_after(snapshot, items_max=4) == 4
+    covering = noted(snapshot, Summarized(summary=summary(covers_to=10)))
+    assert seen_after(covering, items_max=4) == 0

@@ -82,6 +82,7 @@ class Agent:
         permissions: Permissions = Permissions(),  # noqa: B008
         policy: Policy = Policy(),  # noqa: B008
         context_window: int | None = None,
+        history_items_max: int | None = None,
     ) -> None:
         self.name = name
         self.model = model
@@ -103,6 +104,8 @@ class Agent:
         self.policy = policy
         self.context_window = context_window
         """How many tokens its model takes; None if only the model's name can tell."""
+        self.history_items_max = history_items_max
+        """How much of the past its model sees, in items; None: all of it."""
 
     def __repr__(self) -> str:
         return f"<Agent {self.name} on {self.model.name}>"

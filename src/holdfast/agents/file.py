@@ -204,6 +204,7 @@ def _agent(plan: AgentPlan, model: Model) -> Agent:
         handoffs=plan.handoffs,
         parameters=_parameters(plan.model.parameters, shape.structured_output),
         context_window=plan.model.context_window,
+        history_items_max=shape.num_history_items or None,
         limits=_limits(shape.limits, shape.max_iterations),
         permissions=plan.permissions,
         policy=Policy(**{end: getattr(shape.policy, end) for end in allowed}),

@@ -218,6 +218,8 @@ class AgentShape(Shape):
     fallback: FallbackShape = FallbackShape()
     max_iterations: Count = 0
     """0: the server's own bound."""
+    num_history_items: Count = 0
+    """How much of the past its model sees; 0: all of it."""
     add_date: bool = False
     """Tell its model the day on which the turn began."""
     add_environment_info: bool = False
@@ -314,7 +316,7 @@ NOT_RUN: Mapping[type[Shape], frozenset[str]] = {
     FileShape: frozenset({"rag"}),
     AgentShape: frozenset(
         """
-        add_description_parameter code_mode_tools hooks num_history_items rag skills
+        add_description_parameter code_mode_tools hooks rag skills
         """.split()
     ),
     ModelShape: frozenset({"routing"}),

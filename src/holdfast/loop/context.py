@@ -61,7 +61,8 @@ def view_for(
     if path:
         past = Past(pieces=(), open_step=())
     else:
-        past = histories.past(summed_up(turn.snapshot, now), dialect)
+        snapshot = summed_up(turn.snapshot, now)
+        past = histories.past(snapshot, dialect, items_max=agent.history_items_max)
     seen = seen_in_turn(now, path, after=past.open_step)
     here = dialect.encode(seen)
     if here_bytes_max is not None and len(here) > here_bytes_max:

@@ -12,12 +12,19 @@ a model can see (an item hidden, a summary) makes the pieces anew; a title does 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 from typing import TypeAlias
 
 from holdfast.core import chain
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Snapshot, further, seen_by_model, settled_to
+from holdfast.core.conversation import (
+    Snapshot,
+    further,
+    seen_by_model,
+    settled_to,
+    summary_seen,
+)
 from holdfast.core.items import Item, Items, Summary, item_id
 from holdfast.ids import ItemId, NoteId, SessionId
 from holdfast.models.base import Dialect
@@ -45,10 +52,12 @@ class Past(Value):
 
 
 class _View(Value):
-    """What people have said about a past, as far as a model can see it."""
+    """What people have said about a past, as far as a model can see it; and where it begins to see."""
 
     hidden: frozenset[ItemId]
     summary: NoteId | None
+    after: int
+    """The version after which it begins to see; 0: from the beginning."""
 
 
 class _Kept(Value):
@@ -77,14 +86,18 @@ class Histories:
         self._bytes = 0
         self._kept: OrderedDict[_Name, _Kept] = OrderedDict()
 
-    def past(self, snapshot: Snapshot, dialect: Dialect) -> Past:
-        """The session's past as its agent's model sees it. Costs what came since the last time."""
+    def past(self, snapshot: Snapshot, dialect: Dialect, *, items_max: int | None = None) -> Past:
+        """The session's past as its agent's model sees it. Costs what came since the last time.
+
+        `items_max`: about how much of it; see `seen_after`.
+        """
         name = (snapshot.session_id, dialect.name)
         known = self._kept.pop(name, None)
         self._bytes -= known.size_bytes if known else 0
-        view = _view_of(snapshot)
+        after = 0 if items_max is None else seen_after(snapshot, items_max=items_max)
+        view = _view_of(snapshot, after)
         if known is None or known.view != view or not _goes_on(known, snapshot):
-            known = _Kept(view=view, version=0, link=chain.GENESIS, length=0, pieces=())
+            known = _blank(view, snapshot)
         *settled, open_step = _parts_since(known, snapshot)
         now = _extended(known, settled, snapshot, dialect)
         self._keep(name, now)
@@ -104,10 +117,37 @@ class Histories:
         return f"<Histories {len(self._kept)} sessions, {self._bytes} bytes>"
 
 
-def _view_of(snapshot: Snapshot) -> _View:
+def seen_after(snapshot: Snapshot, *, items_max: int) -> int:
+    """The version after which a model begins to see, if it is to see at most so many items of the past.
+
+    Turns are seen whole or not at all, the newest always, however long it is. The boundary moves in strides of
+    half the bound, so that what a provider has cached of a prompt holds for a while. A summary that reaches as
+    far stands for the past as usual.
+    """
+    marks, stride = snapshot.marks, max(1, items_max // 2)
+    surplus = len(snapshot.items) - items_max
+    if surplus <= 0 or len(marks) < 2:
+        return 0
+    boundary = -(-surplus // stride) * stride
+    after = min(bisect_left(marks, boundary, key=lambda mark: mark.end) + 1, len(marks) - 1)
+    summary = summary_seen(snapshot)
+    is_summed_up = summary is not None and summary.covers_to >= marks[after - 1].end
+    return 0 if is_summed_up else after
+
+
+def _blank(view: _View, snapshot: Snapshot) -> _Kept:
+    """Nothing kept yet, up to where the model begins to see."""
+    if not view.after:
+        return _Kept(view=view, version=0, link=chain.GENESIS, length=0, pieces=())
+    mark = snapshot.marks[view.after - 1]
+    length = settled_to(snapshot, mark)
+    return _Kept(view=view, version=view.after, link=mark.link, length=length, pieces=())
+
+
+def _view_of(snapshot: Snapshot, after: int) -> _View:
     hidden = snapshot.notes.hidden_from_model
     summary = further(snapshot.turn_summary, snapshot.notes.summary)
-    return _View(hidden=hidden, summary=summary.id if summary else None)
+    return _View(hidden=hidden, summary=summary.id if summary else None, after=after)
 
 
 def _goes_on(known: _Kept, snapshot: Snapshot) -> bool:
