@@ -299,6 +299,12 @@ agents_max: Final = 64
 agent_models_max: Final = 64
 agent_toolsets_max: Final = 32
 script_commands_max: Final = 64
+hook_words_max: Final = 2_000
+"""Of what a hook says when it blocks: the model reads it."""
+hook_response_chars_max: Final = 64 * 1024
+"""Of a tool's result, as a hook is given it."""
+hooks_max: Final = 16
+"""Hooks of an agent, for one kind of event."""
 agent_commands_max: Final = 64
 """Named prompts of one agent."""
 prompt_files_max: Final = 16

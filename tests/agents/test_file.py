@@ -30,6 +30,7 @@ from holdfast.core.policy import Policy
 from holdfast.errors import SourceUnusable
 from holdfast.models.choosing import OutputSchema, read_schema
 from holdfast.models.price import Price
+from holdfast.tools.hooks import Hook
 from tests import markdown, repository
 from tests.agents.models import Factory
 
@@ -241,6 +242,25 @@ async def test_the_form_of_answers_is_asked_for_as_clients_would() -> None:
     )
 
 
+async def test_hooks_run_where_the_file_is_and_see_what_scripts_see(tmp_path: Path) -> None:
+    text = in_agent(
+        """\
+        hooks:
+          pre_tool_use:
+            - matcher: shell|edit_.*
+              hooks: [{type: command, command: ./guard.sh, timeout: 5}]
+          on_user_input: [{type: command, command: ./call.sh}]
+        """
+    )
+    hooks = read(text, directory=tmp_path).agents[0].hooks
+    assert hooks.pre_tool_use == (
+        Hook(command="./guard.sh", matcher="shell|edit_.*", timeout_s=5.0),
+    )
+    assert hooks.on_user_input == (Hook(command="./call.sh"),)
+    assert hooks.directory == tmp_path
+    assert "SECRET" not in hooks.environment
+
+
 async def test_options_of_providers_that_are_known_have_an_effect() -> None:
     text = in_model("provider_opts: {context_size: 8192, service_tier: flex}\ntrack_usage: true")
     root = (await team_of(text)).agents["root"]
@@ -339,6 +359,11 @@ WRONG = [
     (in_agent("structured_output: {name: a, schema: {type: array}}"), "structured_output.schema: has to be the schema of an object"),
     (in_agent("structured_output: {name: a, schema: {type: object, required: 3}}"), "structured_output.schema: this is not a JSON Schema"),
     (in_agent("add_prompt_files: [nothing-is-here.md]"), "add_prompt_files[0]: it cannot be read: No such file"),
+    (in_agent("hooks: {pre_tool_use: [{matcher: '(', hooks: [{type: command, command: a}]}]}"), "hooks.pre_tool_use[0].matcher: this is not a regular expression"),
+    (in_agent("hooks: {pre_tool_use: [{matcher: a}]}"), "hooks.pre_tool_use[0]: 'hooks' is missing"),
+    (in_agent("hooks: {session_start: [{type: builtin, command: a}]}"), "hooks.session_start[0].type: has to be one of: command"),
+    (in_agent("hooks: {session_start: [{type: command, command: ' '}]}"), "hooks.session_start[0].command: there is no command"),
+    (in_agent("hooks: {before_llm_call: []}"), "hooks.before_llm_call: unknown field"),
     (in_agent("add_date: 3"), "add_date: expected true or false, got a number"),
     # models
     (in_model("provider_opts: {context_size: many}"), "provider_opts.context_size: expected a number of tokens"),
@@ -450,6 +475,7 @@ NOT_YET = [
     (in_agent("toolsets:\n  - type: mcp\n    ref: docker:x"), "shop.yaml:6:9: agents.root.toolsets[0].ref: Docker's MCP gateway is not run here yet; left out"),
     (in_agent("sub_agents: [docker.io/agents/x]"), "sub_agents[0]: agents of other files are not run here yet"),
     (in_model("provider_opts: {runtime_flags: [a]}"), "models.m.provider_opts.runtime_flags: is not known here; left out"),
+    (in_agent("hooks: {session_end: [{type: command, command: a}]}"), "hooks.session_end: is docker-agent's, and not run here yet"),
     (in_model("track_usage: false"), "models.m.track_usage: usage is counted always"),
     ("permissions: {allow: ['shell:cmd=ls*']}\n" + SMALL, "permissions.allow[0]: rules about arguments"),
     ("version: 9\n" + SMALL, "shop.yaml:1:1: version: is newer than what is known here (7)"),
@@ -504,6 +530,7 @@ async def test_only_the_tools_that_are_listed() -> None:
         (in_model("token_key: AWS_SECRET_ACCESS_KEY"), "token_key: is not accepted from a URL"),
         ("providers: {p: {base_url: 'https://evil.example'}}\n" + SMALL, "providers.p.base_url: is not accepted"),
         (in_agent("add_prompt_files: [/etc/passwd]"), "add_prompt_files: is not accepted from a URL"),
+        (in_agent("hooks: {on_user_input: [{type: command, command: a}]}"), "hooks: is not accepted from a URL"),
         (in_agent("add_environment_info: true"), "add_environment_info: is not accepted from a URL"),
     ],
 )  # fmt: skip

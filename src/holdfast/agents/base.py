@@ -14,6 +14,7 @@ from holdfast.models.base import Model
 from holdfast.models.price import Price
 from holdfast.models.servers import Api
 from holdfast.tools.base import Toolset
+from holdfast.tools.hooks import Hooks
 
 
 class ModelConfig(Value):
@@ -83,6 +84,7 @@ class Agent:
         policy: Policy = Policy(),  # noqa: B008
         context_window: int | None = None,
         history_items_max: int | None = None,
+        hooks: Hooks = Hooks(),  # noqa: B008
     ) -> None:
         self.name = name
         self.model = model
@@ -106,6 +108,7 @@ class Agent:
         """How many tokens its model takes; None if only the model's name can tell."""
         self.history_items_max = history_items_max
         """How much of the past its model sees, in items; None: all of it."""
+        self.hooks = hooks
 
     def __repr__(self) -> str:
         return f"<Agent {self.name} on {self.model.name}>"

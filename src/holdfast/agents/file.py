@@ -21,6 +21,7 @@ import msgspec
 from holdfast import limits
 from holdfast.agents.base import Agent, Command, ModelConfig, ModelFactory, Team, close_all
 from holdfast.agents.document import Plain, Unreadable, Where, read_document
+from holdfast.agents.file_hooks import FileHooks
 from holdfast.agents.file_models import UNTRUSTED, FileModels
 from holdfast.agents.file_tools import FileTools
 from holdfast.agents.shape import (
@@ -40,6 +41,7 @@ from holdfast.core.policy import Policy, allowed
 from holdfast.errors import HoldfastError, SourceUnusable
 from holdfast.models.base import KeyMissing, Model
 from holdfast.tools.base import Toolset
+from holdfast.tools.hooks import Hooks
 
 ENTRY = "root"
 
@@ -58,6 +60,7 @@ class AgentPlan:
         handoffs: tuple[str, ...],
         permissions: Permissions,
         surroundings: tuple[str, ...],
+        hooks: Hooks,
     ) -> None:
         self.name = name
         self.shape = shape
@@ -68,6 +71,7 @@ class AgentPlan:
         self.permissions = permissions
         self.surroundings = surroundings
         """What its model is told besides its instruction, as it was when the file was read."""
+        self.hooks = hooks
 
 
 class AgentFile:
@@ -205,6 +209,7 @@ def _agent(plan: AgentPlan, model: Model) -> Agent:
         parameters=_parameters(plan.model.parameters, shape.structured_output),
         context_window=plan.model.context_window,
         history_items_max=shape.num_history_items or None,
+        hooks=plan.hooks,
         limits=_limits(shape.limits, shape.max_iterations),
         permissions=plan.permissions,
         policy=Policy(**{end: getattr(shape.policy, end) for end in allowed}),
@@ -260,6 +265,7 @@ class _Reading:
         self._directory = directory
         self._environment = environment
         self._trusted = trusted
+        self._hooks = FileHooks(findings, directory, environment, trusted=trusted)
 
     def plans(self, value: Plain) -> tuple[AgentPlan, ...]:
         found = self._found
@@ -314,6 +320,7 @@ class _Reading:
         if name in handoffs:
             self._found.wrong((*where, "handoffs"), "an agent cannot hand over to itself")
         surroundings = self._surroundings(shape, where)
+        hooks = self._hooks.of_agent(shape.hooks, (*where, "hooks"))
         if model is None:
             return None
         return AgentPlan(
@@ -324,6 +331,7 @@ class _Reading:
             sub_agents=sub_agents,
             handoffs=handoffs,
             surroundings=surroundings,
+            hooks=hooks,
             permissions=Permissions(
                 allow=(*shared.allow, *own.allow),
                 ask=(*shared.ask, *own.ask),

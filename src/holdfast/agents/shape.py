@@ -182,6 +182,35 @@ class PermissionsShape(Shape):
     deny: tuple[str, ...] = ()
 
 
+class HookShape(Shape):
+    """A command that is run when something happens."""
+
+    type: Literal["command"]
+    command: Text
+    timeout: Seconds = 60.0
+
+
+class HookMatcherShape(Shape):
+    """Hooks for some tools."""
+
+    hooks: Annotated[tuple[HookShape, ...], Meta(max_length=limits.hooks_max)]
+    matcher: str = "*"
+    """A regular expression for whole names of tools; `*` is all of them."""
+
+
+HookList: TypeAlias = Annotated[tuple[HookShape, ...], Meta(max_length=limits.hooks_max)]
+HookMatchers: TypeAlias = Annotated[tuple[HookMatcherShape, ...], Meta(max_length=limits.hooks_max)]
+
+
+class HooksShape(Shape):
+    """Commands that are run when something happens in a turn."""
+
+    pre_tool_use: HookMatchers = ()
+    post_tool_use: HookMatchers = ()
+    session_start: HookList = ()
+    on_user_input: HookList = ()
+
+
 class CommandShape(Shape):
     """A prompt with a name, for clients to offer."""
 
@@ -228,6 +257,7 @@ class AgentShape(Shape):
     """Files whose words are added to its instruction."""
     commands: Commands | tuple[Commands, ...] = msgspec.field(default_factory=dict)
     structured_output: StructuredOutputShape | None = None
+    hooks: HooksShape = HooksShape()
     policy: PolicyShape = PolicyShape()
     limits: LimitsShape = LimitsShape()
     permissions: PermissionsShape = PermissionsShape()
@@ -316,9 +346,10 @@ NOT_RUN: Mapping[type[Shape], frozenset[str]] = {
     FileShape: frozenset({"rag"}),
     AgentShape: frozenset(
         """
-        add_description_parameter code_mode_tools hooks rag skills
+        add_description_parameter code_mode_tools rag skills
         """.split()
     ),
+    HooksShape: frozenset({"session_end"}),  # sessions have no end here: they can always go on
     ModelShape: frozenset({"routing"}),
     McpShape: frozenset({"config", "defer", "version"}),
     **{shape: _TOOLSET_FIELDS - set(shape.__struct_fields__) for shape in get_args(AnyToolset)},

@@ -30,6 +30,7 @@ from holdfast.core.items import (
 from holdfast.core.ports import OpenTurn
 from holdfast.ids import MessageId, NoteId
 from holdfast.loop import colleagues
+from holdfast.loop.hooks import TurnHooks
 from holdfast.tools.base import Json, Tool, ToolRun
 from holdfast.tools.permissions import Permission, permission_for
 from holdfast.tools.run import InvalidArguments, execute, parse_arguments
@@ -38,9 +39,10 @@ from holdfast.tools.run import InvalidArguments, execute, parse_arguments
 class Calls:
     """Answers the calls of one turn, a few at a time."""
 
-    def __init__(self, turn: OpenTurn, team: Team) -> None:
+    def __init__(self, turn: OpenTurn, team: Team, hooks: TurnHooks) -> None:
         self._turn = turn
         self._team = team
+        self._hooks = hooks
         self._room = asyncio.Semaphore(limits.calls_side_by_side_max)
         self._tools: dict[str, dict[str, Tool]] = {}
         self._setting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -81,8 +83,9 @@ class Calls:
                 words = f"{call.agent!r}, who asked for this, is not in the team any more."
                 await self._answer(call, "error", words)
             elif _is_for_colleagues(call, agent):
-                handle = self._transfer if call.name == colleagues.TRANSFER else self._hand_off
-                await handle(call, agent)
+                if not await self._is_refused(call, agent):
+                    handle = self._transfer if call.name == colleagues.TRANSFER else self._hand_off
+                    await handle(call, agent)
             else:
                 await self._use_tool(call, agent)
 
@@ -109,7 +112,15 @@ class Calls:
             except InvalidArguments as error:
                 await self._answer(call, "error", str(error))
             else:
-                await self._run_tool(call, agent, tool, arguments)
+                if not await self._is_refused(call, agent):
+                    await self._run_tool(call, agent, tool, arguments)
+
+    async def _is_refused(self, call: ToolCall, agent: Agent) -> bool:
+        """Whether a hook objects; if so, the call is answered."""
+        why = await self._hooks.refusal(call, agent)
+        if why is not None:
+            await self._answer(call, "refused", f"Refused: {why}")
+        return why is not None
 
     async def _run_tool(
         self, call: ToolCall, agent: Agent, tool: Tool, arguments: dict[str, Json]
@@ -136,6 +147,7 @@ class Calls:
         output = await execute(tool, run, turn.keep_blob)
         result = result_for(call, output.outcome, output.content, turn.mint)
         await turn.record(ev.ToolFinished(result=result, changes=output.changes))
+        await self._hooks.ran(call, agent, result)
 
     async def _memories(self, agent: Agent) -> dict[str, str]:
         committed = await self._turn.memories(agent.name)

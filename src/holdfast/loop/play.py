@@ -39,7 +39,9 @@ from holdfast.loop.compaction import Compaction
 from holdfast.loop.context import prompt_for
 from holdfast.loop.gauge import Gauge
 from holdfast.loop.histories import Histories
+from holdfast.loop.hooks import TurnHooks
 from holdfast.models.base import ModelFailed, Prompt
+from holdfast.tools.hooks import HookEvent
 
 FindTeam: TypeAlias = Callable[[ev.TurnRequest], Awaitable[Team]]
 """Finds the agents that a turn began with, or those that continue it. Raises TurnFailed."""
@@ -71,16 +73,21 @@ class _Playing:
         self._turn = turn
         self._team = team
         self._compaction = compaction
-        self._calls = Calls(turn, team)
+        self._hooks = TurnHooks(turn)
+        self._calls = Calls(turn, team, self._hooks)
         self._room = asyncio.Semaphore(limits.calls_side_by_side_max)
         """For models: as many sub-agents speak at once as tools run."""
         self._running: dict[Hashable, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
+        if self._turn.snapshot.version == 0 and self._turn.turn.untouched:
+            await self._tell_hooks("session_start")
         try:
             while True:
                 match await self._next():
                     case (Finish(),) | (Close(),):
+                        if any(each.waits_for == "approval" for each in self._turn.turn.waiting):
+                            await self._tell_hooks("on_user_input")
                         return
                     case (StopAtLimit(limit=limit),):
                         await self._turn.record(ev.Interrupted(by="limit", detail=limit))
@@ -90,6 +97,9 @@ class _Playing:
                         await self._wait()
         finally:
             await self._stop()
+
+    async def _tell_hooks(self, event: HookEvent) -> None:
+        await self._hooks.happened(event, self._named(self._turn.turn.agent or self._team.entry))
 
     async def _next(self) -> tuple[Effect, ...]:
         """What is wanted now; people are listened to first, if the turn is between two steps."""

@@ -14,8 +14,11 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from holdfast import limits
 from holdfast.core.codec import Value
@@ -35,6 +38,8 @@ class Exit(Value):
 
     output: bytes
     """Standard output and standard error, as they came. If `left_out`, only the two ends of it."""
+    errors: bytes = b""
+    """Standard error, of a command that was given something to read: then `output` is without it."""
     left_out: int = 0
     """Bytes in the middle that were not kept."""
     code: int | None = None
@@ -80,13 +85,20 @@ class Capture:
 
 
 async def run_command(
-    command: str, *, environment: Mapping[str, str], directory: Path, mark: str, timeout_s: float
+    command: str,
+    *,
+    environment: Mapping[str, str],
+    directory: Path,
+    mark: str,
+    timeout_s: float,
+    given: bytes | None = None,
 ) -> Exit:
     """Run a shell command and wait for its end. Cancelling this ends it, all of it, before this returns.
 
+    `given`: what it can read from its standard input; what it says to its standard error is then kept apart.
     Raises OSError if it cannot be started.
     """
-    running = _Running(command, {**environment, MARK: mark}, directory, mark)
+    running = _Running(command, {**environment, MARK: mark}, directory, mark, given)
     try:
         async with asyncio.timeout(timeout_s):
             why_stopped = await running.wait_end()
@@ -97,30 +109,69 @@ async def run_command(
     return running.told(why_stopped)
 
 
+class _Listener:
+    """Reads what comes out of a pipe, until its end, or until it is too much."""
+
+    def __init__(self, pipe: IO[bytes], on_end: Callable[[], None]) -> None:
+        self.capture = Capture(whole_max=limits.tool_output_bytes_max, ends_max=_ENDS_BYTES)
+        self.has_ended = False
+        self._on_end = on_end
+        self._pipe = pipe
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(pipe.fileno(), False)
+        self._loop.add_reader(pipe.fileno(), self._read)
+
+    @property
+    def is_flood(self) -> bool:
+        return self.capture.total > limits.script_flood_bytes_max
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._pipe.fileno(), _READ_BYTES)
+        except BlockingIOError:
+            return
+        self.capture.add(data)
+        if not data or self.is_flood:
+            self._end()
+
+    def _end(self) -> None:
+        if not self.has_ended:
+            self.has_ended = True
+            self._loop.remove_reader(self._pipe.fileno())
+            self._on_end()
+
+    def close(self) -> None:
+        self._end()
+        self._pipe.close()
+
+
 class _Running:
     """A command under way."""
 
     def __init__(
-        self, command: str, environment: dict[str, str], directory: Path, mark: str
+        self,
+        command: str,
+        environment: dict[str, str],
+        directory: Path,
+        mark: str,
+        given: bytes | None,
     ) -> None:
         self._mark = mark
         self._loop = asyncio.get_running_loop()
-        self._capture = Capture(whole_max=limits.tool_output_bytes_max, ends_max=_ENDS_BYTES)
         self._read_to_end: asyncio.Future[None] = self._loop.create_future()
         self._left = False
-        self._process = subprocess.Popen(
-            ["/bin/sh", "-c", command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            cwd=directory,
-            start_new_session=True,
-        )
-        assert self._process.stdout is not None
-        self._pipe = self._process.stdout
-        os.set_blocking(self._pipe.fileno(), False)
-        self._loop.add_reader(self._pipe.fileno(), self._read)
+        with _readable(given) as reading:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", command],
+                stdin=reading,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if given is None else subprocess.PIPE,
+                env=environment,
+                cwd=directory,
+                start_new_session=True,
+            )
+        pipes = (self._process.stdout, self._process.stderr)
+        self._listeners = [_Listener(pipe, self._has_ended) for pipe in pipes if pipe is not None]
         self._exited = asyncio.ensure_future(in_thread(self._wait_exit, name="holdfast command"))
 
     def _wait_exit(self) -> None:
@@ -132,23 +183,14 @@ class _Running:
         if self._left:
             self._process.poll()
 
-    def _read(self) -> None:
-        try:
-            data = os.read(self._pipe.fileno(), _READ_BYTES)
-        except BlockingIOError:
-            return
-        self._capture.add(data)
-        if not data or self._is_flood:
-            self._stop_reading()
-
     @property
     def _is_flood(self) -> bool:
-        return self._capture.total > limits.script_flood_bytes_max
+        return any(each.is_flood for each in self._listeners)
 
-    def _stop_reading(self) -> None:
-        if not self._read_to_end.done():
+    def _has_ended(self) -> None:
+        all_said = self._is_flood or all(each.has_ended for each in self._listeners)
+        if all_said and not self._read_to_end.done():
             self._read_to_end.set_result(None)
-            self._loop.remove_reader(self._pipe.fileno())
 
     async def wait_end(self) -> str:
         """Wait until the command has exited by itself (``), or has to be stopped, and why."""
@@ -175,8 +217,8 @@ class _Running:
                 await asyncio.wait((self._exited,), timeout=limits.script_kill_grace_s)
         finally:
             self._kill()
-            self._stop_reading()
-            self._pipe.close()
+            for listener in self._listeners:
+                listener.close()
             # Not waited for, since a process can be slow to die in the kernel: it is reaped here if it
             # is dead by now, else by the thread that waits for it, also after the loop has gone.
             self._left = True
@@ -184,9 +226,11 @@ class _Running:
 
     def told(self, why_stopped: str) -> Exit:
         code = self._process.poll()
+        output, *errors = (each.capture for each in self._listeners)
         return Exit(
-            output=self._capture.bytes(),
-            left_out=self._capture.left_out,
+            output=output.bytes(),
+            errors=b"".join(each.bytes() for each in errors),
+            left_out=output.left_out,
             code=None if why_stopped or code is None else max(code, 0),
             killed_by=max(-(code or 0), 0),
             why_stopped=why_stopped,
@@ -221,6 +265,18 @@ class _Running:
                 except (ProcessLookupError, PermissionError):
                     pass
         return found
+
+
+@contextmanager
+def _readable(given: bytes | None) -> Iterator[IO[bytes] | int]:
+    """A standard input with this in it. A file: nobody has to keep feeding it, or to hear that nobody reads."""
+    if given is None:
+        yield subprocess.DEVNULL
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(given)
+        file.seek(0)
+        yield file
 
 
 def kill_marked(mark: str, *, variable: str = MARK) -> None:

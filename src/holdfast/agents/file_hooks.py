@@ -1,0 +1,70 @@
+"""The hooks of an agent file: checked, and none of them run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.agents.document import Where
+from holdfast.agents.file_models import UNTRUSTED
+from holdfast.agents.shape import HookMatcherShape, HookShape, HooksShape
+from holdfast.agents.shaping import Findings
+from holdfast.tools.hooks import EVERY_TOOL, Hook, Hooks
+from holdfast.tools.script import passed_on
+
+
+class FileHooks:
+    """The hooks of the agents of one file. They run where the file is, and see what script tools see."""
+
+    def __init__(
+        self,
+        findings: Findings,
+        directory: Path,
+        environment: Mapping[str, str],
+        *,
+        trusted: bool,
+    ) -> None:
+        self._found = findings
+        self._directory = directory
+        self._environment = passed_on(environment)
+        self._trusted = trusted
+
+    def of_agent(self, shape: HooksShape, where: Where) -> Hooks:
+        """An agent's hooks. What is wrong with them is told."""
+        if shape == HooksShape():
+            return Hooks()
+        if not self._trusted:
+            self._found.wrong(where, UNTRUSTED.format(what="run commands on this machine"))
+            return Hooks()
+        return Hooks(
+            pre_tool_use=self._matched(shape.pre_tool_use, (*where, "pre_tool_use")),
+            post_tool_use=self._matched(shape.post_tool_use, (*where, "post_tool_use")),
+            session_start=self._hooks(shape.session_start, (*where, "session_start")),
+            on_user_input=self._hooks(shape.on_user_input, (*where, "on_user_input")),
+            directory=self._directory,
+            environment=self._environment,
+        )
+
+    def _matched(self, shapes: tuple[HookMatcherShape, ...], where: Where) -> tuple[Hook, ...]:
+        hooks: list[Hook] = []
+        for n, shape in enumerate(shapes):
+            try:
+                if shape.matcher not in EVERY_TOOL:
+                    re.compile(shape.matcher)
+            except (re.error, OverflowError, RecursionError) as error:
+                words = f"this is not a regular expression: {error}"
+                self._found.wrong((*where, n, "matcher"), words)
+            hooks += self._hooks(shape.hooks, (*where, n, "hooks"), matcher=shape.matcher)
+        return tuple(hooks)
+
+    def _hooks(
+        self, shapes: tuple[HookShape, ...], where: Where, *, matcher: str = "*"
+    ) -> tuple[Hook, ...]:
+        for n, shape in enumerate(shapes):
+            if not shape.command.strip() or "\0" in shape.command:
+                self._found.wrong((*where, n, "command"), "there is no command")
+        return tuple(
+            Hook(command=shape.command, matcher=matcher, timeout_s=shape.timeout)
+            for shape in shapes
+        )

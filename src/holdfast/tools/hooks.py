@@ -1,0 +1,143 @@
+"""Hooks: commands of an agent file that are run when something happens, some of them with a say in it.
+
+A hook is given a JSON object on its standard input, and answers by its exit code and, if it likes, by a JSON object
+on its standard output, as docker-agent's hooks do. It runs as script tools do: a process group of its own, a small
+part of our environment, a time limit, bounded output.
+
+1. Only `pre_tool_use` and `post_tool_use` can block. A hook never allows what the rules refuse.
+2. Who guards fails closed: a `pre_tool_use` hook that breaks, takes too long or answers nonsense refuses the call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.tools.base import Json
+from holdfast.tools.process import Exit, run_command
+from holdfast.tools.run import clean
+
+HookEvent: TypeAlias = Literal["pre_tool_use", "post_tool_use", "session_start", "on_user_input"]
+
+EVERY_TOOL = ("", "*")
+_BLOCKS = 2
+"""The exit code that says no."""
+
+
+class Hook(Value):
+    """One command."""
+
+    command: str
+    matcher: str = "*"
+    """Which tools it is about: a regular expression for the whole name. Events without a tool have none."""
+    timeout_s: float = 60.0
+
+    def is_about(self, tool: str) -> bool:
+        return self.matcher in EVERY_TOOL or re.fullmatch(self.matcher, tool) is not None
+
+
+class Hooks(Value):
+    """The hooks of an agent, in the order in which they are run, and where and with what they run."""
+
+    pre_tool_use: tuple[Hook, ...] = ()
+    post_tool_use: tuple[Hook, ...] = ()
+    session_start: tuple[Hook, ...] = ()
+    on_user_input: tuple[Hook, ...] = ()
+    directory: Path = Path()
+    environment: Mapping[str, str] = {}
+
+    def of(self, event: HookEvent, *, tool: str = "") -> tuple[Hook, ...]:
+        """Those that are run when this happens."""
+        hooks: tuple[Hook, ...] = getattr(self, event)
+        return tuple(each for each in hooks if each.is_about(tool))
+
+
+class Verdict(Value):
+    """What came of a hook."""
+
+    blocks: str | None = None
+    """Why it says no; None if it does not."""
+    trouble: str = ""
+    """What went wrong with it, for people."""
+
+
+async def run_hook(
+    hooks: Hooks, hook: Hook, event: HookEvent, facts: Mapping[str, Json], *, mark: str
+) -> Verdict:
+    """Run one of these hooks. Never raises for what the command does; cancelling this ends it."""
+    told = {**facts, "hook_event_name": event, "cwd": str(hooks.directory)}
+    try:
+        ended = await run_command(
+            hook.command,
+            environment=hooks.environment,
+            directory=hooks.directory,
+            mark=mark,
+            timeout_s=hook.timeout_s,
+            given=msgspec.json.encode(told),
+        )
+    except (OSError, ValueError) as error:
+        return Verdict(trouble=f"could not be started: {error}")
+    return judged(ended)
+
+
+class _Specific(msgspec.Struct):
+    permission_decision: str = ""
+    permission_decision_reason: str = ""
+    updated_input: msgspec.Raw = msgspec.Raw()
+
+
+class _Answer(msgspec.Struct, rename={"goes_on": "continue"}):
+    """What a hook says on its standard output. What else it says is for others."""
+
+    goes_on: bool = True
+    stop_reason: str = ""
+    decision: str = ""
+    reason: str = ""
+    hook_specific_output: _Specific = msgspec.field(default_factory=_Specific)
+
+
+def judged(ended: Exit) -> Verdict:
+    """What a hook that has ended wants. Pure."""
+    if ended.code == _BLOCKS:
+        return Verdict(blocks=_words(ended.errors) or _words(ended.output) or "it says no")
+    if ended.why_stopped:
+        return Verdict(trouble=ended.why_stopped)
+    if ended.killed_by or ended.code:
+        how = f"signal {ended.killed_by}" if ended.killed_by else f"exit code {ended.code}"
+        return Verdict(trouble=f"ended with {how}: {_words(ended.errors)}".rstrip(": "))
+    if not ended.output.lstrip().startswith(b"{"):
+        return Verdict()  # plain words are no decision
+    try:
+        return _decided(msgspec.json.decode(ended.output, type=_Answer))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return Verdict(trouble=f"answered with something that cannot be read: {error}")
+
+
+def _decided(answer: _Answer) -> Verdict:
+    specific = answer.hook_specific_output
+    if not answer.goes_on:
+        return Verdict(blocks=answer.stop_reason or answer.reason or "it says stop")
+    if answer.decision == "block":
+        return Verdict(blocks=answer.reason or "it says no")
+    match specific.permission_decision:
+        case "deny":
+            return Verdict(blocks=specific.permission_decision_reason or "it says no")
+        case "ask":
+            return Verdict(trouble="asks for an approval; list the tool under 'ask' instead")
+        case "" | "allow" if specific.updated_input:
+            return Verdict(trouble="changes the arguments, which is not run here")
+        case "" | "allow":
+            return Verdict()
+        case _:
+            return Verdict(trouble="decides something that is not known here")
+
+
+def _words(output: bytes) -> str:
+    """What it said, as much of it as anybody reads."""
+    return clean(output.decode(errors="replace")).strip()[: limits.hook_words_max]
