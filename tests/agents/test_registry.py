@@ -348,11 +348,13 @@ async def test_a_broken_version_keeps_the_old_one_serving_and_is_reported_once()
     told = Broken(source="a", problems=("a:1: not YAML",), serving=True)
     assert await registry.refresh() == (told,)
     assert await registry.refresh() == ()
-    assert registry.problems() == {"a": ("a:1: not YAML",)}
+    assert [(each.source, each.problems) for each in registry.broken()] == [
+        ("a", ("a:1: not YAML",))
+    ]
     assert registry.choose("root").source_digest == "a-1"
     source.becomes()
     assert await registry.refresh() == (Loaded(source="a", digest="a-3"),)
-    assert registry.problems() == {}
+    assert registry.broken() == ()
 
 
 async def test_a_trouble_that_passes_is_forgotten() -> None:
@@ -362,7 +364,7 @@ async def test_a_trouble_that_passes_is_forgotten() -> None:
     await registry.refresh()
     source.problem = ""
     assert await registry.refresh() == ()
-    assert registry.problems() == {}
+    assert registry.broken() == ()
 
 
 async def test_a_source_that_is_broken_from_the_start_does_not_hold_up_others() -> None:

@@ -23,7 +23,7 @@ from holdfast.loop.play import Player
 from holdfast.models.base import Model
 from holdfast.server.app import App
 from holdfast.server.auth import Door
-from holdfast.server.directory import AgentManner, Directory, ModelEntry
+from holdfast.server.directory import AgentManner, BrokenSource, Directory, ModelEntry
 from holdfast.server.guards import Guard
 from holdfast.server.playing import playing
 from holdfast.server.run import HttpServer, listen
@@ -46,6 +46,9 @@ class StubDirectory:
 
     def entries(self) -> tuple[ModelEntry, ...]:
         return tuple(ModelEntry(id=name, agent=name, source="stub") for name in self._agents)
+
+    def broken(self) -> tuple[BrokenSource, ...]:
+        return ()
 
     def named(self, model: str) -> AgentChoice:
         if model not in self._agents:

@@ -93,6 +93,34 @@ async def test_a_conversation_whose_source_is_gone_is_refused_and_can_be_read(fi
     assert len(items) == 2
 
 
+async def test_one_broken_file_does_not_keep_the_others_from_being_served(
+    files: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (files / "broken.yaml").write_text("agents:\n  late:\n    modle: demo/parrot\n")
+    directory = await load_directory(
+        [str(files), str(files / "nowhere.yaml")], make_model=lambda config: DemoModel(pace_s=0)
+    )
+    try:
+        async with serving(directory=directory) as server:
+            told = (await server.get("/api/agents")).json
+            answer = await server.chat("Hi", model="helper")
+            (files / "broken.yaml").write_text("agents: {late: {model: demo/parrot}}\n")
+            await directory.refresh()
+            corrected = (await server.get("/api/agents")).json
+            late = await server.chat("Hi", model="late")
+    finally:
+        await directory.close()
+    assert [each["id"] for each in told["agents"]] == ["alone/root", "team/root", "helper"]
+    broken, nowhere = told["broken"]
+    assert (broken["source"], broken["serving"]) == ("broken", False)
+    assert broken["problems"][0] == f"{files}/broken.yaml:2:3: agents.late: 'model' is missing"
+    assert nowhere["source"] == "nowhere"
+    assert (answer.status, late.status) == (200, 200)
+    assert "late" in [each["id"] for each in corrected["agents"]]
+    assert [each["source"] for each in corrected["broken"]] == ["nowhere"]
+    assert "broken: it is not served" in caplog.text
+
+
 async def test_what_cannot_be_loaded_is_said_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("agents: {root: {modle: x}}\n")
     (tmp_path / "b.yaml").write_text("nothing")

@@ -155,7 +155,7 @@ class Registry:
         self._aliases = dict(aliases or {})
         self._report = report
         self._now_s = now_s
-        self._origin_problems: dict[str, tuple[str, ...]] = {}
+        self._broken_origins: dict[str, Broken] = {}
         self._live: dict[str, _Live] = {}
         self._versions: list[_Version] = []
         self._ids: dict[str, tuple[_Live, Agent]] = {}
@@ -199,9 +199,14 @@ class Registry:
             )
         return agent
 
-    def problems(self) -> dict[str, tuple[str, ...]]:
-        """Source name → what is wrong with it, for those that something is wrong with."""
-        return {live.name: live.problems for live in self._live.values() if live.problems}
+    def broken(self) -> tuple[Broken, ...]:
+        """What something is wrong with now: directories that cannot be read, sources that cannot be loaded."""
+        sources = (
+            Broken(source=live.name, problems=live.problems, serving=live.current is not None)
+            for live in self._live.values()
+            if live.problems
+        )
+        return (*self._broken_origins.values(), *sources)
 
     # ── who continues a session ──
 
@@ -361,9 +366,12 @@ class Registry:
             if len(sources) + len(found) > limits.sources_max:
                 problems = (f"{origin.key}: more than {limits.sources_max} sources are too many",)
                 found = ()
-            if problems and problems != self._origin_problems.get(origin.key):
-                reports.append(Broken(source=origin.key, problems=problems, serving=bool(found)))
-            self._origin_problems[origin.key] = problems
+            known = self._broken_origins.pop(origin.key, None)
+            if problems:
+                told = Broken(source=origin.key, problems=problems, serving=bool(found))
+                self._broken_origins[origin.key] = told
+                if known is None or known.problems != problems:
+                    reports.append(told)
             for source in found:
                 sources.setdefault(source.key, source)
         for key in [key for key in self._live if key not in sources]:

@@ -75,11 +75,12 @@ def _cache_folder(environ: Mapping[str, str]) -> Path:
 def _welcome(url: str, config: Config, directory: AgentDirectory) -> str:
     agents = ", ".join(each.id for each in directory.entries())
     first = directory.entries()[0].id
+    broken = "".join(f"\n  not served  {each.source}" for each in directory.broken())
     ask = '{"model": "%s", "messages": [{"role": "user", "content": "%s"}]}'
     return f"""Holdfast is serving.
 
   listening   {url}
-  agents      {agents}
+  agents      {agents}{broken}
   store       {without_password(config.store)}
 
 Try:

@@ -25,7 +25,7 @@ from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
 from holdfast.core.ports import Play
 from holdfast.errors import SourceUnusable
-from holdfast.server.directory import AgentManner, ModelEntry
+from holdfast.server.directory import AgentManner, BrokenSource, ModelEntry
 from holdfast.server.models import Models
 from holdfast.sessions.ask import AgentChoice, Ask
 
@@ -53,6 +53,12 @@ class AgentDirectory:
             for each in self._registry.listing()
         )
 
+    def broken(self) -> tuple[BrokenSource, ...]:
+        return tuple(
+            BrokenSource(source=each.source, problems=each.problems, serving=each.serving)
+            for each in self._registry.broken()
+        )
+
     def named(self, model: str) -> AgentChoice:
         return _choice(self._registry.choose(model))
 
@@ -78,6 +84,10 @@ class AgentDirectory:
     def playing(self, play: Play) -> Play:
         return self._registry.playing(play)
 
+    async def refresh(self) -> None:
+        """Look at every source now, not in its own time."""
+        await self._registry.refresh()
+
     def start_watching(self) -> None:
         """Load new versions of sources as they come, until `close`."""
         self._watching = asyncio.create_task(self._registry.watch(), name="holdfast-sources")
@@ -102,8 +112,8 @@ async def load_directory(
 ) -> AgentDirectory:
     """Load the agents of these sources; copies of remote ones are kept in `cache`, if there is one.
 
-    Raises SourceUnusable, with everything that is wrong, if one of them cannot be loaded: at the start somebody
-    is there to read it. Later versions that cannot be are reported, and change nothing.
+    A source that cannot be loaded is reported, and does not keep the others from being served; once it is
+    corrected, it is served too. Raises SourceUnusable, with everything that is wrong, if there is nobody to serve.
     """
     models = None if make_model else Models(environ)
     supplies = Supplies(
@@ -113,12 +123,11 @@ async def load_directory(
     registry = Registry(origins, aliases=aliases, report=tell)
     directory = AgentDirectory(registry, models)
     try:
-        reports = await registry.refresh()
-        problems = [line for each in reports if isinstance(each, Broken) for line in each.problems]
-        if problems:
-            raise SourceUnusable(", ".join(sources), *problems)
+        await registry.refresh()
         if not registry.listing():
-            raise SourceUnusable(", ".join(sources), f"{', '.join(sources)}: no agents are there")
+            names = ", ".join(sources)
+            problems = [line for each in registry.broken() for line in each.problems]
+            raise SourceUnusable(names, *(problems or [f"{names}: no agents are there"]))
     except BaseException:
         await directory.close()
         raise
@@ -134,8 +143,8 @@ def tell(report: Report) -> None:
             for warning in warnings:
                 log.warning("%s", warning)
         case Broken(source=source, problems=problems, serving=serving):
-            if serving:  # otherwise nobody is served by it, and whoever starts us is told so
-                log.error("%s: the old version goes on: %s", source, "; ".join(problems))
+            what = "the old version goes on" if serving else "it is not served"
+            log.error("%s: %s: %s", source, what, "; ".join(problems))
         case Removed(source=source):
             log.warning("%s: it is gone, and is not served any more", source)
         case NotClosed(source=source, problem=problem):

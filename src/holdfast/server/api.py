@@ -49,7 +49,8 @@ class Api:
 
     async def agents(self, call: Call) -> None:
         agents = [_plain(each) for each in self._directory.entries()]
-        await _say(call, {"agents": agents})
+        broken = [_plain(each) for each in self._directory.broken()]
+        await _say(call, {"agents": agents, "broken": broken})
 
     # ── sessions ──
 

@@ -27,6 +27,16 @@ class ModelEntry(Value):
     """Prompts for clients to offer."""
 
 
+class BrokenSource(Value):
+    """A source that cannot be loaded as it is now."""
+
+    source: str
+    problems: tuple[str, ...]
+    """Lines for people, each with its place."""
+    serving: bool
+    """An older version of it goes on."""
+
+
 class AgentManner(Value):
     """What a request to an agent has to know about it before its turn begins."""
 
@@ -39,6 +49,10 @@ class AgentManner(Value):
 class Directory(Protocol):
     def entries(self) -> tuple[ModelEntry, ...]:
         """Everybody who can be asked."""
+        ...
+
+    def broken(self) -> tuple[BrokenSource, ...]:
+        """What cannot be loaded as it is now, and why."""
         ...
 
     def named(self, model: str) -> AgentChoice:
