@@ -48,6 +48,9 @@ crash_attempts_max: Final = 3
 opaque_bytes_max: Final = 256 * 1024
 """One provider extra (signature, encrypted reasoning) or evaluation result."""
 
+echo_bytes_max: Final = 16 * 1024
+"""What is kept with a turn to repeat its request later; beyond this without its tools and instructions."""
+
 opaques_max: Final = 16
 """Extras on one item."""
 

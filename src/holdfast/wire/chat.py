@@ -141,10 +141,11 @@ def _parts(content: str | list[ContentPart] | UnsetType | None) -> Parts:
         return (Text(text=content),) if content else ()
     if not isinstance(content, list):
         return ()
-    return tuple(map(_part, content))
+    return tuple(map(part_of, content))
 
 
-def _part(part: ContentPart) -> Part:
+def part_of(part: ContentPart) -> Part:
+    """A part as we keep it. Raises InvalidValue for data that cannot be decoded."""
     match part:
         case TextPart():
             return Text(text=part.text)
@@ -152,7 +153,7 @@ def _part(part: ContentPart) -> Part:
             return Refusal(text=part.refusal)
         case ImagePart():
             image = part.image_url
-            return Image(source=_from_url(image.url), detail=image.detail or "auto")
+            return Image(source=source_of(image.url), detail=image.detail or "auto")
         case AudioPart():
             audio = part.input_audio
             data = _decoded(audio.data, "input_audio.data")
@@ -170,13 +171,13 @@ def _file_source(file: FileData) -> Source:
     if not file.file_data:
         return Link(url=file.file_id or "")
     if file.file_data.startswith("data:"):
-        return _from_url(file.file_data)
+        return source_of(file.file_data)
     data = _decoded(file.file_data, "file.file_data")
     pdf = data.startswith(b"%PDF-")
     return Inline(media_type="application/pdf" if pdf else "application/octet-stream", data=data)
 
 
-def _from_url(url: str) -> Source:
+def source_of(url: str) -> Source:
     """A `data:` URL becomes bytes, every other address stays one; `blob:` is a word of ours."""
     if url.startswith("blob:"):
         raise InvalidValue("a blob: URL means nothing here; send the bytes as a data: URL")

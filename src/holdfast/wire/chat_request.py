@@ -6,25 +6,29 @@ nobody can pass on is named in `X-Ignored-Params`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Set
 
 import msgspec
 from msgspec import Raw, Struct
 
-from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.events import Parameters, ToolDefinition
 from holdfast.core.items import text_of
 from holdfast.core.reconcile import Incoming
 from holdfast.errors import InvalidValue
 from holdfast.wire.chat import ChatMessage, incoming_of
-from holdfast.wire.problems import Refused, bad_request
+from holdfast.wire.problems import bad_request
+from holdfast.wire.reading import (
+    NULL,
+    as_json,
+    bad_tool,
+    demand_between,
+    read_body,
+    tool_definition,
+    unsupported,
+)
 
 # ── the body ─────────────────────────────────────────────────────────────────────────────────
-
-NULL = Raw(b"null")
-"""What a field of any shape is if it is absent."""
 
 
 class FunctionDefinition(Struct, frozen=True):
@@ -142,12 +146,7 @@ _tool_decoder = msgspec.json.Decoder(Tool)
 
 def read_chat_request(body: bytes) -> ChatAsk:
     """Decode and check a request. Raises Refused, with the parameter that is at fault."""
-    try:
-        request = _decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise _invalid(error) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise bad_request("invalid_json", f"the body is not valid JSON: {error}") from error
+    request = read_body(_decoder, body)
     _check(request)
     try:
         messages = tuple(map(incoming_of, request.messages))
@@ -189,52 +188,30 @@ def ignored(given: tuple[Given, ...], knows: Set[str]) -> tuple[str, ...]:
 # ── checks ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _invalid(error: msgspec.ValidationError) -> Refused:
-    """A field that is missing or has the wrong type, named as clients expect it."""
-    message, _, place = str(error).partition(" - at `$")
-    place = place.rstrip("`").lstrip(".").split("[...]")[0]
-    missing = re.search(r"missing required field `([^`]+)`", message)
-    if missing:
-        name = f"{place}.{missing[1]}" if place else missing[1]
-        return bad_request(
-            "missing_required_parameter", f"the parameter {name!r} is missing", param=name
-        )
-    where = f"{place}: " if place else ""
-    return bad_request("invalid_type", f"{where}{message}", param=place or None)
-
-
 def _check(request: ChatRequest) -> None:
     """Refuse what we would otherwise have to ignore."""
     if not request.messages:
         raise bad_request("no_new_user_message", "messages is empty: send one", param="messages")
     if request.n not in (None, 1):
-        raise _unsupported("n", "n must be 1: a conversation has one history")
+        raise unsupported("n", "n must be 1: a conversation has one history")
     if request.logprobs or request.top_logprobs:
-        raise _unsupported("logprobs", "logprobs are not offered by agents")
+        raise unsupported("logprobs", "logprobs are not offered by agents")
     if request.modalities and request.modalities != ["text"]:
-        raise _unsupported("modalities", "agents answer in text: leave modalities out")
+        raise unsupported("modalities", "agents answer in text: leave modalities out")
     for name in ("functions", "function_call"):
-        if _json(getattr(request, name)) not in (None, "[]"):
-            raise _unsupported(name, f"{name} is long deprecated: use tools and tool_choice")
+        if as_json(getattr(request, name)) not in (None, "[]"):
+            raise unsupported(name, f"{name} is long deprecated: use tools and tool_choice")
     for name, low, high in (
         ("temperature", 0, 2),
         ("top_p", 0, 1),
         ("frequency_penalty", -2, 2),
         ("presence_penalty", -2, 2),
     ):
-        value = getattr(request, name)
-        if value is not None and not low <= value <= high:
-            raise bad_request(
-                "invalid_value", f"{name} must be between {low} and {high}", param=name
-            )
+        demand_between(name, getattr(request, name), low, high)
     for name in ("max_tokens", "max_completion_tokens"):
         value = getattr(request, name)
         if value is not None and value < 1:
             raise bad_request("invalid_value", f"{name} must be at least 1", param=name)
-
-
-def _unsupported(name: str, message: str) -> Refused:
-    return bad_request("unsupported_parameter", message, param=name)
 
 
 # ── parameters ───────────────────────────────────────────────────────────────────────────────
@@ -243,7 +220,7 @@ def _unsupported(name: str, message: str) -> Refused:
 def _parameters(request: ChatRequest, tools: tuple[ToolDefinition, ...]) -> Parameters:
     stop = request.stop
     others = tuple(
-        (name, said) for name in _PASSED_ON if (said := _json(getattr(request, name))) is not None
+        (name, said) for name in _PASSED_ON if (said := as_json(getattr(request, name))) is not None
     )
     return Parameters(
         temperature=request.temperature,
@@ -264,7 +241,7 @@ def _given(request: ChatRequest, parameters: Parameters) -> tuple[Given, ...]:
     given = [
         Given(name=name, ours=ours)
         for name, ours in _FIELDS.items()
-        if _json(getattr(request, name)) not in (None, "[]")
+        if as_json(getattr(request, name)) not in (None, "[]")
         and getattr(parameters, ours) not in (None, (), "auto")
         and (ours, getattr(parameters, ours)) != ("parallel_tool_calls", True)
     ]
@@ -281,7 +258,7 @@ class _ToolChoice(Struct, frozen=True):
 
 
 def _tool_choice(raw: Raw, tools: tuple[ToolDefinition, ...]) -> str | None:
-    said = _json(raw)
+    said = as_json(raw)
     if said is None:
         return None
     if said in ('"none"', '"auto"', '"required"'):
@@ -295,7 +272,7 @@ def _tool_choice(raw: Raw, tools: tuple[ToolDefinition, ...]) -> str | None:
             param="tool_choice",
         ) from error
     if choice.type != "function" or choice.function is None:
-        raise _unsupported("tool_choice", f"tool_choice of type {choice.type!r} is not offered")
+        raise unsupported("tool_choice", f"tool_choice of type {choice.type!r} is not offered")
     if choice.function.name not in {each.name for each in tools}:
         raise bad_request(
             "invalid_value",
@@ -316,7 +293,7 @@ class _ResponseFormat(Struct, frozen=True):
 
 
 def _output_schema(raw: Raw) -> str | None:
-    said = _json(raw)
+    said = as_json(raw)
     if said is None:
         return None
     try:
@@ -339,20 +316,12 @@ def _output_schema(raw: Raw) -> str | None:
                 param="response_format.json_schema",
             )
         case _:
-            raise _unsupported(
+            raise unsupported(
                 "response_format", f"response_format of type {asked.type!r} is not offered"
             )
 
 
-def _json(value: object) -> str | None:
-    """A field as JSON, or None if it is absent or null."""
-    said = bytes(value).strip() if isinstance(value, Raw) else msgspec.json.encode(value)
-    return None if said == b"null" else said.decode()
-
-
 # ── tools ────────────────────────────────────────────────────────────────────────────────────
-
-_TOOL_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{limits.tool_name_chars_max}}}")
 
 
 def _tools(tools: list[Raw]) -> tuple[tuple[ToolDefinition, ...], tuple[str, ...]]:
@@ -364,35 +333,21 @@ def _tools(tools: list[Raw]) -> tuple[tuple[ToolDefinition, ...], tuple[str, ...
         try:
             tool = _tool_decoder.decode(raw)
         except msgspec.ValidationError as error:
-            raise _bad_tool(where, str(error)) from error
+            raise bad_tool(where, str(error)) from error
         if tool.type != "function":
             left_alone.append(where)
             continue
         if tool.function is None:
-            raise _bad_tool(where, "it has no function")
-        definition = _definition(tool.function, where)
+            raise bad_tool(where, "it has no function")
+        function = tool.function
+        definition = tool_definition(
+            where,
+            name=function.name,
+            description=function.description,
+            parameters=function.parameters,
+            strict=function.strict,
+        )
         if definition.name in definitions:
-            raise _bad_tool(where, f"there is another function {definition.name!r}")
+            raise bad_tool(where, f"there is another function {definition.name!r}")
         definitions[definition.name] = definition
     return tuple(definitions.values()), tuple(left_alone)
-
-
-def _definition(function: FunctionDefinition, where: str) -> ToolDefinition:
-    if not _TOOL_NAME.fullmatch(function.name):
-        raise _bad_tool(
-            where,
-            f"a function's name is 1 to {limits.tool_name_chars_max} of a–z, A–Z, 0–9, '_' and '-'",
-        )
-    parameters = _json(function.parameters) or "{}"
-    if not parameters.startswith("{"):
-        raise _bad_tool(where, "a function's parameters are a JSON Schema object")
-    return ToolDefinition(
-        name=function.name,
-        description=function.description or "",
-        parameters=parameters,
-        strict=function.strict,
-    )
-
-
-def _bad_tool(where: str, why: str) -> Refused:
-    return bad_request("invalid_tool", f"{where} does not fit: {why}", param=where)

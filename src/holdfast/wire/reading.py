@@ -1,0 +1,97 @@
+"""What the readers of requests have in common: a body that does not fit is refused by the name of what is wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from holdfast import limits
+from holdfast.core.events import ToolDefinition
+from holdfast.wire.problems import Refused, bad_request
+
+NULL = Raw(b"null")
+"""What a field of any shape is if it is absent."""
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Decodes(Protocol[T_co]):
+    """A decoder of msgspec's."""
+
+    def decode(self, body: bytes, /) -> T_co: ...
+
+
+def read_body(decoder: Decodes[T_co], body: bytes) -> T_co:
+    """Decode a body. Raises Refused, with the parameter that is at fault."""
+    try:
+        if not body.isascii():
+            body.decode()  # parts that are left as they are have not been looked into
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise _invalid(error) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise bad_request("invalid_json", f"the body is not valid JSON: {error}") from error
+
+
+def _invalid(error: msgspec.ValidationError) -> Refused:
+    """A field that is missing or has the wrong type, named as clients expect it."""
+    message, _, place = str(error).partition(" - at `$")
+    place = place.rstrip("`").lstrip(".").split("[...]")[0]
+    missing = re.search(r"missing required field `([^`]+)`", message)
+    if missing:
+        return missing_parameter(f"{place}.{missing[1]}" if place else missing[1])
+    where = f"{place}: " if place else ""
+    return bad_request("invalid_type", f"{where}{message}", param=place or None)
+
+
+def missing_parameter(name: str) -> Refused:
+    return bad_request(
+        "missing_required_parameter", f"the parameter {name!r} is missing", param=name
+    )
+
+
+def unsupported(name: str, message: str) -> Refused:
+    return bad_request("unsupported_parameter", message, param=name)
+
+
+def demand_between(name: str, value: float | None, low: float, high: float) -> None:
+    """Raise Refused if a number is given and outside its bounds."""
+    if value is not None and not low <= value <= high:
+        raise bad_request(
+            "invalid_value", f"{name} must be between {low:g} and {high:g}", param=name
+        )
+
+
+def as_json(value: object) -> str | None:
+    """A field as JSON, or None if it is absent or null."""
+    said = bytes(value).strip() if isinstance(value, Raw) else msgspec.json.encode(value)
+    return None if said == b"null" else said.decode()
+
+
+# ── tools ────────────────────────────────────────────────────────────────────────────────────
+
+_TOOL_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{limits.tool_name_chars_max}}}")
+
+
+def tool_definition(
+    where: str, *, name: str, description: str | None, parameters: Raw, strict: bool | None
+) -> ToolDefinition:
+    """A client's function. Raises Refused."""
+    if not _TOOL_NAME.fullmatch(name):
+        raise bad_tool(
+            where,
+            f"a function's name is 1 to {limits.tool_name_chars_max} of a–z, A–Z, 0–9, '_' and '-'",
+        )
+    schema = as_json(parameters) or "{}"
+    if not schema.startswith("{"):
+        raise bad_tool(where, "a function's parameters are a JSON Schema object")
+    return ToolDefinition(
+        name=name, description=description or "", parameters=schema, strict=strict
+    )
+
+
+def bad_tool(where: str, why: str) -> Refused:
+    return bad_request("invalid_tool", f"{where} does not fit: {why}", param=where)
