@@ -158,6 +158,20 @@ def reconcile(
     return intake.outcome(dropped=dropped, diverged=diverged)
 
 
+def take_in(snapshot: Snapshot, messages: Sequence[Incoming], mint: Minter) -> Reconciled:
+    """The items that these messages are, all of them new: nothing is compared with the history.
+
+    For whoever writes a history instead of talking: an answer alone is something here. Calls are answered
+    among these messages, or by nobody.
+    """
+    intake = _Intake(snapshot.waiting, {}, mint)
+    for message in _results_first(messages, snapshot.waiting):
+        refusal = intake.take(message)
+        if refusal is not None:
+            return refusal
+    return intake.outcome(dropped=0, diverged=False, demand=False)
+
+
 def _undecided(
     waiting: Sequence[ToolCall], approvals: Mapping[CallId, bool]
 ) -> tuple[CallId, ...] | ApprovalClosed:
@@ -352,9 +366,11 @@ class _Intake:
             )
         return None
 
-    def outcome(self, *, dropped: int, diverged: bool) -> Fresh | NothingNew | ResultsMissing:
-        """What all of it comes to."""
-        if not self._substantial:
+    def outcome(
+        self, *, dropped: int, diverged: bool, demand: bool = True
+    ) -> Fresh | NothingNew | ResultsMissing:
+        """What all of it comes to. Only with `demand` it has to be something that can be answered."""
+        if not (self._substantial or (self._items and not demand)):
             return NothingNew()
         refusal = self._settle_open()
         if refusal is not None:

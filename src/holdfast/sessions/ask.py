@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import Parameters, ToolDefinition
-from holdfast.core.items import EndedBy, Items, TurnLimits
+from holdfast.core.items import EndedBy, Items, Opaque, TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.core.reconcile import Incoming
 from holdfast.ids import CallId, SessionId, SessionKey, Tenant, TurnId, Version
@@ -47,6 +47,10 @@ class Ask(Value):
     deadline_s: float = turn_deadline_s
     expire_after_s: float | None = None
     system_is_stored: bool = False
+    verbatim: bool = False
+    """The messages are items to be added as they are: none is taken for history, and any will do."""
+    note: Opaque | None = None
+    """What somebody wants to know about this request later: kept on the last item of its input."""
 
     @property
     def replayable(self) -> bool:

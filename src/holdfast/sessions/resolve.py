@@ -6,19 +6,24 @@ stores the turn. So a cached meaning or snapshot may be old; `begin` then answer
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
+from holdfast.core.items import HandOff, Interruption, Items, Opaque, Summary
 from holdfast.core.policy import resolve_policy
 from holdfast.core.reconcile import (
     ApprovalClosed,
     ApprovalsMissing,
     Fresh,
     NothingNew,
+    Reconciled,
     ResultsMissing,
     UnknownCall,
     reconcile,
+    take_in,
 )
 from holdfast.errors import SessionConflict, SessionGone, SessionMissing, TurnRejected
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
@@ -111,13 +116,7 @@ def request_of(
         raise SessionConflict(snapshot.session_id, expected=ask.if_match, found=snapshot.version)
     if ask.approvals:
         _demand_in_time(snapshot, ambient.now_ms())
-    new = reconcile(
-        snapshot,
-        ask.messages,
-        ambient.mint,
-        approvals=dict(ask.approvals),
-        system_is_stored=ask.system_is_stored,
-    )
+    new = _reconciled(ask, snapshot, ambient)
     if not isinstance(new, Fresh):
         raise _rejected(new)
     agent = choose(ask, snapshot)
@@ -129,7 +128,7 @@ def request_of(
         source_key=agent.source_key,
         source_digest=agent.source_digest,
         agent=agent.agent,
-        input=new.input,
+        input=_noted(new.input, ask.note),
         carried=snapshot.waiting,
         approved=new.approved,
         instructions=ask.instructions,
@@ -141,6 +140,28 @@ def request_of(
         replayable=ask.replayable,
     )
     return request, new
+
+
+def _reconciled(ask: Ask, snapshot: Snapshot, ambient: Ambient) -> Reconciled:
+    if ask.verbatim:
+        return take_in(snapshot, ask.messages, ambient.mint)
+    return reconcile(
+        snapshot,
+        ask.messages,
+        ambient.mint,
+        approvals=dict(ask.approvals),
+        system_is_stored=ask.system_is_stored,
+    )
+
+
+def _noted(items: Items, note: Opaque | None) -> Items:
+    """The same items, the last of which carries the note. Without items there is nobody to carry it."""
+    if note is None or not items:
+        return items
+    last = items[-1]
+    assert not isinstance(last, Interruption | HandOff | Summary), "nobody brings these along"
+    extras = (*last.extras[: limits.opaques_max - 1], note)
+    return (*items[:-1], msgspec.structs.replace(last, extras=extras))
 
 
 def _demand_in_time(snapshot: Snapshot, now_ms: int) -> None:
