@@ -7,26 +7,21 @@ error frame after that. A stream that merely ended would look like success.
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import aclosing
-
 from holdfast import limits
 from holdfast.core.policy import Policy
-from holdfast.errors import ModelNotFound, StoreError
-from holdfast.ids import Tenant
 from holdfast.server.answers import conversation_headers, end_of
+from holdfast.server.asking import Unstored, heeded
 from holdfast.server.attempts import attempt_of
-from holdfast.server.directory import AgentManner, Directory
-from holdfast.server.exchange import Exchange
+from holdfast.server.directory import Directory
 from holdfast.server.routing import Call
+from holdfast.server.showing import Showing
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.watch import Watch
 from holdfast.wire.chat_answer import AnswerEnd, AnswerHead, ChatStream, completion
-from holdfast.wire.chat_request import ChatAsk, ignored, read_chat_request
+from holdfast.wire.chat_request import ChatAsk, read_chat_request
 from holdfast.wire.headers import NAMES, Naming, read_naming
 from holdfast.wire.problems import Problem
-from holdfast.wire.sse import HEARTBEAT
 
 
 class Chat:
@@ -49,12 +44,11 @@ class Chat:
         self._policy = policy
         self._deadline_s = deadline_s
         self._expire_after_s = expire_after_s
-        self._stateless: set[Watch] = set()
-        """The turns that nobody but their client knows of."""
+        self._unstored = Unstored(sessions)
 
     async def serve(self, call: Call) -> None:
         """Answer one request. Raises Refused and HoldfastError before anything has been said."""
-        exchange, tenant = call.exchange, call.tenant
+        exchange = call.exchange
         naming = read_naming(exchange.headers, names=self._names)
         if naming.name is not None:
             exchange.about["x-conversation-id"] = str(naming.name)
@@ -62,7 +56,7 @@ class Chat:
         ask = self._ask(call, asked, naming)
         watch = await exchange.unless_gone(self._submit(ask))
         exchange.about |= conversation_headers(naming, watch)
-        answering = _Answering(self._sessions, exchange, tenant, watch, naming, asked)
+        answering = _Answering(self._sessions, call, watch, naming, asked)
         async with watch:
             if asked.stream:
                 await answering.stream()
@@ -70,25 +64,23 @@ class Chat:
                 await answering.answer()
 
     def end_stateless(self) -> None:
-        """The grace time of a shutdown is over: what is stored ends by itself, this does not."""
-        for watch in self._stateless:
-            if watch.live is not None:
-                watch.live.interrupt("shutdown")
+        """The grace time of a shutdown is over."""
+        self._unstored.end()
 
     async def _submit(self, ask: Ask) -> Watch:
         if ask.name is not None or ask.attempt.key is not None:
             return await self._sessions.submit(ask)
-        watch = self._sessions.submit_stateless(ask)
-        assert watch.live is not None
-        self._stateless.add(watch)
-        watch.live.done.add_done_callback(lambda _: self._stateless.discard(watch))
-        return watch
+        return self._unstored.submit(ask)
 
     def _ask(self, call: Call, asked: ChatAsk, naming: Naming) -> Ask:
-        manner = self._manner(asked, naming)
-        unheeded = (*ignored(asked.given, manner.knows), *asked.left_alone)
-        if unheeded:
-            call.exchange.about["x-ignored-params"] = ", ".join(unheeded)
+        manner = heeded(
+            call.exchange,
+            self._directory,
+            asked.model,
+            given=asked.given,
+            left_alone=asked.left_alone,
+            named=naming.name is not None,
+        )
         return Ask(
             tenant=call.tenant,
             name=naming.name,
@@ -108,34 +100,20 @@ class Chat:
             expire_after_s=self._expire_after_s,
         )
 
-    def _manner(self, asked: ChatAsk, naming: Naming) -> AgentManner:
-        try:
-            return self._directory.manner(self._directory.named(asked.model))
-        except ModelNotFound:
-            if naming.name is None:
-                raise
-            # To its own source a conversation may say a name that nobody else understands.
-            return AgentManner(knows=frozenset(each.ours for each in asked.given))
-
 
 class _Answering:
     """One request whose turn has begun, or was found."""
 
     def __init__(
-        self,
-        sessions: Sessions,
-        exchange: Exchange,
-        tenant: Tenant,
-        watch: Watch,
-        naming: Naming,
-        asked: ChatAsk,
+        self, sessions: Sessions, call: Call, watch: Watch, naming: Naming, asked: ChatAsk
     ) -> None:
         self._store = sessions.store
-        self._exchange = exchange
-        self._tenant = tenant
+        self._exchange = call.exchange
+        self._tenant = call.tenant
         self._watch = watch
         self._stored = naming.name is not None or naming.idempotency_key is not None
         self._head = _head(asked, naming, watch)
+        self._showing = Showing(sessions.store, call, watch, stored=self._stored)
 
     async def answer(self) -> None:
         """The answer as one object."""
@@ -145,72 +123,23 @@ class _Answering:
             return
         if end.version is not None:
             self._exchange.about["x-conversation-version"] = str(int(end.version))
-        body = completion(self._head, end)
-        await self._exchange.start_answer(200, len(body))
-        await self._hand_over(body)
+        await self._showing.answer(completion(self._head, end))
 
     async def stream(self) -> None:
         """The answer as it comes. How it ends is a status, if nothing has been said by then."""
         exchange, stream = self._exchange, ChatStream(self._head)
-        with exchange.while_present():
-            await self._show(stream)
+        await self._showing.show(stream)
         end = await self._end()
         if isinstance(end, AnswerEnd) and stream.took_back:
             end = _RESTARTED
         if isinstance(end, Problem):
             await (exchange.refuse if exchange.state == "reading" else exchange.fail)(end)
             return
-        if exchange.state == "reading":
-            await self._begin(stream)
-        await self._hand_over(stream.end(end))
-
-    async def _show(self, stream: ChatStream) -> None:
-        """Write what happens, as it does; and something after a while in which nothing did."""
-        exchange, loop = self._exchange, asyncio.get_running_loop()
-        quiet_s = min(limits.stream_patience_s, limits.heartbeat_s)
-        batches = self._watch.batches(quiet_s=quiet_s)
-        said_at = loop.time()
-        async with aclosing(batches):
-            async for records in batches:
-                frames = b"".join(map(stream.frames, records))
-                silence_s = loop.time() - said_at
-                if exchange.state == "reading":
-                    if not frames and silence_s < limits.stream_patience_s:
-                        continue
-                    await self._begin(stream, frames)
-                elif frames or silence_s >= limits.heartbeat_s:
-                    await exchange.write(frames or HEARTBEAT)
-                else:
-                    continue
-                said_at = loop.time()
-
-    async def _begin(self, stream: ChatStream, frames: bytes = b"") -> None:
-        await self._exchange.start_stream()
-        await self._exchange.write(stream.first() + frames)
+        await self._showing.end(stream, stream.end(end))
 
     async def _end(self) -> AnswerEnd | Problem:
         with self._exchange.while_present():
             return await end_of(self._store, self._tenant, self._watch, stored=self._stored)
-
-    async def _hand_over(self, last: bytes) -> None:
-        """Write the last bytes, and note that the client has them before it can say anything else.
-
-        An SDK whose answer got lost on the way repeats its request; only this note tells that from a
-        request that was merely made twice. It is on its way to the store when the connection is free
-        again, and so ahead of whatever comes next; the client need not wait until it is durable.
-        """
-        if await self._exchange.hand_over(last) and self._stored:
-            noting = asyncio.create_task(self._acknowledge())
-            await self._exchange.finish()
-            await noting
-        else:
-            await self._exchange.finish()
-
-    async def _acknowledge(self) -> None:
-        try:
-            await self._store.acknowledge(self._tenant, self._watch.admission.turn_id)
-        except StoreError:
-            pass  # the answer stands; a retry of it would get the same one again
 
 
 _RESTARTED = Problem(

@@ -1,0 +1,95 @@
+"""One answer on its way to its client: shown as it comes, handed over, and known to have arrived."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import Protocol
+
+from holdfast import limits
+from holdfast.core.journal import Record
+from holdfast.errors import StoreError
+from holdfast.server.exchange import Exchange
+from holdfast.server.routing import Call
+from holdfast.sessions.watch import Watch
+from holdfast.store.base import Store
+from holdfast.wire.sse import HEARTBEAT
+
+
+class Writes(Protocol):
+    """Turns the events of a turn into frames."""
+
+    def first(self) -> bytes:
+        """The frames that begin every stream."""
+        ...
+
+    def frames(self, record: Record) -> bytes:
+        """What a client is shown of this event; empty if nothing."""
+        ...
+
+
+class Showing:
+    """The answer to one request whose turn has begun, or was found."""
+
+    def __init__(self, store: Store, call: Call, watch: Watch, *, stored: bool) -> None:
+        self._store = store
+        self._tenant = call.tenant
+        self._exchange: Exchange = call.exchange
+        self._watch = watch
+        self._stored = stored
+
+    async def show(self, stream: Writes) -> None:
+        """Write what happens, as it does, until the turn has ended; and something after a while in which
+        nothing did. Nothing is written before there is something to say: a failure may still be a status."""
+        exchange, loop = self._exchange, asyncio.get_running_loop()
+        quiet_s = min(limits.stream_patience_s, limits.heartbeat_s)
+        said_at = loop.time()
+        with exchange.while_present():
+            async with aclosing(self._watch.batches(quiet_s=quiet_s)) as batches:
+                async for records in batches:
+                    frames = b"".join(map(stream.frames, records))
+                    silence_s = loop.time() - said_at
+                    if exchange.state == "reading":
+                        if not frames and silence_s < limits.stream_patience_s:
+                            continue
+                        await self._begin(stream, frames)
+                    elif frames or silence_s >= limits.heartbeat_s:
+                        await exchange.write(frames or HEARTBEAT)
+                    else:
+                        continue
+                    said_at = loop.time()
+
+    async def end(self, stream: Writes, last: bytes) -> None:
+        """Write the last frames of a stream, and the first ones if nothing was written yet."""
+        if self._exchange.state == "reading":
+            await self._begin(stream)
+        await self._hand_over(last)
+
+    async def answer(self, body: bytes) -> None:
+        """Answer with everything at once."""
+        await self._exchange.start_answer(200, len(body))
+        await self._hand_over(body)
+
+    async def _begin(self, stream: Writes, frames: bytes = b"") -> None:
+        await self._exchange.start_stream()
+        await self._exchange.write(stream.first() + frames)
+
+    async def _hand_over(self, last: bytes) -> None:
+        """Write the last bytes, and note that the client has them before it can say anything else.
+
+        An SDK whose answer got lost on the way repeats its request; only this note tells that from a
+        request that was merely made twice. It is on its way to the store when the connection is free
+        again, and so ahead of whatever comes next; the client need not wait until it is durable.
+        """
+        if await self._exchange.hand_over(last) and self._stored:
+            noting = asyncio.create_task(self._acknowledge())
+            await self._exchange.finish()
+            await noting
+        else:
+            await self._exchange.finish()
+
+    async def _acknowledge(self) -> None:
+        try:
+            await self._store.acknowledge(self._tenant, self._watch.admission.turn_id)
+        except StoreError:
+            pass  # the answer stands; a retry of it would get the same one again
