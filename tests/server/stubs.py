@@ -163,6 +163,19 @@ class Answer:
         return found
 
     @property
+    def named_events(self) -> list[Any]:
+        """The data of a Responses stream's events, each of which has its name twice; `[DONE]` has come."""
+        *frames, done = [each for each in self.body.decode().split("\n\n") if each.strip()]
+        assert done == "data: [DONE]"
+        found = []
+        for frame in frames:
+            name, data = [each for each in frame.split("\n") if not each.startswith(":")]
+            event = msgspec.json.decode(data.removeprefix("data: "))
+            assert name == f"event: {event['type']}"
+            found.append(event)
+        return found
+
+    @property
     def streamed(self) -> str:
         """The text of a stream that succeeded."""
         *chunks, last = self.events
@@ -217,6 +230,13 @@ class Serving:
             headers={**({"X-Conversation-Id": to} if to else {}), **(headers or {})},
             data=chat_body(*messages, **body),
         )
+
+    async def respond(
+        self, said: Any, *, headers: Mapping[str, str] | None = None, **body: Any
+    ) -> Answer:
+        """Ask for a Response."""
+        data = msgspec.json.encode({"model": "root", "input": said, **body})
+        return await self.request("POST", "/v1/responses", headers=headers, data=data)
 
     async def turns(self, name: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = (await self.get(f"/api/sessions/{name}/turns")).json["turns"]

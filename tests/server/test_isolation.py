@@ -94,6 +94,9 @@ class Ours(msgspec.Struct, frozen=True):
                 return (self.key, self.session_id, self.running_key, self.running_id)
             case "{id}":
                 return (self.turn_id, self.running_turn)
+            case "{response}":
+                turns = (self.turn_id, self.running_turn)
+                return tuple(each.replace("turn_", "resp_") for each in turns)
             case "{call}":
                 return (self.call_id,)
             case "{id...}":
@@ -127,7 +130,7 @@ class World:
 
 def plain(text: str) -> str:
     """A text without minted ids and times."""
-    text = re.sub(r"\b([a-z]+[_-])[0-7][0-9a-hjkmnp-tv-z]{25}\b", r"\1…", text)
+    text = re.sub(r"\b([a-z]+[_-])(?:[0-7][0-9a-hjkmnp-tv-z]{25}){1,2}\b", r"\1…", text)
     return re.sub(r'("(?:created|\w+_at)":)[0-9.]+', r"\1…", text)
 
 
@@ -222,6 +225,8 @@ def body_for(route: Route, ours: Ours) -> bytes:
     match route.label:
         case "POST /v1/chat/completions":
             return chat_body("Hi")
+        case "POST /v1/responses":
+            return msgspec.json.encode({"model": "root", "input": "Hi"})
         case "POST /api/sessions/import":
             return ours.exported
         case "PATCH /api/sessions/{name}":

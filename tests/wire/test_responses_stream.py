@@ -21,7 +21,7 @@ from holdfast.core.items import (
     plain_text,
 )
 from holdfast.core.journal import Record
-from holdfast.ids import CallId, MessageId, ResponseId, ResultId, SessionId
+from holdfast.ids import CallId, MessageId, ResponseId, ResultId, SessionId, TurnId
 from holdfast.wire.problems import Problem
 from holdfast.wire.responses_answer import Echo, ResponseEnd, ResponseHead, whole_response
 from holdfast.wire.responses_stream import ResponseStream
@@ -29,7 +29,9 @@ from tests.core.builders import new_minter
 
 MINT = new_minter()
 SESSION = MINT(SessionId)
-CLIENT = frozenset({"theirs"})
+BEGAN = ev.Began(
+    request=ev.TurnRequest(turn_id=MINT(TurnId), client_tools=(ev.ToolDefinition(name="theirs"),))
+)
 
 
 def head(**echo: Any) -> ResponseHead:
@@ -80,7 +82,7 @@ def grown(*items: Item, broken: bool = False) -> list[ev.Event]:
 
 def frames_of(stream: ResponseStream, events: list[ev.Event], end: ResponseEnd) -> bytes:
     body = stream.first()
-    for n, event in enumerate(events):
+    for n, event in enumerate([BEGAN, *events]):
         body += stream.frames(Record(n=n, at_ms=0, event=event))
     return body + stream.end(end)
 
@@ -197,10 +199,10 @@ def test_order_and_identity_hold_for_every_turn(
     events, items = turn
     top = head(show_tools=show_tools)
     end = completed(*items)
-    body = frames_of(ResponseStream(top, client_tools=CLIENT), events, end)
+    body = frames_of(ResponseStream(top), events, end)
     found = read(body)
     check(found)
-    again = ResponseStream(top, client_tools=CLIENT, after=after)
+    again = ResponseStream(top, after=after)
     assert read(frames_of(again, events, end)) == found[after + 1 :]
     shown = {each["id"]: each for each in whole_response(top, end)["output"]}
     assert {each["id"] for each in found[-1]["response"]["output"]} == shown.keys()
@@ -212,7 +214,7 @@ def test_a_turn_that_nobody_saw_is_told_whole(
 ) -> None:
     """After its journal is gone, a Response can still be had as a stream: in larger pieces."""
     top, end = head(), completed(*turn[1])
-    found = read(frames_of(ResponseStream(top, client_tools=CLIENT), [], end))
+    found = read(frames_of(ResponseStream(top), [], end))
     check(found)
     whole = msgspec.json.decode(msgspec.json.encode(whole_response(top, end)))
     assert found[-1]["response"] == whole

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core import events as ev
-from holdfast.core.codec import Unreadable
+from holdfast.core.codec import Unreadable, Value
 from holdfast.core.items import Item
 from holdfast.core.journal import Record, decode_records
 from holdfast.errors import SessionMissing
@@ -23,24 +23,33 @@ async def end_of(
     store: Store, tenant: Tenant, watch: Watch, *, stored: bool
 ) -> AnswerEnd | Problem:
     """Wait for a turn's end, and say what it came to: an answer, or why there is none."""
+    ending = await ending_of_watched(watch, stored=stored)
+    if not is_answered(ending):
+        return problem_for(watch, ending)
+    content = await content_of(store, tenant, watch, ending)
+    return AnswerEnd(
+        items=content.items,
+        usage=content.usage,
+        version=ending.version if stored else None,
+        limited=ending.by == "limit",
+        filtered=content.filtered,
+    )
+
+
+async def ending_of_watched(watch: Watch, *, stored: bool) -> Ending:
+    """Wait for a turn's end, wherever it is played."""
     try:
-        ending = await watch.ended()
+        return await watch.ended()
     except SessionMissing:
         if stored:
             raise
         # It was lost, and there is nobody who could go on with it.
-        ending = _lost(watch)
-    if not ending.kept or ending.by not in ("completed", "limit"):
-        return _problem(watch, ending)
-    assert ending.version is not None
-    items, usage, filtered = await _content(store, tenant, watch, ending)
-    return AnswerEnd(
-        items=items,
-        usage=usage,
-        version=ending.version if stored else None,
-        limited=ending.by == "limit",
-        filtered=filtered,
-    )
+        return _lost(watch)
+
+
+def is_answered(ending: Ending) -> bool:
+    """Whether a turn came to an answer, cut short or not."""
+    return ending.kept and ending.by in ("completed", "limit")
 
 
 def _lost(watch: Watch) -> Ending:
@@ -50,7 +59,8 @@ def _lost(watch: Watch) -> Ending:
     )
 
 
-def _problem(watch: Watch, ending: Ending) -> Problem:
+def problem_for(watch: Watch, ending: Ending) -> Problem:
+    """What a client is told about a turn that came to no answer."""
     live = watch.live
     if live is None:
         return problem_of_ending(ending, acted=None)
@@ -65,21 +75,30 @@ def _problem(watch: Watch, ending: Ending) -> Problem:
     )
 
 
-async def _content(
-    store: Store, tenant: Tenant, watch: Watch, ending: Ending
-) -> tuple[tuple[Item, ...], ev.Usage, bool]:
-    """What the turn said: from memory if it was played here, else from the store."""
+class Content(Value):
+    """What a kept turn said."""
+
+    items: tuple[Item, ...]
+    usage: ev.Usage
+    filtered: bool = False
+    """The model's last word was cut off by a filter."""
+
+
+async def content_of(store: Store, tenant: Tenant, watch: Watch, ending: Ending) -> Content:
+    """What a kept turn said: from memory if it was played here, else from the store."""
     live = watch.live
     if live is not None and live.turn.ended is not None:
         turn = live.turn
-        return tuple(turn.items), turn.usage, turn.root.finish == "content_filter"
+        filtered = turn.root.finish == "content_filter"
+        return Content(items=tuple(turn.items), usage=turn.usage, filtered=filtered)
     row = await store.turn(tenant, ending.turn_id)
     snapshot = await store.snapshot(tenant, ending.session_id, version=ending.version)
     assert row is not None and snapshot is not None, "a committed turn is there"
     items = tuple(
         each for each in snapshot.items[row.start : row.end] if not isinstance(each, Unreadable)
     )
-    return items, row.usage, await _was_filtered(store, tenant, row)
+    filtered = await _was_filtered(store, tenant, row)
+    return Content(items=items, usage=row.usage, filtered=filtered)
 
 
 async def _was_filtered(store: Store, tenant: Tenant, row: TurnRow) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from contextlib import aclosing
 from typing import Annotated, TypeVar
-from urllib.parse import parse_qs
 
 import msgspec
 
@@ -55,7 +54,7 @@ class Api:
     # ── sessions ──
 
     async def sessions(self, call: Call) -> None:
-        tenant, query = call.tenant, _query(call)
+        tenant, query = call.tenant, call.query
         where = SessionFilter(
             agent=query.get("agent"),
             key_prefix=query.get("key_prefix"),
@@ -100,7 +99,7 @@ class Api:
         await _say(call, {"id": str(info.session.id), "deleted": True})
 
     async def take_in(self, call: Call) -> None:
-        how = _query(call).get("on_conflict", "stop")
+        how = call.query.get("on_conflict", "stop")
         await take_sessions(call.exchange, self._store, call.tenant, call.body, how)
 
     async def export(self, call: Call) -> None:
@@ -137,7 +136,7 @@ class Api:
 
     async def items(self, call: Call) -> None:
         """A session's items: as they are, or with `view=model` as its agent's model sees them now."""
-        view = _query(call).get("view", "people")
+        view = call.query.get("view", "people")
         if view not in ("people", "model"):
             raise bad_request("invalid_value", "view is people or model", param="view")
         snapshot = await self._snapshot(call)
@@ -219,7 +218,7 @@ class Api:
     async def events(self, call: Call) -> None:
         """A turn's events as they happen, numbered; those after `starting_after` only."""
         exchange, turn_id = call.exchange, _turn_id(call)
-        after = _query(call).get("starting_after", "-1")
+        after = call.query.get("starting_after", "-1")
         if not re.fullmatch(r"-1|[0-9]{1,15}", after, re.ASCII):
             raise bad_request("invalid_value", "starting_after is a number", param="starting_after")
         watch = await self._sessions.watch(call.tenant, turn_id)
@@ -256,12 +255,6 @@ def _read(body: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise bad_request("invalid_json", f"the body does not fit: {error}") from error
-
-
-def _query(call: Call) -> dict[str, str]:
-    """The query of a request; of what is there twice, the last."""
-    found = parse_qs(call.exchange.query.decode("utf-8", "replace"))
-    return {name: values[-1] for name, values in found.items()}
 
 
 def _sought(text: str) -> Query:

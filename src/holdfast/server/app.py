@@ -22,6 +22,8 @@ from holdfast.server.guards import Guard
 from holdfast.server.health import Health
 from holdfast.server.listing import Models
 from holdfast.server.problems import problem_of, unexpected
+from holdfast.server.responses import Responses
+from holdfast.server.responses_stored import StoredResponses
 from holdfast.server.routes import all_routes
 from holdfast.server.routing import Call
 from holdfast.sessions.sessions import Sessions
@@ -64,12 +66,22 @@ class App:
             deadline_s=deadline_s,
             expire_after_s=expire_after_s,
         )
+        self._responses = Responses(
+            sessions,
+            directory,
+            names=names,
+            policy=policy,
+            deadline_s=deadline_s,
+            expire_after_s=expire_after_s,
+        )
         approvals = Approvals(sessions, directory, policy=policy, deadline_s=deadline_s)
         self._health = Health(sessions)
         self.routes = all_routes(
             health=self._health,
             models=Models(directory),
             chat=self._chat,
+            responses=self._responses,
+            stored=StoredResponses(sessions),
             api=Api(sessions, directory, approvals, Compacting(sessions, directory)),
         )
         """Everything that this application answers."""
@@ -98,6 +110,7 @@ class App:
     def end_stateless(self) -> None:
         """The grace time of a shutdown is over: end the turns that no store will end."""
         self._chat.end_stateless()
+        self._responses.end_stateless()
 
     async def _answer(self, exchange: Exchange) -> None:
         """One failure, one answer: as a status, or as the last event of a stream that had begun."""

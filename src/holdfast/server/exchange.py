@@ -53,6 +53,8 @@ class Exchange:
         self.request_id = request_id
         self.about: dict[str, str] = {}
         """Headers that the answer will have, whatever it turns out to be."""
+        self.say_failure: Callable[[Problem], bytes] = _error_frame
+        """How a stream that has begun says that it failed: its last frames."""
         self._socket: Socket | None = (scope.get("extensions") or {}).get(CONNECTION)
         self._state: Literal["reading", "answering", "streaming", "done"] = "reading"
         self._gone: asyncio.Task[None] | None = None
@@ -214,8 +216,8 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def fail(self, problem: Problem) -> None:
-        """End a stream with an error: the one event after which nothing follows, not even `[DONE]`."""
-        await self.write(data_frame(problem.body()))
+        """End a stream with an error, in the words of its API."""
+        await self.write(self.say_failure(problem))
         await self.finish()
 
     def close(self) -> None:
@@ -249,6 +251,11 @@ def _joined(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
         name, value = name_bytes.decode("latin-1").lower(), value_bytes.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers
+
+
+def _error_frame(problem: Problem) -> bytes:
+    """The one event after which nothing follows, not even `[DONE]`."""
+    return data_frame(problem.body())
 
 
 def _too_large(bytes_max: int) -> Refused:

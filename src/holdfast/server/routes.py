@@ -11,10 +11,20 @@ from holdfast.server.api import Api
 from holdfast.server.chat import Chat
 from holdfast.server.health import Health
 from holdfast.server.listing import Models
+from holdfast.server.responses import Responses
+from holdfast.server.responses_stored import StoredResponses
 from holdfast.server.routing import Route, Routes
 
 
-def all_routes(*, health: Health, models: Models, chat: Chat, api: Api) -> Routes:
+def all_routes(
+    *,
+    health: Health,
+    models: Models,
+    chat: Chat,
+    responses: Responses,
+    stored: StoredResponses,
+    api: Api,
+) -> Routes:
     """The table, over these endpoints."""
     turn_bytes, import_bytes = limits.body_bytes_max, limits.import_body_bytes_max
     return Routes(
@@ -27,6 +37,11 @@ def all_routes(*, health: Health, models: Models, chat: Chat, api: Api) -> Route
             Route("POST", "/v1/chat/completions", "chat", chat.serve, body_bytes_max=turn_bytes),
             Route("GET", "/v1/models", "chat", models.every),
             Route("GET", "/v1/models/{id...}", "chat", models.one),
+            Route("POST", "/v1/responses", "chat", responses.create, body_bytes_max=turn_bytes),
+            Route("GET", "/v1/responses/{response}", "chat", stored.retrieve),
+            Route("DELETE", "/v1/responses/{response}", "chat", stored.delete),
+            Route("POST", "/v1/responses/{response}/cancel", "chat", stored.cancel),
+            Route("GET", "/v1/responses/{response}/input_items", "chat", stored.input_items),
             # ── our own: sessions ──
             Route("GET", "/api/agents", "read", api.agents),
             Route("GET", "/api/sessions", "read", api.sessions),

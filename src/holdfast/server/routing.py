@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Literal, TypeAlias
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 from msgspec import Struct, field
 
@@ -47,6 +47,12 @@ class Call(Struct, frozen=True):
     @property
     def tenant(self) -> Tenant:
         return self.caller.tenant
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query of the request; of what is there twice, the last."""
+        found = parse_qs(self.exchange.query.decode("utf-8", "replace"))
+        return {name: values[-1] for name, values in found.items()}
 
 
 Handler: TypeAlias = Callable[[Call], Awaitable[None]]

@@ -67,21 +67,23 @@ class _Place:
 class ResponseStream:
     """Turns the events of a turn into frames. Feed it every event once, in order, then the end."""
 
-    def __init__(
-        self, head: ResponseHead, *, client_tools: frozenset[str] = frozenset(), after: int = -1
-    ) -> None:
+    def __init__(self, head: ResponseHead, *, after: int = -1) -> None:
         """Events up to number `after` are counted and left out."""
         self._head = head
-        self._client_tools = client_tools
+        self._client_tools: frozenset[str] = frozenset()
         self._after = after
         self._number = 0
         self._open: dict[ItemId, _Place] = {}
         self._served: dict[ItemId, ToolCall] = {}
         self._done: dict[ItemId, tuple[int, ItemObject]] = {}
         self._count = 0
+        self._first = self._beginning()  # they have the first numbers, whenever they are written
 
     def first(self) -> bytes:
         """The events that begin every stream."""
+        return self._first
+
+    def _beginning(self) -> bytes:
         if not self._head.echo.background:
             return self._lifecycle("response.created", "in_progress") + self._lifecycle(
                 "response.in_progress", "in_progress"
@@ -100,6 +102,9 @@ class ResponseStream:
                 return self._grew(event)
             case ev.ItemOpened() if not event.path:
                 return self._opened(event)
+            case ev.Began():
+                self._client_tools = frozenset(each.name for each in event.request.client_tools)
+                return b""
             case ev.Answered() | ev.StepBroken() if not event.path:
                 return b"".join(map(self._whole, event.items))
             case ev.ToolStarted() if event.call in self._served:

@@ -1,0 +1,14 @@
+"""Bytes that an answer names, put in their places."""
+
+from __future__ import annotations
+
+from holdfast.ids import SessionId, Tenant
+from holdfast.store.base import Store
+from holdfast.wire.chat import blobs_in, with_blobs
+
+
+async def inlined(store: Store, tenant: Tenant, session_id: SessionId, body: bytes) -> bytes:
+    """The same JSON with the bytes of its blobs; one that is lost is an empty file."""
+    names = blobs_in(body)
+    blobs = {name: await store.blob(tenant, session_id, name) or b"" for name in names}
+    return with_blobs(body, blobs)

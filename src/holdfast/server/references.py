@@ -1,0 +1,78 @@
+"""`item_reference`: from the id of an item to what it says, as if the client had sent it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.codec import Unreadable
+from holdfast.core.conversation import seen_by_people
+from holdfast.core.items import Item
+from holdfast.core.reconcile import Incoming
+from holdfast.ids import ItemId, ResponseId, SessionId, Tenant
+from holdfast.sessions.sessions import Sessions
+from holdfast.wire.responses_items import (
+    InputPiece,
+    Reference,
+    brought_along,
+    joined,
+    read_address,
+    unknown_reference,
+)
+
+
+class References:
+    """The items that one request refers to."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        tenant: Tenant,
+        *,
+        line: SessionId | None,
+        previous: ResponseId | None,
+    ) -> None:
+        """`line` and `previous` say where to look for an id that does not."""
+        self._sessions = sessions
+        self._tenant = tenant
+        self._line = line
+        self._previous = previous
+        self._known: dict[SessionId, dict[ItemId, Item]] = {}
+
+    async def resolved(self, pieces: Iterable[InputPiece]) -> tuple[Incoming, ...]:
+        """These pieces, with items in place of references. Raises Refused for one that leads nowhere."""
+        found: list[Incoming] = []
+        for each in pieces:
+            if isinstance(each, Incoming):
+                found.append(each)
+                continue
+            item = await self._find(each)
+            if item is None:
+                raise unknown_reference(each.id)
+            said = brought_along(item)
+            if said is not None:
+                found.append(said)
+        return joined(found)
+
+    async def _find(self, reference: Reference) -> Item | None:
+        address = read_address(reference.id)
+        if address is None:
+            return None
+        session_id = address.session_id or await self._here()
+        if session_id is None:
+            return None
+        return (await self._items(session_id)).get(address.item)
+
+    async def _here(self) -> SessionId | None:
+        if self._line is None and self._previous is not None:
+            row = await self._sessions.store.turn(self._tenant, self._previous.turn_id)
+            self._line = row.session_id if row else None
+        return self._line
+
+    async def _items(self, session_id: SessionId) -> dict[ItemId, Item]:
+        if session_id not in self._known:
+            snapshot = await self._sessions.snapshot(self._tenant, session_id)
+            seen = seen_by_people(snapshot) if snapshot else ()
+            self._known[session_id] = {
+                each.id: each for each in seen if not isinstance(each, Unreadable)
+            }
+        return self._known[session_id]

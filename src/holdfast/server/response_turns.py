@@ -1,0 +1,151 @@
+"""Turns as Responses: found by id, with what their requests asked for and what became of them.
+
+What a Response repeats of its request lies with the turn: on its items once it is committed, else in record 0 of
+its journal, which is there while the turn is open and as long as a discarded one is kept. What a chat request began
+is a Response as well, with the API's defaults.
+"""
+
+from __future__ import annotations
+
+from holdfast.core import events as ev
+from holdfast.core.codec import Unreadable, Value
+from holdfast.core.conversation import Flagged, Notes
+from holdfast.core.items import Item, Items
+from holdfast.core.journal import Record, decode_records
+from holdfast.errors import InvalidId
+from holdfast.ids import ResponseId, Tenant
+from holdfast.server.answers import content_of, ending_of_watched, problem_for
+from holdfast.sessions.ask import Ending
+from holdfast.sessions.sessions import Sessions
+from holdfast.sessions.watch import Watch
+from holdfast.store.base import Store
+from holdfast.store.rows import TurnRow
+from holdfast.wire.problems import Problem, Refused
+from holdfast.wire.responses_answer import (
+    Echo,
+    ResponseEnd,
+    ResponseHead,
+    echo_of,
+    ended_response,
+)
+from holdfast.wire.responses_items import is_output
+
+
+class Kept(Value):
+    """A Response that is stored, in whatever state."""
+
+    row: TurnRow
+    head: ResponseHead
+    items: tuple[Item, ...]
+    """All that the turn holds; of one that is not committed, what its request brought."""
+
+    @property
+    def input(self) -> Items:
+        """What its request brought."""
+        return tuple(each for each in self.items if not is_output(each))
+
+
+class ResponseTurns:
+    """The Responses of every tenant."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._store: Store = sessions.store
+
+    async def find(self, tenant: Tenant, name: str) -> Kept:
+        """A Response by its id. Raises Refused (404) if there is none, or it was deleted."""
+        kept = await self.look(tenant, name)
+        if kept is None:
+            raise unknown_response(name)
+        return kept
+
+    async def look(self, tenant: Tenant, name: str) -> Kept | None:
+        try:
+            response_id = ResponseId(name)
+        except InvalidId:
+            return None
+        row = await self._store.turn(tenant, response_id.turn_id)
+        if row is None:
+            return None
+        snapshot = await self._sessions.snapshot(tenant, row.session_id)
+        if snapshot is None or is_deleted(snapshot.notes, response_id):
+            return None
+        if row.state == "committed":
+            stored = snapshot.items[row.start : row.end]
+            items = tuple(each for each in stored if not isinstance(each, Unreadable))
+        else:
+            items = await self._brought(tenant, row)
+        head = ResponseHead(
+            response_id=response_id,
+            session_id=row.session_id,
+            created_s=response_id.minted_at_ms // 1000,
+            echo=echo_of(items) or Echo(model=row.agent, named=True),
+        )
+        return Kept(row=row, head=head, items=items)
+
+    async def watch(self, tenant: Tenant, kept: Kept) -> Watch:
+        return await self._sessions.watch(tenant, kept.row.turn_id)
+
+    async def delete(self, tenant: Tenant, kept: Kept) -> None:
+        """Let a Response be found no more. What was said stays where it is."""
+        patch = Flagged(name=_deleted(kept.head.response_id), value="true")
+        await self._sessions.operations.annotate(tenant, kept.row.session_id, [(None, patch)])
+
+    async def _brought(self, tenant: Tenant, row: TurnRow) -> Items:
+        """What the request of a turn brought, from record 0 of its journal."""
+        for each in await self._store.journal(tenant, row.turn_id):
+            for record in decode_records(each.records):
+                if isinstance(record, Record) and isinstance(record.event, ev.Began):
+                    return record.event.request.input
+        return ()
+
+
+class Ended(Value):
+    """What became of a turn, as a Response tells it, and as an error if it is one."""
+
+    ending: Ending
+    response: ResponseEnd
+    problem: Problem
+
+
+async def response_end(
+    store: Store, tenant: Tenant, watch: Watch, *, stored: bool, now_s: int
+) -> Ended:
+    """Wait for a turn's end. `now_s` is when it ended, if nobody has written that down."""
+    ending = await ending_of_watched(watch, stored=stored)
+    problem = problem_for(watch, ending)
+    row = await store.turn(tenant, ending.turn_id) if stored else None
+    items: tuple[Item, ...] = ()
+    usage, filtered = ev.Usage(), False
+    if ending.kept:
+        content = await content_of(store, tenant, watch, ending)
+        items, usage, filtered = content.items, content.usage, content.filtered
+    response = ended_response(
+        ending.by,
+        kept=ending.kept,
+        items=items,
+        usage=usage,
+        completed_s=row.ended_ms // 1000 if row else now_s,
+        problem=problem,
+        filtered=filtered,
+    )
+    return Ended(ending=ending, response=response, problem=problem)
+
+
+def is_deleted(notes: Notes, response_id: ResponseId) -> bool:
+    return (None, _deleted(response_id), "true") in notes.flags
+
+
+def _deleted(response_id: ResponseId) -> str:
+    return f"deleted.{response_id}"
+
+
+def unknown_response(name: str) -> Refused:
+    return Refused(
+        Problem(
+            status=404,
+            code="response_not_found",
+            message=f"Response with id '{name[:100]}' not found.",
+            should_retry=False,
+        )
+    )

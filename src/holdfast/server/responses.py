@@ -1,0 +1,282 @@
+"""`POST /v1/responses`: a turn, as clients of the Responses API ask for it.
+
+The same sessions as everywhere: `conversation` and `X-Conversation-Id` name one, and whoever names none gets a line
+of their own, which `previous_response_id` goes on with. That names a version, not a line: it extends an anonymous
+line if it is at its head and nobody else is at it, and forks otherwise, so two children of one Response never wait
+for each other. A conversation that has a name advances only by requests that name it.
+"""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core.items import TurnLimits
+from holdfast.core.policy import Policy
+from holdfast.core.reconcile import Incoming
+from holdfast.errors import HoldfastError, SessionBusy, SessionConflict, SessionGone, TurnRejected
+from holdfast.ids import ResponseId, SessionId
+from holdfast.server.answers import conversation_headers, is_answered
+from holdfast.server.asking import Unstored, heeded
+from holdfast.server.attempts import attempt_of
+from holdfast.server.directory import Directory
+from holdfast.server.problems import problem_of
+from holdfast.server.references import References
+from holdfast.server.response_turns import Ended, ResponseTurns, response_end
+from holdfast.server.routing import Call
+from holdfast.server.showing import Showing
+from holdfast.sessions.ask import Ask
+from holdfast.sessions.sessions import Sessions
+from holdfast.sessions.watch import Watch
+from holdfast.wire.headers import NAMES, Naming, read_naming
+from holdfast.wire.problems import Refused, bad_request
+from holdfast.wire.responses_answer import (
+    ResponseHead,
+    note_of,
+    response_object,
+    whole_response,
+)
+from holdfast.wire.responses_request import ResponsesAsk, read_responses_request, unknown_previous
+from holdfast.wire.responses_stream import ResponseStream
+
+
+class Responses:
+    """The endpoint. One instance serves every request."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        directory: Directory,
+        *,
+        names: tuple[str, ...] = NAMES,
+        policy: Policy = Policy(),  # noqa: B008
+        deadline_s: float = limits.turn_deadline_s,
+        expire_after_s: float | None = None,
+    ) -> None:
+        """`names` are the headers that name a conversation, `policy` is the server's own."""
+        self._sessions = sessions
+        self._directory = directory
+        self._names = names
+        self._policy = policy
+        self._deadline_s = deadline_s
+        self._expire_after_s = expire_after_s
+        self._unstored = Unstored(sessions)
+        self._turns = ResponseTurns(sessions)
+
+    async def create(self, call: Call) -> None:
+        """Answer one request. Raises Refused and HoldfastError before anything has been said."""
+        exchange = call.exchange
+        asked = read_responses_request(call.body)
+        naming = _named(read_naming(exchange.headers, names=self._names), asked)
+        if naming.name is not None:
+            exchange.about["x-conversation-id"] = str(naming.name)
+        asked = _with_echo(asked, naming)
+        ask = self._ask(call, asked, naming, await self._messages(call, asked, naming))
+        watch = await exchange.unless_gone(self._submit(ask, asked))
+        if asked.store:
+            naming = msgspec.structs.replace(naming, name=watch.admission.session_id)
+        exchange.about |= conversation_headers(naming, watch)
+        answering = _Answering(self._sessions, call, watch, asked)
+        if asked.background and not asked.stream:
+            await self._queued(call, answering, watch)  # nobody waits for it here
+            return
+        async with watch:
+            await (answering.stream() if asked.stream else answering.answer())
+
+    def end_stateless(self) -> None:
+        """The grace time of a shutdown is over."""
+        self._unstored.end()
+
+    # ── the turn ──
+
+    async def _messages(
+        self, call: Call, asked: ResponsesAsk, naming: Naming
+    ) -> tuple[Incoming, ...]:
+        """The input, with the items that it refers to in place."""
+        line = naming.name if isinstance(naming.name, SessionId) else None
+        references = References(self._sessions, call.tenant, line=line, previous=asked.previous)
+        return await references.resolved(asked.input)
+
+    def _ask(
+        self, call: Call, asked: ResponsesAsk, naming: Naming, messages: tuple[Incoming, ...]
+    ) -> Ask:
+        manner = heeded(
+            call.exchange,
+            self._directory,
+            asked.model,
+            given=asked.given,
+            left_alone=asked.left_alone,
+            named=naming.name is not None or asked.previous is not None,
+        )
+        return Ask(
+            tenant=call.tenant,
+            name=naming.name,
+            messages=messages,
+            approvals=naming.approvals,
+            agent=asked.model,
+            instructions=asked.instructions,
+            parameters=asked.parameters,
+            client_tools=asked.client_tools,
+            limits=_bounded(manner.limits, asked.calls_max),
+            policies=(self._policy, manner.policy, naming.policy),
+            on_busy=naming.on_busy,
+            if_match=naming.if_match,
+            create=naming.create,
+            attempt=attempt_of(call, naming),
+            background=asked.background,
+            deadline_s=self._deadline_s,
+            expire_after_s=self._expire_after_s,
+            system_is_stored=True,
+            note=note_of(asked.echo) if asked.store else None,
+        )
+
+    async def _submit(self, ask: Ask, asked: ResponsesAsk) -> Watch:
+        try:
+            if not asked.store:
+                return self._unstored.submit(ask)
+            if asked.previous is not None:
+                return await self._continue(ask, asked.previous)
+            return await self._sessions.submit(ask)
+        except TurnRejected as error:
+            problem = msgspec.structs.replace(problem_of(error), param="input")
+            raise Refused(problem) from error
+
+    async def _continue(self, ask: Ask, previous: ResponseId) -> Watch:
+        """Go on from a Response: in its own line if it ends there, else in a line that forks from it."""
+        kept = await self._turns.look(ask.tenant, previous)
+        if kept is None or kept.row.seq is None:
+            raise unknown_previous(previous)
+        parent, version = kept.row.session_id, kept.row.seq
+        row = await self._sessions.store.session(ask.tenant, parent)
+        if row is not None and row.anonymous:
+            in_place = msgspec.structs.replace(
+                ask, name=parent, if_match=version, on_busy="reject", expire_after_s=None
+            )
+            try:
+                return await self._sessions.submit(in_place)
+            except (SessionBusy, SessionConflict):
+                pass  # somebody else goes on from here, or has
+        try:
+            fork = await self._sessions.operations.fork(ask.tenant, parent, version)
+        except SessionGone as error:
+            raise unknown_previous(previous) from error
+        try:
+            return await self._sessions.submit(msgspec.structs.replace(ask, name=fork.id))
+        except HoldfastError:
+            await self._sessions.operations.delete(ask.tenant, fork.id)
+            raise
+
+    async def _queued(self, call: Call, answering: _Answering, watch: Watch) -> None:
+        """It is durable, and will be played to its end: that is all there is to say now."""
+        if watch.admission.how == "began":
+            await answering.say_queued()
+            return
+        kept = await self._turns.find(call.tenant, watch.admission.turn_id.response_id)
+        await answering.say_state(ended=kept.row.ended_by is not None)
+
+
+class _Answering:
+    """One request whose turn has begun, or was found."""
+
+    def __init__(self, sessions: Sessions, call: Call, watch: Watch, asked: ResponsesAsk) -> None:
+        turn_id = watch.admission.turn_id
+        self._store = sessions.store
+        self._call = call
+        self._exchange = call.exchange
+        self._watch = watch
+        self._stored = asked.store
+        self._showing = Showing(sessions.store, call, watch, stored=asked.store)
+        self._head = ResponseHead(
+            response_id=turn_id.response_id,
+            session_id=watch.admission.session_id if asked.store else None,
+            created_s=turn_id.minted_at_ms // 1000,
+            echo=asked.echo,
+        )
+
+    async def answer(self) -> None:
+        """The answer as one object."""
+        ended = await self._ended()
+        if not is_answered(ended.ending):
+            await self._exchange.refuse(ended.problem)
+            return
+        if self._stored and ended.ending.version is not None:
+            self._exchange.about["x-conversation-version"] = str(int(ended.ending.version))
+        await self._showing.answer(msgspec.json.encode(whole_response(self._head, ended.response)))
+
+    async def stream(self) -> None:
+        """The answer as it comes. How it ends is a status, if nothing has been said by then."""
+        exchange, stream = self._exchange, ResponseStream(self._head)
+        exchange.say_failure = stream.failed
+        await self._showing.show(stream)
+        ended = await self._ended()
+        if not is_answered(ended.ending) and exchange.state == "reading":
+            await exchange.refuse(ended.problem)
+            return
+        await self._showing.end(stream, stream.end(ended.response))
+
+    async def say_queued(self) -> None:
+        body = response_object(self._head, "queued", None, [])
+        await self._exchange.answer(200, msgspec.json.encode(body))
+
+    async def say_state(self, *, ended: bool) -> None:
+        """What a turn that was known already has come to."""
+        if ended:
+            body = whole_response(self._head, (await self._ended()).response)
+        else:
+            body = response_object(self._head, "in_progress", None, [])
+        await self._exchange.answer(200, msgspec.json.encode(body))
+
+    async def _ended(self) -> Ended:
+        with self._exchange.while_present():
+            return await response_end(
+                self._store,
+                self._call.tenant,
+                self._watch,
+                stored=self._stored,
+                now_s=int(time.time()),
+            )
+
+
+# ── names ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _named(naming: Naming, asked: ResponsesAsk) -> Naming:
+    """What the request names, by whichever of the ways; by two of them is one too many."""
+    ways = {
+        "conversation": asked.conversation,
+        "previous_response_id": asked.previous,
+        "X-Conversation-Id": naming.name,
+    }
+    used = [name for name, value in ways.items() if value is not None]
+    if len(used) > 1:
+        raise bad_request(
+            "invalid_request", f"{' and '.join(used)} cannot be used together", param=used[0]
+        )
+    if not asked.store:
+        for given in (*used, *(["Idempotency-Key"] if naming.idempotency_key else [])):
+            raise bad_request(
+                "invalid_value",
+                f"store: false leaves nothing behind, and {given} needs something to come back to; "
+                "leave one of them out",
+                param="store",
+            )
+    return msgspec.structs.replace(naming, name=asked.conversation or naming.name)
+
+
+def _with_echo(asked: ResponsesAsk, naming: Naming) -> ResponsesAsk:
+    """What headers say is part of what was asked for."""
+    echo = msgspec.structs.replace(
+        asked.echo,
+        named=naming.name is not None,
+        show_tools=asked.echo.show_tools or naming.show_tools,
+    )
+    return msgspec.structs.replace(asked, echo=echo)
+
+
+def _bounded(bounds: TurnLimits, calls_max: int | None) -> TurnLimits:
+    if calls_max is None:
+        return bounds
+    least = calls_max if bounds.calls_max is None else min(calls_max, bounds.calls_max)
+    return msgspec.structs.replace(bounds, calls_max=least)

@@ -1,0 +1,108 @@
+"""Responses after the fact: read, watched again, stopped, hidden."""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import aclosing
+
+import msgspec
+
+from holdfast import limits
+from holdfast.server.blobs import inlined
+from holdfast.server.response_turns import Kept, ResponseTurns, response_end
+from holdfast.server.routing import Call
+from holdfast.sessions.operations import StillRunning
+from holdfast.sessions.sessions import Sessions
+from holdfast.wire.pages import page_object, read_page
+from holdfast.wire.problems import bad_request
+from holdfast.wire.responses_answer import response_object, whole_response
+from holdfast.wire.responses_items import item_object
+from holdfast.wire.responses_stream import ResponseStream
+from holdfast.wire.sse import HEARTBEAT
+
+
+class StoredResponses:
+    """The endpoints under `/v1/responses/{id}`."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._store = sessions.store
+        self._turns = ResponseTurns(sessions)
+
+    async def retrieve(self, call: Call) -> None:
+        kept = await self._turns.find(call.tenant, call.names[0])
+        query = call.query
+        if query.get("stream") == "true":
+            await self._replay(call, kept, _starting_after(query.get("starting_after")))
+        else:
+            await self._say(call, kept)
+
+    async def delete(self, call: Call) -> None:
+        kept = await self._turns.find(call.tenant, call.names[0])
+        await self._turns.delete(call.tenant, kept)
+        gone = {"id": str(kept.head.response_id), "object": "response", "deleted": True}
+        await call.exchange.answer(200, msgspec.json.encode(gone))
+
+    async def cancel(self, call: Call) -> None:
+        """Stop a background Response; again, and after its end, it says what became of it."""
+        kept = await self._turns.find(call.tenant, call.names[0])
+        if not kept.head.echo.background:
+            raise bad_request(
+                "invalid_request",
+                "Cannot cancel a synchronous response. Close its connection, or cancel its turn "
+                f"at /api/turns/{kept.row.turn_id}/cancel.",
+            )
+        outcome = await self._sessions.operations.cancel(call.tenant, kept.row.turn_id)
+        kept = await self._turns.find(call.tenant, call.names[0])
+        await self._say(call, kept, status=202 if isinstance(outcome, StillRunning) else 200)
+
+    async def input_items(self, call: Call) -> None:
+        ask = read_page(call.query)
+        kept = await self._turns.find(call.tenant, call.names[0])
+        shown = (item_object(each, kept.row.session_id) for each in kept.input)
+        page = page_object([each for each in shown if each is not None], ask)
+        body = msgspec.json.encode(page)
+        await call.exchange.answer(
+            200, await inlined(self._store, call.tenant, kept.row.session_id, body)
+        )
+
+    async def _say(self, call: Call, kept: Kept, *, status: int = 200) -> None:
+        if kept.row.ended_by is None:
+            body = response_object(kept.head, "in_progress", None, [])
+        else:
+            watch = await self._turns.watch(call.tenant, kept)
+            ended = await response_end(
+                self._store, call.tenant, watch, stored=True, now_s=int(time.time())
+            )
+            body = whole_response(kept.head, ended.response)
+        await call.exchange.answer(status, msgspec.json.encode(body))
+
+    async def _replay(self, call: Call, kept: Kept, after: int) -> None:
+        """The stream from its beginning, and on as it goes on. What a client has seen is left out."""
+        exchange = call.exchange
+        stream = ResponseStream(kept.head, after=after)
+        exchange.say_failure = stream.failed
+        watch = await self._turns.watch(call.tenant, kept)
+        await exchange.start_stream({"x-turn-id": str(kept.row.turn_id)})
+        with exchange.while_present():
+            if first := stream.first():
+                await exchange.write(first)
+            async with aclosing(watch.batches(quiet_s=limits.heartbeat_s)) as batches:
+                async for records in batches:
+                    frames = b"".join(map(stream.frames, records))
+                    if frames or not records:
+                        await exchange.write(frames or HEARTBEAT)
+            ended = await response_end(
+                self._store, call.tenant, watch, stored=True, now_s=int(time.time())
+            )
+        await exchange.write(stream.end(ended.response))
+        await exchange.finish()
+
+
+def _starting_after(text: str | None) -> int:
+    if text is None:
+        return -1
+    if not re.fullmatch(r"-1|[0-9]{1,9}", text, re.ASCII):
+        raise bad_request("invalid_value", "starting_after is a number", param="starting_after")
+    return int(text)
