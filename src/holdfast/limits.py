@@ -54,6 +54,9 @@ echo_bytes_max: Final = 16 * 1024
 opaques_max: Final = 16
 """Extras on one item."""
 
+conversation_items_max: Final = 20
+"""Items that can be added to a conversation at once, as OpenAI has it."""
+
 attributes_max: Final = 16
 attribute_name_chars_max: Final = 64
 attribute_value_chars_max: Final = 512

@@ -97,7 +97,9 @@ class Ours(msgspec.Struct, frozen=True):
             case "{response}":
                 turns = (self.turn_id, self.running_turn)
                 return tuple(each.replace("turn_", "resp_") for each in turns)
-            case "{call}":
+            case "{conversation}":
+                return (self.session_id, self.running_id)
+            case "{item}" | "{call}":
                 return (self.call_id,)
             case "{id...}":
                 return ("root",)  # an agent, which is everybody's
@@ -227,6 +229,10 @@ def body_for(route: Route, ours: Ours) -> bytes:
             return chat_body("Hi")
         case "POST /v1/responses":
             return msgspec.json.encode({"model": "root", "input": "Hi"})
+        case "POST /v1/conversations" | "POST /v1/conversations/{conversation}/items":
+            return b'{"items":[{"role":"user","content":"Hi"}]}'
+        case "POST /v1/conversations/{conversation}":
+            return b'{"metadata":{"whose":"theirs"}}'
         case "POST /api/sessions/import":
             return ours.exported
         case "PATCH /api/sessions/{name}":

@@ -124,3 +124,34 @@ async def test_the_synchronous_client_works_as_well() -> None:
                     return first.output_text, stream.get_final_response().output_text
 
         assert await asyncio.to_thread(talk) == ("One.", "Two.")
+
+
+async def test_conversations_are_made_filled_paged_and_deleted() -> None:
+    model = ScriptedModel("Hello.", "Bye.")
+    async with sdk(model) as (client, _):
+        made = await client.conversations.create(
+            metadata={"topic": "travel"},
+            items=[{"type": "message", "role": "user", "content": "Remember Oslo."}],
+        )
+        answer = await client.responses.create(
+            model="root", input="Hi", conversation=made.id, store=True
+        )
+        assert answer.conversation is not None and answer.conversation.id == made.id
+        await client.conversations.items.create(
+            made.id, items=[{"type": "message", "role": "assistant", "content": "Noted."}]
+        )
+        items = [each async for each in client.conversations.items.list(made.id, limit=2)]
+        assert [each.type for each in items] == ["message"] * 4
+        last = items[0]
+        assert last.id is not None
+        one = await client.conversations.items.retrieve(last.id, conversation_id=made.id)
+        assert one == last
+        left = await client.conversations.items.delete(last.id, conversation_id=made.id)
+        assert left.id == made.id
+        changed = await client.conversations.update(made.id, metadata={"topic": "home"})
+        assert changed.metadata == {"topic": "home"}
+        assert (await client.conversations.retrieve(made.id)) == changed
+        assert (await client.conversations.delete(made.id)).deleted
+        with pytest.raises(openai.NotFoundError):
+            await client.conversations.retrieve(made.id)
+    assert [each.content for each in model.messages(0)] == ["Remember Oslo.", "Hi"]

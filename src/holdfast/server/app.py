@@ -16,6 +16,7 @@ from holdfast.server.approvals import Approvals
 from holdfast.server.auth import ANYBODY, Door
 from holdfast.server.chat import Chat
 from holdfast.server.compacting import Compacting
+from holdfast.server.conversations import Conversations
 from holdfast.server.directory import Directory
 from holdfast.server.exchange import ClientGone, Exchange, Receive, Send
 from holdfast.server.guards import Guard
@@ -82,6 +83,7 @@ class App:
             chat=self._chat,
             responses=self._responses,
             stored=StoredResponses(sessions),
+            conversations=Conversations(sessions, expire_after_s=expire_after_s),
             api=Api(sessions, directory, approvals, Compacting(sessions, directory)),
         )
         """Everything that this application answers."""

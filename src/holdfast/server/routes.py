@@ -9,6 +9,7 @@ from __future__ import annotations
 from holdfast import limits
 from holdfast.server.api import Api
 from holdfast.server.chat import Chat
+from holdfast.server.conversations import Conversations
 from holdfast.server.health import Health
 from holdfast.server.listing import Models
 from holdfast.server.responses import Responses
@@ -23,6 +24,7 @@ def all_routes(
     chat: Chat,
     responses: Responses,
     stored: StoredResponses,
+    conversations: Conversations,
     api: Api,
 ) -> Routes:
     """The table, over these endpoints."""
@@ -42,6 +44,33 @@ def all_routes(
             Route("DELETE", "/v1/responses/{response}", "chat", stored.delete),
             Route("POST", "/v1/responses/{response}/cancel", "chat", stored.cancel),
             Route("GET", "/v1/responses/{response}/input_items", "chat", stored.input_items),
+            Route(
+                "POST",
+                "/v1/conversations",
+                "chat",
+                conversations.create,
+                body_bytes_max=turn_bytes,
+            ),
+            Route("GET", "/v1/conversations/{conversation}", "chat", conversations.retrieve),
+            Route("POST", "/v1/conversations/{conversation}", "chat", conversations.update),
+            Route("DELETE", "/v1/conversations/{conversation}", "admin", conversations.delete),
+            Route("GET", "/v1/conversations/{conversation}/items", "chat", conversations.items),
+            Route(
+                "POST",
+                "/v1/conversations/{conversation}/items",
+                "chat",
+                conversations.add_items,
+                body_bytes_max=turn_bytes,
+            ),
+            Route(
+                "GET", "/v1/conversations/{conversation}/items/{item}", "chat", conversations.item
+            ),
+            Route(
+                "DELETE",
+                "/v1/conversations/{conversation}/items/{item}",
+                "chat",
+                conversations.delete_item,
+            ),
             # ── our own: sessions ──
             Route("GET", "/api/agents", "read", api.agents),
             Route("GET", "/api/sessions", "read", api.sessions),

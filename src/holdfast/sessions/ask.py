@@ -48,7 +48,8 @@ class Ask(Value):
     expire_after_s: float | None = None
     system_is_stored: bool = False
     verbatim: bool = False
-    """The messages are items to be added as they are: none is taken for history, and any will do."""
+    """The messages are items to be added as they are: none is taken for history, any will do, and no agent
+    need be there to answer them."""
     note: Opaque | None = None
     """What somebody wants to know about this request later: kept on the last item of its input."""
 

@@ -28,7 +28,7 @@ from holdfast.core.reconcile import (
 from holdfast.errors import SessionConflict, SessionGone, SessionMissing, TurnRejected
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.ask import Ask, Choose
+from holdfast.sessions.ask import Ask, Choose, as_asked
 from holdfast.sessions.cache import SnapshotCache
 from holdfast.store.base import Anonymous, ById, ByKey, Store, Target
 
@@ -119,7 +119,7 @@ def request_of(
     new = _reconciled(ask, snapshot, ambient)
     if not isinstance(new, Fresh):
         raise _rejected(new)
-    agent = choose(ask, snapshot)
+    agent = as_asked(ask, snapshot) if ask.verbatim else choose(ask, snapshot)
     request = TurnRequest(
         turn_id=ambient.mint(TurnId),
         base=snapshot.version,
