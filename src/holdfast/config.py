@@ -15,6 +15,7 @@ from holdfast.core.codec import Value
 from holdfast.core.policy import Policy, parse_policy
 from holdfast.errors import InvalidValue
 from holdfast.limits import turn_deadline_s
+from holdfast.observe.events import LogFormat
 from holdfast.store.open import DEFAULT_URL, without_password
 from holdfast.wire.headers import CONVERSATION_ID, NAMES
 from holdfast.wire.problems import BusyStatus
@@ -55,6 +56,8 @@ class Config(Value):
     """How long a conversation may rest before it answers 410 until it is reset. None: for ever."""
     busy_status: BusyStatus
     """What a conversation answers that stays busy."""
+    log_format: LogFormat
+    """Lines for people, or every event as JSON."""
     model_aliases: tuple[tuple[str, str], ...]
     """For clients with hard-wired names: what they ask for, and the agent that they get."""
     origins: tuple[Origin, ...]
@@ -92,6 +95,7 @@ def load_config(
     expiry = setting("expire_after_s", "never")
     expire_after_s = None if expiry == "never" else _seconds("expire_after_s", expiry, most_s=1e9)
     busy_status = _busy_status(setting("busy_status", "409"))
+    log_format = _log_format(setting("log_format", "text"))
     aliases = _aliases(setting("model_aliases", ""))
     named = sources or tuple(setting("sources", "demo").split())
     if sources:
@@ -108,6 +112,7 @@ def load_config(
         turn_deadline_s=deadline_s,
         expire_after_s=expire_after_s,
         busy_status=busy_status,
+        log_format=log_format,
         model_aliases=aliases,
         origins=tuple(origins),
     )
@@ -150,6 +155,14 @@ def _auth(text: str) -> Auth:
             raise InvalidValue(
                 f"auth is auto (keys are needed once there is one), required or off, not {text!r}"
             )
+
+
+def _log_format(text: str) -> LogFormat:
+    match text:
+        case "text" | "json":
+            return text
+        case _:
+            raise InvalidValue(f"log_format is text or json, not {text!r}")
 
 
 def _busy_status(text: str) -> BusyStatus:

@@ -10,6 +10,7 @@ import click
 import uvloop
 
 from holdfast.config import Config, load_config
+from holdfast.observe.events import configure, event
 from holdfast.server.agents import AgentDirectory, load_directory
 from holdfast.server.run import serve as serve_until_stopped
 from holdfast.store.open import without_password
@@ -26,6 +27,9 @@ from holdfast.store.open import without_password
     "--busy-status", metavar="STATUS", help="What a busy conversation answers: 409, or 400."
 )
 @click.option(
+    "--log-format", metavar="FORMAT", help="text, or json with an event for each decision."
+)
+@click.option(
     "--print-config", is_flag=True, help="Show each setting and where it comes from, and stop."
 )
 def serve(
@@ -34,6 +38,7 @@ def serve(
     store: str | None,
     auth: str | None,
     busy_status: str | None,
+    log_format: str | None,
     print_config: bool,
 ) -> None:
     """Serve agents from SOURCES: agent files, directories, URLs, module:attribute, or `demo`.
@@ -44,13 +49,20 @@ def serve(
       holdfast serve butler.yaml             an agent file
       holdfast serve work=agents/ --store sqlite:////var/lib/holdfast/store.db
     """
-    given = {"listen": listen, "store": store, "auth": auth, "busy_status": busy_status}
+    given = {
+        "listen": listen,
+        "store": store,
+        "auth": auth,
+        "busy_status": busy_status,
+        "log_format": log_format,
+    }
     flags = {name: value for name, value in given.items() if value is not None}
     config = load_config(flags, os.environ, sources)
     if print_config:
         for each in config.origins:
             click.echo(f"{each.name:24} {each.value:40} {each.origin}")
         return
+    configure(config.log_format)
     uvloop.run(_serve(config))
 
 
@@ -60,10 +72,17 @@ async def _serve(config: Config) -> None:
     )
     try:
         await serve_until_stopped(
-            config, directory, on_ready=lambda url: click.echo(_welcome(url, config, directory))
+            config, directory, on_ready=lambda url: _say_ready(url, config, directory)
         )
     finally:
         await directory.close()
+
+
+def _say_ready(url: str, config: Config, directory: AgentDirectory) -> None:
+    if config.log_format == "json":  # stdout is for programs then
+        event("server.ready", url=url, store=without_password(config.store))
+    else:
+        click.echo(_welcome(url, config, directory))
 
 
 def _cache_folder(environ: Mapping[str, str]) -> Path:

@@ -28,6 +28,7 @@ from holdfast.errors import InvalidValue
 from holdfast.models import failures
 from holdfast.models.base import Dialect, KeyMissing, ModelFailed, Prompt, Wire
 from holdfast.models.connections import Connections, proxy_from_environment
+from holdfast.observe.events import traceparent
 from holdfast.wire.chunks import ErrorObject
 from holdfast.wire.hearing import Failing, Garbled
 
@@ -178,6 +179,8 @@ class HttpModel:
     async def _post(self, body: bytes, call_key: str) -> aiohttp.ClientResponse:
         times = self._timeouts
         headers = {**self._headers, "X-Client-Request-Id": call_key} if call_key else self._headers
+        if parent := traceparent():
+            headers = {**headers, "traceparent": parent}
         return await self._connections.session.post(
             self._url,
             data=body,

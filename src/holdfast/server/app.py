@@ -8,9 +8,12 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from holdfast import limits
 from holdfast.core.policy import Policy
 from holdfast.errors import HoldfastError
+from holdfast.observe.events import audit, bind, event
 from holdfast.server.api import Api
 from holdfast.server.approvals import Approvals
 from holdfast.server.auth import ANYBODY, Door
@@ -22,16 +25,21 @@ from holdfast.server.exchange import ClientGone, Exchange, Receive, Send
 from holdfast.server.guards import Guard
 from holdfast.server.health import Health
 from holdfast.server.listing import Models
+from holdfast.server.metrics import Metrics
 from holdfast.server.problems import problem_of, unexpected
 from holdfast.server.responses import Responses
 from holdfast.server.responses_stored import StoredResponses
 from holdfast.server.routes import all_routes
-from holdfast.server.routing import Call
+from holdfast.server.routing import Call, Caller, Route
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.headers import NAMES
 from holdfast.wire.problems import BusyStatus, Problem, Refused
+from holdfast.wire.trace import read_trace
 
 log = logging.getLogger("holdfast.server")
+
+GONE = 499
+"""The status, in logs and numbers alone, of a request whose client went before it was answered."""
 
 SHUTTING_DOWN = Problem(
     status=503,
@@ -77,8 +85,10 @@ class App:
         )
         approvals = Approvals(sessions, directory, policy=policy, deadline_s=deadline_s)
         self._health = Health(sessions)
+        self._requests = sessions.tally.requests
         self.routes = all_routes(
             health=self._health,
+            metrics=Metrics(sessions),
             models=Models(directory),
             chat=self._chat,
             responses=self._responses,
@@ -102,22 +112,25 @@ class App:
         if scope["type"] != "http":
             raise NotImplementedError(f"{scope['type']} is not spoken here")
         exchange = Exchange(scope, receive, send, request_id=f"req_{secrets.token_hex(12)}")
+        asked = _Asked()
+        _bind(exchange)
         try:
-            await self._answer(exchange)
+            await self._answer(exchange, asked)
         except ClientGone:
             pass  # nobody is there to be told
         finally:
             exchange.close()
+            self._note(exchange, asked)
 
     def end_stateless(self) -> None:
         """The grace time of a shutdown is over: end the turns that no store will end."""
         self._chat.end_stateless()
         self._responses.end_stateless()
 
-    async def _answer(self, exchange: Exchange) -> None:
+    async def _answer(self, exchange: Exchange, asked: _Asked) -> None:
         """One failure, one answer: as a status, or as the last event of a stream that had begun."""
         try:
-            await self._route(exchange)
+            await self._route(exchange, asked)
             return
         except Refused as refused:
             problem = refused.problem
@@ -136,6 +149,7 @@ class App:
                 "%s %s (%s)", exchange.method, exchange.path, exchange.request_id, exc_info=error
             )
             problem = unexpected(exchange.request_id)
+        asked.code = problem.code
         match exchange.state:
             case "reading":
                 await exchange.refuse(problem)
@@ -145,16 +159,60 @@ class App:
                 # The answer was whole, or its size was announced: nothing can be added to it.
                 log.error("too late to say so: %s (%s)", problem.message, exchange.request_id)
 
-    async def _route(self, exchange: Exchange) -> None:
+    async def _route(self, exchange: Exchange, asked: _Asked) -> None:
         found = self.routes.find(exchange.method, exchange.raw_path)
-        route = found.route
+        route = asked.route = found.route
         if route.scope is None:  # whoever asks for these may know us by an address only
             await route.handler(Call(exchange, ANYBODY, found.names))
             return
         self._guard.check(exchange)
-        caller = await self._door.admit(exchange, route.scope)
+        caller = asked.caller = await self._door.admit(exchange, route.scope)
+        asked.names = found.names
         body = await exchange.body(bytes_max=route.body_bytes_max)
         await route.handler(Call(exchange, caller, found.names, body))
+
+    def _note(self, exchange: Exchange, asked: _Asked) -> None:
+        """One line for each request, and one more for those that people will ask about later."""
+        label = asked.route.label if asked.route else "unknown"
+        status = exchange.status or GONE
+        self._requests[label, status] += 1
+        event(
+            "request.answered" if exchange.status else "request.abandoned",
+            route=label,
+            status=status,
+            code=asked.code or None,
+            tenant=asked.caller.tenant,
+            key=asked.caller.key_id,
+            ms=round(exchange.age_s * 1000),
+        )
+        if asked.route and asked.route.audit:
+            audit(
+                asked.route.audit,
+                tenant=asked.caller.tenant,
+                key=asked.caller.key_id,
+                about=" ".join(asked.names) or None,
+                status=status,
+                code=asked.code or None,
+            )
+
+
+class _Asked(Struct):
+    """What is known of a request, for whoever notes it."""
+
+    route: Route | None = None
+    caller: Caller = ANYBODY
+    names: tuple[str, ...] = ()
+    code: str = ""
+
+
+def _bind(exchange: Exchange) -> None:
+    """What comes of a request is known by its name, and belongs to the trace that it does."""
+    trace = read_trace(exchange.headers)
+    if trace is None:
+        bind(request=exchange.request_id)
+    else:
+        parent = trace.parent(secrets.token_hex(8))
+        bind(request=exchange.request_id, trace=trace.trace_id, traceparent=parent)
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

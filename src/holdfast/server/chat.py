@@ -113,7 +113,7 @@ class _Answering:
         self._watch = watch
         self._stored = naming.name is not None or naming.idempotency_key is not None
         self._head = _head(asked, naming, watch)
-        self._showing = Showing(sessions.store, call, watch, stored=self._stored)
+        self._showing = Showing(sessions, call, watch, stored=self._stored)
 
     async def answer(self) -> None:
         """The answer as one object."""

@@ -56,6 +56,8 @@ class Exchange:
         self.say_failure: Callable[[Problem], bytes] = _error_frame
         """How a stream that has begun says that it failed: its last frames."""
         self._socket: Socket | None = (scope.get("extensions") or {}).get(CONNECTION)
+        self.status = 0
+        """What was answered; 0 as long as nothing was."""
         self._state: Literal["reading", "answering", "streaming", "done"] = "reading"
         self._gone: asyncio.Task[None] | None = None
 
@@ -220,6 +222,11 @@ class Exchange:
         await self.write(self.say_failure(problem))
         await self.finish()
 
+    @property
+    def age_s(self) -> float:
+        """How long ago the request came."""
+        return time.perf_counter() - self._began
+
     def close(self) -> None:
         """Stop listening."""
         if self._gone is not None:
@@ -227,11 +234,11 @@ class Exchange:
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         assert self._state == "reading", "one request, one answer"
-        self._state = "answering"
+        self._state, self.status = "answering", status
         said = {**headers, **self.about, "x-request-id": self.request_id}
         if self.path.startswith("/v1/"):
             said["openai-version"] = "2020-10-01"
-            said["openai-processing-ms"] = str(round((time.perf_counter() - self._began) * 1000))
+            said["openai-processing-ms"] = str(round(self.age_s * 1000))
         await self._send(
             {
                 "type": "http.response.start",

@@ -187,7 +187,7 @@ class _Answering:
         self._exchange = call.exchange
         self._watch = watch
         self._stored = asked.store
-        self._showing = Showing(sessions.store, call, watch, stored=asked.store)
+        self._showing = Showing(sessions, call, watch, stored=asked.store)
         self._head = ResponseHead(
             response_id=turn_id.response_id,
             session_id=watch.admission.session_id if asked.store else None,

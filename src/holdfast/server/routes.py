@@ -12,6 +12,7 @@ from holdfast.server.chat import Chat
 from holdfast.server.conversations import Conversations
 from holdfast.server.health import Health
 from holdfast.server.listing import Models
+from holdfast.server.metrics import Metrics
 from holdfast.server.responses import Responses
 from holdfast.server.responses_stored import StoredResponses
 from holdfast.server.routing import Route, Routes
@@ -20,6 +21,7 @@ from holdfast.server.routing import Route, Routes
 def all_routes(
     *,
     health: Health,
+    metrics: Metrics,
     models: Models,
     chat: Chat,
     responses: Responses,
@@ -35,6 +37,7 @@ def all_routes(
             Route("HEAD", "/healthz", None, health.alive),
             Route("GET", "/readyz", None, health.ready),
             Route("HEAD", "/readyz", None, health.ready),
+            Route("GET", "/metrics", "metrics", metrics.show),
             # ── as OpenAI has it ──
             Route("POST", "/v1/chat/completions", "chat", chat.serve, body_bytes_max=turn_bytes),
             Route("GET", "/v1/models", "chat", models.every),
@@ -75,14 +78,21 @@ def all_routes(
             Route("GET", "/api/agents", "read", api.agents),
             Route("GET", "/api/sessions", "read", api.sessions),
             Route(
-                "POST", "/api/sessions/import", "admin", api.take_in, body_bytes_max=import_bytes
+                "POST",
+                "/api/sessions/import",
+                "admin",
+                api.take_in,
+                body_bytes_max=import_bytes,
+                audit="session.import",
             ),
             Route("GET", "/api/sessions/{name}", "read", api.session),
             Route("PATCH", "/api/sessions/{name}", "chat", api.patch),
-            Route("DELETE", "/api/sessions/{name}", "admin", api.delete),
+            Route("DELETE", "/api/sessions/{name}", "admin", api.delete, audit="session.delete"),
             Route("GET", "/api/sessions/{name}/items", "read", api.items),
             Route("GET", "/api/sessions/{name}/turns", "read", api.turns),
-            Route("GET", "/api/sessions/{name}/export", "admin", api.export),
+            Route(
+                "GET", "/api/sessions/{name}/export", "admin", api.export, audit="session.export"
+            ),
             Route("POST", "/api/sessions/{name}/fork", "chat", api.fork),
             Route("POST", "/api/sessions/{name}/reset", "chat", api.reset),
             Route("POST", "/api/sessions/{name}/rewind", "chat", api.rewind),
@@ -92,7 +102,13 @@ def all_routes(
             Route("GET", "/api/turns/{id}/events", "read", api.events),
             Route("POST", "/api/turns/{id}/cancel", "chat", api.cancel),
             Route("GET", "/api/turns/{id}/approvals", "read", api.approvals),
-            Route("POST", "/api/turns/{id}/approvals", "chat", api.decide),
-            Route("POST", "/api/turns/{id}/approvals/{call}", "chat", api.decide_one),
+            Route("POST", "/api/turns/{id}/approvals", "chat", api.decide, audit="approval.decide"),
+            Route(
+                "POST",
+                "/api/turns/{id}/approvals/{call}",
+                "chat",
+                api.decide_one,
+                audit="approval.decide",
+            ),
         )
     )

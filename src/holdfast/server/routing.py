@@ -67,6 +67,8 @@ class Route(Struct, frozen=True):
     """What a key must allow. None: open to everybody who can reach us, and not read any further."""
     handler: Handler
     body_bytes_max: int = limits.api_body_bytes_max
+    audit: str = ""
+    """What it is called in the audit log, if it belongs there."""
 
     @property
     def label(self) -> str:

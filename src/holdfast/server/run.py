@@ -101,6 +101,7 @@ class HttpServer(uvicorn.Server):
                 http=Connection,
                 ws="none",
                 lifespan="off",
+                log_config=None,  # whoever runs us says where logs go
                 log_level="warning",
                 access_log=False,
                 server_header=False,

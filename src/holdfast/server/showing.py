@@ -11,8 +11,8 @@ from holdfast.core.journal import Record
 from holdfast.errors import StoreError
 from holdfast.server.exchange import Exchange
 from holdfast.server.routing import Call
+from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.watch import Watch
-from holdfast.store.base import Store
 from holdfast.wire.sse import HEARTBEAT
 
 
@@ -31,8 +31,9 @@ class Writes(Protocol):
 class Showing:
     """The answer to one request whose turn has begun, or was found."""
 
-    def __init__(self, store: Store, call: Call, watch: Watch, *, stored: bool) -> None:
-        self._store = store
+    def __init__(self, sessions: Sessions, call: Call, watch: Watch, *, stored: bool) -> None:
+        self._store = sessions.store
+        self._first_words = sessions.tally.first_words
         self._tenant = call.tenant
         self._exchange: Exchange = call.exchange
         self._watch = watch
@@ -73,6 +74,8 @@ class Showing:
     async def _begin(self, stream: Writes, frames: bytes = b"") -> None:
         await self._exchange.start_stream()
         await self._exchange.write(stream.first() + frames)
+        if frames:
+            self._first_words.add(self._exchange.age_s)
 
     async def _hand_over(self, last: bytes) -> None:
         """Write the last bytes, and note that the client has them before it can say anything else.

@@ -29,10 +29,12 @@ from holdfast.errors import (
     StoreError,
 )
 from holdfast.ids import SessionId, Tenant, TurnId, Version
+from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Admission, Ask, Choose
 from holdfast.sessions.cache import SnapshotCache
 from holdfast.sessions.lanes import Lane, LaneFull, LaneName, Lanes
+from holdfast.sessions.noting import note_admission
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.recovery import Recovery
 from holdfast.sessions.resolve import Resolver, Seen, request_of
@@ -71,6 +73,7 @@ class Admissions:
         recovery: Recovery,
         ambient: Ambient,
         choose: Choose,
+        tally: Tally,
     ) -> None:
         self._store = store
         self._cache = cache
@@ -79,6 +82,7 @@ class Admissions:
         self._recovery = recovery
         self._ambient = ambient
         self._choose = choose
+        self._tally = tally
         self._resolver = Resolver(store, cache, ambient)
         # Requests with one idempotency key are admitted one after the other, so that the second
         # finds what the first has begun instead of queueing behind it.
@@ -86,6 +90,13 @@ class Admissions:
 
     async def submit(self, ask: Ask, play: Play) -> Watch:
         """Begin the turn that this request asks for, or find the one that it is."""
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
+        watch = await self._submit_claimed(ask, play)
+        note_admission(self._tally, ask, watch.admission, clock() - began_s)
+        return watch
+
+    async def _submit_claimed(self, ask: Ask, play: Play) -> Watch:
         key = ask.attempt.key
         if key is None:
             return await self._submit(ask, play)

@@ -35,6 +35,8 @@ class Feed:
         self._log: list[Record] = []
         self._next_n = first_n
         self._ended = False
+        self.watchers = 0
+        """How many are watching."""
         self._waiting: dict[asyncio.Future[None], None] = {}
         """Watchers that have seen everything, in the order in which they came to wait."""
 
@@ -70,6 +72,7 @@ class Feed:
         """Every event with a number of at least `since`, until the end: each time, all that there are.
         None at all each time that nothing has happened for `quiet_s`."""
         patience = Patience(quiet_s) if quiet_s is not None else None
+        self.watchers += 1
         try:
             while True:
                 first = self._log[0].n if self._log else self._next_n
@@ -91,6 +94,7 @@ class Feed:
                 if since == self._next_n and not self._ended:
                     yield ()
         finally:
+            self.watchers -= 1
             if patience is not None:
                 patience.end()
 

@@ -171,5 +171,10 @@ class Lanes:
             self._lanes[name] = lane
             lane.names.add(name)
 
+    @property
+    def waiting(self) -> int:
+        """How many wait, in all lanes together."""
+        return sum(lane.waiting for lane in set(self._lanes.values()))
+
     def __len__(self) -> int:
         return len(set(self._lanes.values()))

@@ -13,12 +13,14 @@ from holdfast.core.ports import Play
 from holdfast.core.turn import Turn
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.ids import TurnId
+from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.cache import SnapshotCache
 from holdfast.sessions.ending import Judge
 from holdfast.sessions.feed import Feed, Older
 from holdfast.sessions.lanes import Lane, Lanes
 from holdfast.sessions.lease import Lease
+from holdfast.sessions.noting import note_end
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.sessions.watch import journaled
 from holdfast.store.base import Fence, Hinting, Store
@@ -33,9 +35,16 @@ class Owner:
     """
 
     def __init__(
-        self, store: Store, lease: Lease, cache: SnapshotCache, lanes: Lanes, ambient: Ambient
+        self,
+        store: Store,
+        lease: Lease,
+        cache: SnapshotCache,
+        lanes: Lanes,
+        ambient: Ambient,
+        tally: Tally,
     ) -> None:
         self._store = store
+        self._tally = tally
         self.lease = lease
         self._cache = cache
         self._lanes = lanes
@@ -125,6 +134,7 @@ class Owner:
             if lane is not None:
                 self._lanes.leave(lane)
             self._remember(live)
+            note_end(self._tally, live)
 
     def _remember(self, live: LiveTurn) -> None:
         """Keep a turn that has ended for a while. They go in the order in which they came, so that one timer
@@ -153,6 +163,10 @@ class Owner:
     def playing(self) -> tuple[LiveTurn, ...]:
         """The turns that are ours, as far as we know."""
         return tuple(each for each in self.live.values() if not each.done.done())
+
+    @property
+    def watchers(self) -> int:
+        return sum(each.feed.watchers for each in self.live.values())
 
     # ── signals ──
 

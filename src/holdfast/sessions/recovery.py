@@ -29,6 +29,8 @@ from holdfast.core.ports import OpenTurn, Play
 from holdfast.core.turn import Turn
 from holdfast.errors import StoreError, Superseded
 from holdfast.ids import SessionId, Tenant, TurnId
+from holdfast.observe.events import event
+from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.retry import retried
@@ -83,11 +85,14 @@ def judge_recovered(policy: Policy, *, acted: bool, by: EndedBy) -> Verdict:
 class Recovery:
     """Finds what dead nodes have left, and sees to it."""
 
-    def __init__(self, store: Store, owner: Owner, play: Play, ambient: Ambient) -> None:
+    def __init__(
+        self, store: Store, owner: Owner, play: Play, ambient: Ambient, tally: Tally
+    ) -> None:
         self._store = store
         self._owner = owner
         self._play = play
         self._ambient = ambient
+        self._tally = tally
 
     async def keep_sweeping(self) -> None:
         """Look for orphans for ever."""
@@ -146,6 +151,13 @@ class Recovery:
                 )
                 if not isinstance(outcome, Taken):
                     return False
+                self._tally.takeovers += 1
+                event(
+                    "turn.taken_over",
+                    turn=turn_id,
+                    session=session_id,
+                    attempt=outcome.turn.attempt,
+                )
                 await self._go_on(outcome, cancelled=ignored_cancel)
                 return True
         except Superseded:

@@ -16,10 +16,12 @@ from types import TracebackType
 from typing import Self
 
 from holdfast import limits
+from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.ports import Play
 from holdfast.errors import SessionMissing, StoreUnavailable
 from holdfast.ids import Minter, NodeId, SessionId, Tenant, TurnId, Version
+from holdfast.observe.tally import Tally
 from holdfast.sessions.admission import Admissions
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Admission, Ask, Choose, as_asked
@@ -35,6 +37,17 @@ from holdfast.sessions.watch import Watch
 from holdfast.store.base import Store
 
 
+class Load(Value):
+    """How much a node has to do at one moment."""
+
+    turns: int
+    lanes: int
+    waiting: int
+    watchers: int
+    store_queue: int
+    live: bool
+
+
 class Sessions:
     """The sessions of one node over one store. Use it as a context, in one event loop."""
 
@@ -46,6 +59,7 @@ class Sessions:
         choose: Choose = as_asked,
         ambient: Ambient | None = None,
         heart: Heart | None = None,
+        tally: Tally | None = None,
         cache_bytes: int = limits.snapshot_cache_bytes,
         lane_waiting_max: int = limits.lane_waiting_max,
         lease_ttl_s: float = limits.lease_ttl_s,
@@ -73,14 +87,17 @@ class Sessions:
         )
         cache = SnapshotCache(bytes_max=cache_bytes)
         lanes = Lanes(waiting_max=lane_waiting_max)
-        self._owner = Owner(store, self.lease, cache, lanes, self._ambient)
-        self._recovery = Recovery(store, self._owner, play, self._ambient)
+        self.tally = tally or Tally()
+        """How much has happened here."""
+        self._lanes = lanes
+        self._owner = Owner(store, self.lease, cache, lanes, self._ambient, self.tally)
+        self._recovery = Recovery(store, self._owner, play, self._ambient, self.tally)
         self._admissions = Admissions(
-            store, cache, lanes, self._owner, self._recovery, self._ambient, choose
+            store, cache, lanes, self._owner, self._recovery, self._ambient, choose, self.tally
         )
         self.operations = Operations(store, cache, self._owner, self._recovery, self._ambient)
         self._cache = cache
-        self._stateless = Stateless(store, self.lease, self._ambient, choose)
+        self._stateless = Stateless(store, self.lease, self._ambient, choose, self.tally)
 
     async def submit(self, ask: Ask, *, play: Play | None = None) -> Watch:
         """Admit a request: its turn begins, or it joins or repeats the one that it is.
@@ -113,6 +130,17 @@ class Sessions:
         if snapshot is not None and version is None:
             self._cache.put(tenant, snapshot)
         return snapshot
+
+    def load(self) -> Load:
+        """How much is going on at this moment."""
+        return Load(
+            turns=len(self._owner.claimed),
+            lanes=len(self._lanes),
+            waiting=self._lanes.waiting,
+            watchers=self._owner.watchers,
+            store_queue=self.store.queue_length,
+            live=self.lease.is_live,
+        )
 
     async def __aenter__(self) -> Self:
         await self.lease.renew()

@@ -17,10 +17,12 @@ from holdfast.core.journal import Record
 from holdfast.core.ports import Play
 from holdfast.core.turn import begin
 from holdfast.ids import SessionId, Tenant
+from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Admission, Ask, Choose
 from holdfast.sessions.feed import Feed
 from holdfast.sessions.lease import Lease
+from holdfast.sessions.noting import note_end, note_stateless
 from holdfast.sessions.resolve import request_of
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.sessions.watch import Watch
@@ -84,11 +86,14 @@ class Nowhere:
 class Stateless:
     """Plays requests that name no conversation."""
 
-    def __init__(self, store: Store, lease: Lease, ambient: Ambient, choose: Choose) -> None:
+    def __init__(
+        self, store: Store, lease: Lease, ambient: Ambient, choose: Choose, tally: Tally
+    ) -> None:
         self._store = store
         self._lease = lease
         self._ambient = ambient
         self._choose = choose
+        self._tally = tally
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, ask: Ask, play: Play) -> Watch:
@@ -119,7 +124,9 @@ class Stateless:
         task = asyncio.create_task(live.run(play), name=str(request.turn_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: note_end(self._tally, live))
         admission = Admission(
             turn_id=request.turn_id, session_id=session_id, base=request.base, input=new.input
         )
+        note_stateless(self._tally, ask, admission)
         return Watch(self._store, ask.tenant, admission, live)

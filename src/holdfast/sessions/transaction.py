@@ -84,6 +84,9 @@ class LiveTurn:
         """What the player raised, if it did."""
         self.after: Snapshot | None = None
         """The session after this turn, if it was kept."""
+        self.began_s = asyncio.get_running_loop().time()
+        self.settling_s: float | None = None
+        """When it was decided how this turn ends, by the loop's clock."""
         self.done: asyncio.Future[Ending | Lost] = asyncio.get_running_loop().create_future()
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -218,7 +221,7 @@ class LiveTurn:
             self._recorder.check()
             if self._lost:
                 raise Superseded(self.fence.turn_id, token=self.fence.token)
-            self._deciding = True
+            self._deciding, self.settling_s = True, asyncio.get_running_loop().time()
             outcome = await settle(
                 self._store,
                 self.fence,

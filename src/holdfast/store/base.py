@@ -787,4 +787,9 @@ class Store(TurnStore, KeyStore, Protocol):
         """
         ...
 
+    @property
+    def queue_length(self) -> int:
+        """How many calls wait for their turn at this moment."""
+        ...
+
     async def close(self) -> None: ...

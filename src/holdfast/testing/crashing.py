@@ -47,6 +47,8 @@ class CrashingStore:
         self._moment: Moment = moment
         self._crash: Crash | None = None
 
+        self._store = store
+
         self.renew = self._write(store.renew)
         self.resign = self._write(store.resign)
         self.begin = self._write(store.begin)
@@ -93,6 +95,10 @@ class CrashingStore:
         self.api_keys = self._read(store.api_keys)
         self.stats = self._read(store.stats)
         self.close = self._read(store.close)
+
+    @property
+    def queue_length(self) -> int:
+        return self._store.queue_length
 
     @property
     def crashed(self) -> bool:

@@ -330,5 +330,9 @@ class MemoryStore:
     async def prune(self, *, limit: int = limits.prune_batch_max) -> base.Pruned:
         return upkeep.prune(self.tables, limit=limit, now_ms=self._now_ms())
 
+    @property
+    def queue_length(self) -> int:
+        return 0
+
     async def close(self) -> None:
         self._tables = None

@@ -128,6 +128,11 @@ class Pool:
     def __repr__(self) -> str:
         return f"<Pool {len(self._idle)} idle of {len(self._links)}, {len(self._waiting)} waiting>"
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for a connection."""
+        return len(self._waiting)
+
     async def take(self, *, until: float) -> Link:
         """A connection, before the loop's clock says `until`. Raises StoreUnavailable, StoreUnusable or StoreClosed."""
         while True:

@@ -419,6 +419,10 @@ class PostgresStore:
     async def prune(self, *, limit: int = limits.prune_batch_max) -> base.Pruned:
         return await self.engine.run(lambda db: upkeep.prune(db, limit=limit))
 
+    @property
+    def queue_length(self) -> int:
+        return self.engine.pool.waiting
+
     async def close(self) -> None:
         await self.appends.close()
         await self._hints.close()

@@ -449,6 +449,10 @@ class SqliteStore:
             lambda db: upkeep.prune(db, limit=limit, now_ms=self._now_ms())
         )
 
+    @property
+    def queue_length(self) -> int:
+        return self.engine.stats.queue_length
+
     async def close(self) -> None:
         await self.engine.close()
 

@@ -1,0 +1,120 @@
+"""Log events: one for each decision, where it is made, with a name and fields.
+
+    event("turn.ended", turn=turn_id, by="completed", kept=True)
+
+What a request is called, and the trace that it belongs to, is bound once (`bind`) and is part of every event that
+comes of it: a turn's task is begun by its request, and inherits this.
+
+1. Nothing is made unless somebody listens.
+2. No event has a secret in it. What looks like one is left out on the way to the log, wherever it comes from.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Literal, TextIO, TypeAlias
+
+import msgspec
+
+LogFormat: TypeAlias = Literal["text", "json"]
+Field: TypeAlias = str | int | float | bool | None
+
+_events = logging.getLogger("holdfast.events")
+_audit = logging.getLogger("holdfast.audit")
+_NOTHING: Mapping[str, Field] = MappingProxyType({})
+_bound: ContextVar[Mapping[str, Field]] = ContextVar("holdfast_bound", default=_NOTHING)
+_trace: ContextVar[str] = ContextVar("holdfast_trace", default="")
+
+
+def bind(*, request: str, trace: str = "", traceparent: str = "") -> None:
+    """Everything that this task does from now on, and every task that it begins, is for this request."""
+    _bound.set({"request": request, "trace": trace} if trace else {"request": request})
+    _trace.set(traceparent)
+
+
+def traceparent() -> str:
+    """What to tell whoever is asked on behalf of this request; empty if nobody traces it."""
+    return _trace.get()
+
+
+def event(name: str, /, **fields: Field) -> None:
+    """Something was decided."""
+    if _events.isEnabledFor(logging.INFO):
+        _events.info(name, extra={"fields": {**_bound.get(), **fields}})
+
+
+def audit(action: str, /, **fields: Field) -> None:
+    """Somebody did something that people will want to know of later: who, what, to whom."""
+    if _audit.isEnabledFor(logging.INFO):
+        _audit.info(action, extra={"fields": {**_bound.get(), **fields}})
+
+
+# ── the log ──────────────────────────────────────────────────────────────────────────────────
+
+SECRETS = re.compile(
+    r"\bhf_[0-9a-z]{26}_[\w-]+|\b(?:sk|gsk|xai|AIza)[-_]?[\w-]{16,}|(?<=\bBearer )\S+",
+    re.IGNORECASE,
+)
+"""What a secret looks like: our keys, those of well-known providers, and whatever somebody shows as a bearer."""
+
+
+def without_secrets(text: str) -> str:
+    return SECRETS.sub("…", text)
+
+
+def configure(log_format: LogFormat, *, stream: TextIO | None = None) -> logging.Handler:
+    """Send the log to a stream: JSON with every event to stdout, or text with what is worth a person's
+    attention to stderr. Returns the handler, for whoever wants to take it away again."""
+    is_json = log_format == "json"
+    handler = logging.StreamHandler(stream or (sys.stdout if is_json else sys.stderr))
+    handler.setFormatter(JsonLines() if is_json else TextLines())
+    root = logging.getLogger()
+    root.addHandler(handler)
+    _events.setLevel(logging.INFO if is_json else logging.WARNING)
+    _audit.setLevel(logging.INFO)
+    return handler
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: Mapping[str, Field] = getattr(record, "fields", {})
+        said: dict[str, Field] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "log": record.name,
+            "event": record.getMessage(),
+            **(fields or _bound.get()),
+        }
+        if record.exc_info:
+            said["error"] = self.formatException(record.exc_info)
+        return _encode({name: _plain(each) for name, each in said.items()}).decode()
+
+
+def _plain(value: Field) -> Field:
+    """A field as JSON has it. Ids are strings, and versions are numbers, of kinds of their own."""
+    if isinstance(value, str):
+        return without_secrets(value)
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class TextLines(logging.Formatter):
+    """A record for people."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: Mapping[str, Field] = getattr(record, "fields", {})
+        told = "".join(f" {name}={value}" for name, value in fields.items())
+        return without_secrets(super().format(record) + told)

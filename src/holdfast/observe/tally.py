@@ -1,0 +1,87 @@
+"""How much has happened in this process, in plain numbers.
+
+A turn pays for a handful of additions and a token for none: nobody is asked, locked or named while something happens.
+Whoever wants to know reads the numbers (`server/metrics.py` shows them to Prometheus). They belong to one event loop.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+
+SECONDS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+    60,
+    120,
+    300,
+    600,
+)
+"""Bounds that a commit and a whole turn both fit into."""
+
+
+class Durations:
+    """How long something took, each time, sorted by size."""
+
+    __slots__ = ("bounds", "counts", "total_s")
+
+    def __init__(self, bounds: tuple[float, ...] = SECONDS) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        """How many were within each bound and beyond the one before; the last, beyond all."""
+        self.total_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.total_s += seconds
+
+    def __repr__(self) -> str:
+        return f"<Durations {sum(self.counts)} in {self.total_s:.3f} s>"
+
+
+class Tally:
+    """The numbers of one process."""
+
+    __slots__ = (
+        "admissions",
+        "admitting",
+        "cost_micros",
+        "first_words",
+        "requests",
+        "settling",
+        "takeovers",
+        "tokens",
+        "turning",
+        "turns",
+    )
+
+    def __init__(self) -> None:
+        self.admissions: Counter[str] = Counter()
+        """How requests were admitted: `began`, `stateless`, `joined`, `replayed`, `recognised`, `steered`."""
+        self.admitting = Durations()
+        """From a request for a turn until it has begun, waiting included."""
+        self.turns: Counter[tuple[str, str]] = Counter()
+        """How turns ended, and what became of them: `committed`, `discarded`, or `lost` to another node."""
+        self.turning = Durations()
+        """Whole turns, from begin to end."""
+        self.settling = Durations()
+        """From the decision how a turn ends until that is durable."""
+        self.first_words = Durations()
+        """From a streaming request until its first words left."""
+        self.takeovers = 0
+        self.tokens: Counter[str] = Counter()
+        self.cost_micros = 0
+        self.requests: Counter[tuple[str, int]] = Counter()
+        """By route and status."""

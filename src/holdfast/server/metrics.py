@@ -1,0 +1,126 @@
+"""`GET /metrics`: the numbers of this process, as Prometheus reads them.
+
+They are collected when somebody asks. No label has an id, a name of a tenant or anything else in it that a client
+can choose; how many series there are is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from holdfast.observe.tally import Durations, Tally
+from holdfast.server.routing import Call
+from holdfast.sessions.sessions import Sessions
+
+
+class Metrics:
+    """The endpoint. One instance serves every request."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_Collector(sessions))
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+
+    async def show(self, call: Call) -> None:
+        body = generate_latest(self._registry)
+        await call.exchange.answer(200, body, media_type=CONTENT_TYPE_LATEST)
+
+
+class _Collector(Collector):
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def describe(self) -> list[Metric]:
+        return []  # or the registry would collect once, to find out what there is
+
+    def collect(self) -> Iterator[Metric]:
+        yield from counted(self._sessions.tally)
+        yield from current(self._sessions)
+
+
+def counted(tally: Tally) -> Iterator[Metric]:
+    """What has happened since the start."""
+    turns = CounterMetricFamily(
+        "holdfast_turns",
+        "Turns that ended here, by how, and by what became of them.",
+        labels=("ended_by", "fate"),
+    )
+    for (by, fate), number in sorted(tally.turns.items()):
+        turns.add_metric((by, fate), number)
+    yield turns
+    admissions = CounterMetricFamily(
+        "holdfast_admissions",
+        "Requests for a turn, by how they got it: began, stateless, joined, replayed, recognised, steered.",
+        labels=("how",),
+    )
+    for how in ("began", "stateless", "joined", "replayed", "recognised", "steered"):
+        admissions.add_metric((how,), tally.admissions[how])
+    yield admissions
+    requests = CounterMetricFamily(
+        "holdfast_requests", "HTTP requests, by route and status.", labels=("route", "status")
+    )
+    for (route, status), number in sorted(tally.requests.items()):
+        requests.add_metric((route, str(status)), number)
+    yield requests
+    tokens = CounterMetricFamily(
+        "holdfast_tokens", "Tokens of turns that ended here.", labels=("kind",)
+    )
+    for kind in ("input", "cached", "output", "reasoning"):
+        tokens.add_metric((kind,), tally.tokens[kind])
+    yield tokens
+    yield CounterMetricFamily(
+        "holdfast_cost",
+        "What those turns cost, in the currency of the price lists.",
+        value=tally.cost_micros / 1e6,
+    )
+    yield CounterMetricFamily(
+        "holdfast_takeovers",
+        "Turns that were taken over from a node that was gone.",
+        value=tally.takeovers,
+    )
+    yield _histogram(
+        "holdfast_admission_seconds", "From a request for a turn to its begin.", tally.admitting
+    )
+    yield _histogram(
+        "holdfast_first_words_seconds", "From a request to its first words.", tally.first_words
+    )
+    yield _histogram(
+        "holdfast_commit_seconds", "From a turn's last word to its end on disk.", tally.settling
+    )
+    yield _histogram("holdfast_turn_seconds", "Whole turns.", tally.turning)
+
+
+def current(sessions: Sessions) -> Iterator[Metric]:
+    """How things are at this moment."""
+    load = sessions.load()
+    for name, told, number in (
+        ("holdfast_turns_running", "Turns that are played here.", load.turns),
+        ("holdfast_lanes", "Sessions with a turn, or somebody who wants one, here.", load.lanes),
+        ("holdfast_lane_waiting", "Requests that wait for a session.", load.waiting),
+        ("holdfast_watchers", "Those who watch a turn that is played here.", load.watchers),
+        ("holdfast_store_queue", "Calls that wait for the store.", load.store_queue),
+        ("holdfast_lease_live", "1 if this node may hold sessions.", int(load.live)),
+    ):
+        yield GaugeMetricFamily(name, told, value=number)
+
+
+def _histogram(name: str, told: str, durations: Durations) -> HistogramMetricFamily:
+    bounds = (*map(_bound, durations.bounds), "+Inf")
+    buckets = list(zip(bounds, accumulate(durations.counts), strict=True))
+    return HistogramMetricFamily(name, told, buckets=buckets, sum_value=durations.total_s)
+
+
+def _bound(seconds: float) -> str:
+    return f"{float(seconds)}"

@@ -1,0 +1,64 @@
+"""What is noted about turns: a few additions, and an event for whoever listens."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.observe.events import event
+from holdfast.observe.tally import Tally
+from holdfast.sessions.ask import Admission, Ask
+from holdfast.sessions.transaction import LiveTurn, Lost
+
+
+def note_admission(tally: Tally, ask: Ask, admission: Admission, waited_s: float) -> None:
+    """A request has its turn."""
+    how: str = admission.how
+    if how in ("joined", "replayed") and ask.attempt.key is None:
+        how = "recognised"  # an SDK's retry, which named nothing
+    tally.admitting.add(waited_s)
+    _note(tally, ask, admission, how)
+
+
+def note_stateless(tally: Tally, ask: Ask, admission: Admission) -> None:
+    """A request that names no conversation is never kept waiting for one."""
+    _note(tally, ask, admission, "stateless")
+
+
+def _note(tally: Tally, ask: Ask, admission: Admission, how: str) -> None:
+    tally.admissions[how] += 1
+    event(
+        f"turn.{how}",
+        turn=admission.turn_id,
+        session=admission.session_id,
+        tenant=ask.tenant,
+        base=admission.base,
+    )
+
+
+def note_end(tally: Tally, live: LiveTurn) -> None:
+    """A turn that was played here is over, for this node at least."""
+    now_s = asyncio.get_running_loop().time()
+    outcome, usage = live.done.result(), live.turn.usage
+    tally.turning.add(now_s - live.began_s)
+    if isinstance(outcome, Lost):
+        by, fate = "superseded", "lost"
+    else:
+        by, fate = outcome.by, "committed" if outcome.kept else "discarded"
+        if live.settling_s is not None:
+            tally.settling.add(now_s - live.settling_s)
+    tally.turns[by, fate] += 1
+    tokens = tally.tokens
+    tokens["input"] += usage.input_tokens
+    tokens["cached"] += usage.cached_tokens
+    tokens["output"] += usage.output_tokens
+    tokens["reasoning"] += usage.reasoning_tokens
+    tally.cost_micros += usage.cost_micros
+    event(
+        "turn.ended",
+        turn=live.fence.turn_id,
+        session=live.fence.session_id,
+        tenant=live.fence.tenant,
+        by=by,
+        fate=fate,
+        ms=round((now_s - live.began_s) * 1000),
+    )

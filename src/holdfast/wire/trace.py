@@ -1,0 +1,31 @@
+"""W3C Trace Context: whose trace a request belongs to. It is continued, and begun by nobody here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from holdfast.core.codec import Value
+
+TRACEPARENT = "traceparent"
+_FORM = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})(-.*)?"
+)
+
+
+class Trace(Value):
+    """A trace that a request is part of."""
+
+    trace_id: str
+    flags: str
+
+    def parent(self, span_id: str) -> str:
+        """What whoever we ask is told: the same trace, and us as its parent."""
+        return f"00-{self.trace_id}-{span_id}-{self.flags}"
+
+
+def read_trace(headers: Mapping[str, str]) -> Trace | None:
+    """The trace that a request names; None if it names none, or in a way that nobody could mean."""
+    text = headers.get(TRACEPARENT)
+    found = None if text is None else _FORM.fullmatch(text)
+    return None if found is None else Trace(trace_id=found[1], flags=found[2])

@@ -1,0 +1,191 @@
+"""What an operator sees: numbers without names, a log with names and without secrets, and who did what."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from holdfast.core.events import Usage
+from holdfast.ids import Tenant
+from holdfast.models.openai import OpenAIModel
+from holdfast.store.memory import MemoryStore
+from holdfast.testing import FakeUpstream, Gate, ScriptedModel, fails, says
+from tests.observe.test_events import Log, log
+from tests.server.stubs import Answer, Serving, agent, serving
+from tests.server.test_auth import _lose, bearer, put_key
+from tests.server.test_busy import Asked, held
+
+__all__ = ["log"]
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+TRACED = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+
+
+async def numbers(server: Serving) -> dict[str, float]:
+    """All samples, by name and labels as they are written."""
+    return read(await server.get("/metrics"))
+
+
+def read(answer: Answer) -> dict[str, float]:
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    families = text_string_to_metric_families(answer.body.decode())
+    return {
+        f"{each.name}{each.labels or ''}": each.value
+        for family in families
+        for each in family.samples
+    }
+
+
+async def test_turns_are_counted_by_how_they_ended() -> None:
+    used = Usage(input_tokens=7, output_tokens=3, cost_micros=5_000)
+    store = MemoryStore()
+    model = ScriptedModel(says("Yes.", usage=used), otherwise=lambda _: "Yes.")
+    async with serving(agent(model), store=store) as server:
+        once = {"Idempotency-Key": "k"}
+        for _ in range(2):
+            await server.chat("Hi", to="a", headers=once)
+        await server.chat("Hi", to="b", stream=True)
+        _lose(store)
+        await server.chat("Hi", to="b", headers={"x-stainless-retry-count": "1"}, stream=True)
+        await server.chat("Hi")
+        model.will(fails(status=400))
+        await server.chat("Hi", to="b")
+        await server.chat("Hi", model="nobody")
+        found = await numbers(server)
+    turns = "holdfast_turns_total{'ended_by': %r, 'fate': %r}"
+    assert found[turns % ("completed", "committed")] == 3
+    assert found[turns % ("model_error", "discarded")] == 1
+    admitted = {
+        how: found[f"holdfast_admissions_total{{'how': '{how}'}}"]
+        for how in ("began", "stateless", "joined", "replayed", "recognised", "steered")
+    }
+    assert admitted == {
+        "began": 3,
+        "stateless": 1,
+        "joined": 0,
+        "replayed": 1,
+        "recognised": 1,
+        "steered": 0,
+    }
+    chat = "holdfast_requests_total{'route': 'POST /v1/chat/completions', 'status': '%d'}"
+    assert (found[chat % 404], found[chat % 200]) == (1, 5)
+    assert found["holdfast_turn_seconds_count"] == 4
+    assert found["holdfast_commit_seconds_count"] == 4
+    assert found["holdfast_first_words_seconds_count"] == 2
+    assert found["holdfast_tokens_total{'kind': 'input'}"] == 7
+    assert found["holdfast_tokens_total{'kind': 'output'}"] == 3
+    assert found["holdfast_cost_total"] == 0.005
+
+
+async def test_what_is_going_on_can_be_seen_while_it_does() -> None:
+    gate = Gate()
+    async with serving(agent(held(gate))) as server:
+        first = Asked(server.chat("one", to="trip", stream=True))
+        await gate.reached.wait()
+        busy = await numbers(server)
+        gate.release()
+        await first.answer()
+        idle = await numbers(server)
+    names = ("holdfast_turns_running", "holdfast_lanes", "holdfast_watchers")
+    assert [busy[name] for name in names] == [1, 1, 1]
+    assert [idle[name] for name in names] == [0, 0, 0]
+    assert idle["holdfast_lease_live"] == 1
+
+
+async def test_no_number_has_an_id_or_a_name_that_a_client_chose() -> None:
+    async with serving(agent(ScriptedModel(otherwise=lambda _: "Yes."))) as server:
+        await server.chat("Hi", to="SECRETNAME")
+        await server.get("/api/sessions/SECRETNAME")
+        await server.get("/api/SECRETNAME")
+        await server.request("SECRETNAME", "/v1/models")
+        body = (await server.get("/metrics")).body.decode()
+    assert "SECRETNAME" not in body
+    assert not re.search(r"\b(conv|turn|req|key|node)_[0-9a-z]{24}", body)
+
+
+async def test_metrics_need_a_key_of_their_own_once_there_are_keys() -> None:
+    store = MemoryStore()
+    admin, watcher = (
+        await put_key(store, Tenant("acme"), "admin", nth=1),
+        await put_key(store, Tenant("ops"), "metrics", nth=2),
+    )
+    async with serving(agent(ScriptedModel()), store=store, auth="auto") as server:
+        asked = [
+            await server.request("GET", "/metrics", headers=bearer(key)) for key in (admin, watcher)
+        ]
+        other = await server.request("GET", "/api/sessions", headers=bearer(watcher))
+    assert [each.status for each in asked] == [403, 200] and other.status == 403
+
+
+# ── the log ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_turn_can_be_followed_through_the_log_by_its_request_and_trace(log: Log) -> None:
+    async with serving(agent(ScriptedModel("Hello."))) as server:
+        answer = await server.chat("Hi", to="trip", headers=TRACED)
+    mine = [each for each in log.lines if each.get("request") == answer.headers["x-request-id"]]
+    assert {each["event"] for each in mine} == {"turn.began", "turn.ended", "request.answered"}
+    assert {each["trace"] for each in mine} == {TRACE}
+    turns = {each.get("turn") for each in mine if str(each["event"]).startswith("turn.")}
+    assert turns == {answer.headers["x-turn-id"]}
+
+
+async def test_a_trace_goes_on_to_the_model_and_nothing_does_without_one() -> None:
+    async with FakeUpstream("Hello.", "Hello.") as upstream:
+        model = OpenAIModel("gpt-5", base_url=f"{upstream.url}/v1")
+        async with serving(agent(model)) as server:
+            await server.chat("Hi", to="a", headers=TRACED)
+            await server.chat("Hi", to="b")
+        await model.close()
+    told = [each.headers.get("traceparent", "") for each in upstream.requests]
+    assert told[0].startswith(f"00-{TRACE}-") and told[0] != TRACED["traceparent"]
+    assert told[1] == ""
+
+
+async def test_no_secret_is_in_the_log_whatever_goes_wrong(log: Log) -> None:
+    store = MemoryStore()
+    good, bad = await put_key(store, nth=1), await put_key(store, Tenant("b"), "read", nth=2)
+    await store.revoke_api_key(bad.key_id)
+
+    def broken(_: object) -> str:
+        raise RuntimeError(f"could not use {good}")
+
+    async with serving(agent(ScriptedModel(otherwise=broken)), store=store, auth="auto") as server:
+        for key in (good, bad, str(good)[:-1] + "x"):
+            await server.chat("Hi", to="trip", headers=bearer(key))
+            await server.request("GET", f"/api/sessions/{key}?key={key}", headers=bearer(key))
+            await server.request("GET", "/v1/models", headers={"Authorization": f"Basic {key}"})
+    assert len(log.lines) > 9
+    assert good.secret not in log.text and bad.secret not in log.text
+    assert str(good.key_id) in log.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "action"),
+    [
+        ("DELETE", "/api/sessions/trip", "session.delete"),
+        ("GET", "/api/sessions/trip/export", "session.export"),
+        ("POST", "/api/sessions/import", "session.import"),
+        ("POST", f"/api/turns/turn_{'0' * 26}/approvals", "approval.decide"),
+    ],
+)
+async def test_who_did_what_is_audited_also_if_it_failed(
+    log: Log, method: str, path: str, action: str
+) -> None:
+    store = MemoryStore()
+    key = await put_key(store, Tenant("acme"), "admin")
+    async with serving(
+        agent(ScriptedModel(otherwise=lambda _: "Yes.")), store=store, auth="auto"
+    ) as server:
+        await server.chat("Hi", to="trip", headers=bearer(key))
+        data = msgspec.json.encode({"decisions": {}}) if "approvals" in path else None
+        answer = await server.request(method, path, headers=bearer(key), data=data)
+    (line,) = [each for each in log.lines if each["log"] == "holdfast.audit"]
+    assert (line["event"], line["tenant"], line["key"]) == (action, "acme", str(key.key_id))
+    assert (line["status"], line["request"]) == (answer.status, answer.headers["x-request-id"])
+    if "trip" in path:
+        assert line["about"] == "trip"
