@@ -213,9 +213,11 @@ async def test_an_older_version_leaves_a_newer_database_alone(
 async def test_a_migration_that_fails_changes_nothing(
     url: str, postgres: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bad = Migration(number=2, name="oops", sql="create table holdfast.week (n int); select 1 / 0;")
-    with pytest.raises(StoreUnusable, match=r"migration 2 \(oops\) failed: division by zero"):
-        await postgres.engine.run(lambda db: migrating.migrate(db, (*load_migrations(), bad)))
+    known = load_migrations()
+    sql = "create table holdfast.week (n int); select 1 / 0;"
+    bad = Migration(number=known[-1].number + 1, name="oops", sql=sql)
+    with pytest.raises(StoreUnusable, match=r"\(oops\) failed: division by zero"):
+        await postgres.engine.run(lambda db: migrating.migrate(db, (*known, bad)))
     ((tables,),) = await postgres.engine.run(
         lambda db: db.fetch(
             compiled("weeks", "select count(*) from pg_class where relname = 'week'"), {}
