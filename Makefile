@@ -43,7 +43,7 @@ check: $(READY) ## format, lint, types and the fast tests
 
 bench: $(READY) ## measure, side by side: every file in bench/, in order
 	@set -e; for file in $$(ls bench/[!_]*.py 2>/dev/null); do \
-		printf '\n== %s\n\n' "$$file"; $(BIN)/python "$$file"; \
+		printf '\n== %s\n\n' "$$file"; PYTHONPATH=. $(BIN)/python "$$file"; \
 	done
 
 torture: torture-store torture-sessions ## run every torture suite
