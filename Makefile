@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-clients serve test test-clients check bench torture torture-store torture-sessions lock lock-clients lock-peers clean
+.PHONY: help schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions lock lock-clients lock-peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ lock: ## renew requirements.txt and requirements-dev.txt (needs uv; UPGRADE=1 fo
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group dev \
 		--constraint requirements.txt --output-file requirements-dev.txt
+
+schema: $(READY) ## renew the JSON Schema of agent files
+	$(BIN)/holdfast agents schema > docs/reference/agent-file.schema.json
 
 lock-peers: ## renew the locks of what bench/ measures against (needs uv)
 	$(COMPILE) $(if $(UPGRADE),--upgrade) bench/peers/requirements.in --output-file bench/peers/requirements.txt

@@ -6,7 +6,6 @@ import textwrap
 from decimal import Decimal
 from pathlib import Path
 
-import jsonschema_rs
 import msgspec
 import pytest
 import yaml
@@ -22,7 +21,6 @@ from holdfast.agents.shape import (
     AgentShape,
     FileShape,
     ModelShape,
-    agent_file_schema,
 )
 from holdfast.core.events import Parameters
 from holdfast.core.items import Permissions, TurnLimits
@@ -552,13 +550,6 @@ async def test_a_model_that_cannot_be_made_is_told_with_its_place() -> None:
         await assemble(read(text), factory)
     assert str(raised.value) == "shop.yaml:4:5: agents.b.model: no such provider; use openai"
     assert [model.closed for model in factory.made] == [1]
-
-
-def test_our_own_schema_is_made_of_our_own_types() -> None:
-    schema = msgspec.json.decode(agent_file_schema())
-    validator = jsonschema_rs.validator_for(schema)
-    assert validator.is_valid({"agents": {"root": {"model": "x/y"}}})
-    assert not validator.is_valid({"agents": {"root": {"modle": "x/y"}}})
 
 
 # ── anything at all ──

@@ -168,3 +168,12 @@ def test_what_cannot_be_loaded_is_told_beside_the_others(run: Run, elsewhere: Pa
     assert told.exit_code == 1
     assert told.stdout == "root\ta\tKnows it.\n"
     assert "b.yaml:3:5: agents.root.modle: unknown field" in told.stderr
+
+
+# ── schema ──
+
+
+def test_the_schema_is_the_one_that_is_published(run: Run) -> None:
+    told = run("agents", "schema")
+    assert told.exit_code == 0
+    assert json.loads(told.stdout)["title"] == "Holdfast's agent file"

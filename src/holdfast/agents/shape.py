@@ -357,8 +357,3 @@ NOT_RUN: Mapping[type[Shape], frozenset[str]] = {
 """Fields of docker-agent's that are told and left out."""
 
 TOOLSETS_NOT_RUN = frozenset("a2a api background_agents lsp model_picker tasks user_prompt".split())
-
-
-def agent_file_schema() -> bytes:
-    """The JSON Schema of an agent file, for editors."""
-    return msgspec.json.encode(msgspec.json.schema(FileShape))

@@ -18,7 +18,7 @@ import click
 from holdfast.errors import HoldfastError
 
 COMMANDS = {
-    "agents": ("holdfast.cli.agents", "Look at agent files: check, list."),
+    "agents": ("holdfast.cli.agents", "Look at agent files: check, list, schema."),
     "serve": ("holdfast.cli.serve", "Serve agents over the OpenAI API."),
     "keys": ("holdfast.cli.keys", "Make, list and revoke API keys."),
     "sessions": ("holdfast.cli.sessions", "Look at conversations: list, search, show."),

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.agents.file import Checked
 from holdfast.agents.registry import Broken, Listed, Registry
+from holdfast.agents.schema import agent_file_schema
 from holdfast.agents.shaping import Problem
 from holdfast.agents.sources import (
     Directory,
@@ -177,6 +178,15 @@ def _short(place: str) -> str:
     path = Path(place)
     is_below = path.is_absolute() and path.is_relative_to(here)
     return str(path.relative_to(here)) if is_below else place
+
+
+# ── schema ───────────────────────────────────────────────────────────────────────────────────
+
+
+@agents.command(short_help="Print the JSON Schema of agent files.")
+def schema() -> None:
+    """Print the JSON Schema of agent files, for editors that check while you type."""
+    click.echo(agent_file_schema(), nl=False)
 
 
 # ── list ─────────────────────────────────────────────────────────────────────────────────────

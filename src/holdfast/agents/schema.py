@@ -1,0 +1,210 @@
+"""The JSON Schema of an agent file, for editors: made of the same shapes that files are read into.
+
+What docker-agent has and we do not run is in it too, marked as deprecated: such a file is served, with a warning.
+What a shape alone cannot say (that a sub-agent exists, say) is left to `holdfast agents check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holdfast.agents.shape import NOT_RUN, TOOLSETS_NOT_RUN, FileShape, Shape
+
+Schema: TypeAlias = dict[str, Any]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_LEFT_OUT = "docker-agent's, and not run here: left out with a warning."
+
+DESCRIPTIONS: Mapping[str, str] = {
+    # a whole file
+    "File.agents": "The agents, by name; `root`, or else the first, answers if nobody is named.",
+    "File.version": "The version of docker-agent's format.",
+    "File.models": "Models, by the name that agents refer to them by.",
+    "File.providers": "Servers of your own, by the name that models refer to them by.",
+    "File.permissions": "Rules about tools, for every agent of the file.",
+    "File.mcps": "MCP servers, by the name that toolsets refer to them by.",
+    "File.metadata": "About the file itself; nobody acts on it.",
+    "Metadata.author": "Who wrote it.",
+    "Metadata.license": "Under which licence.",
+    "Metadata.readme": "What to know about it.",
+    "Metadata.description": "What it is.",
+    "Metadata.version": "Which edition of it this is.",
+    # agents
+    "Agent.model": "A name from `models`, or `provider/model`.",
+    "Agent.description": "What colleagues and clients are told about the agent.",
+    "Agent.instruction": "What its model is told.",
+    "Agent.welcome_message": "For whoever shows the agent to people.",
+    "Agent.toolsets": "What it can do.",
+    "Agent.sub_agents": "Colleagues who can be given a task.",
+    "Agent.handoffs": "Colleagues who can take over the conversation.",
+    "Agent.fallback": "Who is asked when its model fails.",
+    "Agent.max_iterations": "Model calls in one turn; 0 is the server's own bound.",
+    "Agent.num_history_items": "How many items of the past its model sees at most; 0 is all of them.",
+    "Agent.add_date": "Tell its model the day on which the turn began.",
+    "Agent.add_environment_info": "Tell its model about the directory and the system.",
+    "Agent.add_prompt_files": "Files, in the directory of this one or below it, whose words are added to the instruction.",
+    "Agent.commands": "Prompts with names, for clients to offer.",
+    "Agent.structured_output": "The form that its answers have.",
+    "Agent.hooks": "Commands that are run when something happens in a turn.",
+    "Agent.policy": "Ours: what becomes of a turn that does not complete.",
+    "Agent.limits": "Ours: how far a turn may go.",
+    "Agent.permissions": "Ours: rules for this agent, beside those of the file.",
+    "Fallback.models": "Whom to ask, in this order.",
+    "Fallback.retries": "How often each is asked again; 0: as usual, -1: never.",
+    "Fallback.cooldown": "How long one that failed is asked last: `30s`, `2m30s`.",
+    "Command.description": "What people are told about it.",
+    "Command.instruction": "The prompt.",
+    "StructuredOutput.name": "What the form is called.",
+    "StructuredOutput.schema": "The JSON Schema of an object.",
+    "StructuredOutput.description": "What the form is for.",
+    "StructuredOutput.strict": "Whether a provider is to hold to it by force.",
+    "Policy.cancel": "When somebody cancels it.",
+    "Policy.disconnect": "When the client goes away.",
+    "Policy.deadline": "When its time is up.",
+    "Policy.error": "When a model or a tool fails it.",
+    "Policy.limit": "When it reaches a limit.",
+    "Policy.crash": "When the server dies.",
+    "Limits.steps_max": "Model calls.",
+    "Limits.calls_max": "Tool calls.",
+    "Limits.output_chars_max": "Characters that models say.",
+    "Limits.cost_micros_max": "Cost, in millionths of your currency.",
+    "Permissions.allow": "Tools that may run, by name; `*`, `?` and `[a-z]` stand for others.",
+    "Permissions.ask": "Tools that a person is asked about. Wins over `allow`.",
+    "Permissions.deny": "Tools that never run. Wins over both.",
+    # hooks
+    "Hooks.pre_tool_use": "Before a call runs; may refuse it.",
+    "Hooks.post_tool_use": "After a call has run; may end the turn.",
+    "Hooks.session_start": "Before the first step of a session.",
+    "Hooks.on_user_input": "When a turn ends with calls that a person has to approve.",
+    "HookMatcher.hooks": "What is run.",
+    "HookMatcher.matcher": "A regular expression for whole names of tools; `*` is every tool.",
+    "Hook.type": "What kind of hook it is.",
+    "Hook.command": "The command, for /bin/sh; it reads JSON from its standard input.",
+    "Hook.timeout": "In seconds.",
+    # models
+    "Model.provider": "Who serves it.",
+    "Model.model": "Its name there.",
+    "Model.temperature": "As the provider has it.",
+    "Model.top_p": "As the provider has it.",
+    "Model.max_tokens": "How much it may say in one answer.",
+    "Model.frequency_penalty": "As the provider has it.",
+    "Model.presence_penalty": "As the provider has it.",
+    "Model.parallel_tool_calls": "Whether it may ask for several calls at once.",
+    "Model.thinking_budget": "`none`, `minimal`, `low`, `medium`, `high`, or a number of tokens; -1 for as many as it likes.",
+    "Model.provider_opts": "`context_size`, or what else a provider takes.",
+    "Model.track_usage": "Usage is counted always.",
+    "Model.cost": "Ours: what it costs.",
+    "Provider.base_url": "The address of the server.",
+    "Cost.input": "A million tokens that it reads.",
+    "Cost.output": "A million tokens that it says.",
+    "Cost.cache_read": "A million tokens that it reads from its cache; as `input` if left out.",
+    "Cost.cache_write": "A million tokens that it puts into its cache; as `input` if left out.",
+    "base_url": "The address of the server; `${env.NAME}` is filled in.",
+    "token_key": "The name of the environment variable that holds the API key.",
+    "api_type": "The API that the server speaks.",
+    # toolsets
+    "type": "What kind of toolset it is.",
+    "tools": "Only these of its tools.",
+    "instruction": "What the model is told about the tools; `{ORIGINAL_INSTRUCTIONS}` stands for the toolset's own words.",
+    "env": "Variables for the commands.",
+    "timeout": "In seconds.",
+    "headers": "Headers of every request; variables are filled in.",
+    "working_dir": "Where it runs: relative to the file and below it, or absolute.",
+    "allow_private_ips": "Ours: also private and loopback addresses.",
+    "ScriptToolset.shell": "The commands, by the name of their tool.",
+    "FilesystemToolset.roots": "Ours: the directories whose files can be reached.",
+    "FilesystemToolset.ignore_vcs": "Leave `.git` and its like out of trees and searches.",
+    "FetchToolset.allowed_domains": "Ours: only these domains, each with those below it.",
+    "FetchToolset.blocked_domains": "Ours: not these domains, nor those below them.",
+    "OpenapiToolset.url": "The document: its address, or its path.",
+    "OpenapiToolset.base_url": "Ours: where requests go, in place of what the document says.",
+    "command": "A program that speaks MCP over its standard input and output.",
+    "McpToolset.args": "Arguments of the program.",
+    "Mcp.args": "Arguments of the program.",
+    "remote": "A server over HTTP.",
+    "ref": "The name of a server under `mcps`.",
+    "name": "Its tools are called `name_tool`.",
+    "trust_hints": "Ours: believe the server that a tool only reads, or may be repeated.",
+    "Remote.url": "The server's address.",
+    "Remote.transport_type": "`streamable`.",
+    "Script.cmd": "The command, for /bin/sh; arguments reach it as environment variables.",
+    "Script.description": "What the model is told about it.",
+    "Script.args": "Argument name → its JSON Schema.",
+    "Script.required": "The arguments that have to be given; all of them if this is left out.",
+    "Script.pass_env": "Ours: names of the server's variables that it may see.",
+    "Script.read_only": "Ours: it changes nothing, so it needs no permission.",
+    "Script.idempotent": "Ours: it may be run again under the same call key.",
+}
+"""`Kind.field`, or a field that means the same in every kind → what it is for. A test misses none."""
+
+
+def agent_file_schema() -> bytes:
+    """The JSON Schema of an agent file: the same bytes every time."""
+    (root,), found = msgspec.json.schema_components((FileShape,), ref_template="#/$defs/{name}")
+    shapes = {_kind(shape): shape for shape in _shapes(Shape)}
+    kinds = {name.removesuffix("Shape"): _plain(each) for name, each in sorted(found.items())}
+    for kind, schema in kinds.items():
+        _describe(kind, schema)
+        for field in sorted(NOT_RUN.get(shapes[kind], ())):
+            schema["properties"][field] = {"deprecated": True, "description": _LEFT_OUT}
+    toolsets = kinds["Agent"]["properties"]["toolsets"]
+    toolsets["items"] = {"anyOf": [*_arms(toolsets["items"]), _toolsets_not_run()]}
+    schema = {
+        "$schema": DIALECT,
+        "title": "Holdfast's agent file",
+        "description": "Who the agents of a team are, in the shape that docker-agent's users have.",
+        **_plain(root),
+        "$defs": kinds,
+    }
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
+
+
+def _kind(shape: type[Shape]) -> str:
+    return shape.__name__.removesuffix("Shape")
+
+
+def _shapes(shape: type[Shape]) -> list[type[Shape]]:
+    below = [each for sub in shape.__subclasses__() for each in _shapes(sub)]
+    return [shape, *below]
+
+
+def _describe(kind: str, schema: Schema) -> None:
+    schema["title"] = kind
+    for field, each in schema["properties"].items():
+        words = DESCRIPTIONS.get(f"{kind}.{field}") or DESCRIPTIONS.get(field)
+        if words is not None:
+            each["description"] = words
+
+
+def _arms(items: Schema) -> list[Schema]:
+    """The kinds of toolsets that are run. `None` is ours alone: it stands for one that is not."""
+    arms = [arm for arm in items["anyOf"] if arm != {"type": "null"}]
+    return [each for arm in arms for each in (_arms(arm) if "anyOf" in arm else [arm])]
+
+
+def _toolsets_not_run() -> Schema:
+    return {
+        "type": "object",
+        "deprecated": True,
+        "description": _LEFT_OUT,
+        "properties": {"type": {"enum": sorted(TOOLSETS_NOT_RUN)}},
+        "required": ["type"],
+    }
+
+
+def _plain(schema: Any) -> Any:
+    """The same, with our names for kinds, and without what is no word of JSON Schema."""
+    match schema:
+        case dict():
+            return {
+                name: each.removesuffix("Shape") if name == "$ref" else _plain(each)
+                for name, each in schema.items()
+                if name != "discriminator"
+            }
+        case list():
+            return [_plain(each) for each in schema]
+        case _:
+            return schema
