@@ -231,7 +231,9 @@ def body_for(route: Route, ours: Ours) -> bytes:
     match route.label:
         case "POST /v1/chat/completions":
             return chat_body("Hi")
-        case "POST /v1/responses":
+        case (
+            "POST /v1/responses" | "POST /v1/responses/compact" | "POST /v1/responses/input_tokens"
+        ):
             return msgspec.json.encode({"model": "root", "input": "Hi"})
         case "POST /v1/conversations" | "POST /v1/conversations/{conversation}/items":
             return b'{"items":[{"role":"user","content":"Hi"}]}'

@@ -19,6 +19,7 @@ from holdfast.server.approvals import Approvals
 from holdfast.server.auth import ANYBODY, Door
 from holdfast.server.chat import Chat
 from holdfast.server.compacting import Compacting
+from holdfast.server.contexts import Contexts
 from holdfast.server.conversations import Conversations
 from holdfast.server.directory import Directory
 from holdfast.server.exchange import ClientGone, Exchange, Receive, Send
@@ -84,6 +85,7 @@ class App:
             expire_after_s=expire_after_s,
         )
         approvals = Approvals(sessions, directory, policy=policy, deadline_s=deadline_s)
+        compacting = Compacting(sessions, directory)
         self._health = Health(sessions)
         self._requests = sessions.tally.requests
         self.routes = all_routes(
@@ -93,8 +95,9 @@ class App:
             chat=self._chat,
             responses=self._responses,
             stored=StoredResponses(sessions),
+            contexts=Contexts(sessions, compacting),
             conversations=Conversations(sessions, expire_after_s=expire_after_s),
-            api=Api(sessions, directory, approvals, Compacting(sessions, directory)),
+            api=Api(sessions, directory, approvals, compacting),
         )
         """Everything that this application answers."""
         self._busy_status = busy_status

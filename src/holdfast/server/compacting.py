@@ -49,7 +49,7 @@ class Compacting:
         covers_to = coverable(snapshot, keep_bytes=0)
         if covers_to is None:
             raise bad_request("nothing_to_compact", "everything here is summed up already")
-        made = await self._write(tenant, snapshot, covers_to)
+        made = await self.write(Ask(tenant=tenant, name=snapshot.session_id), snapshot, covers_to)
         outcome = await self._sessions.operations.compact(
             tenant,
             snapshot.session_id,
@@ -63,8 +63,12 @@ class Compacting:
             summary=made.text, covers_to=covers_to, items=len(snapshot.items), usage=made.usage
         )
 
-    async def _write(self, tenant: Tenant, snapshot: Snapshot, covers_to: int) -> Made:
-        choice = self._directory.choose(Ask(tenant=tenant, name=snapshot.session_id), snapshot)
+    async def write(self, ask: Ask, snapshot: Snapshot, covers_to: int) -> Made:
+        """A summary up to a position, by whoever would answer this request. Nothing is stored.
+
+        Raises Refused and AgentUnavailable.
+        """
+        choice = self._directory.choose(ask, snapshot)
         mint = self._sessions.mint
         request = TurnRequest(
             turn_id=mint(TurnId),

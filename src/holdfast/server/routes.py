@@ -9,6 +9,7 @@ from __future__ import annotations
 from holdfast import limits
 from holdfast.server.api import Api
 from holdfast.server.chat import Chat
+from holdfast.server.contexts import Contexts
 from holdfast.server.conversations import Conversations
 from holdfast.server.health import Health
 from holdfast.server.listing import Models
@@ -26,6 +27,7 @@ def all_routes(
     chat: Chat,
     responses: Responses,
     stored: StoredResponses,
+    contexts: Contexts,
     conversations: Conversations,
     api: Api,
 ) -> Routes:
@@ -43,6 +45,16 @@ def all_routes(
             Route("GET", "/v1/models", "chat", models.every),
             Route("GET", "/v1/models/{id...}", "chat", models.one),
             Route("POST", "/v1/responses", "chat", responses.create, body_bytes_max=turn_bytes),
+            Route(
+                "POST", "/v1/responses/compact", "chat", contexts.compact, body_bytes_max=turn_bytes
+            ),
+            Route(
+                "POST",
+                "/v1/responses/input_tokens",
+                "chat",
+                contexts.input_tokens,
+                body_bytes_max=turn_bytes,
+            ),
             Route("GET", "/v1/responses/{response}", "chat", stored.retrieve),
             Route("DELETE", "/v1/responses/{response}", "chat", stored.delete),
             Route("POST", "/v1/responses/{response}/cancel", "chat", stored.cancel),

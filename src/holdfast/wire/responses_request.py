@@ -153,6 +153,48 @@ def read_responses_request(body: bytes) -> ResponsesAsk:
     )
 
 
+# ── about a context ──────────────────────────────────────────────────────────────────────────
+
+
+class _ContextRequest(Struct, frozen=True):
+    model: str | None = None
+    input: Raw = NULL
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    conversation: str | ConversationName | None = None
+    tools: list[Raw] | None = None
+
+
+class ContextAsk(Value):
+    """What a model would be shown, if it were asked: for counting it, or summing it up."""
+
+    model: str
+    input: tuple[InputPiece, ...] = ()
+    instructions: str = ""
+    tools_bytes: int = 0
+    previous: ResponseId | None = None
+    conversation: SessionId | None = None
+
+
+_context_decoder = msgspec.json.Decoder(_ContextRequest)
+
+
+def read_context_request(body: bytes, *, needs_model: bool) -> ContextAsk:
+    """Decode and check what is said about a context. Raises Refused."""
+    said = read_body(_context_decoder, body)
+    if needs_model and not said.model:
+        raise missing_parameter("model")
+    _demand_one_line(said.conversation, said.previous_response_id)
+    return ContextAsk(
+        model=said.model or "",
+        input=() if as_json(said.input) is None else read_input(said.input),
+        instructions=said.instructions or "",
+        tools_bytes=sum(len(bytes(each)) for each in said.tools or ()),
+        previous=_previous(said.previous_response_id),
+        conversation=_conversation(said.conversation),
+    )
+
+
 # ── checks ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -161,13 +203,7 @@ def _check(request: ResponsesRequest) -> None:
         raise missing_parameter("model")
     if as_json(request.input) is None:
         raise missing_parameter("input")
-    if request.conversation is not None and request.previous_response_id is not None:
-        raise bad_request(
-            "invalid_request",
-            "'previous_response_id' and 'conversation' cannot be used together: a conversation knows "
-            "its last response",
-            param="previous_response_id",
-        )
+    _demand_one_line(request.conversation, request.previous_response_id)
     if request.background and request.store is False:
         raise bad_request(
             "invalid_value", "background needs store: true, to be found again", param="background"
@@ -183,6 +219,16 @@ def _check(request: ResponsesRequest) -> None:
         if value is not None and value < least:
             raise bad_request("invalid_value", f"{name} must be at least {least}", param=name)
     demand_metadata(request.metadata or {})
+
+
+def _demand_one_line(conversation: object, previous: str | None) -> None:
+    if conversation is not None and previous is not None:
+        raise bad_request(
+            "invalid_request",
+            "'previous_response_id' and 'conversation' cannot be used together: a conversation knows "
+            "its last response",
+            param="previous_response_id",
+        )
 
 
 def demand_metadata(metadata: dict[str, str]) -> None:

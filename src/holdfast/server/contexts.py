@@ -1,0 +1,104 @@
+"""What a model would be shown: `POST /v1/responses/input_tokens` counts it, `/v1/responses/compact` sums it up.
+
+Neither stores anything. A count is an estimate, and says so: only the provider knows, and only afterwards.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.conversation import Snapshot, seen_by_model
+from holdfast.core.items import Item, SystemMessage
+from holdfast.core.reconcile import Fresh, NothingNew, take_in
+from holdfast.ids import ResponseId, SessionId
+from holdfast.loop.gauge import BYTES_PER_TOKEN
+from holdfast.server.compacting import Compacting
+from holdfast.server.references import References
+from holdfast.server.response_turns import ResponseTurns
+from holdfast.server.routing import Call
+from holdfast.sessions.ask import Ask
+from holdfast.sessions.sessions import Sessions
+from holdfast.wire.chat import ChatDialect
+from holdfast.wire.conversations import unknown_conversation
+from holdfast.wire.problems import bad_request
+from holdfast.wire.responses_answer import usage_object
+from holdfast.wire.responses_items import item_object, sealed_summary
+from holdfast.wire.responses_request import ContextAsk, read_context_request, unknown_previous
+
+
+class Contexts:
+    """The endpoints. One instance serves every request."""
+
+    def __init__(self, sessions: Sessions, compacting: Compacting) -> None:
+        self._sessions = sessions
+        self._compacting = compacting
+        self._turns = ResponseTurns(sessions)
+
+    async def input_tokens(self, call: Call) -> None:
+        """How much a request would be, without the agent's own instructions and tools."""
+        asked = read_context_request(call.body, needs_model=False)
+        snapshot, brought = await self._context(call, asked)
+        items = [*seen_by_model(snapshot), *brought]
+        size = len(ChatDialect().encode(items)) + len(asked.instructions.encode())
+        tokens = round((size + asked.tools_bytes) / BYTES_PER_TOKEN)
+        said = {"object": "response.input_tokens", "input_tokens": tokens}
+        call.exchange.about["x-token-count"] = "estimate"
+        await call.exchange.answer(200, msgspec.json.encode(said))
+
+    async def compact(self, call: Call) -> None:
+        """A summary in place of everything that was said; what was instructed stays as it is."""
+        asked = read_context_request(call.body, needs_model=True)
+        snapshot, brought = await self._context(call, asked)
+        snapshot = msgspec.structs.replace(snapshot, items=snapshot.items.extended(brought))
+        if not len(snapshot.items):
+            raise bad_request("nothing_to_compact", "there is nothing to sum up", param="input")
+        ask = Ask(tenant=call.tenant, name=None, agent=asked.model)
+        writing = self._compacting.write(ask, snapshot, len(snapshot.items))
+        made = await call.exchange.unless_gone(writing)
+        response_id = self._sessions.mint(ResponseId)
+        instructed = [each for each in brought if isinstance(each, SystemMessage)]
+        said = {
+            "id": str(response_id),
+            "object": "response.compaction",
+            "created_at": response_id.minted_at_ms // 1000,
+            "output": [
+                *(item_object(each, None) for each in instructed),
+                {
+                    "id": f"cmp_{response_id.body}",
+                    "type": "compaction",
+                    "encrypted_content": sealed_summary(made.text),
+                },
+            ],
+            "usage": usage_object(made.usage),
+        }
+        await call.exchange.answer(200, msgspec.json.encode(said))
+
+    async def _context(self, call: Call, asked: ContextAsk) -> tuple[Snapshot, tuple[Item, ...]]:
+        """The history that is meant, and what the request adds to it."""
+        snapshot = await self._snapshot(call, asked)
+        references = References(
+            self._sessions, call.tenant, line=asked.conversation, previous=asked.previous
+        )
+        taken = take_in(snapshot, await references.resolved(asked.input), self._sessions.mint)
+        if not isinstance(taken, Fresh | NothingNew):
+            raise bad_request(
+                "unknown_tool_call", "calls and their results do not fit together", param="input"
+            )
+        return snapshot, taken.input if isinstance(taken, Fresh) else ()
+
+    async def _snapshot(self, call: Call, asked: ContextAsk) -> Snapshot:
+        if asked.previous is not None:
+            kept = await self._turns.look(call.tenant, asked.previous)
+            found = None
+            if kept is not None and kept.row.seq is not None:
+                row = kept.row
+                found = await self._sessions.snapshot(call.tenant, row.session_id, row.seq)
+            if found is None:
+                raise unknown_previous(asked.previous)
+            return found
+        if asked.conversation is not None:
+            found = await self._sessions.snapshot(call.tenant, asked.conversation)
+            if found is None:
+                raise unknown_conversation(asked.conversation)
+            return found
+        return Snapshot(session_id=self._sessions.mint(SessionId))
