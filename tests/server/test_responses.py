@@ -225,9 +225,11 @@ async def test_a_named_conversation_advances_only_by_requests_that_name_it() -> 
         previous = first.headers["x-turn-id"].replace("turn_", "resp_")
         aside = await server.respond("2", previous_response_id=previous)
         trip = await server.get("/api/sessions/trip")
+        listed = await server.get("/api/sessions")
     assert aside.status == 200
     assert aside.headers["x-session-id"] != first.headers["x-session-id"]
     assert trip.json["version"] == 1
+    assert [each["id"] for each in listed.json["sessions"]] == [trip.json["id"]]
 
 
 async def test_a_child_that_is_refused_leaves_no_line_behind() -> None:

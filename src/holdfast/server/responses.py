@@ -159,7 +159,7 @@ class Responses:
             except (SessionBusy, SessionConflict):
                 pass  # somebody else goes on from here, or has
         try:
-            fork = await self._sessions.operations.fork(ask.tenant, parent, version)
+            fork = await self._sessions.operations.fork(ask.tenant, parent, version, anonymous=True)
         except SessionGone as error:
             raise unknown_previous(previous) from error
         try:

@@ -88,14 +88,26 @@ class Operations:
             await self._recovery.recover(tenant, row.session_id, turn_id, ignored_cancel=True)
 
     async def fork(
-        self, tenant: Tenant, session_id: SessionId, version: Version | None = None
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        version: Version | None = None,
+        *,
+        anonymous: bool = False,
     ) -> SessionRow:
-        """A new session that begins as this one stood at a version, by default its head."""
+        """A new session that begins as this one stood at a version, by default its head.
+
+        `anonymous`: a line that nobody names, also if this one has a name.
+        """
         if version is None:
             row = await self._store.session(tenant, session_id)
             version = row.head if row else Version(0)
         return await self._store.fork(
-            tenant, session_id, version=version, fresh=self._ambient.mint(SessionId)
+            tenant,
+            session_id,
+            version=version,
+            fresh=self._ambient.mint(SessionId),
+            anonymous=anonymous,
         )
 
     async def reset(self, tenant: Tenant, key: SessionKey) -> SessionRow:

@@ -628,11 +628,18 @@ class Store(TurnStore, KeyStore, Protocol):
         ...
 
     async def fork(
-        self, tenant: Tenant, session_id: SessionId, *, version: Version, fresh: SessionId
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        version: Version,
+        fresh: SessionId,
+        anonymous: bool = False,
     ) -> SessionRow:
         """Make a session that begins as this one stood at `version`, state and annotations included.
 
-        Forking again with the same `fresh` returns the same row. Raises SessionMissing, SessionGone.
+        Forking again with the same `fresh` returns the same row. The fork of a line that nobody named is
+        one, too; with `anonymous` every fork is. Raises SessionMissing, SessionGone.
         """
         ...
 

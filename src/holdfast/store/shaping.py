@@ -40,6 +40,7 @@ def forked_session(
     turn: TurnRow | None,
     notes: Notes,
     now_ms: int,
+    anonymous: bool = False,
 ) -> SessionRow:
     """A session that begins as `parent` stood at the end of `lineage`.
 
@@ -61,7 +62,7 @@ def forked_session(
         summary_rev=notes.summary_rev,
         title=notes.title,
         opening=parent.opening if turn else "",
-        anonymous=parent.anonymous,
+        anonymous=parent.anonymous or anonymous,
         created_ms=now_ms,
         active_ms=now_ms,
     )

@@ -231,6 +231,17 @@ async def test_a_fork_of_a_line_that_nobody_named_is_one_too(
     assert row.anonymous
 
 
+async def test_a_fork_may_be_a_line_that_nobody_named(
+    store: Store, player: Player, mint: Minter
+) -> None:
+    turn = await player.play("trip")
+    named = await store.fork(ACME, turn.session_id, version=Version(1), fresh=mint(SessionId))
+    fresh = mint(SessionId)
+    row = await store.fork(ACME, turn.session_id, version=Version(1), fresh=fresh, anonymous=True)
+    assert (named.anonymous, row.anonymous) == (False, True)
+    assert await store.session(ACME, fresh) == row
+
+
 # ── forks of forks ───────────────────────────────────────────────────────────────────────────
 
 

@@ -63,6 +63,7 @@ def fork(
     version: Version,
     fresh: SessionId,
     now_ms: int,
+    anonymous: bool = False,
 ) -> SessionRow:
     there = tables.sessions.get((tenant, fresh))
     if there is not None:
@@ -79,6 +80,7 @@ def fork(
         turn=place.turn,
         notes=notes_of(reading.annotations_in(tables, tenant, past)),
         now_ms=now_ms,
+        anonymous=anonymous,
     )
     tables.put_session(row)
     return row

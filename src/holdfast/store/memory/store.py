@@ -196,10 +196,22 @@ class MemoryStore:
         )
 
     async def fork(
-        self, tenant: Tenant, session_id: SessionId, *, version: Version, fresh: SessionId
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        version: Version,
+        fresh: SessionId,
+        anonymous: bool = False,
     ) -> SessionRow:
         return operations.fork(
-            self.tables, tenant, session_id, version=version, fresh=fresh, now_ms=self._now_ms()
+            self.tables,
+            tenant,
+            session_id,
+            version=version,
+            fresh=fresh,
+            now_ms=self._now_ms(),
+            anonymous=anonymous,
         )
 
     async def remove(self, tenant: Tenant, session_id: SessionId) -> SessionRow:

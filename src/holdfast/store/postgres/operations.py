@@ -65,13 +65,21 @@ async def annotate(
 
 
 async def fork(
-    db: Db, tenant: Tenant, session_id: SessionId, *, version: Version, fresh: SessionId
+    db: Db,
+    tenant: Tenant,
+    session_id: SessionId,
+    *,
+    version: Version,
+    fresh: SessionId,
+    anonymous: bool = False,
 ) -> SessionRow:
     there = await turns.find_session(db, tenant, fresh)
     if there is not None:
         return there
     parent = await session_facts(db, tenant, session_id)
-    row = await _forked(db, tenant, session_id, parent, version=version, fresh=fresh)
+    row = await _forked(
+        db, tenant, session_id, parent, version=version, fresh=fresh, anonymous=anonymous
+    )
     await _make(db, row, source=parent, key=None, generation=0)
     return row
 
@@ -105,6 +113,7 @@ async def _forked(
     *,
     version: Version,
     fresh: SessionId,
+    anonymous: bool = False,
 ) -> SessionRow:
     """What a fork will be. All that is read for it never changes, or changes its parent's stamp."""
     parent = shaping.demand_live(found.session if found else None, session_id)
@@ -120,6 +129,7 @@ async def _forked(
         turn=place.turn,
         notes=notes_of(await reading.annotations_of(db, tenant, past)),
         now_ms=found.now_ms,
+        anonymous=anonymous,
     )
 
 

@@ -259,10 +259,18 @@ class PostgresStore:
         )
 
     async def fork(
-        self, tenant: Tenant, session_id: SessionId, *, version: Version, fresh: SessionId
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        version: Version,
+        fresh: SessionId,
+        anonymous: bool = False,
     ) -> SessionRow:
         return await self.engine.run(
-            lambda db: operations.fork(db, tenant, session_id, version=version, fresh=fresh)
+            lambda db: operations.fork(
+                db, tenant, session_id, version=version, fresh=fresh, anonymous=anonymous
+            )
         )
 
     async def remove(self, tenant: Tenant, session_id: SessionId) -> SessionRow:

@@ -74,6 +74,7 @@ def fork(
     version: Version,
     fresh: SessionId,
     now_ms: int,
+    anonymous: bool = False,
 ) -> SessionRow:
     there = turns.find_session(db, tenant, fresh)
     if there is not None:
@@ -89,6 +90,7 @@ def fork(
         turn=place.turn,
         notes=notes_of(reading.annotations_of(db, tenant, decisions.stretches(place.lineage))),
         now_ms=now_ms,
+        anonymous=anonymous,
     )
     _insert(db, row)
     return row

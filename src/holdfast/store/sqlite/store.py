@@ -268,11 +268,23 @@ class SqliteStore:
         )
 
     async def fork(
-        self, tenant: Tenant, session_id: SessionId, *, version: Version, fresh: SessionId
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        version: Version,
+        fresh: SessionId,
+        anonymous: bool = False,
     ) -> SessionRow:
         return await self.engine.write(
             lambda db: operations.fork(
-                db, tenant, session_id, version=version, fresh=fresh, now_ms=self._now_ms()
+                db,
+                tenant,
+                session_id,
+                version=version,
+                fresh=fresh,
+                now_ms=self._now_ms(),
+                anonymous=anonymous,
             )
         )
 
