@@ -47,6 +47,7 @@ from holdfast.core.reconcile import (
     ResultsMissing,
     UnknownCall,
     reconcile,
+    take_in,
 )
 from holdfast.ids import CallId
 from tests.core.builders import (
@@ -814,3 +815,33 @@ def test_a_resend_with_nothing_more_is_nothing_new_once_somebody_has_answered(
         client.hears(exchange, new, fresh(client.session, *new).input)
     if any(map(is_answer, client.transcript)):
         assert told(*client.transcript, on=client.session) == NothingNew()
+
+
+# ── items that are added as they are ─────────────────────────────────────────────────────────
+
+
+def test_what_is_added_is_never_taken_for_history() -> None:
+    found = take_in(TALK, SO_FAR, new_minter(at_ms=1))
+    assert isinstance(found, Fresh)
+    assert words(found.input) == ["U: Hello", "A: Hi", "U: Oslo?", "A: Cold."]
+    assert not found.diverged and not found.dropped
+
+
+def test_an_answer_or_an_instruction_alone_can_be_added_but_nothing_cannot() -> None:
+    for each in (heard("Noted."), instructs()):
+        assert isinstance(take_in(TALK, [each], new_minter(at_ms=1)), Fresh)
+    for nothing in ([], [says("  ")]):
+        assert take_in(TALK, nothing, new_minter(at_ms=1)) == NothingNew()
+
+
+def test_calls_that_are_added_are_answered_among_what_is_added_or_by_nobody() -> None:
+    found = take_in(TALK, [heard("", "a", "b"), tells("a"), tells("b")], new_minter(at_ms=1))
+    assert isinstance(found, Fresh)
+    assert words(found.input) == ["call a", "call b", "ok a", "ok b"]
+    alone = take_in(TALK, [heard("", "a")], new_minter(at_ms=1))
+    assert isinstance(alone, Fresh)
+    assert words(alone.input) == ["call a", "not_answered a"]
+    assert not check_turn(alone.input)
+    assert take_in(TALK, [tells("x")], new_minter(at_ms=1)) == UnknownCall(call_id="x")
+    some = take_in(TALK, [heard("", "a", "b"), tells("a")], new_minter(at_ms=1))
+    assert some == ResultsMissing(call_ids=("b",))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from holdfast.core.events import Usage
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
-from holdfast.testing.scripted import fails
+from holdfast.testing.scripted import Script, fails
 from tests.server.stubs import HeldTool, Serving, agent, serving
 
 USAGE = Usage(input_tokens=7, output_tokens=3, cached_tokens=2, reasoning_tokens=1)
@@ -529,3 +530,50 @@ async def test_an_image_comes_back_as_it_was_sent() -> None:
         items = await server.get(f"/v1/responses/{name}/input_items")
     (part,) = items.json["data"][0]["content"]
     assert (part["type"], part["image_url"]) == ("input_image", data)
+
+
+async def test_whatever_a_turn_was_like_its_stream_can_be_had_again() -> None:
+    """Event for event what a live watcher saw, for replayable turns; told whole, for the others."""
+    dice = random.Random(7)
+    scripts: list[Script] = []
+
+    def words() -> list[str]:
+        return [dice.choice(["a", "é ", "\u2028", '"', "\n", "long " * 9]) for _ in range(3)]
+
+    def step(*calls: tuple[str, str, str]) -> Script:
+        said = words() if dice.random() < 0.7 else []
+        refuses = ["No."] if dice.random() < 0.2 else []
+        thinks = ["Hm."] if dice.random() < 0.3 else []
+        return says(*said, thinks=thinks, refuses=refuses, calls=calls)
+
+    tool, seen = HeldTool("look", held=False), 0
+    async with serving(agent(ScriptedModel(otherwise=lambda _: scripts.pop(0)), tool)) as server:
+        for n in range(25):
+            scripts[:] = [step(("look", '{"n": 1}', f"l{i}")) for i in range(dice.randrange(3))]
+            theirs = [("weather", '{"a": "b"}', "w1")] if dice.random() < 0.3 else []
+            last = step(*theirs)
+            fails_late = dice.random() < 0.2 and len(last.steps) > 2
+            scripts.append(last.failing(at=2) if fails_late else last)
+            keyed = n % 2 == 0
+            live = await server.respond(
+                "Hi",
+                stream=True,
+                tools=[WEATHER],
+                headers={
+                    "X-Show-Tools": dice.choice(["true", "false"]),
+                    **({"Idempotency-Key": f"k{n}"} if keyed else {}),
+                },
+            )
+            if live.status != 200:
+                continue
+            seen += 1
+            events = live.named_events
+            assert [each["sequence_number"] for each in events] == list(range(len(events)))
+            path = f"/v1/responses/{events[0]['response']['id']}"
+            again = await server.get(f"{path}?stream=true")
+            if keyed:
+                assert again.body == live.body
+            if events[-1]["type"] == "response.completed":
+                assert again.named_events[-1]["response"] == events[-1]["response"]
+                assert (await server.get(path)).json == events[-1]["response"]
+    assert seen > 20

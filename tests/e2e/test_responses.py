@@ -1,0 +1,60 @@
+"""Responses across restarts: what was queued is played to its end, and a stream can be taken up again."""
+
+from __future__ import annotations
+
+from tests.e2e.world import World
+
+
+async def test_a_background_response_outlives_its_server(world: World) -> None:
+    gate = world.hold("important")
+    async with world.openai() as client:
+        queued = await client.responses.create(model="root", input="important", background=True)
+        assert queued.status == "queued"
+        await gate.reached.wait()
+        seen = -1
+        stream = await client.responses.retrieve(queued.id, stream=True)
+        async for event in stream:
+            seen = event.sequence_number
+            if event.type == "response.output_text.delta":
+                break
+        await stream.close()
+    await world.kill()
+    world.gates.clear()
+    await world.start()
+    async with world.openai() as client:
+        rest = await client.responses.retrieve(queued.id, stream=True, starting_after=seen)
+        events = [event async for event in rest]
+        assert [each.sequence_number for each in events] == [
+            seen + 1 + n for n in range(len(events))
+        ]
+        last = events[-1]
+        assert last.type == "response.completed"
+        # What had been shown is closed as incomplete; the answer is a new item.
+        assert [each.status for each in last.response.output if each.type == "message"] == [
+            "incomplete",
+            "completed",
+        ]
+        assert await client.responses.retrieve(queued.id) == last.response
+        follow = await client.responses.create(
+            model="root", input="next", previous_response_id=queued.id
+        )
+        assert "next" in follow.output_text
+    assert world.sent == [["important"], ["important"], ["important", "next"]]
+    await world.verify()
+
+
+async def test_conversations_and_their_items_are_there_after_a_crash(world: World) -> None:
+    async with world.openai() as client:
+        made = await client.conversations.create(
+            metadata={"topic": "travel"},
+            items=[{"type": "message", "role": "user", "content": "Remember Oslo."}],
+        )
+        first = await client.responses.create(model="root", input="one", conversation=made.id)
+        await world.kill()
+        await world.start()
+    async with world.openai() as client:
+        assert await client.conversations.retrieve(made.id) == made
+        assert await client.responses.retrieve(first.id) == first
+        items = [each async for each in client.conversations.items.list(made.id, order="asc")]
+        assert [getattr(each, "role", None) for each in items] == ["user", "user", "assistant"]
+    await world.verify()
