@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions lock lock-clients lock-peers clean
+.PHONY: help schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,12 +46,15 @@ bench: $(READY) ## measure, side by side: every file in bench/, in order
 		printf '\n== %s\n\n' "$$file"; PYTHONPATH=. $(BIN)/python "$$file"; \
 	done
 
-torture: torture-store torture-sessions ## run every torture suite
+torture: torture-store torture-sessions torture-http ## run every torture suite
 
 # STORE=postgres kills the clients and the server of a PostgreSQL; `--only`, `--seed` and `--scale` go into ARGS.
 STORE ?= sqlite
 torture-store: $(READY) ## kill the store at bad moments, many times, and verify what is left
 	@$(BIN)/python -m tests.torture.store --store $(STORE) $(ARGS)
+
+torture-http: $(READY) ## besiege a server with 3,000 slow, silent and half-sent connections, while others use it
+	@$(BIN)/python -m tests.torture.http $(ARGS)
 
 # SEEDS=100000 for a night; `--minutes`, `--store` and `--first` go into ARGS.
 SEEDS ?= 10000

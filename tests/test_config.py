@@ -56,6 +56,10 @@ def test_who_has_to_show_a_key_and_who_can_reach_us() -> None:
     ("name", "value"),
     [
         ("AUTH", "on"),
+        ("CORS_ORIGINS", "app.example"),
+        ("TRUSTED_PROXIES", "proxy.example"),
+        ("TLS_CERT", "cert.pem"),
+        ("LOG_FORMAT", "xml"),
         ("LISTEN", "8484"),
         ("LISTEN", "localhost:99999"),
         ("TURN_POLICY", "disconnect=perhaps"),

@@ -46,6 +46,12 @@ class Config(Value):
     """Who has to show a key: everybody, nobody, or everybody as soon as there is one."""
     hosts: frozenset[str] | None
     """The names that requests may be addressed to. None: any."""
+    cors_origins: frozenset[str]
+    """The pages that may use this server from a browser, besides its own; `*` is all of them."""
+    trusted_proxies: frozenset[str]
+    """Addresses whose word we take for where a request comes from (`X-Forwarded-*`)."""
+    tls: tuple[str, str] | None
+    """The files with a certificate and its key. None: plain HTTP."""
     names: tuple[str, ...]
     """The headers that name a conversation, in lower case; ours first, then what else clients may call it."""
     policy: Policy
@@ -89,6 +95,9 @@ def load_config(
     store = setting("store", DEFAULT_URL)
     auth = _auth(setting("auth", "auto"))
     hosts = _hosts(host, setting("allowed_hosts", ""))
+    origins_allowed = _origins(setting("cors_origins", ""))
+    proxies = _proxies(setting("trusted_proxies", ""))
+    tls = _tls(setting("tls_cert", ""), setting("tls_key", ""))
     names = _header_names(setting("conversation_headers", DEFAULT_NAMES))
     policy = parse_policy(setting("turn_policy", ""))
     deadline_s = _seconds("turn_deadline_s", setting("turn_deadline_s", f"{turn_deadline_s:g}"))
@@ -107,6 +116,9 @@ def load_config(
         store=store,
         auth=auth,
         hosts=hosts,
+        cors_origins=origins_allowed,
+        trusted_proxies=proxies,
+        tls=tls,
         names=names,
         policy=policy,
         turn_deadline_s=deadline_s,
@@ -124,6 +136,35 @@ def _hosts(host: str, text: str) -> frozenset[str] | None:
     if _is_loopback(host):
         return frozenset({"localhost", "127.0.0.1", "::1", host.lower(), *others})
     return frozenset(others) or None
+
+
+def _origins(text: str) -> frozenset[str]:
+    given = [each.rstrip("/").lower() for each in text.replace(",", " ").split()]
+    wrong = [each for each in given if each != "*" and not _ORIGIN.fullmatch(each)]
+    if wrong:
+        raise InvalidValue(
+            f"cors_origins takes origins such as https://app.example, or *, not {wrong[0]!r}"
+        )
+    return frozenset(given)
+
+
+_ORIGIN = re.compile(r"https?://[^/\s?#@]+")
+
+
+def _proxies(text: str) -> frozenset[str]:
+    given = text.replace(",", " ").split()
+    try:
+        return frozenset(str(ip_address(each)) for each in given)
+    except ValueError as error:
+        raise InvalidValue(f"trusted_proxies takes addresses: {error}") from error
+
+
+def _tls(cert: str, key: str) -> tuple[str, str] | None:
+    if bool(cert) != bool(key):
+        raise InvalidValue(
+            "TLS needs both: --tls-cert with a certificate and --tls-key with its key"
+        )
+    return (cert, key) if cert else None
 
 
 def _header_names(text: str) -> tuple[str, ...]:

@@ -215,6 +215,15 @@ request_head_s: Final = 20.0
 request_body_s: Final = 60.0
 """A request that has begun and does not come to its end holds a connection, and nothing else, for so long."""
 
+request_head_bytes_max: Final = 64 * 1024
+"""The line and the headers of a request. A browser's cookies fit; a story does not."""
+
+keep_alive_s: Final = 5
+"""How long a connection may rest between two requests."""
+
+write_stall_s: Final = 60.0
+"""How long a client may take nothing of what it is sent. After that it counts as gone."""
+
 stream_patience_s: Final = 2.0
 """How long a stream keeps its status to itself, so that an early failure can be a plain one."""
 

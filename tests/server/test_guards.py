@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.server.exchange import Exchange, Message
 from holdfast.server.guards import Guard
 from holdfast.testing import ScriptedModel
-from tests.server.stubs import agent, serving
+from holdfast.wire.problems import Refused
+from tests.server.stubs import agent, chat_body, serving
 
 OURS = Guard(frozenset({"localhost", "127.0.0.1", "::1", "agents.example"}))
 
@@ -40,3 +42,164 @@ async def test_a_page_of_ours_may() -> None:
     async with serving(agent(ScriptedModel("Hello.")), guard=OURS) as server:
         answer = await server.chat("Hi", headers={"Origin": server.url})
     assert answer.status == 200
+
+
+# ── CORS ─────────────────────────────────────────────────────────────────────────────────────
+
+PAGE = "https://app.example"
+ASKING = {"Origin": PAGE, "Access-Control-Request-Method": "POST"}
+
+
+async def test_no_page_is_allowed_until_somebody_asks_for_it() -> None:
+    async with serving(agent(ScriptedModel())) as server:
+        asked = await server.request("OPTIONS", "/v1/chat/completions", headers=ASKING)
+        plain = await server.request("OPTIONS", "/v1/chat/completions")
+    assert (asked.status, asked.error["code"]) == (403, "origin_not_allowed")
+    assert "HOLDFAST_CORS_ORIGINS" in asked.error["message"]
+    assert "access-control-allow-origin" not in asked.headers
+    assert (plain.status, plain.headers["allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize("origins", [frozenset({PAGE}), frozenset({"*"})])
+async def test_a_page_that_is_allowed_may_send_and_see_our_headers(origins: frozenset[str]) -> None:
+    guard = Guard(origins=origins)
+    async with serving(agent(ScriptedModel("Hello.")), guard=guard) as server:
+        asked = await server.request("OPTIONS", "/api/sessions/trip", headers=ASKING)
+        answer = await server.chat("Hi", to="trip", headers={"Origin": PAGE})
+        refused = await server.chat("Hi", headers={"Origin": PAGE}, model="nobody")
+    assert (asked.status, asked.body) == (204, b"")
+    assert asked.headers["access-control-allow-methods"] == "GET, PATCH, DELETE"
+    allowed = asked.headers["access-control-allow-headers"].split(", ")
+    assert {"authorization", "x-conversation-id", "idempotency-key", "if-match"} <= set(allowed)
+    for each in (asked, answer, refused):
+        assert each.headers["access-control-allow-origin"] == PAGE
+        assert each.headers["vary"] == "origin"
+        assert "access-control-allow-credentials" not in each.headers
+    exposed = set(answer.headers["access-control-expose-headers"].split(", "))
+    ours = {name.lower() for name in answer.headers if name.lower().startswith(("x-", "openai-"))}
+    assert ours - {"x-content-type-options"} <= exposed
+
+
+async def test_a_page_that_is_not_among_them_is_refused() -> None:
+    guard = Guard(origins=frozenset({PAGE}))
+    async with serving(agent(ScriptedModel()), guard=guard) as server:
+        for origin in ("https://app.example.evil", "http://app.example", "null", "https://["):
+            answer = await server.request("GET", "/v1/models", headers={"Origin": origin})
+            assert (answer.status, answer.error["code"]) == (403, "origin_not_allowed")
+
+
+# ── what answers tell browsers ───────────────────────────────────────────────────────────────
+
+
+async def test_every_answer_tells_a_browser_to_run_keep_and_frame_nothing() -> None:
+    async with serving(agent(ScriptedModel("Hello."))) as server:
+        plain = [
+            await server.get("/healthz"),
+            await server.get("/nowhere"),
+            await server.chat("Hi"),
+        ]
+        stream = await server.chat("Hi", stream=True, model="root")
+    for each in (*plain, stream):
+        assert each.headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'none'" in each.headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in each.headers["content-security-policy"]
+        assert "strict-transport-security" not in each.headers
+    assert {each.headers["cache-control"] for each in plain} == {"no-store"}
+
+
+async def test_a_body_that_is_compressed_is_refused() -> None:
+    """A few bytes could be gigabytes."""
+    async with serving(agent(ScriptedModel("Hello."))) as server:
+        for encoding in ("gzip", "br", "gzip, identity"):
+            answer = await server.request(
+                "POST",
+                "/v1/chat/completions",
+                data=b"\x1f\x8b",
+                headers={"Content-Encoding": encoding},
+            )
+            assert (answer.status, answer.error["code"]) == (415, "unsupported_content_encoding")
+        fine = await server.request(
+            "POST",
+            "/v1/chat/completions",
+            data=chat_body("Hi"),
+            headers={"Content-Encoding": "identity"},
+        )
+    assert fine.status == 200
+
+
+# ── headers of ours ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("header", "meant"),
+    [
+        ("X-Conversation", None),
+        ("X-Conversation-Key", "x-conversation-id"),
+        ("X-Conversation-ID-", "x-conversation-id"),
+        ("X-Conversation-Crate", "x-conversation-create"),
+        ("X-Turn-Polcy", "x-turn-policy"),
+    ],
+)
+async def test_a_header_of_ours_that_is_misspelt_is_told_which_is_meant(
+    header: str, meant: str | None
+) -> None:
+    """Else a conversation would not be continued, with status 200."""
+    async with serving(agent(ScriptedModel("Hello."))) as server:
+        answer = await server.chat("Hi", headers={header: "trip"})
+    if meant is None:  # not one of our names, though near
+        assert answer.status == 200
+        return
+    assert (answer.status, answer.error["code"]) == (400, "unknown_header")
+    assert answer.error["param"] == header.lower()
+    assert f"did you mean {meant}?" in answer.error["message"]
+
+
+async def test_what_an_answer_said_may_be_sent_back() -> None:
+    async with serving(agent(ScriptedModel("One.", "Two."))) as server:
+        first = await server.chat("Hi", to="trip")
+        told = {name: value for name, value in first.headers.items() if name.startswith("x-")}
+        second = await server.chat("Hi again", headers={**told, "X-Conversation-Id": "trip"})
+    assert (first.text, second.text) == ("One.", "Two.")
+
+
+# ── proxies ──────────────────────────────────────────────────────────────────────────────────
+
+
+def coming_from(peer: str, **headers: str) -> Exchange:
+    async def never(*_: object) -> Message:
+        raise AssertionError("nothing is read or said here")
+
+    raw = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
+    scope = {
+        "method": "GET",
+        "path": "/",
+        "query_string": b"",
+        "headers": raw,
+        "client": (peer, 5000),
+    }
+    return Exchange(scope, never, never, request_id="req_1")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("peer", "told", "client"),
+    [
+        ("9.9.9.9", "1.2.3.4", "9.9.9.9"),
+        ("10.0.0.1", "", "10.0.0.1"),
+        ("10.0.0.1", "1.2.3.4", "1.2.3.4"),
+        ("10.0.0.1", "6.6.6.6, 1.2.3.4, 10.0.0.2", "1.2.3.4"),
+        ("10.0.0.1", "10.0.0.2", "10.0.0.1"),
+    ],
+)
+def test_where_a_request_comes_from_is_believed_of_our_proxies_alone(
+    peer: str, told: str, client: str
+) -> None:
+    guard = Guard(proxies=frozenset({"10.0.0.1", "10.0.0.2"}))
+    assert guard.client_of(coming_from(peer, x_forwarded_for=told)) == client
+
+
+def test_the_name_that_a_request_was_sent_to_is_believed_of_our_proxies_alone() -> None:
+    guard = Guard(frozenset({"agents.example"}), proxies=frozenset({"10.0.0.1"}))
+    named = {"host": "inner:8484", "x_forwarded_host": "agents.example"}
+    guard.check(coming_from("10.0.0.1", **named, origin="https://agents.example"))
+    with pytest.raises(Refused, match="does not go by the name 'inner:8484'"):
+        guard.check(coming_from("9.9.9.9", **named))

@@ -26,6 +26,8 @@ from holdfast.store.open import without_password
 @click.option(
     "--busy-status", metavar="STATUS", help="What a busy conversation answers: 409, or 400."
 )
+@click.option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate, and …")
+@click.option("--tls-key", metavar="FILE", help="… its key.")
 @click.option(
     "--log-format", metavar="FORMAT", help="text, or json with an event for each decision."
 )
@@ -38,6 +40,8 @@ def serve(
     store: str | None,
     auth: str | None,
     busy_status: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
     log_format: str | None,
     print_config: bool,
 ) -> None:
@@ -54,6 +58,8 @@ def serve(
         "store": store,
         "auth": auth,
         "busy_status": busy_status,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
         "log_format": log_format,
     }
     flags = {name: value for name, value in given.items() if value is not None}

@@ -23,7 +23,7 @@ from holdfast.server.contexts import Contexts
 from holdfast.server.conversations import Conversations
 from holdfast.server.directory import Directory
 from holdfast.server.exchange import ClientGone, Exchange, Receive, Send
-from holdfast.server.guards import Guard
+from holdfast.server.guards import Guard, is_preflight
 from holdfast.server.health import Health
 from holdfast.server.listing import Models
 from holdfast.server.metrics import Metrics
@@ -163,6 +163,11 @@ class App:
                 log.error("too late to say so: %s (%s)", problem.message, exchange.request_id)
 
     async def _route(self, exchange: Exchange, asked: _Asked) -> None:
+        if is_preflight(exchange):
+            self._guard.check(exchange)
+            allowed = self._guard.preflight(self.routes.methods(exchange.raw_path))
+            await exchange.answer(204, b"", headers=allowed)
+            return
         found = self.routes.find(exchange.method, exchange.raw_path)
         route = asked.route = found.route
         if route.scope is None:  # whoever asks for these may know us by an address only
@@ -186,6 +191,7 @@ class App:
             code=asked.code or None,
             tenant=asked.caller.tenant,
             key=asked.caller.key_id,
+            client=self._guard.client_of(exchange),
             ms=round(exchange.age_s * 1000),
         )
         if asked.route and asked.route.audit:
@@ -193,6 +199,7 @@ class App:
                 asked.route.audit,
                 tenant=asked.caller.tenant,
                 key=asked.caller.key_id,
+                client=self._guard.client_of(exchange),
                 about=" ".join(asked.names) or None,
                 status=status,
                 code=asked.code or None,

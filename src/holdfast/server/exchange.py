@@ -24,6 +24,15 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 CONNECTION = "holdfast.connection"
 """The ASGI extension by which our own server tells more about a connection than the protocol does."""
 
+SAFE: Mapping[str, str] = {
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+}
+"""What every answer tells a browser, should one come by, unless it says otherwise: run nothing, keep nothing,
+frame nothing, tell nobody."""
+
 T = TypeVar("T")
 
 
@@ -45,6 +54,9 @@ class Exchange:
         self._send = send
         self._began = time.perf_counter()
         self.method: str = scope["method"]
+        self.scheme: str = scope.get("scheme", "http")
+        self.peer: str = (scope.get("client") or ("",))[0]
+        """The address at the other end of the connection."""
         self.path: str = scope["path"]
         self.raw_path: str = (scope.get("raw_path") or self.path.encode()).decode("latin-1")
         """As it was sent: `%2F` is not a slash yet."""
@@ -65,6 +77,9 @@ class Exchange:
 
     async def body(self, *, bytes_max: int) -> bytes:
         """The whole body. Raises Refused (413, 408) if it is too large or too slow, ClientGone if it never ends."""
+        encoding = self.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            raise Refused(_ENCODED)  # a few bytes could be gigabytes, and nobody has to send it so
         announced = self.headers.get("content-length", "")
         if announced.isdigit() and int(announced) > bytes_max:
             raise _too_large(bytes_max)
@@ -235,7 +250,9 @@ class Exchange:
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         assert self._state == "reading", "one request, one answer"
         self._state, self.status = "answering", status
-        said = {**headers, **self.about, "x-request-id": self.request_id}
+        said = {**SAFE, **headers, **self.about, "x-request-id": self.request_id}
+        if self.scheme == "https":
+            said["strict-transport-security"] = "max-age=31536000"
         if self.path.startswith("/v1/"):
             said["openai-version"] = "2020-10-01"
             said["openai-processing-ms"] = str(round(self.age_s * 1000))
@@ -274,6 +291,15 @@ def _too_large(bytes_max: int) -> Refused:
             should_retry=False,
         )
     )
+
+
+_ENCODED = Problem(
+    status=415,
+    code="unsupported_content_encoding",
+    message="bodies are taken as they are; send it without content-encoding",
+    should_retry=False,
+    more_headers=(("accept-encoding", "identity"),),
+)
 
 
 class ClientGone(Exception):

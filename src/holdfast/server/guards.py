@@ -2,27 +2,65 @@
 
 A page can make a browser send requests to loopback, and a name that its owner points there makes them look like
 its own. So the name that a request is addressed to must be one of ours, and whoever says that it comes from a
-page must come from a page of ours.
+page must come from a page of ours, or from one that was allowed by name (CORS, which is off until somebody asks for it).
+
+What a proxy says about where a request comes from counts only if the proxy is one that we were told of: anybody can
+write `X-Forwarded-For`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from holdfast.server.exchange import Exchange
 from holdfast.wire.problems import Problem, Refused
 
+ALLOWED_HEADERS = ", ".join(
+    """
+    authorization content-type idempotency-key if-match openai-beta openai-organization openai-project
+    x-conversation-id x-conversation-create x-turn-policy x-on-busy x-show-tools x-approve x-deny
+    x-client-request-id x-stainless-retry-count x-stainless-timeout x-stainless-lang x-stainless-package-version
+    x-stainless-os x-stainless-arch x-stainless-runtime x-stainless-runtime-version x-stainless-helper-method
+    traceparent
+    """.split()
+)
+"""What pages may send: our headers, and those that the SDKs send by themselves."""
+
+EXPOSED_HEADERS = ", ".join(
+    """
+    x-request-id x-conversation-id x-session-id x-turn-id x-conversation-base x-conversation-version
+    x-conversation-created x-conversation-diverged x-ignored-params x-should-retry retry-after retry-after-ms
+    x-ratelimit-limit-requests x-ratelimit-remaining-requests x-ratelimit-reset-requests etag
+    openai-processing-ms openai-version
+    """.split()
+)
+"""What pages may see of an answer."""
+
 
 class Guard:
     """Checks where requests come from."""
 
-    def __init__(self, hosts: frozenset[str] | None = None) -> None:
-        """`hosts` are the names that we go by; None if nobody knows them, as behind a proxy."""
+    def __init__(
+        self,
+        hosts: frozenset[str] | None = None,
+        *,
+        origins: frozenset[str] = frozenset(),
+        proxies: frozenset[str] = frozenset(),
+    ) -> None:
+        """`hosts` are the names that we go by; None if nobody knows them, as behind a proxy.
+
+        `origins` are the pages that may use us besides our own, or `*`.
+        """
         self._hosts = hosts
+        self._origins = origins
+        self._proxies = proxies
 
     def check(self, exchange: Exchange) -> None:
         """Raise Refused (403) for a request that is not meant for us, or that a strange page has made."""
-        addressed = exchange.headers.get("host", "")
+        addressed = self._forwarded(exchange, "x-forwarded-host") or exchange.headers.get(
+            "host", ""
+        )
         if self._hosts is not None and _name(addressed) not in self._hosts:
             raise _refused(
                 "host_not_allowed",
@@ -30,15 +68,57 @@ class Guard:
                 "if it should, start it with HOLDFAST_ALLOWED_HOSTS",
             )
         origin = exchange.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != addressed.lower():
+        if origin is None:
+            return
+        if origin.lower() in self._origins or "*" in self._origins:
+            exchange.about["access-control-allow-origin"] = origin
+            exchange.about["access-control-expose-headers"] = EXPOSED_HEADERS
+            exchange.about["vary"] = "origin"
+        elif _netloc(origin) != addressed.lower():
             raise _refused(
-                "origin_not_allowed", f"pages of {origin[:100]!r} may not use this server"
+                "origin_not_allowed",
+                f"pages of {origin[:100]!r} may not use this server; if they should, start it with "
+                "HOLDFAST_CORS_ORIGINS",
             )
+
+    def preflight(self, methods: tuple[str, ...]) -> Mapping[str, str]:
+        """What a browser is told that asks before it sends something for a page that may."""
+        return {
+            "access-control-allow-methods": ", ".join(methods),
+            "access-control-allow-headers": ALLOWED_HEADERS,
+            "access-control-max-age": "600",
+        }
+
+    def client_of(self, exchange: Exchange) -> str:
+        """The address that a request comes from, as far as we can believe it."""
+        told = self._forwarded(exchange, "x-forwarded-for")
+        # From the right: each proxy adds whom it has heard it from, and what is left of the first
+        # one that we do not know, anybody may have written.
+        for address in reversed([each.strip() for each in told.split(",") if each.strip()]):
+            if address not in self._proxies:
+                return address[:64]
+        return exchange.peer
+
+    def _forwarded(self, exchange: Exchange, name: str) -> str:
+        return exchange.headers.get(name, "") if exchange.peer in self._proxies else ""
+
+
+def is_preflight(exchange: Exchange) -> bool:
+    """Whether a browser asks if a page may."""
+    asks = "access-control-request-method" in exchange.headers
+    return exchange.method == "OPTIONS" and asks and "origin" in exchange.headers
 
 
 def _name(addressed: str) -> str:
     try:
         return (urlsplit(f"//{addressed}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _netloc(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
     except ValueError:
         return ""
 

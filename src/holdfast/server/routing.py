@@ -119,6 +119,12 @@ class Routes:
             raise Refused(_wrong_method(method, tuple(others)))
         raise Refused(_not_found(raw_path))
 
+    def methods(self, raw_path: str) -> tuple[str, ...]:
+        """What may be done with a path; nothing, if there is none."""
+        steps = raw_path.strip("/").split("/")
+        nodes = [node for node, _ in _matches(self._root, steps, 0, ())]
+        return tuple(dict.fromkeys(method for node in nodes for method in node.routes))
+
     def _add(self, route: Route) -> None:
         node = self._root
         for step in route.pattern.strip("/").split("/"):

@@ -56,10 +56,17 @@ async def serve(config: Config, directory: Directory, *, on_ready: Callable[[str
                     deadline_s=config.turn_deadline_s,
                     expire_after_s=config.expire_after_s,
                     busy_status=config.busy_status,
-                    guard=Guard(config.hosts),
+                    guard=Guard(
+                        config.hosts, origins=config.cors_origins, proxies=config.trusted_proxies
+                    ),
                     door=door,
                 )
-                server = HttpServer(app, sessions, on_ready=lambda: on_ready(_shown(listener)))
+                server = HttpServer(
+                    app,
+                    sessions,
+                    on_ready=lambda: on_ready(_shown(listener, tls=config.tls is not None)),
+                    tls=config.tls,
+                )
                 alarm.stop = server.hurry
                 with _heeding_signals(server.stop):
                     await server.serve(sockets=[listener])
@@ -92,7 +99,15 @@ class _Alarm:
 class HttpServer(uvicorn.Server):
     """uvicorn, which says when it is ready, and lets turns end before it does."""
 
-    def __init__(self, app: App, sessions: Sessions, *, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: App,
+        sessions: Sessions,
+        *,
+        on_ready: Callable[[], None],
+        tls: tuple[str, str] | None = None,
+    ) -> None:
+        """`tls` are the files with a certificate and its key. Raises InvalidValue if they cannot be."""
         grace_s = limits.drain_grace_s + 2 * limits.ending_grace_s
         super().__init__(
             uvicorn.Config(
@@ -107,9 +122,19 @@ class HttpServer(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,  # nobody is let in or kept out by an address
                 date_header=False,
+                timeout_keep_alive=limits.keep_alive_s,
                 timeout_graceful_shutdown=round(grace_s),
+                ssl_certfile=tls[0] if tls else None,
+                ssl_keyfile=tls[1] if tls else None,
             )
         )
+        try:
+            self.config.load()
+        except OSError as error:  # of which ssl's are a kind
+            raise InvalidValue(
+                f"TLS cannot be served with {' and '.join(tls or ())}: {error.strerror or error}; "
+                "both have to be readable PEM files that belong together"
+            ) from error
         self._app = app
         self._sessions = sessions
         self._on_ready = on_ready
@@ -203,6 +228,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _shown(listener: socket.socket) -> str:
+def _shown(listener: socket.socket, *, tls: bool) -> str:
     host, port, *_ = listener.getsockname()
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -221,7 +221,8 @@ class LiveTurn:
             self._recorder.check()
             if self._lost:
                 raise Superseded(self.fence.turn_id, token=self.fence.token)
-            self._deciding, self.settling_s = True, asyncio.get_running_loop().time()
+            self._deciding = True
+            self.settling_s = asyncio.get_running_loop().time()
             outcome = await settle(
                 self._store,
                 self.fence,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from typing import Literal, TypeVar
 
 from holdfast.core.codec import Value
@@ -40,8 +41,21 @@ class Naming(Value):
     """A person's answers to calls of the conversation that wait for one."""
 
 
+OURS = ("x-conversation-", "x-turn-")
+ASKED = ("x-conversation-id", "x-conversation-create", "x-turn-policy")
+TOLD = (
+    "x-conversation-base",
+    "x-conversation-version",
+    "x-conversation-created",
+    "x-conversation-diverged",
+    "x-turn-id",
+)
+"""What answers say. A request that says it, too, means nothing by it."""
+
+
 def read_naming(headers: Mapping[str, str], *, names: tuple[str, ...] = NAMES) -> Naming:
     """Read the headers, given by lower-case name. Raises Refused."""
+    _refuse_unknown(headers, names)
     return Naming(
         name=_read_name(headers, names),
         create=_one_of(headers, "x-conversation-create", ("auto", "never"), "auto") == "auto",
@@ -53,6 +67,20 @@ def read_naming(headers: Mapping[str, str], *, names: tuple[str, ...] = NAMES) -
         show_tools=_one_of(headers, "x-show-tools", ("true", "false"), "false") == "true",
         approvals=(*_read_calls(headers, APPROVE, True), *_read_calls(headers, DENY, False)),
     )
+
+
+def _refuse_unknown(headers: Mapping[str, str], names: tuple[str, ...]) -> None:
+    """A header of ours that we do not know is a mistake, and one that would go unnoticed: a conversation
+    that is not named is not continued, and nobody is told."""
+    for name in headers:
+        if name.startswith(OURS) and name not in ASKED and name not in TOLD and name not in names:
+            known = dict.fromkeys((*ASKED, *names))
+            near = get_close_matches(name, known, n=1, cutoff=0.0)[0]
+            raise bad_request(
+                "unknown_header",
+                f"there is no header {name[:100]}; did you mean {near}? There are: {', '.join(known)}",
+                param=name[:100],
+            )
 
 
 def _read_name(headers: Mapping[str, str], names: tuple[str, ...]) -> SessionKey | SessionId | None:

@@ -1,0 +1,146 @@
+"""Nobody holds a connection for longer than they may, and nobody else notices that they tried."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+from pathlib import Path
+from shutil import which
+
+import aiohttp
+import pytest
+
+from holdfast import limits
+from holdfast.errors import InvalidValue
+from holdfast.server.run import HttpServer, listen
+from holdfast.testing import Gate, ScriptedModel, says
+from tests.means import skip_without
+from tests.server.slow import MANNERS, besiege, deaf_socket
+from tests.server.stubs import Serving, agent, chat_body, serving, until
+
+CONNECTIONS = 330
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same limits, but shorter."""
+    monkeypatch.setattr(limits, "request_head_s", 1.0)
+    monkeypatch.setattr(limits, "request_body_s", 1.0)
+    monkeypatch.setattr(limits, "keep_alive_s", 1)
+
+
+def address(server: Serving) -> tuple[str, int]:
+    host, port = server.listener.getsockname()
+    return host, port
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_slow_silent_and_half_sent_requests_end_while_others_are_served() -> None:
+    model = ScriptedModel(otherwise=lambda _: "Yes.")
+    async with serving(agent(model)) as server:
+        host, port = address(server)
+        all_there = asyncio.Event()
+        siege = asyncio.create_task(
+            besiege(host, port, connections=CONNECTIONS, opened=all_there.set, most_s=60)
+        )
+        await all_there.wait()
+        served = 0
+        while not siege.done() or not served:
+            answer = await server.chat(f"Hi {served}", to="trip")
+            assert answer.status == 200
+            served += 1
+        held = await siege
+        await until(lambda: not _besiegers(server))
+    assert len(held) == CONNECTIONS and {each.manner for each in held} == set(MANNERS)
+    timed_out = [each.said for each in held if each.manner.name == "stops in the body"]
+    assert all(each.startswith(b"HTTP/1.1 408 ") for each in timed_out)
+
+
+def _besiegers(server: Serving) -> int:
+    """Connections that are open, but for our own client's."""
+    return max(0, len(server.server.server_state.connections) - 1)
+
+
+@pytest.mark.parametrize("dripped", [False, True])
+async def test_a_head_that_does_not_fit_is_refused(dripped: bool) -> None:
+    head = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n"
+    async with serving(agent(ScriptedModel())) as server:
+        reader, writer = await asyncio.open_connection(*address(server))
+        writer.write(head + b"X-Long: " + b"a" * limits.request_head_bytes_max)
+        if not dripped:
+            writer.write(b"\r\n\r\n")
+        said = await reader.read()
+        writer.close()
+        answer = await server.get("/v1/models")
+    assert said.startswith(b"HTTP/1.1 431 ") and b'"code":"request_head_too_large"' in said
+    assert answer.status == 200
+
+
+async def test_a_client_that_reads_nothing_counts_as_gone_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "write_stall_s", 0.2)
+    gate = Gate()
+    flood = ["\x01" * 100_000] * 19  # as much as a turn may say, and six bytes each in JSON
+    model = ScriptedModel(says(*flood, "the end").waiting(gate, at=19))
+    async with serving(agent(model)) as server:
+        loop, (host, port) = asyncio.get_running_loop(), address(server)
+        with deaf_socket(host, port) as deaf:
+            await loop.sock_connect(deaf, (host, port))
+            body = chat_body("Hi", stream=True)
+            await loop.sock_sendall(
+                deaf,
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-Conversation-Id: a\r\n"
+                b"Content-Length: %d\r\n\r\n%b" % (len(body), body),
+            )
+            await gate.reached.wait()
+            async with asyncio.timeout(30):
+                await until(lambda: not server.server.server_state.connections)
+        gate.release()
+        (turn,) = await server.turns("a")
+    assert turn["ended_by"] == "disconnected"
+
+
+# ── TLS ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[str, str]:
+    if which("openssl") is None:
+        skip_without("openssl", enable="apt-get install openssl")
+    cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+    made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", cert, "-keyout", key]
+    subprocess.run(["openssl", *made.split(), *names], check=True, capture_output=True)
+    return cert, key
+
+
+async def test_https_is_served_from_two_files(certificate: tuple[str, str]) -> None:
+    async with serving(agent(ScriptedModel("Hello."))) as server:
+        with listen("127.0.0.1", 0) as listener:
+            ready = asyncio.Event()
+            secure = HttpServer(server.app, server.sessions, on_ready=ready.set, tls=certificate)
+            running = asyncio.create_task(secure.serve(sockets=[listener]))
+            await ready.wait()
+            url = f"https://127.0.0.1:{listener.getsockname()[1]}/v1/chat/completions"
+            trust = ssl.create_default_context(cafile=certificate[0])
+            async with (
+                aiohttp.ClientSession() as http,
+                http.post(url, data=chat_body("Hi", stream=True), ssl=trust) as response,
+            ):
+                body = await response.text()
+            secure.stop()
+            secure.stop()
+            await running
+    assert response.status == 200 and body.endswith("data: [DONE]\n\n")
+    assert response.headers["strict-transport-security"] == "max-age=31536000"
+
+
+async def test_files_that_cannot_be_used_for_tls_are_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").write_text("")
+    async with serving(agent(ScriptedModel())) as server:
+        for name in ("absent.pem", "empty.pem"):
+            path = str(tmp_path / name)
+            with pytest.raises(InvalidValue, match=name):
+                HttpServer(server.app, server.sessions, on_ready=lambda: None, tls=(path, path))
