@@ -18,6 +18,8 @@ from holdfast.server.responses import Responses
 from holdfast.server.responses_stored import StoredResponses
 from holdfast.server.routing import Route, Routes
 
+TURN_BYTES = limits.body_bytes_max
+
 
 def all_routes(
     *,
@@ -32,7 +34,6 @@ def all_routes(
     api: Api,
 ) -> Routes:
     """The table, over these endpoints."""
-    turn_bytes, import_bytes = limits.body_bytes_max, limits.import_body_bytes_max
     return Routes(
         (
             Route("GET", "/healthz", None, health.alive),
@@ -40,87 +41,86 @@ def all_routes(
             Route("GET", "/readyz", None, health.ready),
             Route("HEAD", "/readyz", None, health.ready),
             Route("GET", "/metrics", "metrics", metrics.show),
-            # ── as OpenAI has it ──
-            Route("POST", "/v1/chat/completions", "chat", chat.serve, body_bytes_max=turn_bytes),
+            Route("POST", "/v1/chat/completions", "chat", chat.serve, body_bytes_max=TURN_BYTES),
             Route("GET", "/v1/models", "chat", models.every),
             Route("GET", "/v1/models/{id...}", "chat", models.one),
-            Route("POST", "/v1/responses", "chat", responses.create, body_bytes_max=turn_bytes),
-            Route(
-                "POST", "/v1/responses/compact", "chat", contexts.compact, body_bytes_max=turn_bytes
-            ),
-            Route(
-                "POST",
-                "/v1/responses/input_tokens",
-                "chat",
-                contexts.input_tokens,
-                body_bytes_max=turn_bytes,
-            ),
-            Route("GET", "/v1/responses/{response}", "chat", stored.retrieve),
-            Route("DELETE", "/v1/responses/{response}", "chat", stored.delete),
-            Route("POST", "/v1/responses/{response}/cancel", "chat", stored.cancel),
-            Route("GET", "/v1/responses/{response}/input_items", "chat", stored.input_items),
-            Route(
-                "POST",
-                "/v1/conversations",
-                "chat",
-                conversations.create,
-                body_bytes_max=turn_bytes,
-            ),
-            Route("GET", "/v1/conversations/{conversation}", "chat", conversations.retrieve),
-            Route("POST", "/v1/conversations/{conversation}", "chat", conversations.update),
-            Route("DELETE", "/v1/conversations/{conversation}", "admin", conversations.delete),
-            Route("GET", "/v1/conversations/{conversation}/items", "chat", conversations.items),
-            Route(
-                "POST",
-                "/v1/conversations/{conversation}/items",
-                "chat",
-                conversations.add_items,
-                body_bytes_max=turn_bytes,
-            ),
-            Route(
-                "GET", "/v1/conversations/{conversation}/items/{item}", "chat", conversations.item
-            ),
-            Route(
-                "DELETE",
-                "/v1/conversations/{conversation}/items/{item}",
-                "chat",
-                conversations.delete_item,
-            ),
-            # ── our own: sessions ──
-            Route("GET", "/api/agents", "read", api.agents),
-            Route("GET", "/api/sessions", "read", api.sessions),
-            Route(
-                "POST",
-                "/api/sessions/import",
-                "admin",
-                api.take_in,
-                body_bytes_max=import_bytes,
-                audit="session.import",
-            ),
-            Route("GET", "/api/sessions/{name}", "read", api.session),
-            Route("PATCH", "/api/sessions/{name}", "chat", api.patch),
-            Route("DELETE", "/api/sessions/{name}", "admin", api.delete, audit="session.delete"),
-            Route("GET", "/api/sessions/{name}/items", "read", api.items),
-            Route("GET", "/api/sessions/{name}/turns", "read", api.turns),
-            Route(
-                "GET", "/api/sessions/{name}/export", "admin", api.export, audit="session.export"
-            ),
-            Route("POST", "/api/sessions/{name}/fork", "chat", api.fork),
-            Route("POST", "/api/sessions/{name}/reset", "chat", api.reset),
-            Route("POST", "/api/sessions/{name}/rewind", "chat", api.rewind),
-            Route("POST", "/api/sessions/{name}/compact", "chat", api.compact),
-            # ── our own: turns ──
-            Route("GET", "/api/turns/{id}", "read", api.turn),
-            Route("GET", "/api/turns/{id}/events", "read", api.events),
-            Route("POST", "/api/turns/{id}/cancel", "chat", api.cancel),
-            Route("GET", "/api/turns/{id}/approvals", "read", api.approvals),
-            Route("POST", "/api/turns/{id}/approvals", "chat", api.decide, audit="approval.decide"),
-            Route(
-                "POST",
-                "/api/turns/{id}/approvals/{call}",
-                "chat",
-                api.decide_one,
-                audit="approval.decide",
-            ),
+            *_responses(responses, stored, contexts),
+            *_conversations(conversations),
+            *_sessions(api),
+            *_turns(api),
         )
+    )
+
+
+def _responses(
+    responses: Responses, stored: StoredResponses, contexts: Contexts
+) -> tuple[Route, ...]:
+    path, one = "/v1/responses", "/v1/responses/{response}"
+    return (
+        Route("POST", path, "chat", responses.create, body_bytes_max=TURN_BYTES),
+        Route("POST", f"{path}/compact", "chat", contexts.compact, body_bytes_max=TURN_BYTES),
+        Route(
+            "POST",
+            f"{path}/input_tokens",
+            "chat",
+            contexts.input_tokens,
+            body_bytes_max=TURN_BYTES,
+        ),
+        Route("GET", one, "chat", stored.retrieve),
+        Route("DELETE", one, "chat", stored.delete),
+        Route("POST", f"{one}/cancel", "chat", stored.cancel),
+        Route("GET", f"{one}/input_items", "chat", stored.input_items),
+    )
+
+
+def _conversations(conversations: Conversations) -> tuple[Route, ...]:
+    path = "/v1/conversations"
+    one, items = f"{path}/{{conversation}}", f"{path}/{{conversation}}/items"
+    return (
+        Route("POST", path, "chat", conversations.create, body_bytes_max=TURN_BYTES),
+        Route("GET", one, "chat", conversations.retrieve),
+        Route("POST", one, "chat", conversations.update),
+        Route("DELETE", one, "admin", conversations.delete),
+        Route("GET", items, "chat", conversations.items),
+        Route("POST", items, "chat", conversations.add_items, body_bytes_max=TURN_BYTES),
+        Route("GET", f"{items}/{{item}}", "chat", conversations.item),
+        Route("DELETE", f"{items}/{{item}}", "chat", conversations.delete_item),
+    )
+
+
+def _sessions(api: Api) -> tuple[Route, ...]:
+    one = "/api/sessions/{name}"
+    return (
+        Route("GET", "/api/agents", "read", api.agents),
+        Route("GET", "/api/sessions", "read", api.sessions),
+        Route(
+            "POST",
+            "/api/sessions/import",
+            "admin",
+            api.take_in,
+            body_bytes_max=limits.import_body_bytes_max,
+            audit="session.import",
+        ),
+        Route("GET", one, "read", api.session),
+        Route("PATCH", one, "chat", api.patch),
+        Route("DELETE", one, "admin", api.delete, audit="session.delete"),
+        Route("GET", f"{one}/items", "read", api.items),
+        Route("GET", f"{one}/turns", "read", api.turns),
+        Route("GET", f"{one}/export", "admin", api.export, audit="session.export"),
+        Route("POST", f"{one}/fork", "chat", api.fork),
+        Route("POST", f"{one}/reset", "chat", api.reset),
+        Route("POST", f"{one}/rewind", "chat", api.rewind),
+        Route("POST", f"{one}/compact", "chat", api.compact),
+    )
+
+
+def _turns(api: Api) -> tuple[Route, ...]:
+    one, decide = "/api/turns/{id}", "approval.decide"
+    return (
+        Route("GET", one, "read", api.turn),
+        Route("GET", f"{one}/events", "read", api.events),
+        Route("POST", f"{one}/cancel", "chat", api.cancel),
+        Route("GET", f"{one}/approvals", "read", api.approvals),
+        Route("POST", f"{one}/approvals", "chat", api.decide, audit=decide),
+        Route("POST", f"{one}/approvals/{{call}}", "chat", api.decide_one, audit=decide),
     )
