@@ -56,6 +56,8 @@ def test_who_has_to_show_a_key_and_who_can_reach_us() -> None:
     ("name", "value"),
     [
         ("AUTH", "on"),
+        ("TENANT_TURNS", "0"),
+        ("KEY_REQUESTS_PER_MINUTE", "many"),
         ("CORS_ORIGINS", "app.example"),
         ("TRUSTED_PROXIES", "proxy.example"),
         ("TLS_CERT", "cert.pem"),

@@ -35,6 +35,15 @@ class Origin(Value):
     origin: str
 
 
+class Quota(Value):
+    """The bounds of one tenant, or of one key, in one process. None: there is none."""
+
+    requests_per_minute: int | None = None
+    turns: int | None = None
+    streams: int | None = None
+    watchers: int | None = None
+
+
 class Config(Value):
     """Everything that can be set."""
 
@@ -52,6 +61,10 @@ class Config(Value):
     """Addresses whose word we take for where a request comes from (`X-Forwarded-*`)."""
     tls: tuple[str, str] | None
     """The files with a certificate and its key. None: plain HTTP."""
+    tenant_quota: Quota
+    """What each tenant may ask for."""
+    key_quota: Quota
+    """What each API key may ask for."""
     names: tuple[str, ...]
     """The headers that name a conversation, in lower case; ours first, then what else clients may call it."""
     policy: Policy
@@ -98,6 +111,12 @@ def load_config(
     origins_allowed = _origins(setting("cors_origins", ""))
     proxies = _proxies(setting("trusted_proxies", ""))
     tls = _tls(setting("tls_cert", ""), setting("tls_key", ""))
+    quotas = [
+        Quota(
+            **{each: _count(f"{whose}_{each}", setting(f"{whose}_{each}", "")) for each in _BOUNDS}
+        )
+        for whose in ("tenant", "key")
+    ]
     names = _header_names(setting("conversation_headers", DEFAULT_NAMES))
     policy = parse_policy(setting("turn_policy", ""))
     deadline_s = _seconds("turn_deadline_s", setting("turn_deadline_s", f"{turn_deadline_s:g}"))
@@ -119,6 +138,8 @@ def load_config(
         cors_origins=origins_allowed,
         trusted_proxies=proxies,
         tls=tls,
+        tenant_quota=quotas[0],
+        key_quota=quotas[1],
         names=names,
         policy=policy,
         turn_deadline_s=deadline_s,
@@ -186,6 +207,18 @@ def _seconds(name: str, text: str, *, most_s: float = 86_400.0) -> float:
             f"{name} takes seconds, more than 0 and at most {most_s:g}, not {text!r}"
         )
     return seconds
+
+
+_BOUNDS = Quota.__struct_fields__
+
+
+def _count(name: str, text: str) -> int | None:
+    """A bound; nothing, if none is set."""
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10**9:
+        raise InvalidValue(f"{name} is a number from 1, or empty for no bound, not {text!r}")
+    return int(text)
 
 
 def _auth(text: str) -> Auth:

@@ -26,6 +26,7 @@ from holdfast.server.auth import Door
 from holdfast.server.directory import AgentManner, BrokenSource, Directory, ModelEntry
 from holdfast.server.guards import Guard
 from holdfast.server.playing import playing
+from holdfast.server.quotas import Quotas
 from holdfast.server.run import HttpServer, listen
 from holdfast.sessions.ask import AgentChoice, Ask
 from holdfast.sessions.sessions import Sessions
@@ -276,6 +277,7 @@ async def serving(
     directory: Directory | None = None,
     guard: Guard | None = None,
     auth: Auth = "off",
+    quotas: Quotas | None = None,
     expire_after_s: float | None = None,
     busy_status: BusyStatus = 409,
 ) -> AsyncIterator[Serving]:
@@ -291,6 +293,7 @@ async def serving(
                 policy=policy,
                 guard=guard,
                 door=Door(home, auth),
+                quotas=quotas,
                 expire_after_s=expire_after_s,
                 busy_status=busy_status,
             )

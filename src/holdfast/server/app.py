@@ -28,6 +28,7 @@ from holdfast.server.health import Health
 from holdfast.server.listing import Models
 from holdfast.server.metrics import Metrics
 from holdfast.server.problems import problem_of, unexpected
+from holdfast.server.quotas import Quotas, Visit
 from holdfast.server.responses import Responses
 from holdfast.server.responses_stored import StoredResponses
 from holdfast.server.routes import all_routes
@@ -67,6 +68,7 @@ class App:
         busy_status: BusyStatus = 409,
         guard: Guard | None = None,
         door: Door | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self._chat = Chat(
             sessions,
@@ -103,6 +105,7 @@ class App:
         self._busy_status = busy_status
         self._guard = guard or Guard()
         self._door = door or Door(sessions.store, "off")
+        self._quotas = quotas or Quotas()
 
     def drain(self) -> None:
         """The server is about to stop: whoever balances load should look elsewhere."""
@@ -123,6 +126,8 @@ class App:
             pass  # nobody is there to be told
         finally:
             exchange.close()
+            if asked.visit is not None:
+                asked.visit.end()
             self._note(exchange, asked)
 
     def end_stateless(self) -> None:
@@ -176,8 +181,11 @@ class App:
         self._guard.check(exchange)
         caller = asked.caller = await self._door.admit(exchange, route.scope)
         asked.names = found.names
+        asked.visit = visit = self._quotas.enter(exchange, caller)
+        if route.load is not None:
+            visit.occupy(route.load)
         body = await exchange.body(bytes_max=route.body_bytes_max)
-        await route.handler(Call(exchange, caller, found.names, body))
+        await route.handler(Call(exchange, caller, found.names, body, visit.occupy))
 
     def _note(self, exchange: Exchange, asked: _Asked) -> None:
         """One line for each request, and one more for those that people will ask about later."""
@@ -212,6 +220,7 @@ class _Asked(Struct):
     route: Route | None = None
     caller: Caller = ANYBODY
     names: tuple[str, ...] = ()
+    visit: Visit | None = None
     code: str = ""
 
 

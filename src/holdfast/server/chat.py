@@ -53,6 +53,8 @@ class Chat:
         if naming.name is not None:
             exchange.about["x-conversation-id"] = str(naming.name)
         asked = read_chat_request(call.body)
+        if asked.stream:
+            call.occupy("streams")
         ask = self._ask(call, asked, naming)
         watch = await exchange.unless_gone(self._submit(ask))
         exchange.about |= conversation_headers(naming, watch)

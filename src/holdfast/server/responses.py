@@ -69,6 +69,8 @@ class Responses:
         """Answer one request. Raises Refused and HoldfastError before anything has been said."""
         exchange = call.exchange
         asked = read_responses_request(call.body)
+        if asked.stream:
+            call.occupy("streams")
         naming = _named(read_naming(exchange.headers, names=self._names), asked)
         if naming.name is not None:
             exchange.about["x-conversation-id"] = str(naming.name)

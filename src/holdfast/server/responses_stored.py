@@ -80,6 +80,7 @@ class StoredResponses:
 
     async def _replay(self, call: Call, kept: Kept, after: int) -> None:
         """The stream from its beginning, and on as it goes on. What a client has seen is left out."""
+        call.occupy("watchers")
         exchange = call.exchange
         stream = ResponseStream(kept.head, after=after)
         exchange.say_failure = stream.failed

@@ -41,7 +41,14 @@ def all_routes(
             Route("GET", "/readyz", None, health.ready),
             Route("HEAD", "/readyz", None, health.ready),
             Route("GET", "/metrics", "metrics", metrics.show),
-            Route("POST", "/v1/chat/completions", "chat", chat.serve, body_bytes_max=TURN_BYTES),
+            Route(
+                "POST",
+                "/v1/chat/completions",
+                "chat",
+                chat.serve,
+                body_bytes_max=TURN_BYTES,
+                load="turns",
+            ),
             Route("GET", "/v1/models", "chat", models.every),
             Route("GET", "/v1/models/{id...}", "chat", models.one),
             *_responses(responses, stored, contexts),
@@ -57,8 +64,15 @@ def _responses(
 ) -> tuple[Route, ...]:
     path, one = "/v1/responses", "/v1/responses/{response}"
     return (
-        Route("POST", path, "chat", responses.create, body_bytes_max=TURN_BYTES),
-        Route("POST", f"{path}/compact", "chat", contexts.compact, body_bytes_max=TURN_BYTES),
+        Route("POST", path, "chat", responses.create, body_bytes_max=TURN_BYTES, load="turns"),
+        Route(
+            "POST",
+            f"{path}/compact",
+            "chat",
+            contexts.compact,
+            body_bytes_max=TURN_BYTES,
+            load="turns",
+        ),
         Route(
             "POST",
             f"{path}/input_tokens",
@@ -67,7 +81,7 @@ def _responses(
             body_bytes_max=TURN_BYTES,
         ),
         Route("GET", one, "chat", stored.retrieve),
-        Route("DELETE", one, "chat", stored.delete),
+        Route("DELETE", one, "chat", stored.delete, audit="response.delete"),
         Route("POST", f"{one}/cancel", "chat", stored.cancel),
         Route("GET", f"{one}/input_items", "chat", stored.input_items),
     )
@@ -80,11 +94,13 @@ def _conversations(conversations: Conversations) -> tuple[Route, ...]:
         Route("POST", path, "chat", conversations.create, body_bytes_max=TURN_BYTES),
         Route("GET", one, "chat", conversations.retrieve),
         Route("POST", one, "chat", conversations.update),
-        Route("DELETE", one, "admin", conversations.delete),
+        Route("DELETE", one, "admin", conversations.delete, audit="session.delete"),
         Route("GET", items, "chat", conversations.items),
         Route("POST", items, "chat", conversations.add_items, body_bytes_max=TURN_BYTES),
         Route("GET", f"{items}/{{item}}", "chat", conversations.item),
-        Route("DELETE", f"{items}/{{item}}", "chat", conversations.delete_item),
+        Route(
+            "DELETE", f"{items}/{{item}}", "chat", conversations.delete_item, audit="item.delete"
+        ),
     )
 
 
@@ -110,7 +126,7 @@ def _sessions(api: Api) -> tuple[Route, ...]:
         Route("POST", f"{one}/fork", "chat", api.fork),
         Route("POST", f"{one}/reset", "chat", api.reset),
         Route("POST", f"{one}/rewind", "chat", api.rewind),
-        Route("POST", f"{one}/compact", "chat", api.compact),
+        Route("POST", f"{one}/compact", "chat", api.compact, load="turns"),
     )
 
 
@@ -118,7 +134,7 @@ def _turns(api: Api) -> tuple[Route, ...]:
     one, decide = "/api/turns/{id}", "approval.decide"
     return (
         Route("GET", one, "read", api.turn),
-        Route("GET", f"{one}/events", "read", api.events),
+        Route("GET", f"{one}/events", "read", api.events, load="watchers"),
         Route("POST", f"{one}/cancel", "chat", api.cancel),
         Route("GET", f"{one}/approvals", "read", api.approvals),
         Route("POST", f"{one}/approvals", "chat", api.decide, audit=decide),

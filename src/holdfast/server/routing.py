@@ -35,6 +35,14 @@ class Caller(Value):
     """The key that was shown; None if none was needed."""
 
 
+Load: TypeAlias = Literal["turns", "streams", "watchers"]
+"""What a request may occupy while it lasts."""
+
+
+def _freely(load: Load) -> None:
+    """Where nobody counts."""
+
+
 class Call(Struct, frozen=True):
     """One request, let in and read: what a handler is given."""
 
@@ -43,6 +51,8 @@ class Call(Struct, frozen=True):
     names: tuple[str, ...] = ()
     """What the places of the pattern stand for, in order."""
     body: bytes = b""
+    occupy: Callable[[Load], None] = _freely
+    """Take a place among those who do the same, until the request ends. Raises Refused (429) if none is left."""
 
     @property
     def tenant(self) -> Tenant:
@@ -67,6 +77,8 @@ class Route(Struct, frozen=True):
     """What a key must allow. None: open to everybody who can reach us, and not read any further."""
     handler: Handler
     body_bytes_max: int = limits.api_body_bytes_max
+    load: Load | None = None
+    """What each request occupies, however it turns out."""
     audit: str = ""
     """What it is called in the audit log, if it belongs there."""
 

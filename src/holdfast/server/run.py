@@ -26,6 +26,7 @@ from holdfast.server.connection import Connection
 from holdfast.server.directory import Directory
 from holdfast.server.guards import Guard
 from holdfast.server.playing import playing
+from holdfast.server.quotas import Quotas
 from holdfast.sessions.lease import HeartTask, HeartThread
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory import MemoryStore
@@ -60,6 +61,7 @@ async def serve(config: Config, directory: Directory, *, on_ready: Callable[[str
                         config.hosts, origins=config.cors_origins, proxies=config.trusted_proxies
                     ),
                     door=door,
+                    quotas=Quotas(tenant=config.tenant_quota, key=config.key_quota),
                 )
                 server = HttpServer(
                     app,
@@ -117,7 +119,7 @@ class HttpServer(uvicorn.Server):
                 ws="none",
                 lifespan="off",
                 log_config=None,  # whoever runs us says where logs go
-                log_level="warning",
+                log_level="error",  # what is wrong with a request is told to who sent it
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,  # nobody is let in or kept out by an address
