@@ -20,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import aiohttp
@@ -88,23 +89,47 @@ async def _torture(port: int, connections: int) -> tuple[list[Held], list[float]
         {siege, asyncio.create_task(all_there.wait())}, return_when="FIRST_COMPLETED"
     )
     print(f"{connections} connections after {time.monotonic() - began:.1f} s", file=sys.stderr)
-    latencies: list[float] = []
-    url = f"http://127.0.0.1:{port}/v1/chat/completions"
-    asked = {"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}
-    async with aiohttp.ClientSession() as http:
-        async with http.get(f"http://127.0.0.1:{port}/v1/models") as response:
-            asked["model"] = (await response.json())["data"][0]["id"]
-        while not siege.done():
-            began = time.monotonic()
-            name = {"X-Conversation-Id": f"c{len(latencies)}"}
-            async with http.post(url, json=asked, headers=name) as response:
-                await response.read()
-                if response.status != 200:
-                    raise SystemExit(f"a normal request was answered {response.status}")
-            latencies.append(time.monotonic() - began)
-            if len(latencies) % 500 == 0:
-                print(f"{len(latencies)} normal turns", file=sys.stderr)
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http:
+        talking = asyncio.create_task(_talk(http, siege))
+        latencies = await _look(http, siege)
+        await talking
     return await siege, latencies
+
+
+async def _look(http: aiohttp.ClientSession, siege: asyncio.Task[list[Held]]) -> list[float]:
+    """List sessions until the siege is over; how long each answer took."""
+    latencies: list[float] = []
+    while not siege.done():
+        began = time.monotonic()
+        async with http.get("/api/sessions") as response:
+            await response.read()
+            _demand_ok(response)
+        latencies.append(time.monotonic() - began)
+        if len(latencies) % 5000 == 0:
+            print(f"{len(latencies)} normal requests", file=sys.stderr)
+        await asyncio.sleep(0.001)
+    return latencies
+
+
+async def _talk(http: aiohttp.ClientSession, siege: asyncio.Task[list[Held]]) -> None:
+    """Have turns, one after the other, until the siege is over."""
+    async with http.get("/v1/models") as response:
+        model = (await response.json())["data"][0]["id"]
+    asked = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "stream": True}
+    for nth in count():
+        if siege.done():
+            return
+        name = {"X-Conversation-Id": f"c{nth}"}
+        async with http.post("/v1/chat/completions", json=asked, headers=name) as response:
+            body = await response.read()
+            _demand_ok(response)
+            if not body.endswith(b"data: [DONE]\n\n"):
+                raise SystemExit("a normal turn broke off")
+
+
+def _demand_ok(response: aiohttp.ClientResponse) -> None:
+    if response.status != 200:
+        raise SystemExit(f"a normal request was answered {response.status}")
 
 
 def _report(held: list[Held], latencies: list[float]) -> int:
@@ -116,7 +141,7 @@ def _report(held: list[Held], latencies: list[float]) -> int:
     latencies.sort()
     middle, late = latencies[len(latencies) // 2], latencies[int(len(latencies) * 0.99)]
     print(
-        f"{len(latencies)} normal turns meanwhile: half within {middle * 1000:.1f} ms, 99 % within {late * 1000:.1f} ms"
+        f"{len(latencies)} normal requests meanwhile: half within {middle * 1000:.1f} ms, 99 % within {late * 1000:.1f} ms"
     )
     return 0
 

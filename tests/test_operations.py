@@ -1,0 +1,97 @@
+"""What operators are given fits the server: metric names, dashboards, alerts, settings, and the security checklist."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.core import Metric
+
+from holdfast.config import load_config
+from holdfast.server.metrics import counted, current
+from holdfast.testing import ScriptedModel
+from tests import repository
+from tests.server.stubs import agent, serving
+
+DOCS = repository.ROOT / "docs"
+NAME = re.compile(r"\bholdfast_[a-z_]+")
+
+
+@pytest.fixture
+async def metrics() -> list[Metric]:
+    async with serving(agent(ScriptedModel())) as server:
+        return [*counted(server.sessions.tally), *current(server.sessions)]
+
+
+def samples_of(metric: Metric) -> set[str]:
+    """The names by which a metric is queried."""
+    match metric.type:
+        case "counter":
+            return {f"{metric.name}_total"}
+        case "histogram":
+            return {f"{metric.name}_{part}" for part in ("bucket", "count", "sum")}
+        case _:
+            return {metric.name}
+
+
+def strangers(text: str, metrics: list[Metric]) -> set[str]:
+    """Names of metrics in a text that there are none of."""
+    return set(NAME.findall(text)) - {name for each in metrics for name in samples_of(each)}
+
+
+def test_every_metric_is_explained_and_no_other(metrics: list[Metric]) -> None:
+    rows = re.findall(
+        r"^\| `(holdfast_\w+)` \| (\w+) \|", _read("reference/metrics.md"), re.MULTILINE
+    )
+    shown = {
+        each.name + ("_total" if each.type == "counter" else ""): each.type for each in metrics
+    }
+    assert dict(rows) == shown
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are(metrics: list[Metric]) -> None:
+    board = json.loads(_read("operations/dashboard.json"))
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    assert len(asked) > 10
+    assert strangers("\n".join(asked), metrics) == set()
+    assert all(NAME.search(each) for each in asked)
+
+
+def test_the_alerts_ask_for_metrics_that_there_are_and_say_where_to_look(
+    metrics: list[Metric],
+) -> None:
+    [group] = yaml.safe_load(_read("operations/alerts.yml"))["groups"]
+    for rule in group["rules"]:
+        assert strangers(rule["expr"], metrics) == set(), rule["alert"]
+        assert NAME.search(rule["expr"]) and rule["annotations"]["look"]
+
+
+def test_a_metric_that_there_is_not_is_seen(metrics: list[Metric]) -> None:
+    asked = "rate(holdfast_turns_total[5m]) / holdfast_turns + holdfast_commit_seconds_max"
+    assert strangers(asked, metrics) == {"holdfast_turns", "holdfast_commit_seconds_max"}
+
+
+def test_every_setting_is_in_the_reference() -> None:
+    page = _read("reference/cli.md")
+    settings = {each.name for each in load_config({}, {}, ()).origins}
+    assert {each for each in settings if f"`{each}`" not in page} == set()
+
+
+def test_every_line_of_the_security_checklist_is_held_by_a_test_that_exists() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", _read("security.md"))
+    assert len(named) > 25
+    assert [each for each in named if each[1] not in _tests_in(each[0])] == []
+
+
+def _tests_in(path: str) -> set[str]:
+    tree = ast.parse((repository.ROOT / path).read_text(encoding="utf-8"))
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    return {node.name for node in tree.body if isinstance(node, kinds)}
+
+
+def _read(name: str) -> str:
+    return Path(DOCS / name).read_text(encoding="utf-8")
