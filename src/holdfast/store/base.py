@@ -367,7 +367,6 @@ class Store(TurnStore, KeyStore, Protocol):
     """Where conversations live. See the rules at the top of this module."""
 
     # nodes
-
     async def renew(self, node: NodeId, *, ttl_ms: int) -> NodeRow:
         """Say that this process is alive for another `ttl_ms`; the first call enrols it.
 
@@ -380,7 +379,6 @@ class Store(TurnStore, KeyStore, Protocol):
         ...
 
     # turns
-
     async def find_attempt(
         self, tenant: Tenant, attempt: Attempt, target: Target | None = None
     ) -> Joined | Replay | Mismatch | Gone | None:
@@ -482,7 +480,6 @@ class Store(TurnStore, KeyStore, Protocol):
         ...
 
     # signals
-
     async def signal(
         self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
     ) -> SignalOutcome:
@@ -498,7 +495,6 @@ class Store(TurnStore, KeyStore, Protocol):
         ...
 
     # operations on sessions
-
     async def annotate(
         self,
         tenant: Tenant,
@@ -559,7 +555,6 @@ class Store(TurnStore, KeyStore, Protocol):
         ...
 
     # reading: plain reads, each a consistent view of one moment
-
     async def resolve(self, tenant: Tenant, key: SessionKey) -> KeyRow | None: ...
 
     async def session(self, tenant: Tenant, session_id: SessionId) -> SessionRow | None:
@@ -672,7 +667,6 @@ class Store(TurnStore, KeyStore, Protocol):
     async def stats(self) -> StoreStats: ...
 
     # upkeep
-
     async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> Indexed:
         """Bring the index that `search` uses forward: about this much text, of some sessions that are behind.
 
