@@ -46,14 +46,13 @@ bench: $(READY) ## measure, side by side: every file in bench/, in order
 		printf '\n== %s\n\n' "$$file"; PYTHONPATH=. $(BIN)/python "$$file"; \
 	done
 
-torture: torture-store torture-sessions torture-http ## run every torture suite
 # The same with 2,000 sessions is part of `make bench`.
 SESSIONS ?= 100000
 TURNS    ?= 1000000
 bench-scale: $(READY) ## list, search and open among 100,000 sessions with 1,000,000 turns, on both homes
 	@PYTHONPATH=. $(BIN)/python bench/scale.py --sessions $(SESSIONS) --turns $(TURNS) $(ARGS)
 
-torture: torture-store torture-sessions ## run every torture suite
+torture: torture-store torture-sessions torture-http ## run every torture suite
 
 # STORE=postgres kills the clients and the server of a PostgreSQL; `--only`, `--seed` and `--scale` go into ARGS.
 STORE ?= sqlite
