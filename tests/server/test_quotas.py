@@ -14,7 +14,7 @@ from holdfast.ids import Tenant
 from holdfast.server.quotas import Bucket, Quotas, draw
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedModel
-from tests.server.stubs import agent, serving, until
+from tests.server.stubs import Serving, agent, serving, until
 from tests.server.test_auth import Clock, bearer, put_key
 from tests.server.test_busy import Asked, held
 
@@ -125,6 +125,25 @@ async def test_what_a_client_occupied_is_free_when_it_has_gone() -> None:
         after = await server.chat("two", to="b")
         gate.release()
     assert after.status == 200
+
+
+async def test_turns_that_nobody_waits_for_count_too() -> None:
+    """Else `background` would be a way around it."""
+    gate = Gate()
+    server: Serving
+    quotas = Quotas(tenant=Quota(turns=1), playing=lambda tenant: server.sessions.turns_of(tenant))
+    async with serving(agent(held(gate)), quotas=quotas) as server:
+        begun = await server.request(
+            "POST",
+            "/v1/responses",
+            data=b'{"model":"root","input":"one","background":true}',
+        )
+        await gate.reached.wait()
+        refused = await server.chat("two", to="b")
+        gate.release()
+        await until(lambda: not server.sessions.turns_of(Tenant("local")))
+        after = await server.chat("two", to="b")
+    assert (begun.status, refused.status, after.status) == (200, 429, 200)
 
 
 async def test_watchers_are_bounded_too() -> None:

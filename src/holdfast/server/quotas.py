@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from holdfast.config import Quota
 from holdfast.core.codec import Value
+from holdfast.ids import Tenant
 from holdfast.server.exchange import Exchange
 from holdfast.server.routing import Caller, Load
 from holdfast.wire.problems import Problem, Refused
@@ -77,10 +78,14 @@ class Quotas:
         *,
         tenant: Quota = Quota(),  # noqa: B008
         key: Quota = Quota(),  # noqa: B008
+        playing: Callable[[Tenant], int] = lambda _: 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`playing` says how many turns of a tenant go on whoever waits for them: in the background, or
+        because their client has gone and they are to be finished."""
         self._tenant = tenant
         self._key = key
+        self._playing = playing
         self._clock = clock
         self._buckets: dict[Payer, Bucket] = {}
         self._held: Counter[tuple[Payer, Load]] = Counter()
@@ -108,11 +113,18 @@ class Quotas:
     def occupy(self, caller: Caller, load: Load) -> None:
         payers = self._payers(caller)
         for payer, quota in payers:
-            most = getattr(quota, load)
-            if most is not None and self._held[payer, load] >= most:
+            most: int | None = getattr(quota, load)
+            if most is not None and self._now(payer, load) >= most:
                 raise Refused(_too_many(payer, load, most))
         for payer, _ in payers:
             self._held[payer, load] += 1
+
+    def _now(self, payer: Payer, load: Load) -> int:
+        """How many there are; of turns, whichever is more of those waited for and those played."""
+        held, (whose, name) = self._held[payer, load], payer
+        if load != "turns" or whose != "tenant":
+            return held
+        return max(held, self._playing(Tenant(name)))
 
     def leave(self, caller: Caller, loads: list[Load]) -> None:
         for load in loads:

@@ -137,6 +137,13 @@ def _turns(api: Api) -> tuple[Route, ...]:
         Route("GET", f"{one}/events", "read", api.events, load="watchers"),
         Route("POST", f"{one}/cancel", "chat", api.cancel),
         Route("GET", f"{one}/approvals", "read", api.approvals),
-        Route("POST", f"{one}/approvals", "chat", api.decide, audit=decide),
-        Route("POST", f"{one}/approvals/{{call}}", "chat", api.decide_one, audit=decide),
+        Route("POST", f"{one}/approvals", "chat", api.decide, load="turns", audit=decide),
+        Route(
+            "POST",
+            f"{one}/approvals/{{call}}",
+            "chat",
+            api.decide_one,
+            load="turns",
+            audit=decide,
+        ),
     )

@@ -61,7 +61,9 @@ async def serve(config: Config, directory: Directory, *, on_ready: Callable[[str
                         config.hosts, origins=config.cors_origins, proxies=config.trusted_proxies
                     ),
                     door=door,
-                    quotas=Quotas(tenant=config.tenant_quota, key=config.key_quota),
+                    quotas=Quotas(
+                        tenant=config.tenant_quota, key=config.key_quota, playing=sessions.turns_of
+                    ),
                 )
                 server = HttpServer(
                     app,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Sequence, Set
 
 from holdfast import limits
@@ -12,7 +12,7 @@ from holdfast.core.journal import Record
 from holdfast.core.ports import Play
 from holdfast.core.turn import Turn
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.ids import TurnId
+from holdfast.ids import Tenant, TurnId
 from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.cache import SnapshotCache
@@ -52,6 +52,8 @@ class Owner:
         self.live: dict[TurnId, LiveTurn] = {}
         self._ended: deque[tuple[float, LiveTurn]] = deque()
         """Turns that are over, and until when they are remembered."""
+        self.playing_for: Counter[Tenant] = Counter()
+        """How many turns are played here for each tenant that has one."""
         self._claims: dict[TurnId, int] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -117,6 +119,7 @@ class Owner:
         )
         self.claim(fence.turn_id)
         self.live[fence.turn_id] = live
+        self.playing_for[fence.tenant] += 1
         if self._grace_is_over:
             live.interrupt("shutdown")
         task = asyncio.create_task(self._see_through(live, play, lane), name=str(fence.turn_id))
@@ -134,7 +137,13 @@ class Owner:
             if lane is not None:
                 self._lanes.leave(lane)
             self._remember(live)
+            self._played_for(live.fence.tenant)
             note_end(self._tally, live)
+
+    def _played_for(self, tenant: Tenant) -> None:
+        self.playing_for[tenant] -= 1
+        if not self.playing_for[tenant]:
+            del self.playing_for[tenant]
 
     def _remember(self, live: LiveTurn) -> None:
         """Keep a turn that has ended for a while. They go in the order in which they came, so that one timer

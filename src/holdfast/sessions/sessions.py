@@ -131,6 +131,10 @@ class Sessions:
             self._cache.put(tenant, snapshot)
         return snapshot
 
+    def turns_of(self, tenant: Tenant) -> int:
+        """How many stored turns of a tenant are played here now, watched or not."""
+        return self._owner.playing_for[tenant]
+
     def load(self) -> Load:
         """How much is going on at this moment."""
         return Load(
