@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale
+.PHONY: help schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale fuzz lock-fuzz
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,10 @@ SEEDS ?= 10000
 torture-sessions: $(READY) ## simulate nodes, clients and faults under many seeds, and check the promises
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
+SECONDS ?= 60
+fuzz: $(READY) ## read agent files that a fuzzer makes, for SECONDS (60)
+	@$(BIN)/python -m tests.fuzz $(SECONDS)
+
 # The locks hold for every platform and every supported Python, and name no package index.
 UV ?= uv
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 \
@@ -76,6 +80,9 @@ lock: ## renew requirements.txt and requirements-dev.txt (needs uv; UPGRADE=1 fo
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group dev \
 		--constraint requirements.txt --output-file requirements-dev.txt
+
+lock-fuzz: ## renew the lock of the fuzzer (needs uv)
+	$(COMPILE) $(if $(UPGRADE),--upgrade) tests/fuzz/requirements.in --output-file tests/fuzz/requirements.txt
 
 schema: $(READY) ## renew the JSON Schema of agent files
 	$(BIN)/holdfast agents schema > docs/reference/agent-file.schema.json
@@ -94,5 +101,5 @@ lock-clients: ## renew the locks of the clients that tests run (needs uv and npm
 	done
 
 clean: ## remove what was built or measured, environments included
-	rm -rf .venv .venv-clients build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-clients .venv-fuzz build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
