@@ -240,6 +240,14 @@ async def test_the_form_of_answers_is_asked_for_as_clients_would() -> None:
     )
 
 
+async def test_a_model_that_cannot_be_asked_for_a_form_is_told_of() -> None:
+    text = in_agent("structured_output: {name: a, schema: {type: object}}")
+    (told,) = (await team_of(text)).warnings
+    assert told == (
+        "shop.yaml:4:5: agents.root.structured_output: its model cannot be asked for a form; left out"
+    )
+
+
 async def test_hooks_run_where_the_file_is_and_see_what_scripts_see(tmp_path: Path) -> None:
     text = in_agent(
         """\

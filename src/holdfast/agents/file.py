@@ -143,7 +143,7 @@ async def assemble(file: AgentFile, make_model: ModelFactory) -> Team:
         await close_all(made.models.values())
         raise _unusable(problems)
     agents = {plan.name: _agent(plan, made.models[plan.model]) for plan in file.agents}
-    warnings = tuple(str(each) for each in file.warnings)
+    warnings = tuple(str(each) for each in (*file.warnings, *made.warnings))
     return Team(agents, entry=file.entry, digest=file.digest, warnings=warnings)
 
 
@@ -158,7 +158,7 @@ async def check_models(checked: Checked, make_model: ModelFactory) -> Checked:
     await close_all(made.models.values())
     return Checked(
         problems=made.problems,
-        warnings=(*checked.warnings, *made.keyless),
+        warnings=(*checked.warnings, *made.warnings, *made.keyless),
         file=None if made.problems else checked.file,
     )
 
@@ -169,12 +169,14 @@ class _Made(Value):
     models: dict[ModelConfig, Model]
     problems: Problems
     keyless: Problems
+    warnings: Problems
 
 
 def _make_models(file: AgentFile, make_model: ModelFactory) -> _Made:
     models: dict[ModelConfig, Model] = {}
     problems: list[Problem] = []
     keyless: list[Problem] = []
+    warnings: list[Problem] = []
     for plan in file.agents:
         try:
             if plan.model not in models:
@@ -182,7 +184,17 @@ def _make_models(file: AgentFile, make_model: ModelFactory) -> _Made:
         except HoldfastError as error:
             told = keyless if isinstance(error, KeyMissing) else problems
             told.append(file.findings.problem(("agents", plan.name, "model"), str(error)))
-    return _Made(models=models, problems=tuple(problems), keyless=tuple(keyless))
+            continue
+        if plan.shape.structured_output and "output_schema" not in models[plan.model].knows:
+            where = ("agents", plan.name, "structured_output")
+            words = "its model cannot be asked for a form; left out"
+            warnings.append(file.findings.problem(where, words))
+    return _Made(
+        models=models,
+        problems=tuple(problems),
+        keyless=tuple(keyless),
+        warnings=tuple(warnings),
+    )
 
 
 def _unusable(problems: Problems) -> SourceUnusable:

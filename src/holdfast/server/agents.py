@@ -120,7 +120,17 @@ async def load_directory(
         make_model=make_model or models or Models(environ), environment=environ, cache=cache
     )
     origins = [parse_source(each, supplies) for each in sources]
-    registry = Registry(origins, aliases=aliases, report=tell)
+    early: list[Report] = []
+    is_starting = True
+
+    def hear(report: Report) -> None:
+        # If nobody can be served, the error says it all, and it is not told twice.
+        if is_starting:
+            early.append(report)
+        else:
+            tell(report)
+
+    registry = Registry(origins, aliases=aliases, report=hear)
     directory = AgentDirectory(registry, models)
     try:
         await registry.refresh()
@@ -131,6 +141,9 @@ async def load_directory(
     except BaseException:
         await directory.close()
         raise
+    is_starting = False
+    for report in early:
+        tell(report)
     directory.start_watching()
     return directory
 
