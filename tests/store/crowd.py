@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
+import apsw
 import asyncpg
 
 from holdfast.core import chain
@@ -193,6 +194,8 @@ def fill_sqlite(path: Path, made: Iterable[SessionDump], told: Told = lambda _: 
                 outcome = restore(connection, TENANT, each)
                 assert isinstance(outcome, Restored), outcome
             connection.execute("commit")
+            # Whoever opens the file next should not have to move a log of gigabytes.
+            connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
             count += len(batch)
             told(count)
     finally:
