@@ -13,6 +13,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.testing.scripted import Script, fails
 from tests.server.stubs import HeldTool, Serving, agent, serving
+from tests.server.test_approvals import asks, careful
 
 USAGE = Usage(input_tokens=7, output_tokens=3, cached_tokens=2, reasoning_tokens=1)
 WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
@@ -577,3 +578,18 @@ async def test_whatever_a_turn_was_like_its_stream_can_be_had_again() -> None:
                 assert again.named_events[-1]["response"] == events[-1]["response"]
                 assert (await server.get(path)).json == events[-1]["response"]
     assert seen > 20
+
+
+async def test_a_call_that_waits_for_leave_is_named_beside_the_answer() -> None:
+    tool = HeldTool("pay", held=False)
+    model = asks(("pay", '{"eur": 5}'))
+    async with serving(careful(model, tool)) as server:
+        first = await server.respond("Pay the bill", stream=True)
+        last = first.named_events[-1]["response"]
+        (waiting,) = last["holdfast"]["approvals"]
+        second = await server.respond(
+            [], previous_response_id=last["id"], headers={"X-Approve": waiting["id"]}
+        )
+    assert (waiting["name"], text(last)) == ("pay", "May I?")
+    assert last["holdfast"]["version"] == 1
+    assert (second.status, text(second.json), tool.runs) == (200, "Very well.", 1)

@@ -126,6 +126,7 @@ async def response_end(
         items=items,
         usage=usage,
         completed_s=row.ended_ms // 1000 if row else now_s,
+        version=ending.version if stored else None,
         problem=problem,
         filtered=filtered,
     )

@@ -77,11 +77,17 @@ def _unanswered(items: tuple[Item, ...], by: WaitsFor) -> list[ToolCall]:
 
 
 def _about(head: AnswerHead, end: AnswerEnd) -> dict[str, object]:
-    """What we say about an answer beside it."""
-    about: dict[str, object] = {"turn_id": str(head.turn_id)}
-    if end.version is not None:
-        about["version"] = int(end.version)
-    asked = _unanswered(end.items, "approval")
+    return about_turn(head.turn_id, end.version, end.items)
+
+
+def about_turn(
+    turn_id: TurnId, version: Version | None = None, items: tuple[Item, ...] = ()
+) -> dict[str, object]:
+    """What we say about an answer beside it, in the field `holdfast`, which no client minds."""
+    about: dict[str, object] = {"turn_id": str(turn_id)}
+    if version is not None:
+        about["version"] = int(version)
+    asked = _unanswered(items, "approval")
     if asked:
         about["approvals"] = [call_shown(each) for each in asked]
     return about

@@ -17,7 +17,8 @@ from holdfast import limits
 from holdfast.core import events as ev
 from holdfast.core.codec import Decoder, Unreadable, Value, encode
 from holdfast.core.items import EndedBy, Item, Opaque, StoredItem
-from holdfast.ids import ResponseId, SessionId
+from holdfast.ids import ResponseId, SessionId, Version
+from holdfast.wire.chat_answer import about_turn
 from holdfast.wire.problems import Problem
 from holdfast.wire.responses_items import ItemObject, output_objects
 
@@ -103,6 +104,8 @@ class ResponseEnd(Value):
     items: tuple[Item, ...] = ()
     usage: ev.Usage = ev.Usage()
     completed_s: int | None = None
+    version: Version | None = None
+    """The version that the turn made; None if nothing is stored."""
     incomplete_reason: str | None = None
     error: Problem | None = None
 
@@ -118,6 +121,7 @@ def ended_response(
     items: tuple[Item, ...],
     usage: ev.Usage,
     completed_s: int,
+    version: Version | None,
     problem: Problem,
     filtered: bool = False,
 ) -> ResponseEnd:
@@ -135,6 +139,7 @@ def ended_response(
         items=items,
         usage=usage,
         completed_s=completed_s,
+        version=version,
         incomplete_reason=reason,
         error=problem if status == "failed" else None,
     )
@@ -173,6 +178,7 @@ def response_object(
     reason = end.incomplete_reason if end else None
     error = end.error if end else None
     session_id = head.session_id if echo.named else None
+    turn_id = head.response_id.turn_id
     return {
         "id": str(head.response_id),
         "object": "response",
@@ -207,6 +213,7 @@ def response_object(
         "usage": usage_object(end.usage) if end else None,
         "user": echo.user,
         "metadata": dict(echo.metadata),
+        "holdfast": about_turn(turn_id, end.version, end.items) if end else about_turn(turn_id),
     }
 
 
