@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
@@ -332,3 +333,47 @@ async def test_what_cannot_be_a_decision_is_refused(
     async with desk() as here:
         answer = await here.server.request("POST", f"/api/turns/{here.turn_id}/{path}", data=body)
     assert (answer.status, answer.error["code"]) == (status, code)
+
+
+# ── from a terminal ──────────────────────────────────────────────────────────────────────────
+
+
+async def command(server: Serving, *arguments: str) -> tuple[int, str, str]:
+    running = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "holdfast",
+        "approvals",
+        "--server",
+        server.url,
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await running.communicate()
+    assert running.returncode is not None
+    return running.returncode, out.decode(), err.decode()
+
+
+async def test_a_person_at_a_terminal_decides() -> None:
+    async with desk(("pay", '{"kr":1}'), ("pay", '{"kr":2}')) as here:
+        first, second = here.calls
+        _, listed, _ = await command(here.server, "list", here.turn_id)
+        code, some, why = await command(here.server, "decide", here.turn_id, "--approve", first)
+        assert (code, some) == (2, "") and second in why
+        code, begun, _ = await command(
+            here.server, "decide", here.turn_id, "--approve", first, "--deny", second
+        )
+        assert code == 0
+        await here.server.ended_turn(begun.strip())
+        assert sorted(await here.outcomes()) == ["ok", "refused"]
+    assert first in listed and '{"kr":1}' in listed
+    assert here.tool.runs == 1
+
+
+@pytest.mark.parametrize("options", [(), ("--approve", "a", "--deny", "a")])
+async def test_a_call_is_named_once(options: tuple[str, ...]) -> None:
+    async with desk() as here:
+        code, _, why = await command(here.server, "decide", here.turn_id, *options)
+    assert code == 2
+    assert "name each call once" in why

@@ -21,6 +21,7 @@ COMMANDS = {
     "agents": ("holdfast.cli.agents", "Look at agent files: check, list, schema."),
     "serve": ("holdfast.cli.serve", "Serve agents over the OpenAI API."),
     "keys": ("holdfast.cli.keys", "Make, list and revoke API keys."),
+    "approvals": ("holdfast.cli.approvals", "Decide on calls that wait for a person."),
     "sessions": ("holdfast.cli.sessions", "Look at conversations: list, search, show."),
     "db": (
         "holdfast.cli.db",
