@@ -189,3 +189,15 @@ async def test_who_did_what_is_audited_also_if_it_failed(
     assert (line["status"], line["request"]) == (answer.status, answer.headers["x-request-id"])
     if "trip" in path:
         assert line["about"] == "trip"
+
+
+async def test_whoever_was_not_let_in_has_no_name_in_the_log(log: Log) -> None:
+    store = MemoryStore()
+    await put_key(store)
+    async with serving(agent(ScriptedModel()), store=store, auth="auto") as server:
+        await server.request("DELETE", "/api/sessions/trip")
+    lines = [each for each in log.lines if each["event"] in ("request.answered", "session.delete")]
+    assert [(each["status"], each["tenant"], each["key"]) for each in lines] == [
+        (401, None, None),
+        (401, None, None),
+    ]

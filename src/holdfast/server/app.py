@@ -191,22 +191,23 @@ class App:
         """One line for each request, and one more for those that people will ask about later."""
         label = asked.route.label if asked.route else "unknown"
         status = exchange.status or GONE
+        tenant, key = (caller.tenant, caller.key_id) if (caller := asked.caller) else (None, None)
         self._requests[label, status] += 1
         event(
             "request.answered" if exchange.status else "request.abandoned",
             route=label,
             status=status,
             code=asked.code or None,
-            tenant=asked.caller.tenant,
-            key=asked.caller.key_id,
+            tenant=tenant,
+            key=key,
             client=self._guard.client_of(exchange),
             ms=round(exchange.age_s * 1000),
         )
         if asked.route and asked.route.audit:
             audit(
                 asked.route.audit,
-                tenant=asked.caller.tenant,
-                key=asked.caller.key_id,
+                tenant=tenant,
+                key=key,
                 client=self._guard.client_of(exchange),
                 about=" ".join(asked.names) or None,
                 status=status,
@@ -218,7 +219,8 @@ class _Asked(Struct):
     """What is known of a request, for whoever notes it."""
 
     route: Route | None = None
-    caller: Caller = ANYBODY
+    caller: Caller | None = None
+    """None until somebody was let in."""
     names: tuple[str, ...] = ()
     visit: Visit | None = None
     code: str = ""
