@@ -1,17 +1,18 @@
 -- Search: how far sessions are indexed, and where words occur.
 
 -- sessions_behind
--- Some sessions that are not indexed up to their ends, and how they stand.
+-- Some sessions that are not indexed up to their ends, and how they stand. The planner believes that nearly all are,
+-- and would look for the first ones in the table; in the order of their index, it finds them there.
 select tenant, id, state, length, meta_rev, indexed_length, indexed_rev,
        case when title <> '' then title else opening end
   from holdfast.session
- where indexed_length <> length or indexed_rev <> meta_rev limit :limit;
+ where indexed_length <> length or indexed_rev <> meta_rev order by tenant, id limit :limit;
 
 -- tenants_behind
 -- Sessions of a tenant that are not indexed up to their ends: from where to where.
 select id, indexed_length, length
   from holdfast.session
- where tenant = :tenant and (indexed_length <> length or indexed_rev <> meta_rev) limit :limit;
+ where tenant = :tenant and (indexed_length <> length or indexed_rev <> meta_rev) order by id limit :limit;
 
 -- messages_in
 -- Items of a stretch that no sub-agent said, the last first.

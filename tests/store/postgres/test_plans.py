@@ -1,0 +1,187 @@
+"""How PostgreSQL finds its rows, with enough of them that it matters, and statistics to choose by.
+
+The planner chooses freely. A table that is large must not be read from end to end by any query that a request, a
+watcher or the clean-up waits for; a small one may be, since that is the best way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast.store.postgres.search import _asked
+from holdfast.store.postgres.tables import Query, queries
+from holdfast.store.searching import parse_query
+from tests.postgres import shared_database
+from tests.store.crowd import TENANT, crowd, fill_postgres, key_of, own_word
+from tests.store.postgres.filling import fill_index
+
+pytestmark = pytest.mark.slow
+
+SESSIONS, TURNS = 4_000, 24_000
+LARGE = {"session", "session_key", "turn", "item", "search_chunk", "idempotency", "journal"}
+
+WALKS = {
+    "counts": "counts everything",
+    "prune_stray_blobs": "looks for blobs of sessions that never were",
+}
+"""Queries that may go through a large table, and why."""
+
+WALKS_FOR_MANY = {
+    "prune_idempotency": "deletes a tenth of all keys, if it is not said how many; asked for a few, it finds them",
+}
+"""Those that may do so if the planner does not know their values: then it takes them for large."""
+
+
+class Crowded:
+    """A database with many sessions, and the ids of one of them."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.values: dict[str, Any] = {}
+
+    async def fill(self) -> None:
+        await fill_postgres(self.url, crowd(sessions=SESSIONS, turns=TURNS))
+        await fill_index(self.url)
+        connection = await asyncpg.connect(self.url)
+        try:
+            await connection.execute(CLAIMS)
+            await connection.execute("vacuum analyze")
+            found = await connection.fetchrow(ONE)
+        finally:
+            await connection.close()
+        assert found is not None
+        self.values = {name: found[name] for name in ("session_id", "turn_id")}
+
+    async def plan(self, query: Query, *, generic: bool = False) -> list[dict[str, Any]]:
+        """The steps of a query's plan, flat: for these values, or for any (what a prepared statement may come to)."""
+        connection = await asyncpg.connect(self.url, statement_cache_size=0)
+        try:
+            if generic:
+                await connection.execute(GENERIC)
+                said = await connection.fetchval("select pg_temp.generic($1)", query.sql)
+                return list(_steps(json.loads(said)[0]["Plan"]))
+            statement = await connection.prepare(query.sql)
+            kinds = [each.name for each in statement.get_parameters()]
+            arguments = [
+                self.value(name, kind) for name, kind in zip(query.names, kinds, strict=True)
+            ]
+            said = await connection.fetchval(f"explain (format json) {query.sql}", *arguments)
+        finally:
+            await connection.close()
+        return list(_steps(json.loads(said)[0]["Plan"]))
+
+    def value(self, name: str, kind: str) -> Any:
+        """Something that a parameter of this name could be: it leads to one row, where it can."""
+        known: Mapping[str, Any] = {
+            "tenant": TENANT,
+            "id": self.values["session_id"],
+            "session_id": self.values["session_id"],
+            "turn_id": self.values["turn_id"],
+            "key": key_of(7),
+            "claim": "claim-7",
+            "limit": 21,
+            "before": "turn_z",
+            "before_ms": 10**15,
+            "before_id": "z",
+            "words": _asked(TENANT, parse_query(own_word(7))) if kind != "text[]" else [],
+            "ids": [self.values["session_id"]],
+            "session_ids": [self.values["session_id"]],
+            "turn_ids": [self.values["turn_id"]],
+            "tenants": [TENANT],
+        }
+        if name in known:
+            found = known[name]
+            return [found] if kind.endswith("[]") and not isinstance(found, list) else found
+        if kind.endswith("[]"):
+            return []
+        if name in OPTIONAL:
+            return None
+        return {"int8": 1, "bytea": b"x", "bool": False}.get(kind, "x")
+
+
+OPTIONAL = {
+    "agent",
+    "key_prefix",
+    "active_from_ms",
+    "active_before_ms",
+    "busy",
+    "now_ms",
+    "replaced",
+}
+
+GENERIC = """
+create function pg_temp.generic(query text) returns json language plpgsql as $$
+declare plan json;
+begin
+  execute 'explain (format json, generic_plan) ' || query into plan;
+  return plan;
+end $$
+"""
+
+CLAIMS = """
+insert into holdfast.idempotency (tenant, key, request_hash, turn_id, state, expires_ms)
+select tenant, 'claim-' || row_number() over (), ''::bytea, turn_id, 'done', 9000000000000 from holdfast.turn;
+insert into holdfast.journal (tenant, turn_id, n, token, records)
+select tenant, turn_id, 0, 0, ''::bytea from holdfast.turn;
+"""
+
+ONE = """
+select s.id as session_id, t.turn_id from holdfast.session s
+  join holdfast.turn t on t.tenant = s.tenant and t.session_id = s.id limit 1
+"""
+
+
+def _steps(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for each in plan.get("Plans", ()):
+        yield from _steps(each)
+
+
+@pytest.fixture(scope="module")
+def crowded() -> Crowded:
+    made = Crowded(shared_database())
+    asyncio.run(made.fill())
+    return made
+
+
+@pytest.mark.parametrize("generic", [False, True], ids=["values", "any values"])
+@pytest.mark.parametrize("name", sorted(set(queries) - set(WALKS)))
+async def test_no_query_reads_a_large_table_from_end_to_end(
+    crowded: Crowded, name: str, generic: bool
+) -> None:
+    if generic and name in WALKS_FOR_MANY:
+        return
+    walked = [
+        step["Relation Name"]
+        for step in await crowded.plan(queries[name], generic=generic)
+        if step["Node Type"] == "Seq Scan" and step["Relation Name"] in LARGE
+    ]
+    assert walked == []
+
+
+async def test_words_are_found_by_their_index(crowded: Crowded) -> None:
+    steps = await crowded.plan(queries["search_hits"])
+    assert "search_chunk_words" in {step.get("Index Name") for step in steps}
+
+
+async def test_a_list_is_read_in_its_order(crowded: Crowded) -> None:
+    """A page costs a page, however many sessions there are: nothing is sorted."""
+    steps = await crowded.plan(queries["listed_sessions"])
+    assert "session_listed" in {step.get("Index Name") for step in steps}
+    assert "Sort" not in {step["Node Type"] for step in steps}
+
+
+@pytest.mark.parametrize("generic", [False, True], ids=["values", "any values"])
+@pytest.mark.parametrize("name", ["sessions_behind", "tenants_behind"])
+async def test_what_is_not_indexed_yet_is_found_by_an_index(
+    crowded: Crowded, name: str, generic: bool
+) -> None:
+    """Every search asks for it, and mostly there is nothing. The planner believes that all sessions are behind."""
+    steps = await crowded.plan(queries[name], generic=generic)
+    assert "session_to_index" in {step.get("Index Name") for step in steps}
