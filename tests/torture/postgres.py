@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from threading import Lock, Thread
@@ -261,10 +261,12 @@ async def cut_wires(url: str, *, seed: int, first: int = 1, step: int = 1) -> Ta
 
 async def died(wire: Wire, url: str, clock: ManualClock, said: Said, name: str) -> bool:
     """A client's day; whether it died during it."""
+    stores: list[PostgresStore] = []
 
     async def day() -> None:
         address = parse_address(f"{url}{OPTIONS}&sslmode=disable")
         store = await PostgresStore.open(address, clock=clock.now_ms)
+        stores.append(store)
         server = Server(store, new_minter(random.Random(name).getrandbits(60)))
         await server.enrol()
         client = Client(said, server, random.Random(name), iter(()), 2)
@@ -274,15 +276,20 @@ async def died(wire: Wire, url: str, clock: ManualClock, said: Said, name: str) 
         await fork(client)
         await store.close()
 
+    others = asyncio.all_tasks()
     living, dying = asyncio.create_task(day()), asyncio.create_task(wire.died.wait())
     await asyncio.wait({living, dying}, return_when=asyncio.FIRST_COMPLETED)
-    dying.cancel()
     if not wire.died.is_set():
+        dying.cancel()
         await living
         return False
-    living.cancel()
-    with suppress(asyncio.CancelledError):
-        await living
+    # With it goes all that it had begun: what queues in its store would try again, over the next one's wire.
+    its_own = asyncio.all_tasks() - others
+    for each in its_own:
+        each.cancel()
+    await asyncio.wait(its_own)
+    for store in stores:
+        await store.engine.close()
     return True
 
 
