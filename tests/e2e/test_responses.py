@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from tests.e2e.conftest import WORLDS
 from tests.e2e.world import World
+
+pytestmark = WORLDS
 
 
 async def test_a_background_response_outlives_its_server(world: World) -> None:
