@@ -16,7 +16,7 @@ class Client:
     arguments: tuple[str, ...] = ()
     """What its driver is told besides the server's address and the scenario."""
     cannot: frozenset[str] = frozenset()
-    """Scenarios that the library has no way to express."""
+    """Scenarios that the library has no way to express, or that its driver leaves to others."""
 
     def command(self, *arguments: str) -> list[str]:
         """How its driver is run. Builds the environment if it has to; raises CannotInstall."""
@@ -36,13 +36,17 @@ CLIENTS = (
     _python("openai-python-2", "openai_python", "requirements-2.txt"),
     _python("openai-python-3", "openai_python", "requirements-3.txt"),
     _python("openai-agents", "openai_agents", cannot="models"),
-    _python("langchain", "langchain", cannot="models"),
-    _python("litellm", "litellm", cannot="models"),
-    _python("pydantic-ai", "pydantic_ai", cannot="models"),
-    _python("llm", "llm", cannot="models"),
-    Client("openai-node", Environment("openai-node", HERE / "openai_node" / "package-lock.json")),
+    _python("langchain", "langchain", cannot="models responses"),
+    _python("litellm", "litellm", cannot="models responses"),
+    _python("pydantic-ai", "pydantic_ai", cannot="models responses"),
+    _python("llm", "llm", cannot="models responses"),
+    Client(
+        "openai-node",
+        Environment("openai-node", HERE / "openai_node" / "package-lock.json"),
+        cannot=frozenset({"responses"}),
+    ),
     Client("ai-openai", _AI, ("openai",), cannot=frozenset({"models"})),
-    Client("ai-openai-compatible", _AI, ("compatible",), cannot=frozenset({"models"})),
+    Client("ai-openai-compatible", _AI, ("compatible",), cannot=frozenset({"models", "responses"})),
 )
 
 BY_NAME = {each.name: each for each in CLIENTS}

@@ -120,6 +120,13 @@ async def _tools_streamed(world: World, saw: Saw) -> None:
     assert await _ends(world) == ["committed"] * 3
 
 
+async def _responses(world: World, saw: Saw) -> None:
+    """The same talk over Responses, kept together in the client's own way: the model was told the same."""
+    assert saw["ran"] == [{"city": "Oslo"}]
+    assert saw["answers"] == ["It rains.", "It will rain."]
+    assert _spoken(world) == [TOOL_TALK[:1], TOOL_TALK[:4], TOOL_TALK[:6]]
+
+
 async def _typed(world: World, saw: Saw) -> None:
     """The schema reached the model, and the answer came back as a value."""
     assert saw["typed"] == {"city": "Oslo", "degrees": 4}
@@ -177,6 +184,7 @@ SCENARIOS: dict[str, Scenario] = {
         ),
         _tools_streamed,
     ),
+    "responses": Scenario((ON_IT, says("It ", "rains."), says("It will ", "rain.")), _responses),
     "typed": Scenario((says('{"city": "Oslo", ', '"degrees": 4}'),), _typed),
     "retry": Scenario((says("Fine."), BROKEN, says("Whole.")), _failed_once),
     "broken_stream": Scenario((says("Fine."), BROKEN, says("Whole.")), _broken_stream),

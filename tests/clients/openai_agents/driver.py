@@ -7,6 +7,8 @@ from agents import (
     Agent,
     ModelSettings,
     OpenAIChatCompletionsModel,
+    OpenAIConversationsSession,
+    OpenAIResponsesModel,
     Runner,
     function_tool,
     set_tracing_disabled,
@@ -109,6 +111,31 @@ def tools_streamed(base_url):
     return {"answers": asyncio.run(talk(weather_agent(base_url, ran))), "ran": ran}
 
 
+def responses(base_url):
+    """Over Responses, with the SDK's own session, which keeps the items in a conversation."""
+    ran, client = [], AsyncOpenAI(base_url=base_url, api_key="any")
+
+    @function_tool
+    def get_weather(city: str) -> str:
+        """The weather in a city."""
+        ran.append({"city": city})
+        return forecast(city)
+
+    async def talk():
+        model = OpenAIResponsesModel(model="root", openai_client=client)
+        here = Agent(name="Assistant", model=model, tools=[get_weather])
+        session = OpenAIConversationsSession(openai_client=client)
+        answers = []
+        for text in ("Weather in Oslo?", "And tomorrow?"):
+            run = Runner.run_streamed(here, text, session=session)
+            async for _ in run.stream_events():
+                pass
+            answers.append(run.final_output)
+        return answers
+
+    return {"answers": asyncio.run(talk()), "ran": ran}
+
+
 def typed(base_url):
     (found,) = ask(agent(base_url, output_type=Weather), "Weather in Oslo?")
     return {"typed": found.model_dump()}
@@ -161,5 +188,15 @@ def busy(base_url):
 
 
 main(
-    conversation, resending, stream, tools, tools_streamed, typed, retry, broken_stream, keyed, busy
+    conversation,
+    resending,
+    stream,
+    tools,
+    tools_streamed,
+    responses,
+    typed,
+    retry,
+    broken_stream,
+    keyed,
+    busy,
 )

@@ -109,6 +109,33 @@ def tools_streamed(base_url):
     return {"answers": answers, "ran": ran}
 
 
+def responses(base_url):
+    """Over Responses by the stream helper, in a conversation that is made for it."""
+    here = openai.OpenAI(base_url=base_url, api_key="any")
+    conversation = here.conversations.create().id
+    tool = {"type": "function", **WEATHER["function"]}
+    ran, answers = [], []
+    for text in ("Weather in Oslo?", "And tomorrow?"):
+        new = [user(text)]
+        while new:
+            with here.responses.stream(
+                model="root", input=new, tools=[tool], conversation=conversation
+            ) as events:
+                answer = events.get_final_response()
+            calls = [each for each in answer.output if each.type == "function_call"]
+            ran += [json.loads(each.arguments) for each in calls]
+            new = [
+                {
+                    "type": "function_call_output",
+                    "call_id": each.call_id,
+                    "output": forecast(**json.loads(each.arguments)),
+                }
+                for each in calls
+            ]
+        answers.append(answer.output_text)
+    return {"answers": answers, "ran": ran}
+
+
 def typed(base_url):
     answer = client(base_url).chat.completions.parse(
         model="root", messages=[user("Weather in Oslo?")], response_format=Weather
@@ -168,6 +195,7 @@ main(
     stream,
     tools,
     tools_streamed,
+    responses,
     typed,
     retry,
     broken_stream,

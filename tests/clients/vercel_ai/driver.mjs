@@ -1,4 +1,4 @@
-// The Vercel AI SDK, with either of its providers that speak chat completions.
+// The Vercel AI SDK, with either of its providers.
 
 import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
@@ -87,23 +87,34 @@ async function tools(...where) {
   return { answers, ran };
 }
 
-async function toolsStreamed(...where) {
+// Everything that was said is sent again, as the SDK tells it.
+async function talkStreamed(here, prompts) {
   const ran = [];
   const answers = [];
   const messages = [];
-  for (const said of ["Weather in Oslo and Rome?", "And tomorrow?"]) {
+  for (const said of prompts) {
     messages.push({ role: "user", content: said });
     const result = streamText({
-      model: model(...where),
+      model: here,
       messages,
       tools: weatherTools(ran),
       stopWhen: stepCountIs(5),
     });
     await result.consumeStream();
-    messages.push(...(await result.response).messages);
+    messages.push(...(await result.responseMessages));
     answers.push(await result.text);
   }
   return { answers, ran };
+}
+
+async function toolsStreamed(...where) {
+  return talkStreamed(model(...where), ["Weather in Oslo and Rome?", "And tomorrow?"]);
+}
+
+// Over Responses; what the assistant has said comes as references to the server's own items.
+async function responses(baseURL) {
+  const here = createOpenAI({ baseURL, apiKey: "any" }).responses("root");
+  return talkStreamed(here, ["Weather in Oslo?", "And tomorrow?"]);
 }
 
 async function typed(...where) {
@@ -143,6 +154,7 @@ await main({
   stream,
   tools,
   tools_streamed: toolsStreamed,
+  responses,
   typed,
   retry,
   broken_stream: brokenStream,
