@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.errors import StoreUnavailable
+from holdfast.store.base import Begin, BeginOutcome
 from holdfast.store.memory import MemoryStore
 from holdfast.store.verify import Finding, verify
 from holdfast.testing import Gate, ScriptedModel, says
@@ -156,12 +158,14 @@ async def test_adding_under_a_key_adds_once() -> None:
     async with serving(agent(yes())) as server:
         new = {"items": [said("Hi")]}
         twice = [await post(server, "", new, Idempotency_Key="a") for _ in range(2)]
+        reused = await post(server, "", {"metadata": {"a": "b"}}, Idempotency_Key="a")
         name = twice[0].json["id"]
         body = {"items": [said("More.")]}
         pages = [await post(server, f"/{name}/items", body, Idempotency_Key="b") for _ in range(2)]
         other = await post(server, f"/{name}/items", {"items": [said("X")]}, Idempotency_Key="b")
         items = await listed(server, name)
     assert twice[0].json == twice[1].json
+    assert (reused.status, reused.error["code"]) == (422, "idempotency_key_reused")
     assert pages[0].json == pages[1].json
     assert (other.status, other.error["code"]) == (422, "idempotency_key_reused")
     assert words(items) == ["Hi", "More."]
@@ -225,3 +229,29 @@ async def test_what_does_not_fit_is_refused_and_leaves_nothing(
         answer = await post(server, path.format(name), body)
         assert (answer.status, answer.error["param"], answer.error["code"]) == (400, param, code)
         assert (await server.get("/api/sessions")).json["sessions"] == []
+
+
+async def test_a_retry_finishes_what_an_attempt_that_was_cut_short_has_begun() -> None:
+    """The conversation was made, and its items were not added: asked again, it is not left empty."""
+    store = MemoryStore()
+    body = {"items": [said("Hi")], "metadata": {"topic": "travel"}}
+    async with serving(agent(yes()), store=store) as server:
+        begin, asked = store.begin, asyncio.Event()
+
+        async def unable(ask: Begin) -> BeginOutcome:
+            asked.set()
+            raise StoreUnavailable("away")
+
+        store.begin = unable  # type: ignore[method-assign]
+        failed = await post(server, "", body, Idempotency_Key="a")
+        store.begin = begin  # type: ignore[method-assign]
+        made = await post(server, "", body, Idempotency_Key="a")
+        name = made.json["id"]
+        changed = await post(server, f"/{name}", {"metadata": {"topic": "home"}})
+        again = await post(server, "", body, Idempotency_Key="a")
+        items = await listed(server, name)
+    assert asked.is_set() and failed.status == 503
+    assert made.json["metadata"] == {"topic": "travel"}
+    assert again.json == changed.json
+    assert words(items) == ["Hi"]
+    await store.close()

@@ -13,11 +13,11 @@ import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.codec import Unreadable
-from holdfast.core.conversation import Snapshot, Visibility, seen_by_people
+from holdfast.core.conversation import Flagged, Snapshot, Visibility, seen_by_people
 from holdfast.core.items import Item, ToolResult
 from holdfast.core.policy import Policy
 from holdfast.core.ports import OpenTurn
-from holdfast.errors import HoldfastError, InvalidId, TurnRejected
+from holdfast.errors import InvalidId, KeyReused, TurnRejected
 from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, TurnId
 from holdfast.server.answers import is_answered, problem_for
 from holdfast.server.attempts import attempt_of
@@ -49,6 +49,9 @@ from holdfast.wire.responses_request import SHOW_TOOLS
 KEY_PREFIX = "conversation_"
 """What the keys of sessions begin with that were made here. Nobody needs to know them: their clients have the id."""
 
+_MADE_BY = "conversations.made_by"
+"""The flag that says which request has made a conversation."""
+
 _ADDING = Policy(crash="discard", disconnect="finish")
 """Nobody may go on with it by asking a model; a retry adds the items again."""
 
@@ -66,21 +69,24 @@ class Conversations:
     # ── conversations ──
 
     async def create(self, call: Call) -> None:
+        """Make a conversation. Each step of it can be repeated, so a retry under an idempotency key finishes
+        what an attempt that was cut short has begun, and makes nothing twice."""
         asked = read_new_conversation(call.body)
         naming = read_naming(call.exchange.headers, names=())
         key = self._new_key(naming)
         known = await self._store.resolve(call.tenant, key)
-        if known is not None:  # an idempotency key that was used before
-            await self._say(call, await self._row(call.tenant, known.session_id))
-            return
-        row = await self._operations.reset(call.tenant, key)
-        try:
-            await self._set_metadata(call.tenant, row, asked)
-            if asked.items:
+        if known is None:
+            row = await self._operations.reset(call.tenant, key)
+        else:
+            row = await self._row(call.tenant, known.session_id)
+        await self._set_up(call, row, asked, naming)
+        if asked.items:
+            try:
                 await self._add(call, row.id, asked, msgspec.structs.replace(naming, if_match=None))
-        except (HoldfastError, Refused):
-            await self._operations.delete(call.tenant, row.id)
-            raise
+            except Refused:
+                if known is None:
+                    await self._operations.delete(call.tenant, row.id)
+                raise
         await self._say(call, await self._row(call.tenant, row.id))
 
     async def retrieve(self, call: Call) -> None:
@@ -162,6 +168,22 @@ class Conversations:
         if snapshot is None:
             raise unknown_conversation(session_id)
         return snapshot
+
+    async def _set_up(
+        self, call: Call, row: SessionRow, asked: ConversationAsk, naming: Naming
+    ) -> None:
+        """What is said about a conversation when it is made, and which request has made it: once."""
+        request = attempt_of(call, naming).request_hash.hex()
+        if row.meta_rev == 0:
+            made_by = Flagged(name=_MADE_BY, value=request)
+            metadata = metadata_patch(row.settings, asked.metadata or ())
+            await self._operations.annotate(
+                call.tenant, row.id, [(None, made_by), (None, metadata)]
+            )
+            return
+        snapshot = await self._snapshot(call.tenant, row.id)
+        if (None, _MADE_BY, request) not in snapshot.notes.flags:
+            raise KeyReused(str(naming.idempotency_key), turn_id=str(row.id))
 
     async def _set_metadata(self, tenant: Tenant, row: SessionRow, asked: ConversationAsk) -> None:
         if asked.metadata is not None:
