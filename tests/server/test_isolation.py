@@ -283,6 +283,26 @@ async def test_no_header_of_a_chat_request_tells_a_tenant_of_another(tenants: Te
         await tenants.ask("POST", "/v1/chat/completions", headers=headers, data=body)
 
 
+async def test_no_name_in_a_body_tells_a_tenant_of_another(tenants: Tenants) -> None:
+    ours = tenants.ours
+    hi = {"role": "user", "content": "Hi"}
+    item = f"{ours.call_id}{ours.session_id.removeprefix('conv_')}"
+    for body in (
+        {"conversation": ours.session_id},
+        {"conversation": ours.running_id},
+        {"previous_response_id": ours.turn_id.replace("turn_", "resp_")},
+        {"previous_response_id": ours.running_turn.replace("turn_", "resp_")},
+        {"input": [{"type": "item_reference", "id": item}, hi]},
+        {"input": [{"type": "item_reference", "id": ours.call_id}, hi]},
+    ):
+        data = msgspec.json.encode({"model": "root", "input": "Hi", **body})
+        for path in ("/v1/responses", "/v1/responses/compact", "/v1/responses/input_tokens"):
+            assert await tenants.ask("POST", path, data=data) in (400, 404)
+        if "input" in body:
+            added = msgspec.json.encode({"items": body["input"]})
+            assert await tenants.ask("POST", "/v1/conversations", data=added) == 404
+
+
 @pytest.mark.parametrize(
     "query", ["q=bill", "q=think", "busy=true", "key_prefix=our", "agent=root", "anonymous=true"]
 )

@@ -57,7 +57,6 @@ class _Place:
         self.where = where
         self.index = index
         self.kind = kind
-        self.call: ToolCall | None = None
         self.parts: dict[PartKind, int] = {}
         """The parts that have been added, by their kind: a message has one of each at most."""
         self.before_delta = b""
@@ -234,7 +233,6 @@ class ResponseStream:
 
     def _add_call(self, call: ToolCall) -> bytes:
         place = self._place(call.id, "function_call")
-        place.call = call
         self._lay_down(place, "response.function_call_arguments.delta", b'"delta":')
         return self._added(place, {**call_object(call, place.where), "status": "in_progress"})
 
@@ -305,7 +303,6 @@ class ResponseStream:
         if call.id in self._open:
             return b""  # it is tried again
         place = self._place(call.id, "mcp_call")
-        place.call = call
         at = {"item_id": place.where, "output_index": place.index}
         return (
             self._added(place, served_call_object(call, place.where, None))
