@@ -12,7 +12,7 @@ from holdfast.core.events import Usage
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.testing.scripted import Script, fails
-from tests.server.stubs import HeldTool, Serving, agent, serving
+from tests.server.stubs import HeldTool, Serving, agent, serving, until
 from tests.server.test_approvals import asks, careful
 
 USAGE = Usage(input_tokens=7, output_tokens=3, cached_tokens=2, reasoning_tokens=1)
@@ -405,19 +405,22 @@ async def test_a_replayed_stream_is_the_one_that_was_seen_live() -> None:
     )
     tool = HeldTool("look", held=False)
     async with serving(agent(model, tool)) as server:
-        live = await server.respond(
-            "Hi",
-            stream=True,
-            tools=[WEATHER],
-            include=["holdfast.tool_calls"],
-            headers={"Idempotency-Key": "k1"},
-        )
+        live, retried = [
+            await server.respond(
+                "Hi",
+                stream=True,
+                tools=[WEATHER],
+                include=["holdfast.tool_calls"],
+                headers={"Idempotency-Key": "k1"},
+            )
+            for _ in range(2)
+        ]
         events = live.named_events
         path = f"/v1/responses/{events[0]['response']['id']}?stream=true"
         again = await server.get(path)
         rest = [await server.get(f"{path}&starting_after={n}") for n in range(len(events))]
         wrong = await server.get(f"{path}&starting_after=soon")
-    assert again.body == live.body
+    assert again.body == retried.body == live.body
     for n, each in enumerate(rest):
         assert each.named_events == events[n + 1 :]
     assert (wrong.status, wrong.error["param"]) == (400, "starting_after")
@@ -593,3 +596,26 @@ async def test_a_call_that_waits_for_leave_is_named_beside_the_answer() -> None:
     assert (waiting["name"], text(last)) == ("pay", "May I?")
     assert last["holdfast"]["version"] == 1
     assert (second.status, text(second.json), tool.runs) == (200, "Very well.", 1)
+
+
+async def test_an_sdks_own_retry_joins_the_turn_that_runs() -> None:
+    """By the conversation, and by the response that it goes on from; no key was sent."""
+    gates = [Gate(), Gate()]
+    model = ScriptedModel("One.", *(says("Two.").waiting(each, at=0) for each in gates))
+    async with serving(agent(model)) as server:
+        first = await server.respond("1")
+        last = first.json["id"]
+        for gate, way in zip(gates, ("conversation", "previous_response_id"), strict=True):
+            name = {way: first.headers["x-session-id"] if way == "conversation" else last}
+            attempts = []
+            for count in ("0", "1"):
+                headers = {"x-stainless-retry-count": count}
+                asked = server.respond("2", headers=headers, **name)
+                attempts.append(asyncio.create_task(asked))
+                await gate.reached.wait()
+            await until(lambda: server.sessions._owner.playing[0]._clients >= 2)
+            gate.release()
+            one, other = [(await each).json for each in attempts]
+            assert one == other
+            last = one["id"]
+    assert len(model.prompts) == 3
