@@ -110,6 +110,9 @@ page_size_default: Final = 20
 query_chars_max: Final = 400
 """What somebody looks for: a sentence, not a document."""
 
+listed_by_key_max: Final = 1000
+"""Sessions that keys with one beginning may mean to be looked up one by one; of more, the list is walked."""
+
 search_word_chars_max: Final = 64
 """The part of a word that counts. No word of a language is longer; keys and encoded pictures are."""
 

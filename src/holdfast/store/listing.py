@@ -17,7 +17,7 @@ import msgspec
 from holdfast.core.codec import Decoder, encode
 from holdfast.errors import InvalidCursor
 from holdfast.ids import SessionId, SessionKey
-from holdfast.store.base import SessionFilter
+from holdfast.store.base import Page, SessionFilter, SessionInfo
 from holdfast.store.rows import SessionRow
 
 Place: TypeAlias = tuple[int, str]
@@ -62,6 +62,15 @@ def cursor_after(session: SessionRow) -> str:
     """
     said = encode(place_of(session))
     return urlsafe_b64encode(_check(said) + said).decode().rstrip("=")
+
+
+def page_of(found: tuple[SessionInfo, ...], *, limit: int) -> Page:
+    """The page that these are, of which there is one more than asked for if there is more."""
+    shown = found[:limit]
+    return Page(
+        sessions=shown,
+        cursor=cursor_after(shown[-1].session) if len(found) > limit else None,
+    )
 
 
 def start(cursor: str | None) -> Place:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from holdfast import limits
 from holdfast.core.conversation import SettingsChanged
 from holdfast.core.items import SessionSettings
 from holdfast.errors import InvalidCursor
@@ -227,3 +228,27 @@ async def test_operators_see_what_is_there_in_numbers(store: Store, player: Play
     assert (stats.sessions, stats.items) == (2, 6)
     assert (stats.turns_open, stats.turns_committed, stats.turns_discarded) == (1, 3, 1)
     assert stats.bytes > 0
+
+
+@pytest.mark.parametrize("few", [0, 2, 1000], ids=["walked", "some", "looked up"])
+async def test_a_beginning_of_keys_finds_the_same_however_many_there_are(
+    store: Store, player: Player, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(limits, "listed_by_key_max", few)
+    for key in ("a-1", "b-1", "a-2", "b-2", "a-3", "ab", "a-4"):
+        clock.advance(1)
+        await player.play(key)
+    found: list[str] = []
+    cursor: str | None = None
+    for _ in range(4):
+        page = await store.sessions(
+            ACME, where=SessionFilter(key_prefix="a-"), cursor=cursor, limit=2
+        )
+        found += [key for each in page.sessions for key in each.keys]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert found == ["a-4", "a-3", "a-2", "a-1"]
+    nobody = await store.sessions(ACME, where=SessionFilter(key_prefix="a-", agent="nobody"))
+    assert nobody.sessions == ()
+    assert (await store.sessions(ACME, where=SessionFilter(key_prefix="z"))).sessions == ()

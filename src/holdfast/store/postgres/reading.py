@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterable
+
+from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Lineage, Snapshot
 from holdfast.ids import SessionId, Tenant, TurnId, Version
@@ -254,6 +257,10 @@ async def page_within(
 ) -> Page:
     """The same inside a transaction. One session more than asked for is read, to know whether there is more."""
     before_ms, before_id = listing.start(cursor)
+    ids = await _keyed(db, tenant, where.key_prefix)
+    if ids is not None:
+        few = named(db, tenant, ids, where=where, before=(before_ms, before_id))
+        return listing.page_of(tuple([each async for each in few][: limit + 1]), limit=limit)
     found = await db.all(
         tables.sessions,
         "listed_sessions",
@@ -275,6 +282,38 @@ async def page_within(
         sessions=shown,
         cursor=listing.cursor_after(found[limit - 1]) if len(found) > limit else None,
     )
+
+
+async def _keyed(db: Db, tenant: Tenant, prefix: str | None) -> set[SessionId] | None:
+    """The sessions whose keys begin so, if they are few; else it is quicker to look at one after the other."""
+    if not prefix:
+        return None
+    most = limits.listed_by_key_max
+    found = await db.rows("keyed_sessions", tenant=tenant, prefix=prefix, limit=most + 1)
+    return None if len(found) > most else {SessionId(each) for (each,) in found}
+
+
+async def named(
+    db: Db,
+    tenant: Tenant,
+    ids: Iterable[SessionId],
+    *,
+    where: SessionFilter,
+    before: listing.Place,
+) -> AsyncIterator[SessionInfo]:
+    """These sessions as a list with this filter would show them."""
+    before_ms, before_id = before
+    rows = await db.all(
+        tables.sessions,
+        "named_sessions",
+        tenant=tenant,
+        ids=sorted(ids),
+        before_ms=before_ms,
+        before_id=before_id,
+    )
+    for each in await infos(db, tenant, rows):
+        if listing.is_listed(each.session, each.keys, where):
+            yield each
 
 
 async def session_ids(

@@ -59,7 +59,7 @@ async def search(
         listed = (
             _walk(db, tenant, where=where, cursor=cursor)
             if ids is None
-            else _named(db, tenant, ids, where=where, before=before)
+            else reading.named(db, tenant, ids, where=where, before=before)
         )
         return await _page(look, listed, limit=limit)
 
@@ -99,29 +99,6 @@ async def _may_be_found(db: Db, tenant: Tenant, narrowed: Narrowed) -> set[Sessi
     forks = await db.rows("forks_of", tenant=tenant, ids=sorted(holders), limit=most + 1)
     ids = {*holders, *(SessionId(each) for (each,) in forks)}
     return None if len(ids) > most else ids
-
-
-async def _named(
-    db: Db,
-    tenant: Tenant,
-    ids: Iterable[SessionId],
-    *,
-    where: SessionFilter,
-    before: listing.Place,
-) -> AsyncIterator[SessionInfo]:
-    """These sessions as a list with this filter would show them."""
-    before_ms, before_id = before
-    rows = await db.all(
-        tables.sessions,
-        "named_sessions",
-        tenant=tenant,
-        ids=sorted(ids),
-        before_ms=before_ms,
-        before_id=before_id,
-    )
-    for info in await reading.infos(db, tenant, rows):
-        if listing.is_listed(info.session, info.keys, where):
-            yield info
 
 
 async def _walk(

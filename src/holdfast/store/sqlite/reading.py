@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
 from apsw import Connection
 
+from holdfast import limits
 from holdfast.core.codec import Value, encode
 from holdfast.core.conversation import Lineage, Snapshot
 from holdfast.ids import SessionId, Tenant, TurnId, Version
@@ -213,6 +217,10 @@ def page(
 ) -> Page:
     """One page of a listing. One session more than asked for is read, to know whether there is more."""
     before_ms, before_id = listing.start(cursor)
+    ids = _keyed(db, tenant, where.key_prefix)
+    if ids is not None:
+        few = islice(named(db, tenant, ids, where=where, before=(before_ms, before_id)), limit + 1)
+        return listing.page_of(tuple(few), limit=limit)
     found = tables.session_rows.all(
         db,
         "listed_sessions",
@@ -233,6 +241,32 @@ def page(
         sessions=tuple(info(db, each) for each in shown),
         cursor=listing.cursor_after(shown[-1]) if len(found) > limit else None,
     )
+
+
+def _keyed(db: Connection, tenant: Tenant, prefix: str | None) -> set[SessionId] | None:
+    """The sessions whose keys begin so, if they are few; else it is quicker to look at one after the other."""
+    if not prefix:
+        return None
+    most = limits.listed_by_key_max
+    found = tables.texts(db, "keyed_sessions", tenant=tenant, prefix=prefix, limit=most + 1)
+    return None if len(found) > most else {SessionId(each) for (each,) in found}
+
+
+def named(
+    db: Connection,
+    tenant: Tenant,
+    ids: Iterable[SessionId],
+    *,
+    where: SessionFilter,
+    before: listing.Place,
+) -> Iterator[SessionInfo]:
+    """These sessions as a list with this filter would show them."""
+    rows = (turns.find_session(db, tenant, each) for each in ids)
+    later = [row for row in rows if row is not None and listing.place_of(row) < before]
+    for row in sorted(later, key=listing.place_of, reverse=True):
+        found = info(db, row)
+        if listing.is_listed(row, found.keys, where):
+            yield found
 
 
 def session_ids(

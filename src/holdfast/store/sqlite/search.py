@@ -28,7 +28,7 @@ from holdfast.store.base import Match, Query, Results, SessionFilter, SessionInf
 from holdfast.store.indexing import NAME, Behind, Plan, Step, StepInTheMaking, Weighed, plan_of
 from holdfast.store.rows import ItemRow, SessionRow
 from holdfast.store.searching import Narrowed, Span, spans_to_read
-from holdfast.store.sqlite import reading, tables, turns
+from holdfast.store.sqlite import reading, tables
 from holdfast.store.sqlite.tables import Column, Table, queries, run
 
 PAGE = 100
@@ -55,7 +55,7 @@ def search(
     listed = (
         _walk(db, tenant, where=where, cursor=cursor)
         if ids is None
-        else _named(db, tenant, ids, where=where, before=before)
+        else reading.named(db, tenant, ids, where=where, before=before)
     )
     found: list[Match] = []
     for info in listed:
@@ -92,23 +92,6 @@ def _may_be_found(db: Connection, tenant: Tenant, narrowed: Narrowed) -> set[Ses
     forks = tables.texts(db, "forks_of", tenant=tenant, ids=named, limit=most + 1)
     ids = {*holders, *(SessionId(each) for (each,) in forks)}
     return None if len(ids) > most else ids
-
-
-def _named(
-    db: Connection,
-    tenant: Tenant,
-    ids: Iterable[SessionId],
-    *,
-    where: SessionFilter,
-    before: listing.Place,
-) -> Iterator[SessionInfo]:
-    """These sessions as a list with this filter would show them."""
-    rows = (turns.find_session(db, tenant, each) for each in ids)
-    later = [row for row in rows if row is not None and listing.place_of(row) < before]
-    for row in sorted(later, key=listing.place_of, reverse=True):
-        info = reading.info(db, row)
-        if listing.is_listed(row, info.keys, where):
-            yield info
 
 
 def _walk(

@@ -262,6 +262,11 @@ select s.{session}
                    and a.name = wanted.name and a.value = wanted.value))
  order by s.active_ms desc, s.id desc limit :limit;
 
+-- keyed_sessions
+-- Some sessions that a key with this beginning means.
+select distinct session_id from holdfast.session_key
+ where tenant = :tenant and key >= :prefix and key < :prefix || chr(127) limit :limit;
+
 -- session_ids
 -- Every session of a tenant, by id.
 select id from holdfast.session where tenant = :tenant and id > :after order by id limit :limit;

@@ -137,6 +137,11 @@ select tenant, id, head, length, link, lease_token, lease_nonce, lease_node, ope
                    and a.name = wanted.value ->> 0 and a.value = wanted.value ->> 1))
  order by active_ms desc, id desc limit :limit;
 
+-- keyed_sessions
+-- Some sessions that a key with this beginning means.
+select distinct session_id from session_key
+ where tenant = :tenant and key >= :prefix and key < :prefix || char(127) limit :limit;
+
 -- session_ids
 -- Every session of a tenant, by id.
 select id from session where tenant = :tenant and id > :after order by id limit :limit;
