@@ -6,13 +6,23 @@ together with the command that enables it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
 import pytest
 
 ENABLE = "; enable with: "
+
+NODE_CERTIFICATES = "NODE_EXTRA_CA_CERTS"
+CERTIFICATES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+"""Where people say which certificates to trust. Node looks at none of them."""
+
+
+def with_certificates(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment for npm: who has told pip which certificates to trust means npm, too."""
+    told = [environ[name] for name in CERTIFICATES if environ.get(name)]
+    return {**({NODE_CERTIFICATES: told[0]} if told else {}), **environ}
 
 
 @dataclass(frozen=True, order=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.means import Skipped, closing_block
+from tests.means import Skipped, closing_block, with_certificates
 
 ROOT = Path(__file__).parents[1]
 
@@ -79,3 +79,16 @@ def test_the_closing_block_names_each_reason_once() -> None:
         "    apt install strace",
     ]
     assert closing_block([]) == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "trusted"),
+    [
+        ({}, None),
+        ({"PIP_CERT": "a.pem"}, "a.pem"),
+        ({"PIP_CERT": "", "SSL_CERT_FILE": "b.pem"}, "b.pem"),
+        ({"PIP_CERT": "a.pem", "NODE_EXTRA_CA_CERTS": "c.pem"}, "c.pem"),
+    ],
+)
+def test_npm_trusts_what_pip_was_told_to(environ: dict[str, str], trusted: str | None) -> None:
+    assert with_certificates(environ).get("NODE_EXTRA_CA_CERTS") == trusted

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ from functools import cache
 from pathlib import Path
 
 from tests import repository
+from tests.means import with_certificates
 
 HERE = Path(__file__).parent
 SHARED = HERE / "shared"
@@ -110,7 +112,8 @@ class Environment:
         )
 
     def _run(self, *command: str) -> None:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        environ = with_certificates(os.environ)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
         if done.returncode:
             said = (done.stderr or done.stdout).strip().splitlines()
             raise CannotInstall(self.name, said[-1] if said else f"exit code {done.returncode}")

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from holdfast.tools.mcp.config import Remote, Server, Stdio
-from tests.means import skip_without
+from tests.means import skip_without, with_certificates
 
 HERE = Path(__file__).parent / "mcp_servers"
 DESK = HERE / "desk.py"
@@ -56,7 +56,10 @@ def _installed() -> Path:
         ran = subprocess.run(
             [*_npm(program), "ci", "--ignore-scripts"],
             cwd=HERE,
-            env={**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"},
+            env={
+                **with_certificates(os.environ),
+                "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
+            },
             capture_output=True,
             text=True,
             check=False,
