@@ -254,6 +254,11 @@ class Serving:
         return found
 
 
+def another(name: str) -> str:
+    """A name as good as this one that is not this one."""
+    return name[:-1] + ("0" if name[-1] != "0" else "1")
+
+
 async def until(happened: Callable[[], bool]) -> None:
     """Wait until the server has come so far. It shares our event loop: letting it run is enough."""
     while True:

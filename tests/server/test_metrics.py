@@ -14,7 +14,7 @@ from holdfast.models.openai import OpenAIModel
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import FakeUpstream, Gate, ScriptedModel, fails, says
 from tests.observe.test_events import Log, log
-from tests.server.stubs import Answer, Serving, agent, serving
+from tests.server.stubs import Answer, Serving, agent, another, serving
 from tests.server.test_auth import _lose, bearer, put_key
 from tests.server.test_busy import Asked, held
 
@@ -155,7 +155,7 @@ async def test_no_secret_is_in_the_log_whatever_goes_wrong(log: Log) -> None:
         raise RuntimeError(f"could not use {good}")
 
     async with serving(agent(ScriptedModel(otherwise=broken)), store=store, auth="auto") as server:
-        for key in (good, bad, str(good)[:-1] + "x"):
+        for key in (good, bad, another(str(good))):
             await server.chat("Hi", to="trip", headers=bearer(key))
             await server.request("GET", f"/api/sessions/{key}?key={key}", headers=bearer(key))
             await server.request("GET", "/v1/models", headers={"Authorization": f"Basic {key}"})

@@ -12,7 +12,7 @@ from holdfast.core.events import Usage
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.testing.scripted import Script, fails
-from tests.server.stubs import HeldTool, Serving, agent, serving, until
+from tests.server.stubs import HeldTool, Serving, agent, another, serving, until
 from tests.server.test_approvals import asks, careful
 
 USAGE = Usage(input_tokens=7, output_tokens=3, cached_tokens=2, reasoning_tokens=1)
@@ -172,14 +172,14 @@ async def test_what_a_request_names_must_be_there_and_be_one_thing() -> None:
     async with serving(agent(yes())) as server:
         first = await server.respond("Hi")
         session_id, previous = first.headers["x-session-id"], first.json["id"]
-        unknown_id = session_id[:-1] + ("0" if session_id[-1] != "0" else "1")
+        unknown_id = another(session_id)
         unknown = await server.respond("Hi", conversation=unknown_id)
         malformed = await server.respond("Hi", conversation="conv_1")
         both = await server.respond("Hi", conversation=session_id, previous_response_id=previous)
         named = await server.respond(
             "Hi", conversation=session_id, headers={"X-Conversation-Id": "trip"}
         )
-        absent = await server.respond("Hi", previous_response_id=previous[:-1] + "z")
+        absent = await server.respond("Hi", previous_response_id=another(previous))
     assert (unknown.status, unknown.error["message"]) == (
         404,
         f"Conversation with id '{unknown_id}' not found.",
@@ -305,7 +305,7 @@ async def test_a_client_may_keep_the_history_itself_and_refer_to_items() -> None
         ]
         third = await server.respond(three, tools=[WEATHER])
         unknown = await server.respond([{"type": "item_reference", "id": "msg_1"}, one])
-        strange = await server.respond([{"type": "item_reference", "id": first[:-1] + "z"}, one])
+        strange = await server.respond([{"type": "item_reference", "id": another(first)}, one])
     assert text(third.json) == "Cold."
     assert [each.role for each in model.messages(2)] == [
         "user",
