@@ -111,7 +111,8 @@ def _answer(asked: Asked) -> str:
     if form.get("type") == "json_object":
         return '{"answer": "yes"}'
     said = _last_said(asked)
-    text = _dictated(asked) or (ESSAY if "essay" in said or "Count" in said else "Yes, I think so.")
+    otherwise = ESSAY if "essay" in said or "Count" in said else "Yes, I think so."
+    text = _dictated(asked) or _recalled(asked) or otherwise
     stop = asked.get("stop") or []
     for each in [stop] if isinstance(stop, str) else stop:
         text = text.split(each)[0]
@@ -122,6 +123,12 @@ def _dictated(asked: Asked) -> str | None:
     """What it is to say, word for word."""
     found = re.search(r"exactly(?:, nothing else)?:\s(.+)", _last_said(asked), re.DOTALL)
     return found[1] if found else None
+
+
+def _recalled(asked: Asked) -> str | None:
+    """The user's name, if that is asked for and was told in the prompt."""
+    told = re.search(r"My name is (\w+)", json.dumps(asked["messages"]))
+    return told[1] if told and "What is my name?" in _last_said(asked) else None
 
 
 def _last_said(asked: Asked) -> str:

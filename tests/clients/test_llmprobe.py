@@ -33,10 +33,9 @@ SURFACES_LEFT_OUT = frozenset(
 """Endpoints that we do not have: they are for other servers."""
 
 RESPONSES = {
-    "responses-finish-length": "the prober finds no reason for the end of an answer that was cut short",
-    "responses-previous-response-id": "the model that it speaks to here recalls nothing",
+    "responses-finish-length": "it asks for one token; fewer than 16 are refused, as the hosted API refuses them",
 }
-"""What of Responses fails. This list only gets shorter."""
+"""What of Responses fails, and why. This list only gets shorter."""
 
 LEFT_OUT = {
     "chat-logprobs": "refused by name: an answer may be several steps of a model, or of several",

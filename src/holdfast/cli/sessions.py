@@ -26,6 +26,14 @@ from holdfast.store.searching import parse_query
 
 T = TypeVar("T")
 
+limit_option = click.option(
+    "--limit",
+    type=click.IntRange(1, limits.page_size_max),
+    default=limits.page_size_default,
+    show_default=True,
+    help="How many at most.",
+)
+
 
 @click.group()
 def sessions() -> None:
@@ -39,12 +47,7 @@ def sessions() -> None:
 @click.option("--agent", metavar="NAME", help="Only those that this agent speaks in.")
 @click.option("--key-prefix", metavar="TEXT", help="Only those with a key that begins so.")
 @click.option("--anonymous", is_flag=True, help="Those that nobody named, in place of the others.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, limits.page_size_max),
-    default=limits.page_size_default,
-    show_default=True,
-)
+@limit_option
 @tenant_option
 @json_option
 @store_option
@@ -72,12 +75,7 @@ def list_command(
 
 @sessions.command(short_help="Find conversations by what was said in them.")
 @click.argument("words", nargs=-1, required=True)
-@click.option(
-    "--limit",
-    type=click.IntRange(1, limits.page_size_max),
-    default=limits.page_size_default,
-    show_default=True,
-)
+@limit_option
 @tenant_option
 @json_option
 @store_option
