@@ -18,6 +18,7 @@ import click
 from holdfast.errors import HoldfastError
 
 COMMANDS = {
+    "demo": ("holdfast.cli.demo", "See in two minutes what makes it different."),
     "agents": ("holdfast.cli.agents", "Look at agent files: check, list, schema."),
     "serve": ("holdfast.cli.serve", "Serve agents over the OpenAI API."),
     "keys": ("holdfast.cli.keys", "Make, list and revoke API keys."),

@@ -1,0 +1,115 @@
+"""A server to show things on: a real process, on a port and a file of its own, that can be killed and started again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+
+AGENT = """\
+version: "7"
+agents:
+  guide:
+    model: demo/parrot
+    description: Shows what Holdfast does.
+    instruction: You are the guide of a tour.
+    toolsets:
+      - type: script
+        shell:
+          send_letter:
+            cmd: echo "$to" >> letters.txt; echo "sent to $to"
+            description: Sends a letter. It cannot be called back.
+            args:
+              to: {type: string}
+          send_by_ship:
+            cmd: echo "$to" >> letters.txt; sleep 30; echo "sent to $to"
+            description: Sends a letter, and takes half a minute.
+            args:
+              to: {type: string}
+permissions:
+  allow: [send_letter, send_by_ship]
+"""
+
+
+class NotStarted(HoldfastError):
+    """The tour's server did not come up; the message has what it said."""
+
+
+class Host(Protocol):
+    """Whoever runs the server that is shown."""
+
+    here: Path
+
+    @property
+    def url(self) -> str: ...
+
+    def kill(self) -> None:
+        """End the process as a power cut would: it is told nothing."""
+
+    def start(self) -> None: ...
+
+
+class _Ready(msgspec.Struct):
+    event: str = ""
+    url: str = ""
+
+
+class OwnServer:
+    """`holdfast serve` in a directory, on a free port."""
+
+    def __init__(self, here: Path) -> None:
+        self.here = here
+        self.url = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        (here / "guide.yaml").write_text(AGENT, encoding="utf-8")
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "holdfast", "serve", "guide.yaml", "--log-format", "json"]
+        self._process = subprocess.Popen(
+            [*command, "--listen", "127.0.0.1:0", "--store", "sqlite:///tour.db", "--auth", "off"],
+            cwd=self.here,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self.url = self._hear_ready(self._process)
+
+    def _hear_ready(self, process: subprocess.Popen[bytes]) -> str:
+        assert process.stdout is not None
+        said = []
+        for line in process.stdout:
+            said.append(line.decode(errors="replace"))
+            try:
+                told = msgspec.json.decode(line, type=_Ready)
+            except msgspec.DecodeError:
+                continue  # a warning of Python's, say; it is told if nothing better comes
+            if told.event == "server.ready":
+                return told.url
+        raise NotStarted(f"the server of the tour ended before it was ready: {''.join(said)}")
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process = None
+
+
+@contextmanager
+def launched() -> Iterator[Host]:
+    """A server that was just started, in a directory that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-tour-") as folder:
+        server = OwnServer(Path(folder))
+        try:
+            server.start()
+            yield server
+        finally:
+            server.kill()

@@ -1,0 +1,307 @@
+"""The scenes: what is done to a server, and what must be true afterwards.
+
+Each scene reads a conversation before and after, so that people can compare for themselves, and states claims that
+are computed from those two readings and from what came over the wire. A claim that does not hold ends the tour with
+a failure: nothing here is for show.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
+
+from holdfast.cli.tour.launch import Host
+from holdfast.cli.tour.visitor import PATIENCE_S, Line, Visitor
+from holdfast.core.codec import Value
+
+
+class Claim(Value):
+    """A sentence, and whether it is true."""
+
+    says: str
+    holds: bool
+
+
+class Reading(Value):
+    """What a conversation held at one moment."""
+
+    title: str
+    lines: tuple[str, ...]
+
+
+class Shown(Value):
+    """What came of a scene."""
+
+    before: Reading
+    after: Reading
+    claims: tuple[Claim, ...]
+
+
+Tell: TypeAlias = Callable[[str], None]
+"""Says what is being done, while it is done."""
+
+Play: TypeAlias = Callable[[Host, Tell], Shown]
+
+
+class Scene(Value):
+    title: str
+    elsewhere: str
+    """What people are used to."""
+    play: Play
+
+
+# ── a failure leaves no trace ────────────────────────────────────────────────────────────────
+
+
+def failure(host: Host, tell: Tell) -> Shown:
+    visitor, name = Visitor(host.url), "a-failed-turn"
+    tell("“My name is Ada.”")
+    visitor.say(name, "My name is Ada.")
+    before = visitor.history(name)
+    tell("“please fail”, and the model does")
+    failed = visitor.say(name, "please fail")
+    after = visitor.history(name)
+    last = visitor.turns(name)[-1]
+    return Shown(
+        before=_reading("before the failure", before),
+        after=_reading("after it", after),
+        claims=(
+            Claim(says=f"the client was told: {failed.status}", holds=failed.status >= 500),
+            Claim(says="the conversation is the same, id for id", holds=before == after),
+            Claim(
+                says=f"the attempt is on record: {last.state}, {last.detail}",
+                holds=last.state == "discarded" and "failed" in last.detail,
+            ),
+        ),
+    )
+
+
+def retry(host: Host, tell: Tell) -> Shown:
+    visitor, name = Visitor(host.url), "a-retry"
+    visitor.say(name, "My name is Ada.")
+    tell(
+        "“What is my name? But break off first.” fails half-way, after the client has seen some of it"
+    )
+    with visitor.listening(name, "What is my name? But break off first.") as stream:
+        seen = "".join(stream.pieces())
+    before = visitor.history(name)
+    tell("“What is my name?”, asked again")
+    answer = visitor.say(name, "What is my name?")
+    after = visitor.history(name)
+    said = [line.text for line in after if line.type == "user"]
+    return Shown(
+        before=_reading("after the failure", before),
+        after=_reading("after the retry", after),
+        claims=(
+            Claim(says=f"the client had seen “{_short(seen)}”", holds=bool(seen)),
+            Claim(
+                says="nothing of it is in the conversation",
+                holds=all(seen.strip() not in line.text for line in after),
+            ),
+            Claim(
+                says="the question is there once",
+                holds=said == ["My name is Ada.", "What is my name?"],
+            ),
+            Claim(says=f"and is answered: “{answer.text}”", holds="Ada" in answer.text),
+        ),
+    )
+
+
+# ── two first requests make one session ──────────────────────────────────────────────────────
+
+
+def together(host: Host, tell: Tell) -> Shown:
+    visitor, name = Visitor(host.url), "two-first-requests"
+    before = visitor.history(name)
+    tell("“My name is Ada.” and “My name is Bo.”, at the same moment, to a new conversation")
+    with ThreadPoolExecutor(2) as both:
+        replies = list(both.map(lambda who: visitor.say(name, f"My name is {who}."), ("Ada", "Bo")))
+    after = visitor.history(name)
+    said = {line.text for line in after if line.type == "user"}
+    return Shown(
+        before=_reading("before", before),
+        after=_reading("after", after),
+        claims=(
+            Claim(
+                says=f"both were given one session: {replies[0].session}",
+                holds=len({reply.session for reply in replies}) == 1,
+            ),
+            Claim(
+                says="both turns are in it, one after the other",
+                holds=said == {"My name is Ada.", "My name is Bo."}
+                and [line.type for line in after] == ["user", "assistant"] * 2,
+            ),
+        ),
+    )
+
+
+# ── a stop keeps what was said, and leaves no orphan ─────────────────────────────────────────
+
+
+def stop(host: Host, tell: Tell) -> Shown:
+    visitor, name = Visitor(host.url), "a-stop"
+    tell("“Tell me a long story.”, and stop after a dozen words")
+    with visitor.listening(name, "Tell me a long story.") as stream:
+        heard = stream.hear(12)
+        visitor.cancel(stream.turn)
+    before = visitor.history(name)
+    tell("“call send_by_ship …”, a tool that takes half a minute, and stop while it runs")
+    with visitor.listening(name, 'call send_by_ship with {"to": "Oslo"}') as stream:
+        _wait_until(lambda: "Oslo" in _letters(host))
+        visitor.cancel(stream.turn)
+    after = visitor.history(name)
+    kept = next((line.text for line in before if line.type == "assistant"), "")
+    calls = {line.id for line in after if line.type == "call"}
+    answered = {line.call for line in after if line.type == "result"}
+    outcomes = [line.outcome for line in after if line.type == "result"]
+    return Shown(
+        before=_reading("after the first stop", before),
+        after=_reading("after the second", after),
+        claims=(
+            Claim(says="what was heard of the story is kept", holds=heard.strip() in kept),
+            Claim(says="every call has its result", holds=bool(calls) and calls == answered),
+            Claim(
+                says=f"which says what is known of the letter: {', '.join(outcomes)}",
+                holds=outcomes == ["unknown"],
+            ),
+            Claim(
+                says="and the conversation goes on",
+                holds=visitor.say(name, "Where were we?").status == 200,
+            ),
+        ),
+    )
+
+
+# ── kill -9 ──────────────────────────────────────────────────────────────────────────────────
+
+
+def killed(host: Host, tell: Tell) -> Shown:
+    visitor, name = Visitor(host.url), "a-killed-server"
+    ask = 'call send_by_ship with {"to": "Narvik"}'
+    visitor.say(name, "My name is Ada.")
+    before = visitor.history(name)
+    tell(f"“{ask}”, with an Idempotency-Key, and kill -9 while the tool runs")
+    with visitor.listening(name, ask, key="tour-killed"):
+        _wait_until(lambda: "Narvik" in _letters(host))
+        host.kill()
+    tell("the server is started again, and the client asks again with the same key")
+    host.start()
+    visitor = Visitor(host.url)
+    with visitor.listening(name, ask, key="tour-killed") as stream:
+        answer = "".join(stream.pieces()).strip()
+    after = visitor.history(name)
+    return Shown(
+        before=_reading("before the kill", before),
+        after=_reading("after the restart", after),
+        claims=(
+            Claim(
+                says="what was acknowledged is there, id for id",
+                holds=bool(before) and after[: len(before)] == before,
+            ),
+            Claim(
+                says="the turn that was cut off is there once, and whole",
+                holds=[line.type for line in after[len(before) :]]
+                == ["user", "call", "result", "assistant"],
+            ),
+            Claim(
+                says=f"the client has its answer: “{_short(answer)}”",
+                holds=bool(answer) and after[-1].text == answer,
+            ),
+            Claim(
+                says=f"letters sent to Narvik: {_letters(host).count('Narvik')}; nobody sent one again in silence",
+                holds=_letters(host).count("Narvik") == 1,
+            ),
+        ),
+    )
+
+
+# ── a lost answer is not run twice ───────────────────────────────────────────────────────────
+
+
+def lost(host: Host, tell: Tell) -> Shown:
+    visitor, name = Visitor(host.url), "a-lost-answer"
+    ask = 'call send_letter with {"to": "Bergen"}'
+    tell(f"“{ask}”, with an Idempotency-Key; the answer is lost on the way")
+    with visitor.listening(name, ask, key="tour-lost") as stream:
+        first = stream.turn  # and we hang up without reading on
+    _wait_until(lambda: visitor.turns(name)[-1].state == "committed")
+    before = visitor.history(name)
+    tell("the client does not know, and sends the same again")
+    with visitor.listening(name, ask, key="tour-lost") as stream:
+        second, answer = stream.turn, "".join(stream.pieces())
+    after = visitor.history(name)
+    letters = _letters(host)
+    return Shown(
+        before=_reading("before the retry", before),
+        after=_reading("after it", after),
+        claims=(
+            Claim(says=f"the retry is answered: “{answer.strip()}”", holds="Bergen" in answer),
+            Claim(says=f"from the same turn: {first}", holds=first == second),
+            Claim(says="the conversation has not changed", holds=before == after),
+            Claim(
+                says=f"letters sent to Bergen: {letters.count('Bergen')}",
+                holds=letters.count("Bergen") == 1,
+            ),
+        ),
+    )
+
+
+SCENES = (
+    Scene(
+        title="A turn that fails leaves no trace",
+        elsewhere="the failed message stays in the history",
+        play=failure,
+    ),
+    Scene(
+        title="A retry is exact",
+        elsewhere="the retry finds its message in the history twice, and half an answer beside it",
+        play=retry,
+    ),
+    Scene(
+        title="Two first requests make one session",
+        elsewhere="each makes one, and one of them is forgotten",
+        play=together,
+    ),
+    Scene(
+        title="A stop keeps what was said, and leaves no call without a result",
+        elsewhere="the turn is lost, or the provider refuses the history from then on",
+        play=stop,
+    ),
+    Scene(
+        title="kill -9 in the middle of a turn loses nothing acknowledged",
+        elsewhere="the conversation is gone, torn, or begins anew with status 200",
+        play=killed,
+    ),
+    Scene(
+        title="A lost answer is not run twice",
+        elsewhere="the retry runs the tools again",
+        play=lost,
+    ),
+)
+
+
+# ── small things ─────────────────────────────────────────────────────────────────────────────
+
+
+def _reading(title: str, lines: Iterable[Line]) -> Reading:
+    return Reading(title=title, lines=tuple(map(str, lines)))
+
+
+def _letters(host: Host) -> list[str]:
+    """To whom letters were sent, in fact."""
+    log = host.here / "letters.txt"
+    return log.read_text(encoding="utf-8").split() if log.exists() else []
+
+
+def _short(text: str, most: int = 60) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _wait_until(happened: Callable[[], bool]) -> None:
+    """Look again and again, but not for ever: what does not happen shows in the claims."""
+    until = time.monotonic() + PATIENCE_S
+    while not happened() and time.monotonic() < until:
+        time.sleep(0.05)

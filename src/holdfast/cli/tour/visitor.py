@@ -1,0 +1,196 @@
+"""Somebody with nothing but HTTP, from the standard library: what the tour claims, anybody can check like this."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from holdfast.core.codec import Value
+
+PATIENCE_S = 60.0
+
+
+class Reply(Value):
+    """An answer to a request, read to its end."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """What the agent said; of a refusal, why."""
+        if self.status != 200:
+            return msgspec.json.decode(self.body, type=_Refusal).error.message
+        return msgspec.json.decode(self.body, type=_Completion).choices[0].message.content
+
+    @property
+    def session(self) -> str:
+        return self.headers["x-session-id"]
+
+    @property
+    def turn(self) -> str:
+        return self.headers["x-turn-id"]
+
+
+class Turn(Value):
+    """A turn, as `/api` tells it."""
+
+    id: str
+    state: str
+    ended_by: str | None = None
+    detail: str = ""
+    version: int | None = None
+
+
+class Line(Value):
+    """One item of a history: who, and what."""
+
+    id: str
+    type: str
+    text: str
+    call: str = ""
+    outcome: str = ""
+
+    def __str__(self) -> str:
+        who = f"result ({self.outcome})" if self.outcome else self.type
+        return f"{who}: {self.text}"
+
+
+class Visitor:
+    """Asks a server things, one connection for each."""
+
+    def __init__(self, url: str) -> None:
+        self._address = urlsplit(url).netloc
+
+    def say(self, name: str, text: str, *, key: str | None = None) -> Reply:
+        """Say something in the conversation of this name, and wait for the answer."""
+        return self._ask("POST", "/v1/chat/completions", _chat(text), _named(name, key))
+
+    @contextmanager
+    def listening(self, name: str, text: str, *, key: str | None = None) -> Iterator[Stream]:
+        """Say something, and hear the answer as it comes. Whoever leaves early has hung up."""
+        connection = http.client.HTTPConnection(self._address, timeout=PATIENCE_S)
+        try:
+            body = _chat(text, stream=True)
+            connection.request("POST", "/v1/chat/completions", body, _named(name, key))
+            yield Stream(connection.getresponse())
+        finally:
+            connection.close()
+
+    def cancel(self, turn: str) -> Reply:
+        return self._ask("POST", f"/api/turns/{turn}/cancel", b"{}", {})
+
+    def history(self, name: str) -> tuple[Line, ...]:
+        """What the conversation holds; nothing, if there is none."""
+        reply = self._ask("GET", f"/api/sessions/{quote(name, safe='')}/items", None, {})
+        if reply.status == 404:
+            return ()
+        return tuple(map(_line, msgspec.json.decode(reply.body, type=_Items).items))
+
+    def turns(self, name: str) -> tuple[Turn, ...]:
+        """Its turns, the discarded ones too, in the order in which they were tried."""
+        reply = self._ask("GET", f"/api/sessions/{quote(name, safe='')}/turns", None, {})
+        return msgspec.json.decode(reply.body, type=_Turns).turns[::-1]
+
+    def _ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+        connection = http.client.HTTPConnection(self._address, timeout=PATIENCE_S)
+        try:
+            connection.request(method, path, body, dict(headers))
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(status=answer.status, headers=found, body=answer.read())
+        finally:
+            connection.close()
+
+
+class Stream:
+    """An answer that is still being given."""
+
+    def __init__(self, answer: http.client.HTTPResponse) -> None:
+        self._answer = answer
+        self.turn = answer.headers.get("X-Turn-Id", "")
+
+    def pieces(self) -> Iterator[str]:
+        """What is said, piece by piece; ends with the stream, however that ends."""
+        for line in self._answer:
+            if line.startswith(b"data: {"):
+                said = msgspec.json.decode(line[6:], type=_Completion)
+                for choice in said.choices:
+                    if choice.delta.content:
+                        yield choice.delta.content
+
+    def hear(self, count: int) -> str:
+        """The first so many pieces, or fewer if there are no more."""
+        return "".join(islice(self.pieces(), count))
+
+
+def _chat(text: str, **more: object) -> bytes:
+    message = {"role": "user", "content": text}
+    return json.dumps({"model": "guide", "messages": [message], **more}).encode()
+
+
+def _named(name: str, key: str | None) -> dict[str, str]:
+    headers = {"X-Conversation-Id": name, "Content-Type": "application/json"}
+    return headers | ({"Idempotency-Key": key} if key else {})
+
+
+# ── what is read of the wire ─────────────────────────────────────────────────────────────────
+
+
+class _Message(msgspec.Struct):
+    content: str = ""
+
+
+class _Choice(msgspec.Struct):
+    message: _Message = msgspec.field(default_factory=_Message)
+    delta: _Message = msgspec.field(default_factory=_Message)
+
+
+class _Completion(msgspec.Struct):
+    """A whole answer or a piece of one; the last piece of one that failed has an error in place of choices."""
+
+    choices: list[_Choice] = []
+
+
+class _Problem(msgspec.Struct):
+    message: str
+
+
+class _Refusal(msgspec.Struct):
+    error: _Problem
+
+
+class _Part(msgspec.Struct):
+    text: str = ""
+
+
+class _Item(msgspec.Struct):
+    id: str
+    type: str
+    content: list[_Part] = []
+    name: str = ""
+    arguments: str = ""
+    call: str = ""
+    outcome: str = ""
+    ended_by: str = ""
+
+
+class _Items(msgspec.Struct):
+    items: list[_Item]
+
+
+class _Turns(msgspec.Struct):
+    turns: tuple[Turn, ...]
+
+
+def _line(item: _Item) -> Line:
+    said = "".join(part.text for part in item.content).strip() or item.ended_by
+    text = f"{item.name} {item.arguments}" if item.type == "call" else said
+    return Line(id=item.id, type=item.type, text=text, call=item.call, outcome=item.outcome)
