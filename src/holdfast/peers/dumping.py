@@ -1,0 +1,126 @@
+"""Turns that were played, as the rows of a session: what an import takes in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from holdfast import limits
+from holdfast.core import chain
+from holdfast.core.codec import Value, encode
+from holdfast.core.conversation import Titled
+from holdfast.core.turn import Turn, committed_items
+from holdfast.errors import InvalidId
+from holdfast.ids import SessionId, SessionKey, Tenant, Version
+from holdfast.peers.foreign import Foreign
+from holdfast.store.found import SessionDump
+from holdfast.store.opening import opening_of
+from holdfast.store.rows import AnnotationRow, ItemRow, KeyRow, SessionRow, TurnRow
+
+
+class Played(Value):
+    """A turn that has ended, and when."""
+
+    turn: Turn
+    began_ms: int
+    ended_ms: int
+
+
+def dump_of(
+    foreign: Foreign,
+    played: Sequence[Played],
+    *,
+    tenant: Tenant,
+    session_id: SessionId,
+    blobs: Mapping[str, bytes],
+) -> SessionDump:
+    """The session that these turns make. No agent is bound to it: whoever is asked next goes on with it."""
+    turns: list[TurnRow] = []
+    items: list[ItemRow] = []
+    link = chain.GENESIS
+    for each in played:
+        bodies = [encode(item) for item in committed_items(each.turn)]
+        row = _row(each, bodies, link, start=len(items), tenant=tenant, session_id=session_id)
+        items += (
+            ItemRow(pos=row.start + n, turn_id=row.turn_id, body=body)
+            for n, body in enumerate(bodies)
+        )
+        turns.append(row)
+        link = row.link
+    title = foreign.title[: limits.title_chars_max]
+    session = SessionRow(
+        tenant=tenant,
+        id=session_id,
+        head=Version(len(turns)),
+        length=len(items),
+        link=link,
+        title=title,
+        meta_rev=1 if title else 0,
+        opening=opening_of(item for each in played for item in committed_items(each.turn)),
+        created_ms=foreign.created_ms,
+        active_ms=turns[-1].ended_ms,
+    )
+    return SessionDump(
+        session=session,
+        keys=_keys(foreign, session),
+        turns=tuple(turns),
+        items=tuple(items),
+        state=(),
+        annotations=_titled(session),
+        blobs=tuple(sorted(blobs.items())),
+    )
+
+
+def _row(
+    played: Played,
+    bodies: Sequence[bytes],
+    previous: bytes,
+    *,
+    start: int,
+    tenant: Tenant,
+    session_id: SessionId,
+) -> TurnRow:
+    turn = played.turn
+    assert turn.ended is not None
+    turn_id, ended_by, base = turn.request.turn_id, turn.ended.by, turn.request.base
+    seq = Version(base + 1)
+    header = chain.Header(turn_id=turn_id, version=seq, ended_by=ended_by, agent=turn.agent)
+    return TurnRow(
+        tenant=tenant,
+        turn_id=turn_id,
+        session_id=session_id,
+        base_head=base,
+        state="committed",
+        seq=seq,
+        ended_by=ended_by,
+        detail=turn.interrupted.told if turn.interrupted else "",
+        agent=turn.agent,
+        start=start,
+        end=start + len(bodies),
+        link=chain.link(previous, header, items=bodies, changes=()),
+        began_ms=played.began_ms,
+        ended_ms=played.ended_ms,
+    )
+
+
+def _keys(foreign: Foreign, session: SessionRow) -> tuple[KeyRow, ...]:
+    """The name that it had, if it can be one here: so a client goes on where it was."""
+    try:
+        key = SessionKey(foreign.id)
+    except InvalidId:
+        return ()
+    return (KeyRow(tenant=session.tenant, key=key, session_id=session.id),)
+
+
+def _titled(session: SessionRow) -> tuple[AnnotationRow, ...]:
+    if not session.title:
+        return ()
+    return (
+        AnnotationRow(
+            tenant=session.tenant,
+            session_id=session.id,
+            rev=1,
+            item=None,
+            patch=encode(Titled(title=session.title)),
+            at_ms=session.active_ms,
+        ),
+    )
