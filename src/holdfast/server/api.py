@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import re
 from contextlib import aclosing
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from holdfast import limits
-from holdfast.core.codec import Unreadable, encode
-from holdfast.core.conversation import SettingsMerged, Snapshot, patch_decoder, seen_by_model
+from holdfast.core.codec import encode
+from holdfast.core.conversation import SettingsMerged, Snapshot, patch_decoder
 from holdfast.core.events import Usage
-from holdfast.core.items import StoredItem
 from holdfast.errors import InvalidId, SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
-from holdfast.server.approvals import Approvals, Decision, Decisions
+from holdfast.server.approvals import Approvals
 from holdfast.server.compacting import Compacting
 from holdfast.server.directory import Directory
 from holdfast.server.routing import Call
+from holdfast.server.shown import (
+    agent_shown,
+    broken_shown,
+    match_shown,
+    session_shown,
+    turn_shown,
+)
 from holdfast.server.transfer import send_session, take_sessions
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import Match, Query, SessionFilter, SessionInfo
+from holdfast.store.base import Query, SessionFilter, SessionInfo
 from holdfast.store.rows import TurnRow
 from holdfast.store.searching import parse_query
+from holdfast.wire import api
 from holdfast.wire.problems import bad_request
 from holdfast.wire.sse import HEARTBEAT, data_frame
 
@@ -47,9 +54,9 @@ class Api:
         self._directory = directory
 
     async def agents(self, call: Call) -> None:
-        agents = [_plain(each) for each in self._directory.entries()]
-        broken = [_plain(each) for each in self._directory.broken()]
-        await _say(call, {"agents": agents, "broken": broken})
+        agents = tuple(map(agent_shown, self._directory.entries()))
+        broken = tuple(map(broken_shown, self._directory.broken()))
+        await _say(call, api.Agents(agents=agents, broken=broken))
 
     # ── sessions ──
 
@@ -68,19 +75,19 @@ class Api:
             results = await self._store.search(
                 tenant, _sought(query["q"]), where=where, cursor=cursor, limit=limit
             )
-            listed = [{**_session(each.info), "match": _match(each)} for each in results.matches]
-            await _say(call, {"sessions": listed, "cursor": results.cursor})
+            found = tuple(map(match_shown, results.matches))
+            await _say(call, api.SessionPage(sessions=found, cursor=results.cursor))
             return
         page = await self._store.sessions(tenant, where=where, cursor=cursor, limit=limit)
-        listed = [_session(each) for each in page.sessions]
-        await _say(call, {"sessions": listed, "cursor": page.cursor})
+        listed = tuple(map(session_shown, page.sessions))
+        await _say(call, api.SessionPage(sessions=listed, cursor=page.cursor))
 
     async def session(self, call: Call) -> None:
         info = await self._find(call)
-        await _say(call, _session(info), etag=info.session.head.etag)
+        await _say(call, session_shown(info), etag=info.session.head.etag)
 
     async def patch(self, call: Call) -> None:
-        tenant, asked = call.tenant, _read(call.body, Changes)
+        tenant, asked = call.tenant, _read(call.body, api.Changes)
         info = await self._find(call)
         if asked.title is not None:
             await self._operations.title(tenant, info.session.id, asked.title)
@@ -96,11 +103,11 @@ class Api:
     async def delete(self, call: Call) -> None:
         info = await self._find(call)
         await self._operations.delete(call.tenant, info.session.id)
-        await _say(call, {"id": str(info.session.id), "deleted": True})
+        await _say(call, api.Deleted(id=info.session.id))
 
     async def take_in(self, call: Call) -> None:
         how = call.query.get("on_conflict", "stop")
-        await take_sessions(call.exchange, self._store, call.tenant, call.body, how)
+        await _say(call, await take_sessions(self._store, call.tenant, call.body, how))
 
     async def export(self, call: Call) -> None:
         info = await self._find(call)
@@ -132,22 +139,19 @@ class Api:
         info = await self._store.info(call.tenant, session_id)
         if info is None or info.session.state == "deleted":  # by somebody else, meanwhile
             raise SessionGone(session_id, why="deleted")
-        await _say(call, _session(info), etag=info.session.head.etag)
+        await _say(call, session_shown(info), etag=info.session.head.etag)
 
     async def items(self, call: Call) -> None:
         """A session's items: as they are, or with `view=model` as its agent's model sees them now."""
         view = call.query.get("view", "people")
         if view not in ("people", "model"):
             raise bad_request("invalid_value", "view is people or model", param="view")
-        snapshot = await self._snapshot(call)
-        seen = seen_by_model(snapshot) if view == "model" else snapshot.items
-        body = b'{"version":%d,"items":[%b]}' % (snapshot.version, b",".join(map(_item, seen)))
-        await call.exchange.answer(200, body)
+        await _say(call, api.items_of(await self._snapshot(call), as_model=view == "model"))
 
     async def compact(self, call: Call) -> None:
         snapshot = await self._snapshot(call)
         made = await call.exchange.unless_gone(self._compacting.compact(call.tenant, snapshot))
-        await call.exchange.answer(200, msgspec.json.encode(made))
+        await _say(call, made)
 
     async def _snapshot(self, call: Call) -> Snapshot:
         info = await self._find(call)
@@ -160,7 +164,8 @@ class Api:
         info = await self._find(call)
         rows = await self._store.turns(call.tenant, info.session.id)
         used = sum((row.usage for row in rows), Usage())
-        await _say(call, {"turns": [_turn(row) for row in rows], "usage": _plain(used)})
+        turns = tuple(map(turn_shown, rows))
+        await _say(call, api.Turns(turns=turns, usage=api.Usage.of(used)))
 
     async def _find(self, call: Call) -> SessionInfo:
         """The session that a path names by its id, or by the key that means it."""
@@ -184,30 +189,31 @@ class Api:
     # ── turns ──
 
     async def turn(self, call: Call) -> None:
-        await _say(call, _turn(await self._row(call.tenant, _turn_id(call))))
+        await _say(call, turn_shown(await self._row(call.tenant, _turn_id(call))))
 
     async def cancel(self, call: Call) -> None:
         outcome = await self._operations.cancel(call.tenant, _turn_id(call))
         row = await self._row(call.tenant, _turn_id(call))
-        await _say(call, _turn(row), status=202 if isinstance(outcome, StillRunning) else 200)
+        await _say(call, turn_shown(row), status=202 if isinstance(outcome, StillRunning) else 200)
 
     async def approvals(self, call: Call) -> None:
         waiting = await self._approvals.waiting(call.tenant, _turn_id(call))
-        await _say(call, {"approvals": waiting})
+        await _say(call, api.WaitingCalls(approvals=waiting))
 
     async def decide(self, call: Call) -> None:
         """Decide on all calls of a turn that wait for it."""
-        await self._decide(call, _read(call.body, Decisions))
+        await self._decide(call, _read(call.body, api.Decisions))
 
     async def decide_one(self, call: Call) -> None:
         _, waiting = call.names
-        await self._decide(call, Decisions(decisions={waiting: _read(call.body, Decision)}))
+        decision = _read(call.body, api.Decision)
+        await self._decide(call, api.Decisions(decisions={waiting: decision}))
 
-    async def _decide(self, call: Call, decisions: Decisions) -> None:
+    async def _decide(self, call: Call, decisions: api.Decisions) -> None:
         begun = await self._approvals.decide(
             call.exchange, call.tenant, _turn_id(call), decisions, call.body
         )
-        await _say(call, _turn(await self._row(call.tenant, begun.turn_id)), status=202)
+        await _say(call, turn_shown(await self._row(call.tenant, begun.turn_id)), status=202)
 
     async def _row(self, tenant: Tenant, turn_id: TurnId) -> TurnRow:
         row = await self._store.turn(tenant, turn_id)
@@ -230,21 +236,8 @@ class Api:
                     frames = b"".join(data_frame(encode(record)) for record in records)
                     await exchange.write(frames or HEARTBEAT)
         row = await self._row(call.tenant, turn_id)
-        await exchange.write(data_frame(msgspec.json.encode({"turn": _turn(row)})))
+        await exchange.write(data_frame(encode(api.TurnEnded(turn=turn_shown(row)))))
         await exchange.finish()
-
-
-class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What can be changed about a session. An attribute that is null is taken away."""
-
-    title: str | None = None
-    attributes: dict[str, str | None] | None = None
-
-
-class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where in a session's past."""
-
-    version: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
 T = TypeVar("T")
@@ -291,7 +284,7 @@ def _only_key(call: Call, verb: str) -> SessionKey:
 
 def _version(call: Call) -> Version | None:
     """Where in a session's past, if a body says so."""
-    at = _read(call.body, Place).version if call.body else None
+    at = _read(call.body, api.Place).version if call.body else None
     return None if at is None else Version(at)
 
 
@@ -312,57 +305,6 @@ def _limit(text: str | None) -> int:
     return int(text)
 
 
-def _session(info: SessionInfo) -> dict[str, object]:
-    row = info.session
-    return {
-        "id": str(row.id),
-        "keys": [str(key) for key in info.keys],
-        "title": row.title or row.opening,
-        "agent": row.agent,
-        "version": int(row.head),
-        "items": row.length,
-        "open_turn": str(row.open_turn) if row.open_turn else None,
-        "created_at": row.created_ms / 1000,
-        "active_at": row.active_ms / 1000,
-        "attributes": dict(row.settings.attributes),
-    }
-
-
-def _match(match: Match) -> dict[str, object]:
-    """Where it was found. The excerpt is text in pieces, some of them hits; there is no markup in it."""
-    return {
-        "in": "title" if match.item is None else "message",
-        "item": str(match.item) if match.item else None,
-        "position": match.position,
-        "excerpt": [{"text": piece.text, "hit": piece.hit} for piece in match.excerpt],
-    }
-
-
-def _turn(row: TurnRow) -> dict[str, object]:
-    return {
-        "id": str(row.turn_id),
-        "session_id": str(row.session_id),
-        "state": row.state,
-        "ended_by": row.ended_by,
-        "detail": row.detail,
-        "base": int(row.base_head),
-        "version": int(row.seq) if row.seq is not None else None,
-        "attempt": row.attempt,
-        "agent": row.agent,
-        "usage": _plain(row.usage),
-        "began_at": row.began_ms / 1000,
-        "ended_at": row.ended_ms / 1000 if row.ended_ms else None,
-    }
-
-
-def _item(item: StoredItem) -> bytes:
-    return b'{"type":"unreadable"}' if isinstance(item, Unreadable) else encode(item)
-
-
-def _plain(value: msgspec.Struct) -> dict[str, object]:
-    return msgspec.structs.asdict(value)
-
-
-async def _say(call: Call, body: dict[str, object], *, status: int = 200, etag: str = "") -> None:
+async def _say(call: Call, body: msgspec.Struct, *, status: int = 200, etag: str = "") -> None:
     headers = {"etag": etag} if etag else None
-    await call.exchange.answer(status, msgspec.json.encode(body), headers=headers)
+    await call.exchange.answer(status, encode(body), headers=headers)

@@ -12,7 +12,6 @@ those that were not. Nobody holds the session meanwhile; whoever says something 
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Literal
 
 import msgspec
 
@@ -27,22 +26,9 @@ from holdfast.server.exchange import Exchange
 from holdfast.sessions.ask import Admission, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.base import Attempt
-from holdfast.wire.chat_answer import call_shown
+from holdfast.wire.api import Decisions, WaitingCall
 from holdfast.wire.headers import read_naming
 from holdfast.wire.problems import bad_request
-
-
-class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The answer about one call. `remember` spares the question about its tool in this session."""
-
-    approve: bool
-    remember: Literal["session"] | None = None
-
-
-class Decisions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Answers about all calls of a turn that wait for one, by their ids."""
-
-    decisions: dict[str, Decision]
 
 
 class Approvals:
@@ -56,15 +42,21 @@ class Approvals:
         self._policy = policy
         self._deadline_s = deadline_s
 
-    async def waiting(self, tenant: Tenant, turn_id: TurnId) -> list[dict[str, object]]:
+    async def waiting(self, tenant: Tenant, turn_id: TurnId) -> tuple[WaitingCall, ...]:
         """The calls of a turn that wait for a decision now."""
         snapshot = await self._snapshot(tenant, turn_id)
         expires_s = turn_id.minted_at_ms / 1000 + limits.approval_s
-        return [
-            {**call_shown(each), "expires_at": expires_s}
+        return tuple(
+            WaitingCall(
+                id=each.id,
+                name=each.name,
+                arguments=each.arguments,
+                agent=each.agent,
+                expires_at=expires_s,
+            )
             for each in _asked_in(snapshot, turn_id)
             if each in snapshot.waiting
-        ]
+        )
 
     async def decide(
         self, exchange: Exchange, tenant: Tenant, turn_id: TurnId, decisions: Decisions, body: bytes

@@ -7,10 +7,8 @@ came first meanwhile, a turn's or a person's, nothing is stored and the caller i
 
 from __future__ import annotations
 
-import msgspec
-
 from holdfast.core.conversation import Snapshot
-from holdfast.core.events import TurnRequest, Usage
+from holdfast.core.events import TurnRequest
 from holdfast.errors import TurnFailed
 from holdfast.ids import Tenant, TurnId
 from holdfast.loop.compaction import Made, coverable, summarize
@@ -21,20 +19,11 @@ from holdfast.server.problems import CAUSES, REFUSED_BY_UPSTREAM
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.base import SummaryMoved
+from holdfast.wire.api import Compacted, Usage
 from holdfast.wire.problems import Problem, Refused, bad_request
 
 PORTION_BYTES = 128 * 1024
 """Read at once by who sums up: about 30,000 tokens, which fit into any window that is worth a summary."""
-
-
-class Compacted(msgspec.Struct, frozen=True):
-    """What a session's model sees in place of its past, and what writing it took."""
-
-    summary: str
-    covers_to: int
-    """The first position that the model still sees as it was said."""
-    items: int
-    usage: Usage
 
 
 class Compacting:
@@ -60,7 +49,10 @@ class Compacting:
         if isinstance(outcome, SummaryMoved):
             raise Refused(_MOVED)
         return Compacted(
-            summary=made.text, covers_to=covers_to, items=len(snapshot.items), usage=made.usage
+            summary=made.text,
+            covers_to=covers_to,
+            items=len(snapshot.items),
+            usage=Usage.of(made.usage),
         )
 
     async def write(self, ask: Ask, snapshot: Snapshot, covers_to: int) -> Made:

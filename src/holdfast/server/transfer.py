@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from io import BytesIO
 
-import msgspec
-
 from holdfast.ids import SessionId, Tenant
 from holdfast.server.exchange import ClientGone, Exchange
 from holdfast.store.base import Store
 from holdfast.store.exporting import Exported, export
 from holdfast.store.importing import OnConflict, take_in
+from holdfast.wire.api import Imported, Skipped
 from holdfast.wire.problems import bad_request
 
 PIECE_BYTES = 64 * 1024
@@ -40,20 +39,17 @@ async def send_session(
     await exchange.finish()
 
 
-async def take_sessions(
-    exchange: Exchange, store: Store, tenant: Tenant, body: bytes, on_conflict: str
-) -> None:
+async def take_sessions(store: Store, tenant: Tenant, body: bytes, on_conflict: str) -> Imported:
     """Import a file for this tenant, whoever it came from. Raises InvalidExport and ImportConflict."""
     found = take_in(store, tenant, BytesIO(body), on_conflict=_on_conflict(on_conflict))
     taken = [each async for each in found]
-    said = {
-        "imported": [str(each.session_id) for each in taken if each.how == "fresh"],
-        "there_already": [str(each.session_id) for each in taken if each.how == "same"],
-        "skipped": [
-            {"id": str(each.session_id), "why": each.why} for each in taken if each.how == "skipped"
-        ],
-    }
-    await exchange.answer(200, msgspec.json.encode(said))
+    return Imported(
+        imported=tuple(each.session_id for each in taken if each.how == "fresh"),
+        there_already=tuple(each.session_id for each in taken if each.how == "same"),
+        skipped=tuple(
+            Skipped(id=each.session_id, why=each.why) for each in taken if each.how == "skipped"
+        ),
+    )
 
 
 def _on_conflict(text: str) -> OnConflict:

@@ -10,6 +10,21 @@ import msgspec
 from holdfast.core.codec import Value
 
 
+class ErrorBody(Value, omit_defaults=False):
+    """An error as OpenAI's clients read it. All four keys are always there."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorAnswer(Value, omit_defaults=False):
+    """Every answer that says no, and the last frame of a stream that breaks off."""
+
+    error: ErrorBody
+
+
 class Problem(Value):
     """An answer that says no. `should_retry` becomes `x-should-retry`, which SDKs obey over the status."""
 
@@ -24,13 +39,8 @@ class Problem(Value):
 
     def body(self) -> bytes:
         """The envelope."""
-        error = {
-            "message": self.message,
-            "type": self.kind,
-            "param": self.param,
-            "code": self.code,
-        }
-        return msgspec.json.encode({"error": error})
+        error = ErrorBody(message=self.message, type=self.kind, param=self.param, code=self.code)
+        return msgspec.json.encode(ErrorAnswer(error=error))
 
     def headers(self) -> dict[str, str]:
         """What tells a client whether, and when, to come back."""

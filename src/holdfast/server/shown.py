@@ -1,0 +1,72 @@
+"""From what a store and a directory hold to what `/api` shows of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.server.directory import BrokenSource, ModelEntry
+from holdfast.store.base import Match, SessionInfo
+from holdfast.store.rows import TurnRow
+from holdfast.wire import api
+
+
+def agent_shown(entry: ModelEntry) -> api.Agent:
+    return api.Agent(
+        id=entry.id,
+        agent=entry.agent,
+        source=entry.source,
+        description=entry.description,
+        welcome_message=entry.welcome_message,
+        commands=tuple(
+            api.Command(name=each.name, description=each.description, instruction=each.instruction)
+            for each in entry.commands
+        ),
+    )
+
+
+def broken_shown(broken: BrokenSource) -> api.BrokenSource:
+    return api.BrokenSource(source=broken.source, problems=broken.problems, serving=broken.serving)
+
+
+def session_shown(info: SessionInfo) -> api.Session:
+    row = info.session
+    return api.Session(
+        id=row.id,
+        keys=info.keys,
+        title=row.title or row.opening,
+        agent=row.agent,
+        version=row.head,
+        items=row.length,
+        open_turn=row.open_turn,
+        created_at=row.created_ms / 1000,
+        active_at=row.active_ms / 1000,
+        attributes=dict(row.settings.attributes),
+    )
+
+
+def match_shown(match: Match) -> api.Session:
+    """A session that was found, with where."""
+    found = api.Match(
+        where="title" if match.item is None else "message",
+        item=match.item,
+        position=match.position,
+        excerpt=tuple(api.Excerpt(text=each.text, hit=each.hit) for each in match.excerpt),
+    )
+    return msgspec.structs.replace(session_shown(match.info), match=found)
+
+
+def turn_shown(row: TurnRow) -> api.Turn:
+    return api.Turn(
+        id=row.turn_id,
+        session_id=row.session_id,
+        state=row.state,
+        ended_by=row.ended_by,
+        detail=row.detail,
+        base=row.base_head,
+        version=row.seq,
+        attempt=row.attempt,
+        agent=row.agent,
+        usage=api.Usage.of(row.usage),
+        began_at=row.began_ms / 1000,
+        ended_at=row.ended_ms / 1000 if row.ended_ms else None,
+    )
