@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -20,9 +19,11 @@ from holdfast.core.items import StoredItem, Summary, item_id
 from holdfast.core.transcript import entry_of
 from holdfast.errors import SessionMissing
 from holdfast.ids import Tenant
+from holdfast.server.shown import match_shown, session_shown
 from holdfast.store.base import Match, SessionFilter, SessionInfo, Store
 from holdfast.store.open import open_existing
 from holdfast.store.searching import parse_query
+from holdfast.wire.api import items_of
 
 T = TypeVar("T")
 
@@ -68,7 +69,7 @@ def list_command(
 
     found = _look(url, tenant, read)
     if as_json:
-        click.echo(json.dumps([_plain(each) for each in found], ensure_ascii=False))
+        click.echo(encode(list(map(session_shown, found))))
     else:
         showing.table(_HEADINGS, map(_row, found))
 
@@ -99,8 +100,7 @@ def search(words: tuple[str, ...], limit: int, tenant: str | None, as_json: bool
 
     matches = _look(url, tenant, read)
     if as_json:
-        told = [{**_plain(each.info), "excerpt": _excerpt(each)} for each in matches]
-        click.echo(json.dumps(told, ensure_ascii=False))
+        click.echo(encode(list(map(match_shown, matches))))
     else:
         showing.table(
             (*_HEADINGS, "found"), ((*_row(each.info), _excerpt(each)) for each in matches)
@@ -120,20 +120,6 @@ def _row(info: SessionInfo) -> tuple[str, ...]:
 def _excerpt(match: Match) -> str:
     marked = (f"[{piece.text}]" if piece.hit else piece.text for piece in match.excerpt)
     return " ".join("".join(marked).split())
-
-
-def _plain(info: SessionInfo) -> dict[str, object]:
-    row = info.session
-    return {
-        "id": str(row.id),
-        "keys": [str(key) for key in info.keys],
-        "title": row.title or row.opening,
-        "agent": row.agent,
-        "version": int(row.head),
-        "items": row.length,
-        "open_turn": str(row.open_turn) if row.open_turn else None,
-        "active_at": row.active_ms / 1000,
-    }
 
 
 # ── show ─────────────────────────────────────────────────────────────────────────────────────
@@ -165,10 +151,7 @@ def show(name: str, view: str, tenant: str | None, as_json: bool, url: str) -> N
 
     snapshot = _look(url, tenant, read)
     if as_json:
-        seen = seen_by_model(snapshot) if view == "model" else snapshot.items
-        click.echo(b'{"version":%d,"items":[' % snapshot.version, nl=False)
-        click.echo(b",".join(map(_item, seen)), nl=False)
-        click.echo(b"]}")
+        click.echo(encode(items_of(snapshot, as_model=view == "model")))
     else:
         click.echo("\n".join(_model_lines(snapshot) if view == "model" else _lines(snapshot)))
 
@@ -213,10 +196,6 @@ def _said(item: StoredItem) -> Iterator[str]:
         return
     indent = "   " * (1 + len(item.path))
     yield from (indent + line for line in entry_of(item).splitlines())
-
-
-def _item(item: StoredItem) -> bytes:
-    return b'{"type":"unreadable"}' if isinstance(item, Unreadable) else encode(item)
 
 
 # ── small things ─────────────────────────────────────────────────────────────────────────────

@@ -16,15 +16,9 @@ from holdfast.errors import InvalidId, SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server.approvals import Approvals
 from holdfast.server.compacting import Compacting
-from holdfast.server.directory import Directory
+from holdfast.server.directory import BrokenSource, Directory, ModelEntry
 from holdfast.server.routing import Call
-from holdfast.server.shown import (
-    agent_shown,
-    broken_shown,
-    match_shown,
-    session_shown,
-    turn_shown,
-)
+from holdfast.server.shown import match_shown, session_shown, turn_shown
 from holdfast.server.transfer import send_session, take_sessions
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
@@ -54,8 +48,8 @@ class Api:
         self._directory = directory
 
     async def agents(self, call: Call) -> None:
-        agents = tuple(map(agent_shown, self._directory.entries()))
-        broken = tuple(map(broken_shown, self._directory.broken()))
+        agents = tuple(map(_agent, self._directory.entries()))
+        broken = tuple(map(_broken, self._directory.broken()))
         await _say(call, api.Agents(agents=agents, broken=broken))
 
     # ── sessions ──
@@ -303,6 +297,24 @@ def _limit(text: str | None) -> int:
     if not text.isdigit() or not 1 <= int(text) <= limits.page_size_max:
         raise bad_request("invalid_value", f"limit is 1 to {limits.page_size_max}", param="limit")
     return int(text)
+
+
+def _agent(entry: ModelEntry) -> api.Agent:
+    return api.Agent(
+        id=entry.id,
+        agent=entry.agent,
+        source=entry.source,
+        description=entry.description,
+        welcome_message=entry.welcome_message,
+        commands=tuple(
+            api.Command(name=each.name, description=each.description, instruction=each.instruction)
+            for each in entry.commands
+        ),
+    )
+
+
+def _broken(broken: BrokenSource) -> api.BrokenSource:
+    return api.BrokenSource(source=broken.source, problems=broken.problems, serving=broken.serving)
 
 
 async def _say(call: Call, body: msgspec.Struct, *, status: int = 200, etag: str = "") -> None:

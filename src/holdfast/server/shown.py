@@ -1,31 +1,12 @@
-"""From what a store and a directory hold to what `/api` shows of it."""
+"""From what a store holds to what `/api`, and the command line, show of it."""
 
 from __future__ import annotations
 
 import msgspec
 
-from holdfast.server.directory import BrokenSource, ModelEntry
 from holdfast.store.base import Match, SessionInfo
 from holdfast.store.rows import TurnRow
 from holdfast.wire import api
-
-
-def agent_shown(entry: ModelEntry) -> api.Agent:
-    return api.Agent(
-        id=entry.id,
-        agent=entry.agent,
-        source=entry.source,
-        description=entry.description,
-        welcome_message=entry.welcome_message,
-        commands=tuple(
-            api.Command(name=each.name, description=each.description, instruction=each.instruction)
-            for each in entry.commands
-        ),
-    )
-
-
-def broken_shown(broken: BrokenSource) -> api.BrokenSource:
-    return api.BrokenSource(source=broken.source, problems=broken.problems, serving=broken.serving)
 
 
 def session_shown(info: SessionInfo) -> api.Session:
