@@ -74,13 +74,17 @@ class Node(Value):
     """Levels of lists and mappings in it."""
     key_mark: Mark | None = None
     """The place of the key that it is the value of."""
+    written: Where | None = None
+    """The field that it was written in, if it was moved since."""
 
 
 class Document:
     """A document's values, and where each of them is."""
 
     def __init__(self, root: Node) -> None:
+        self.root = root
         self._marks: dict[Where, Mark] = {}
+        self._moved: dict[Where, Where] = {}
         self.value = self._plain(root, ())
 
     def mark(self, where: Where) -> Mark:
@@ -89,9 +93,18 @@ class Document:
             where = where[:-1]
         return self._marks[where]
 
+    def written(self, where: Where) -> Where:
+        """The field that people see this in: where it is, unless it was moved."""
+        for length in range(len(where), 0, -1):
+            if (moved := self._moved.get(where[:length])) is not None:
+                return (*moved, *where[length:])
+        return where
+
     def _plain(self, node: Node, where: Where) -> Plain:
         # The depth of the tree is bounded, so this recursion is.
         self._marks[where] = node.key_mark or node.mark
+        if node.written is not None:
+            self._moved[where] = node.written
         match node.value:
             case dict() as entries:
                 return {key: self._plain(each, (*where, key)) for key, each in entries.items()}

@@ -19,13 +19,13 @@ import jsonschema_rs
 import msgspec
 
 from holdfast import limits
+from holdfast.agents import versions
 from holdfast.agents.base import Agent, Command, ModelConfig, ModelFactory, Team, close_all
 from holdfast.agents.document import Plain, Unreadable, Where, read_document
 from holdfast.agents.file_hooks import FileHooks
 from holdfast.agents.file_models import UNTRUSTED, FileModels
 from holdfast.agents.file_tools import FileTools
 from holdfast.agents.shape import (
-    VERSION_MAX,
     AgentShape,
     FileShape,
     LimitsShape,
@@ -119,8 +119,12 @@ def check_agent_file(
         return Checked(
             problems=(Problem(place=place, mark=error.mark, field="", words=error.words),)
         )
-    findings = Findings(place, document)
-    plans = _Reading(findings, directory, environment, trusted=trusted).plans(document.value)
+    upgraded = versions.current(document)
+    if isinstance(upgraded, versions.NotRead):
+        findings = Findings(place, document)
+        return Checked(problems=(findings.problem(("version",), upgraded.words),))
+    findings = Findings(place, upgraded)
+    plans = _Reading(findings, directory, environment, trusted=trusted).plans(upgraded.value)
     findings.sort()
     if findings.problems:
         return Checked(problems=tuple(findings.problems), warnings=tuple(findings.warnings))
@@ -284,7 +288,6 @@ class _Reading:
         file = found.shaped(value, FileShape, ())
         if file is None:
             return ()
-        self._check_version(file.version)
         if not file.agents:
             found.wrong(("agents",), "there has to be at least one agent")
         for section, known, most in (
@@ -383,14 +386,6 @@ class _Reading:
                 self._found.wrong(where, f"the command {name!r} is there {times} times")
             if re.fullmatch(r"\S{1,64}", name) is None:
                 self._found.wrong(where, "a command's name has 1–64 characters, and no spaces")
-
-    def _check_version(self, version: int | str) -> None:
-        text = str(version)
-        if not re.fullmatch(r"[0-9]{0,4}", text, re.ASCII):
-            self._found.wrong(("version",), "expected a version of the format, such as '2'")
-        elif text and int(text) > VERSION_MAX:
-            words = f"is newer than what is known here ({VERSION_MAX}); read as that"
-            self._found.warn(("version",), words)
 
     def _check_name(self, name: str, where: Where) -> None:
         fits = 1 <= len(name) <= limits.agent_name_chars_max

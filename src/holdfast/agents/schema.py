@@ -21,7 +21,7 @@ _LEFT_OUT = "docker-agent's, and not run here: left out with a warning."
 DESCRIPTIONS: Mapping[str, str] = {
     # a whole file
     "File.agents": "The agents, by name; `root`, or else the first, answers if nobody is named.",
-    "File.version": "The version of docker-agent's format.",
+    "File.version": "The version of docker-agent's format: 5, 6 or 7, which it is if left out.",
     "File.models": "Models, by the name that agents refer to them by.",
     "File.providers": "Servers of your own, by the name that models refer to them by.",
     "File.permissions": "Rules about tools, for every agent of the file.",

@@ -331,9 +331,6 @@ class FileShape(Shape):
     metadata: MetadataShape = MetadataShape()
 
 
-VERSION_MAX = 7
-"""The newest version of docker-agent's format that this was held against."""
-
 _TOOLSET_FIELDS = frozenset(
     """
     api_config args command config defer env file_types headers ignore_vcs instruction model models name path
@@ -356,4 +353,14 @@ NOT_RUN: Mapping[type[Shape], frozenset[str]] = {
 }
 """Fields of docker-agent's that are told and left out."""
 
-TOOLSETS_NOT_RUN = frozenset("a2a api background_agents lsp model_picker tasks user_prompt".split())
+TOOLSETS_NOT_RUN = frozenset(
+    "a2a api background_agents lsp model_picker rag tasks user_prompt".split()
+)
+
+GONE: Mapping[type[Shape], Mapping[str, str]] = {
+    ShellToolsetShape: {
+        "sandbox": "was dropped by docker-agent after version 5, and nothing here would keep commands in; "
+        "run the whole server in a container, and leave this out"
+    }
+}
+"""Fields that older versions had, and why they are refused: what was meant to protect is never left out quietly."""

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.agents.document import Document, Mark, Plain, Where
-from holdfast.agents.shape import NOT_RUN, TOOLSETS_NOT_RUN, Shape
+from holdfast.agents.shape import GONE, NOT_RUN, TOOLSETS_NOT_RUN, Shape
 from holdfast.core.codec import Value
 
 S = TypeVar("S", bound=Shape)
@@ -77,7 +77,7 @@ class Findings:
         return Problem(
             place=self._place,
             mark=self._document.mark(where),
-            field=_field(where),
+            field=_field(self._document.written(where)),
             words=words,
         )
 
@@ -100,7 +100,9 @@ class Findings:
         for name, each in value.items():
             if name == tag_field:
                 continue  # it has told which kind this is
-            if name in NOT_RUN.get(kind, ()):
+            if (words := GONE.get(kind, {}).get(name)) is not None:
+                self.wrong((*where, name), words)
+            elif name in NOT_RUN.get(kind, ()):
                 self.warn((*where, name), "is docker-agent's, and not run here yet; left out")
             elif name not in kinds:
                 self.wrong((*where, name), f"unknown field; {suggest(name, kinds)}")

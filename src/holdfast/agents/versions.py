@@ -1,0 +1,113 @@
+"""Versions of the agent file: docker-agent's current one, and how files of the two before it become such files.
+
+There is one step for each change of version, a function from a document's tree to the next version's. What a step
+moves keeps its place and the field that it was written in, so that complaints are about the file as it stands.
+
+1. A file that uses nothing that a step changes comes out as it went in, but for its version.
+2. What a version has dropped is left for the reader, who knows what to say about it (`shape.GONE`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.agents.document import Document, Node, Where
+from holdfast.core.codec import Value
+
+Step: TypeAlias = Callable[[Node], Node]
+
+CURRENT = 7
+"""The version of docker-agent's format that the shapes were held against."""
+
+
+class NotRead(Value):
+    """A version that is not read, and the way out."""
+
+    words: str
+
+
+def current(document: Document) -> Document | NotRead:
+    """The same document in the current version; that is what a file without a version has."""
+    said = entries(document.root).get("version")
+    if said is None or not isinstance(said.value, str | int) or isinstance(said.value, bool):
+        return document  # none is the current one; what cannot be one is told when it is read
+    text = str(said.value)
+    if re.fullmatch(r"[0-9]{1,4}", text, re.ASCII) is None:
+        return NotRead(words=f"expected a version of the format, such as '{CURRENT}'")
+    version, known = int(text), f"({min(STEPS)} to {CURRENT})"
+    if version > CURRENT:
+        way_out = f"write '{CURRENT}' if the file uses nothing that is newer"
+        return NotRead(words=f"is newer than what is read here {known}; {way_out}")
+    if version not in (*STEPS, CURRENT):
+        way_out = f"write '{CURRENT}', and `holdfast agents check` says what has to change"
+        return NotRead(words=f"is older than what is read here {known}; {way_out}")
+    root = document.root
+    for before in range(version, CURRENT):
+        root = _numbered(STEPS[before](root), before + 1)
+    return document if root is document.root else Document(root)
+
+
+def from_5_to_6(root: Node) -> Node:
+    """Only fields were added; `sandbox` of a shell is gone, and is told where it stands."""
+    return root
+
+
+def from_6_to_7(root: Node) -> Node:
+    """An agent's sources of documents are toolsets of theirs: `rag: [docs]` → `toolsets: [{type: rag, ref: docs}]`."""
+    agents = entries(root).get("agents")
+    if agents is None:
+        return root
+    moved = {
+        name: _with_rag_as_toolsets(each, ("agents", name))
+        for name, each in entries(agents).items()
+    }
+    if all(moved[name] is each for name, each in entries(agents).items()):
+        return root
+    return _with(root, agents=msgspec.structs.replace(agents, value=moved))
+
+
+STEPS: Mapping[int, Step] = {5: from_5_to_6, 6: from_6_to_7}
+"""The version that a step begins from → the step."""
+
+
+def _with_rag_as_toolsets(agent: Node, where: Where) -> Node:
+    sources = entries(agent).get("rag")
+    toolsets = entries(agent).get("toolsets")
+    if sources is None or not isinstance(sources.value, list):
+        return agent
+    before = toolsets.value if toolsets is not None else []
+    if before is None:
+        before = []
+    if not isinstance(before, list):
+        return agent  # told when it is read
+    added = [
+        Node(
+            mark=each.mark,
+            value={"type": msgspec.structs.replace(each, value="rag"), "ref": each},
+            written=(*where, "rag", n),
+        )
+        for n, each in enumerate(sources.value)
+    ]
+    whole = msgspec.structs.replace(toolsets or sources, value=[*before, *added])
+    rest = _with(agent, toolsets=whole)
+    return msgspec.structs.replace(
+        rest, value={name: each for name, each in entries(rest).items() if name != "rag"}
+    )
+
+
+def _numbered(root: Node, version: int) -> Node:
+    said = entries(root)["version"]
+    return _with(root, version=msgspec.structs.replace(said, value=str(version)))
+
+
+def _with(node: Node, **changed: Node) -> Node:
+    return msgspec.structs.replace(node, value={**entries(node), **changed})
+
+
+def entries(node: Node) -> Mapping[str, Node]:
+    """What is in a mapping; nothing if it is none."""
+    return node.value if isinstance(node.value, dict) else {}
