@@ -11,6 +11,7 @@ from holdfast.core.events import Parameters
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.models.base import Model
+from holdfast.models.headers import Headers
 from holdfast.models.price import Price
 from holdfast.models.servers import Api
 from holdfast.tools.base import Toolset
@@ -27,6 +28,8 @@ class ModelConfig(Value):
     """Variables are filled in already: not to be shown."""
     token_key: str = ""
     """The name of the environment variable that holds the API key; empty leaves it to the provider."""
+    headers: Headers = Headers()
+    """Sent along with every request."""
     api: Api | None = None
     """The API that its server speaks. None: the provider's own, and chat completions elsewhere."""
     thinking_tokens: int | None = None

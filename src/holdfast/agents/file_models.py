@@ -13,9 +13,11 @@ from holdfast.agents.base import ModelConfig
 from holdfast.agents.document import Where
 from holdfast.agents.shape import AgentShape, ApiType, CostShape, FileShape, ModelShape
 from holdfast.agents.shaping import Findings, suggest
+from holdfast.agents.variables import filled_in
 from holdfast.core.codec import Value
 from holdfast.core.events import Parameters
 from holdfast.models.asking import OTHERS
+from holdfast.models.headers import Headers, header_problem
 from holdfast.models.price import Price
 from holdfast.models.servers import SERVERS, Api
 from holdfast.tools.script import VARIABLE
@@ -47,6 +49,7 @@ class _Server(Value):
 
     base_url: str = ""
     token_key: str = ""
+    headers: Headers = Headers()
     api: Api | None = None
 
 
@@ -64,6 +67,7 @@ class FileModels:
             name: _Server(
                 base_url=self._base_url(shape.base_url, ("providers", name)),
                 token_key=self._token_key(shape.token_key, ("providers", name)),
+                headers=self._headers(shape.headers, ("providers", name)),
                 api=APIS[shape.api_type],
             )
             for name, shape in file.providers.items()
@@ -104,6 +108,7 @@ class FileModels:
                 model=model,
                 base_url=server.base_url,
                 token_key=server.token_key,
+                headers=server.headers,
                 api=server.api,
             )
         words = f"no such model; {suggest(name, self._file.models)}, or write 'provider/model'"
@@ -127,6 +132,7 @@ class FileModels:
             model=shape.model,
             base_url=self._base_url(shape.base_url, where) or server.base_url,
             token_key=self._token_key(shape.token_key, where) or server.token_key,
+            headers=server.headers.beneath(self._headers(shape.headers, where)),
             api=api,
             thinking_tokens=tokens,
             context_window=window,
@@ -190,6 +196,28 @@ class FileModels:
             words = "expected the name of an environment variable, such as OPENAI_API_KEY"
             self._found.wrong(where, words)
         return text
+
+    def _headers(self, said: Mapping[str, str], where: Where) -> Headers:
+        """What is sent along with every request, variables filled in. What is in it is never told."""
+        where = (*where, "headers")
+        if said and not self._trusted:
+            self._found.wrong(
+                where, UNTRUSTED.format(what="choose which of our variables are sent")
+            )
+            return Headers()
+        pairs: list[tuple[str, str]] = []
+        secrets: list[str] = []
+        for name, value in said.items():
+            result = filled_in(value, self._environment, self._found, (*where, name))
+            if (words := header_problem(name, result.text)) is not None:
+                self._found.wrong((*where, name), words)
+            pairs.append((name, result.text))
+            secrets += result.secrets
+        if len({name.lower() for name, _ in pairs}) < len(pairs):
+            self._found.wrong(
+                where, "a header is there twice; names are the same whatever their case"
+            )
+        return Headers(pairs=tuple(pairs), secrets=tuple(secrets))
 
     def _thinking(
         self, shape: ModelShape, api: Api | None, where: Where

@@ -30,7 +30,7 @@ from holdfast.agents.shape import (
     ToolsetShape,
 )
 from holdfast.agents.shaping import Findings, suggest
-from holdfast.agents.variables import filled
+from holdfast.agents.variables import filled_in
 from holdfast.core.codec import encode
 from holdfast.tools.base import Json, Toolset
 from holdfast.tools.built import BuiltToolset
@@ -188,9 +188,7 @@ class FileTools:
         return made, secrets
 
     def _filled_one(self, value: str, at: Where) -> tuple[str, tuple[str, ...]]:
-        result = filled(value, self._environment)
-        for name in result.missing:
-            self._found.wrong(at, f"the environment variable {name!r} is not set")
+        result = filled_in(value, self._environment, self._found, at)
         return result.text, result.secrets
 
     # ── MCP ──

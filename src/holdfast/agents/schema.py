@@ -111,7 +111,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "instruction": "What the model is told about the tools; `{ORIGINAL_INSTRUCTIONS}` stands for the toolset's own words.",
     "env": "Variables for the commands.",
     "timeout": "In seconds.",
-    "headers": "Headers of every request; variables are filled in.",
+    "headers": "Headers of every request; `${env.NAME}` is filled in.",
     "working_dir": "Where it runs: relative to the file and below it, or absolute.",
     "allow_private_ips": "Ours: also private and loopback addresses.",
     "ScriptToolset.shell": "The commands, by the name of their tool.",

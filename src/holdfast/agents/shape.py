@@ -286,6 +286,7 @@ class ModelShape(Shape):
     model: str
     base_url: str = ""
     token_key: str = ""
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
     temperature: Annotated[float, Meta(ge=0, le=10)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
@@ -307,6 +308,7 @@ class ProviderShape(Shape):
 
     base_url: str
     token_key: str = ""
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
     api_type: ApiType = "openai_chatcompletions"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from holdfast.agents.document import Where
+from holdfast.agents.shaping import Findings
 from holdfast.core.codec import Value
 
 _VARIABLE = re.compile(r"\$\{(?:env\.)?([A-Za-z_]\w*)\}|^\$([A-Za-z_]\w*)$", re.ASCII)
@@ -29,3 +31,11 @@ def filled(text: str, environment: Mapping[str, str]) -> Filled:
         missing=tuple(name for name in dict.fromkeys(names) if name not in known),
         secrets=tuple(known.values()),
     )
+
+
+def filled_in(text: str, environment: Mapping[str, str], found: Findings, where: Where) -> Filled:
+    """The same; variables that are not set are told as mistakes of this place."""
+    result = filled(text, environment)
+    for name in result.missing:
+        found.wrong(where, f"the environment variable {name!r} is not set")
+    return result

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TypedDict
@@ -26,8 +25,9 @@ from holdfast.core.accumulate import Delta
 from holdfast.core.codec import Value
 from holdfast.errors import InvalidValue
 from holdfast.models import failures
-from holdfast.models.base import Dialect, KeyMissing, ModelFailed, Prompt, Wire
+from holdfast.models.base import Dialect, ModelFailed, Prompt, Wire
 from holdfast.models.connections import Connections, proxy_from_environment
+from holdfast.models.headers import request_headers
 from holdfast.observe.events import traceparent
 from holdfast.wire.chunks import ErrorObject
 from holdfast.wire.hearing import Failing, Garbled
@@ -58,6 +58,8 @@ class Access(TypedDict, total=False):
     """Shared ones stay open on `close`; None means some of its own."""
     proxy: str | None
     """None: as the environment prescribes. Empty: none."""
+    secrets: tuple[str, ...]
+    """What no error may show, besides the key."""
     now_s: Callable[[], float]
 
 
@@ -81,6 +83,7 @@ class HttpModel:
         timeouts: Timeouts = Timeouts(),  # noqa: B008
         connections: Connections | None = None,
         proxy: str | None = None,
+        secrets: tuple[str, ...] = (),
         now_s: Callable[[], float] = time.time,
     ) -> None:
         """`path` is where requests go below `base_url`. `token_key` names the environment variable that
@@ -98,8 +101,10 @@ class HttpModel:
         self._host = _checked_host(base_url)
         self._url = f"{base_url}{path}"
         self._proxy = proxy if proxy is not None else proxy_from_environment(base_url)
-        self._headers, secrets = _headers(headers or {}, token_key, environ, key_header=key_header)
-        self._secrets = (*secrets, *filter(None, [urlsplit(self._proxy or "").password]))
+        self._headers, hidden = request_headers(
+            headers or {}, token_key, environ, key_header=key_header, secrets=secrets
+        )
+        self._secrets = (*hidden, *filter(None, [urlsplit(self._proxy or "").password]))
         self._timeouts = timeouts
         self._owned = connections is None
         self._connections = connections or Connections()
@@ -354,43 +359,3 @@ def _checked_host(base_url: str) -> str:
             "base_url must not hold credentials; name a variable in token_key instead"
         )
     return parts.netloc
-
-
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE = re.compile(r"[\x20-\x7e\t\x80-\xff]*")
-_SECRET_NAME = re.compile(r"auth|cookie|key|secret|token", re.IGNORECASE)
-_OUR_HEADERS = frozenset({"content-type", "content-length", "transfer-encoding", "host", "accept"})
-
-
-def _headers(
-    extra: Mapping[str, str], token_key: str, environ: Mapping[str, str], *, key_header: str
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The headers of every request, and those of their values that must not be seen."""
-    headers = {
-        "Content-Type": "application/json",
-        "Accept": "text/event-stream",
-        # A stream that is compressed is held back until enough has gathered.
-        "Accept-Encoding": "identity",
-        "User-Agent": "holdfast",
-    }
-    secrets = []
-    if token_key:
-        key = environ.get(token_key, "").strip()
-        if not key:
-            raise KeyMissing(token_key)
-        if not re.fullmatch(r"[\x21-\x7e]+", key):
-            raise InvalidValue(f"what the environment variable {token_key} holds is no API key")
-        bearer = key_header.lower() == "authorization"
-        headers[key_header] = f"Bearer {key}" if bearer else key
-        secrets.append(key)
-    for name, value in extra.items():
-        if not _HEADER_NAME.fullmatch(name) or name.lower() in _OUR_HEADERS:
-            raise InvalidValue(f"{name!r} cannot be sent as an extra header")
-        if not _HEADER_VALUE.fullmatch(value):
-            raise InvalidValue(f"the value of the header {name!r} cannot be sent")
-        headers = {known: said for known, said in headers.items() if known.lower() != name.lower()}
-        headers[name] = value
-        if _SECRET_NAME.search(name):
-            secrets += (value, value.partition(" ")[2])
-    # The longest first, so that none is left in pieces; what is very short is a word and no secret.
-    return headers, tuple(sorted((each for each in secrets if len(each) >= 6), key=len)[::-1])

@@ -66,8 +66,13 @@ class Models:
             name=config.name,
             base_url=base_url,
             token_key=config.token_key or server.token_key(self._environ),
+            headers=dict(config.headers.pairs),
         )
-        access = Access(environ=self._environ, connections=self._connections)
+        access = Access(
+            environ=self._environ,
+            connections=self._connections,
+            secrets=config.headers.secrets,
+        )
         model, tokens = config.model, config.thinking_tokens
         match config.api or server.api:
             case "chat":
@@ -83,11 +88,12 @@ class Models:
 
 
 class _Where(TypedDict):
-    """What a model is called, the server that is asked, and the variable with the key for it."""
+    """What a model is called, the server that is asked, the variable with the key for it, and what is sent along."""
 
     name: str
     base_url: str
     token_key: str
+    headers: Mapping[str, str]
 
 
 def _chat(config: ModelConfig, server: Server, where: _Where, access: Access) -> Model:
