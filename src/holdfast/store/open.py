@@ -25,6 +25,7 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import open_reader, unusable
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.health import OnPoison
+from holdfast.store.sqlite.hints import HintingStore
 from holdfast.store.sqlite.migrate import newest_step, step_of
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ async def open_store(url: str, *, on_poison: OnPoison | None = None) -> Store:
     match parse_url(url):
         case InFile(path=path):
             look_at(path)
-            return await SqliteStore.open(path, engine=partial(Engine.open, on_poison=on_poison))
+            engine = partial(Engine.open, on_poison=on_poison)
+            return await HintingStore.open(path, engine=engine)
         case InPostgres(url=address):
             return await _postgres().open(parse_address(address))
         case InMemory():

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 from apsw import Connection
 
+from holdfast.core.codec import Value
 from holdfast.errors import SessionMissing
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId
 from holdfast.store import decisions
@@ -154,6 +155,13 @@ def orphans(
 # ── signals ──────────────────────────────────────────────────────────────────────────────────
 
 
+class Said(Value):
+    """What became of a signal, and the slot of the node that is to hear it."""
+
+    outcome: SignalOutcome
+    slot: int | None = None
+
+
 def signal(
     db: Connection,
     tenant: Tenant,
@@ -162,7 +170,7 @@ def signal(
     kind: SignalKind,
     payload: bytes,
     now_ms: int,
-) -> SignalOutcome:
+) -> Said:
     turn = find_turn(db, tenant, turn_id)
     if turn is None:
         raise SessionMissing("turn", turn_id)
@@ -170,7 +178,7 @@ def signal(
     session = find_session(db, tenant, turn.session_id)
     outcome = decisions.judge_signal(turn, session, last_n=last)
     if isinstance(outcome, TooLate):
-        return outcome
+        return Said(outcome=outcome)
     run(
         db,
         "insert_signal",
@@ -181,4 +189,6 @@ def signal(
         payload=payload,
         at_ms=now_ms,
     )
-    return outcome
+    holder = session.lease_node if session else None
+    node = tables.node_rows.one(db, "node", node_id=holder) if holder else None
+    return Said(outcome=outcome, slot=node.slot if node else None)

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from apsw import Connection
 
@@ -84,7 +85,7 @@ class SqliteStore:
         *,
         now_ms: Callable[[], int] = wall_clock_ms,
         engine: Callable[[str | Path], Engine] = Engine.open,
-    ) -> SqliteStore:
+    ) -> Self:
         """Open a store, make it if there is none, and bring its tables up to date.
 
         Raises StoreUnusable, with the way out, if the file cannot be one.
@@ -226,6 +227,12 @@ class SqliteStore:
     async def signal(
         self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
     ) -> base.SignalOutcome:
+        return (await self.say(tenant, turn_id, kind=kind, payload=payload)).outcome
+
+    async def say(
+        self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
+    ) -> leases.Said:
+        """`signal`, and who is to hear it."""
         return await self.engine.write(
             lambda db: leases.signal(
                 db, tenant, turn_id, kind=kind, payload=payload, now_ms=self._now_ms()

@@ -1,0 +1,127 @@
+"""Hints between the processes of one machine: a named pipe for each node, beside the database.
+
+    PATH-hint-7     what the node of slot 7 listens to
+
+As between replicas, a hint carries nothing that counts, is sent after what it hints at is durable, and may be lost:
+whoever waits for one also looks by itself now and then. So a pipe that cannot be made or written to is no error.
+
+A pipe is there for as long as its node listens. What a killed process has left is removed by the next one that
+listens: its slot is free, and no slot is used twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.ids import NodeId, Tenant, TurnId
+from holdfast.store import base
+from holdfast.store.migrations import Migrated
+from holdfast.store.rows import NodeRow, SignalKind
+from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.locks import Liveness
+from holdfast.store.sqlite.store import SqliteStore, wall_clock_ms
+
+Wake = Callable[[], None]
+
+PIPE_BYTES = 4096
+"""How many hints are taken at once. They all say the same."""
+
+
+class HintingStore(SqliteStore):
+    """A SQLite store whose nodes hear at once of what other processes have for them: for servers."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        migrated: Migrated | None = None,
+    ) -> None:
+        super().__init__(engine, now_ms=now_ms, migrated=migrated)
+        self._hints = Hints(engine.path, engine.liveness)
+        self._slots: dict[NodeId, int] = {}
+
+    async def renew(self, node: NodeId, *, ttl_ms: int) -> NodeRow:
+        row = await super().renew(node, ttl_ms=ttl_ms)
+        self._slots[node] = row.slot
+        return row
+
+    async def signal(
+        self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
+    ) -> base.SignalOutcome:
+        said = await self.say(tenant, turn_id, kind=kind, payload=payload)
+        if said.slot is not None:
+            self._hints.tell(said.slot)
+        return said.outcome
+
+    def listen(self, node: NodeId, wake: Wake) -> None:
+        """Call `wake`, on the running loop, when there may be something for this node, which is enrolled."""
+        self._hints.listen(self._slots[node], wake)
+
+    async def close(self) -> None:
+        self._hints.close()
+        await super().close()
+
+
+class Hints:
+    """Sends hints, and passes on those that come. Closed by its store."""
+
+    def __init__(self, path: Path, liveness: Liveness) -> None:
+        self._path = path
+        self._liveness = liveness
+        self._listening: dict[Path, tuple[int, asyncio.AbstractEventLoop]] = {}
+
+    def tell(self, slot: int) -> None:
+        """Let the node of this slot know. It may be one that does not listen, or is gone."""
+        try:
+            pipe = os.open(self._pipe(slot), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            os.write(pipe, b"!")
+        except OSError:
+            pass  # full of hints that nobody has read yet
+        finally:
+            os.close(pipe)
+
+    def listen(self, slot: int, wake: Wake) -> None:
+        """Call `wake`, on the running loop, when there may be something for the node of this slot."""
+        self._remove_stale()
+        path = self._pipe(slot)
+        try:
+            os.mkfifo(path, 0o600)
+            # Both ends: with a writer of its own it never sees an end, however many come and go.
+            pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return
+        loop = asyncio.get_running_loop()
+        self._listening[path] = pipe, loop
+        loop.add_reader(pipe, _hear, pipe, wake)
+
+    def close(self) -> None:
+        """Stop listening. Closing again does nothing."""
+        for path, (pipe, loop) in self._listening.items():
+            loop.remove_reader(pipe)
+            os.close(pipe)
+            path.unlink(missing_ok=True)
+        self._listening.clear()
+
+    def _pipe(self, slot: int) -> Path:
+        return self._path.with_name(f"{self._path.name}-hint-{slot}")
+
+    def _remove_stale(self) -> None:
+        for path in self._path.parent.glob(f"{self._path.name}-hint-*"):
+            slot = path.name.rpartition("-")[2]
+            if slot.isdigit() and not self._liveness.is_held(int(slot)):
+                path.unlink(missing_ok=True)
+
+
+def _hear(pipe: int, wake: Wake) -> None:
+    try:
+        os.read(pipe, PIPE_BYTES)
+    except BlockingIOError:
+        return
+    wake()
