@@ -27,6 +27,7 @@ def test_what_else_can_be_set() -> None:
             "HOLDFAST_CONVERSATION_HEADERS": "X-Mine, x-yours",
             "HOLDFAST_MODEL_ALIASES": "gpt-4o=butler, o1=thinker",
             "HOLDFAST_TURN_DEADLINE_S": "30",
+            "HOLDFAST_LEASE_TTL_S": "5",
             "HOLDFAST_SOURCES": "a.yaml b.yaml",
             "HOLDFAST_ALLOWED_HOSTS": "Agents.Example",
             "HOLDFAST_BUSY_STATUS": "400",
@@ -37,6 +38,7 @@ def test_what_else_can_be_set() -> None:
     assert config.names == ("x-conversation-id", "x-mine", "x-yours")
     assert dict(config.model_aliases) == {"gpt-4o": "butler", "o1": "thinker"}
     assert config.turn_deadline_s == 30
+    assert config.lease_ttl_s == 5
     assert config.busy_status == 400
     assert (
         load_config({"busy_status": "409"}, {"HOLDFAST_BUSY_STATUS": "400"}, ()).busy_status == 409
@@ -70,6 +72,8 @@ def test_who_has_to_show_a_key_and_who_can_reach_us() -> None:
         ("BUSY_STATUS", "423"),
         ("TURN_DEADLINE_S", "soon"),
         ("TURN_DEADLINE_S", "0"),
+        ("LEASE_TTL_S", "0.5"),
+        ("LEASE_TTL_S", "3600"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(name: str, value: str) -> None:

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from holdfast.core.codec import Value
 from holdfast.core.policy import Policy, parse_policy
 from holdfast.errors import InvalidValue
-from holdfast.limits import turn_deadline_s
+from holdfast.limits import lease_ttl_s, turn_deadline_s
 from holdfast.observe.events import LogFormat
 from holdfast.store.open import DEFAULT_URL, without_password
 from holdfast.wire.headers import CONVERSATION_ID, NAMES
@@ -71,6 +71,8 @@ class Config(Value):
     """How turns end, where neither an agent nor a request says otherwise."""
     turn_deadline_s: float
     """How long a turn may take."""
+    lease_ttl_s: float
+    """How long a server that says nothing is taken for alive by the others on its store."""
     expire_after_s: float | None
     """How long a conversation may rest before it answers 410 until it is reset. None: for ever."""
     busy_status: BusyStatus
@@ -120,6 +122,9 @@ def load_config(
     names = _header_names(setting("conversation_headers", DEFAULT_NAMES))
     policy = parse_policy(setting("turn_policy", ""))
     deadline_s = _seconds("turn_deadline_s", setting("turn_deadline_s", f"{turn_deadline_s:g}"))
+    lease_s = _seconds(
+        "lease_ttl_s", setting("lease_ttl_s", f"{lease_ttl_s:g}"), least_s=1.0, most_s=300.0
+    )
     expiry = setting("expire_after_s", "never")
     expire_after_s = None if expiry == "never" else _seconds("expire_after_s", expiry, most_s=1e9)
     busy_status = _busy_status(setting("busy_status", "409"))
@@ -143,6 +148,7 @@ def load_config(
         names=names,
         policy=policy,
         turn_deadline_s=deadline_s,
+        lease_ttl_s=lease_s,
         expire_after_s=expire_after_s,
         busy_status=busy_status,
         log_format=log_format,
@@ -197,14 +203,14 @@ def _header_names(text: str) -> tuple[str, ...]:
     return (CONVERSATION_ID, *(each for each in dict.fromkeys(others) if each != CONVERSATION_ID))
 
 
-def _seconds(name: str, text: str, *, most_s: float = 86_400.0) -> float:
+def _seconds(name: str, text: str, *, least_s: float = 0.001, most_s: float = 86_400.0) -> float:
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not 0 < seconds <= most_s:
+    if not least_s <= seconds <= most_s:
         raise InvalidValue(
-            f"{name} takes seconds, more than 0 and at most {most_s:g}, not {text!r}"
+            f"{name} takes seconds, at least {least_s:g} and at most {most_s:g}, not {text!r}"
         )
     return seconds
 

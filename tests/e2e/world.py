@@ -76,15 +76,7 @@ REFUSALS = {
 
 
 LEASE_S = 5
-RENEW_S = 1
-
-REPLICA = f"""
-from holdfast import limits
-limits.lease_ttl_s, limits.lease_renew_s = {LEASE_S}, {RENEW_S}
-from holdfast.cli import main
-main(prog_name="holdfast")
-"""
-"""A server whose leases are short: on a database nobody knows that a process is dead before its lease has ended."""
+"""Short: on a database nobody knows that a process is dead before its lease has ended."""
 
 
 class World:
@@ -166,13 +158,14 @@ class World:
 
     async def run(self, *arguments: str, **environment: str) -> Process:
         """Any command, on this store."""
-        program = ("-m", "holdfast") if self.replicas == 1 else ("-c", REPLICA)
+        settings = {"HOLDFAST_STORE": self.store, "HOLDFAST_LEASE_TTL_S": str(LEASE_S)}
         return await asyncio.create_subprocess_exec(
             sys.executable,
-            *program,
+            "-m",
+            "holdfast",
             *arguments,
             cwd=self.here,
-            env={**os.environ, "HOLDFAST_STORE": self.store, **environment},
+            env={**os.environ, **settings, **environment},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )

@@ -48,7 +48,14 @@ async def serve(config: Config, directory: Directory, *, on_ready: Callable[[str
             # that a loop that is busy for a while does not look like a dead process.
             heart = HeartTask() if isinstance(store, MemoryStore) else HeartThread()
             play = playing(directory.playing(Player(directory.team_for)))
-            async with Sessions(store, play, choose=directory.choose, heart=heart) as sessions:
+            async with Sessions(
+                store,
+                play,
+                choose=directory.choose,
+                heart=heart,
+                lease_ttl_s=config.lease_ttl_s,
+                lease_renew_s=config.lease_ttl_s / 3,
+            ) as sessions:
                 app = App(
                     sessions,
                     directory,
