@@ -182,3 +182,13 @@ def test_what_was_not_shown_cannot_be_taken_back() -> None:
 def test_an_answer_that_is_not_stored_has_no_version() -> None:
     end = msgspec.structs.replace(ended(message("x")), version=None)
     assert "version" not in msgspec.json.decode(completion(HEAD, end))["holdfast"]
+
+
+def test_a_call_of_an_earlier_turn_that_was_allowed_is_on_the_trail() -> None:
+    asked = call("pay", waits_for="approval")
+    request = ev.TurnRequest(turn_id=HEAD.turn_id, carried=(asked,), approved=(asked.id,))
+    stream = ChatStream(msgspec.structs.replace(HEAD, show_tools=True))
+    events: list[ev.Event] = [ev.Began(request=request), ev.ToolStarted(call=asked.id)]
+    frames = [stream.frames(Record(n=n, at_ms=0, event=each)) for n, each in enumerate(events)]
+    assert frames[0] == b""
+    assert b'"tool_started":{"id":"%b","name":"pay"' % asked.id.encode() in frames[1]

@@ -230,6 +230,9 @@ class ChatStream:
                 return b""
             case ev.ToolStarted() | ev.ToolFinished() if self._head.show_tools:
                 return self._tool(event)
+            case ev.Began():  # with calls of earlier turns, that a person has allowed by now
+                self._trail.update((each.id, each) for each in event.request.carried)
+                return b""
             case _:
                 return b""
 
