@@ -29,6 +29,7 @@ ROOMS: Mapping[str, frozenset[str]] = {
     "ids": frozenset({"errors", "limits"}),
     "core": BASE,
     "wire": BASE | {"core"},
+    "client": BASE | {"core", "wire"},
     "observe": BASE,
     "store": SHELL,
     "models": SHELL,
@@ -39,11 +40,11 @@ ROOMS: Mapping[str, frozenset[str]] = {
     "config": PARTS,
     "console": BASE,
     "server": PARTS | {"config", "console"},
-    "cli": PARTS | {"config", "console", "peers", "server", ROOT},
     "peers": SHELL | {"store"},
+    "cli": PARTS | {"client", "config", "console", "peers", "server", ROOT},
     "testing": PARTS,
     "__main__": frozenset({"cli"}),
-    ROOT: PARTS | {"config", "server"},
+    ROOT: PARTS | {"client", "config", "server"},
 }
 """Which rooms each room may import, besides itself. `holdfast` is the package's own front door."""
 

@@ -20,6 +20,8 @@ from holdfast.errors import (
     InvalidValue,
     KeyReused,
     ModelNotFound,
+    ServerRefused,
+    ServerUnreachable,
     SessionBusy,
     SessionConflict,
     SessionGone,
@@ -130,6 +132,26 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
         SourceUnusable("shop.yaml", "shop.yaml:3: modle: unknown field"),
         "shop.yaml:3: modle: unknown field",
         {"source": "shop.yaml", "problems": ("shop.yaml:3: modle: unknown field",)},
+    ),
+    (
+        ServerRefused("no such session", status=404, reason="conversation_not_found"),
+        "no such session",
+        {
+            "status": 404,
+            "reason": "conversation_not_found",
+            "param": None,
+            "turn_id": None,
+            "retry_after_s": None,
+            "should_retry": None,
+        },
+    ),
+    (
+        ServerUnreachable("http://a:1", "connection refused"),
+        (
+            "http://a:1 does not answer as a Holdfast server: connection refused; see that it runs there, "
+            "and --server"
+        ),
+        {"server": "http://a:1", "why": "connection refused"},
     ),
 ]
 

@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast.client.aio import AsyncClient as AsyncClient
+    from holdfast.client.sync import Client as Client
     from holdfast.core.conversation import Snapshot as Snapshot
     from holdfast.core.items import AssistantMessage as AssistantMessage
     from holdfast.core.items import UserMessage as UserMessage
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 HOMES = {
     "Ask": "holdfast.sessions.ask",
     "AssistantMessage": "holdfast.core.items",
+    "AsyncClient": "holdfast.client.aio",
+    "Client": "holdfast.client.sync",
     "Ending": "holdfast.sessions.ask",
     "Hand": "holdfast.sessions.embed",
     "HoldfastError": "holdfast.errors",

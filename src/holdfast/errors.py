@@ -22,6 +22,8 @@ HoldfastError
 │   ├── AgentAmbiguous     … several live sources could continue the session
 │   └── AgentMismatch      … the session belongs to the agents of another source
 ├── SourceUnusable         agents cannot be loaded from there; the message says what to change
+├── ServerRefused          a server said no, in its own words; `reason` is the code that it gave
+├── ServerUnreachable      no server answers there, or its answer broke off
 └── StoreError
     ├── StoreUnavailable   the store did not answer in time; nothing is known to have changed
     │   └── StorageFull    no room left; nothing changed, reading still works
@@ -293,6 +295,47 @@ class SourceUnusable(HoldfastError):
         super().__init__("\n".join(problems) if problems else f"{source}: cannot be loaded")
         self.source = source
         self.problems = problems
+
+
+class ServerRefused(HoldfastError):
+    """A server of ours answered with an error. `reason` is its stable code, the message has the way out.
+
+    `turn_id` is there if a turn had begun: then it failed, and else there never was one.
+    """
+
+    code = "server_refused"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        reason: str,
+        param: str | None = None,
+        turn_id: str | None = None,
+        retry_after_s: float | None = None,
+        should_retry: bool | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.param = param
+        self.turn_id = turn_id
+        self.retry_after_s = retry_after_s
+        self.should_retry = should_retry
+
+
+class ServerUnreachable(HoldfastError):
+    """Nobody answers at `server`, or not to the end, or not as one of ours would."""
+
+    code = "server_unreachable"
+
+    def __init__(self, server: str, why: str) -> None:
+        super().__init__(
+            f"{server} does not answer as a Holdfast server: {why}; see that it runs there, and --server"
+        )
+        self.server = server
+        self.why = why
 
 
 class StoreError(HoldfastError):

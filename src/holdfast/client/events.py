@@ -1,0 +1,254 @@
+"""A turn as whoever asked for it sees it: from the bytes of a stream to values.
+
+1. A turn that came to an answer ends with `Finished`, and nothing else does. It is committed then.
+2. An answer that fails raises ServerRefused, in the server's words; one that merely stops raises `CutOff`. So a
+   stream that ends early cannot be taken for success.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.core.codec import Value
+from holdfast.errors import ServerRefused
+from holdfast.ids import TurnId
+from holdfast.wire import api
+from holdfast.wire.chat_answer import AnswerHead, ChatStream
+from holdfast.wire.problems import ErrorAnswer, ErrorBody
+from holdfast.wire.sse import SseParser
+
+EVENT_BYTES_MAX = 32 * 1024 * 1024
+"""Of one event of a stream. A tool's arguments are in one piece."""
+
+
+class Event(Value, omit_defaults=False, tag_field="event"):
+    """Something that happened in a turn. As JSON its name is in the field `event`."""
+
+
+class Began(Event, tag="began"):
+    """The server has begun to answer. `base` is the version that the turn stands on."""
+
+    turn_id: str
+    session_id: str | None = None
+    base: int | None = None
+    created: bool = False
+    """This turn begins its conversation."""
+
+
+class Said(Event, tag="said"):
+    """More of the answer. A preview, until `Finished`."""
+
+    text: str
+
+
+class Declined(Event, tag="declined"):
+    """More of the words with which a model refuses to answer."""
+
+    text: str
+
+
+class Call(Value):
+    """What a tool was called with."""
+
+    id: str
+    name: str
+    arguments: str
+    agent: str = ""
+
+
+class ToolStarted(Event, tag="tool_started"):
+    call: Call
+
+
+class ToolFinished(Event, tag="tool_finished"):
+    call: Call
+    outcome: str
+
+
+class Usage(Value, omit_defaults=False):
+    """The tokens that an answer took."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+
+
+Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+class Finished(Event, tag="finished"):
+    """The turn is committed. `reason` says whether the answer is whole."""
+
+    reason: Finish
+    turn_id: str
+    version: int | None = None
+    approvals: tuple[Call, ...] = ()
+    """Calls that wait for a person."""
+    usage: Usage = Usage()
+
+
+AnswerEvent: TypeAlias = Began | Said | Declined | ToolStarted | ToolFinished | Finished
+
+
+class CutOff(Exception):
+    """A stream ended, and its turn had not."""
+
+
+def began(headers: Mapping[str, str]) -> Began:
+    """What the head of an answer says. `headers` are by lower-case name."""
+    base = headers.get("x-conversation-base")
+    return Began(
+        turn_id=headers.get("x-turn-id", ""),
+        session_id=headers.get("x-session-id"),
+        base=None if base is None else int(base),
+        created=headers.get("x-conversation-created") == "true",
+    )
+
+
+# ── the stream of a chat completion ──────────────────────────────────────────────────────────
+
+
+class _Delta(msgspec.Struct, frozen=True):
+    content: str | None = None
+    refusal: str | None = None
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    delta: _Delta = _Delta()
+    finish_reason: Finish | None = None
+
+
+class _Tool(Call):
+    outcome: str = ""
+
+    @property
+    def call(self) -> Call:
+        return Call(id=self.id, name=self.name, arguments=self.arguments, agent=self.agent)
+
+
+class _About(msgspec.Struct, frozen=True):
+    turn_id: str = ""
+    version: int | None = None
+    approvals: tuple[Call, ...] = ()
+    tool_started: _Tool | None = None
+    tool_finished: _Tool | None = None
+
+
+class _Chunk(msgspec.Struct, frozen=True):
+    choices: tuple[_Choice, ...] = ()
+    usage: Usage | None = None
+    holdfast: _About = _About()
+    error: ErrorBody | None = None
+
+
+_chunks = msgspec.json.Decoder(_Chunk)
+
+
+class ChatReader:
+    """Bytes in, events out, whatever the cuts. `end` says whether the stream came to its end."""
+
+    def __init__(self, turn_id: str = "") -> None:
+        self._sse = SseParser(event_bytes_max=EVENT_BYTES_MAX)
+        self._turn_id = turn_id
+        self._finished: Finished | None = None
+        self._done = False
+
+    def feed(self, piece: bytes) -> Iterator[AnswerEvent]:
+        """Raises ServerRefused if the turn failed, and msgspec.DecodeError for what is none of ours."""
+        for event in self._sse.feed(piece):
+            if event.data == b"[DONE]":
+                self._done = True
+                if self._finished is not None:
+                    yield self._finished
+            else:
+                yield from self._chunk(_chunks.decode(event.data))
+
+    def end(self) -> None:
+        """The stream has ended. Raises CutOff if the turn has not."""
+        if not self._done or self._finished is None:
+            raise CutOff
+
+    def _chunk(self, chunk: _Chunk) -> Iterator[AnswerEvent]:
+        if chunk.error is not None:
+            raise refusal(chunk.error, status=200, turn_id=self._turn_id or None)
+        about = chunk.holdfast
+        if about.tool_started is not None:
+            yield ToolStarted(call=about.tool_started.call)
+        if about.tool_finished is not None:
+            tool = about.tool_finished
+            yield ToolFinished(call=tool.call, outcome=tool.outcome)
+        for choice in chunk.choices:
+            if choice.delta.content:
+                yield Said(text=choice.delta.content)
+            if choice.delta.refusal:
+                yield Declined(text=choice.delta.refusal)
+            if choice.finish_reason is not None:
+                self._finished = Finished(
+                    reason=choice.finish_reason,
+                    turn_id=about.turn_id,
+                    version=about.version,
+                    approvals=about.approvals,
+                )
+        if chunk.usage is not None and self._finished is not None:
+            # The last thing that is said before the end.
+            self._finished = msgspec.structs.replace(self._finished, usage=chunk.usage)
+
+
+def refusal(
+    error: ErrorBody,
+    *,
+    status: int,
+    turn_id: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ServerRefused:
+    """What to raise for an answer that says no. `headers` are by lower-case name."""
+    said = headers or {}
+    wait_ms, should = said.get("retry-after-ms"), said.get("x-should-retry")
+    return ServerRefused(
+        error.message,
+        status=status,
+        reason=error.code or "",
+        param=error.param,
+        turn_id=turn_id or said.get("x-turn-id"),
+        retry_after_s=int(wait_ms) / 1000 if wait_ms and wait_ms.isdigit() else None,
+        should_retry=None if should is None else should == "true",
+    )
+
+
+# ── the events of a turn that somebody else began ────────────────────────────────────────────
+
+
+class Retelling:
+    """The events of `/api/turns/{id}/events`, told as if one had asked for the turn oneself.
+
+    It tells by the server's own rules (`ChatStream`), so text is the same whichever way it is watched.
+    """
+
+    def __init__(self, turn_id: str) -> None:
+        head = AnswerHead(turn_id=TurnId(turn_id), created_s=0, model="", show_tools=True)
+        self._stream = ChatStream(head)
+        self._reader = ChatReader(turn_id)
+        self._sse = SseParser(event_bytes_max=EVENT_BYTES_MAX)
+        self.turn: api.Turn | None = None
+        """What the turn became, once that is known."""
+
+    def feed(self, piece: bytes) -> Iterator[AnswerEvent]:
+        """Raises ServerRefused and msgspec.DecodeError, as a `ChatReader` does."""
+        for event in self._sse.feed(piece):
+            told = api.read_event(event.data)
+            match told:
+                case api.TurnEnded(turn=turn):
+                    self.turn = turn
+                case ErrorAnswer(error=error):
+                    raise refusal(error, status=200)
+                case _:
+                    yield from self._reader.feed(self._stream.frames(told))
+
+    def end(self) -> api.Turn:
+        """What the turn became. Raises CutOff if the stream ended before it did."""
+        if self.turn is None:
+            raise CutOff
+        return self.turn

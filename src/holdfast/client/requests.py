@@ -1,0 +1,254 @@
+"""Everything that a server can be asked for, as values. One function for each line of its table of routes.
+
+A test holds this module against that table, so a route without a function here does not pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, Literal, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from holdfast.core.codec import Decoder
+from holdfast.wire import api
+from holdfast.wire.headers import OnBusy
+
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+
+class Request(msgspec.Struct, Generic[T_co], frozen=True, kw_only=True):
+    """One request, ready to be sent, and the type of what is answered."""
+
+    route: str
+    """The line of the server's table that it is for: `GET /api/sessions/{name}`."""
+    target: str
+    """Path and query."""
+    answer: type[T_co]
+    """What the body of the answer is; `bytes` if it is to be read as it comes."""
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def method(self) -> str:
+        return self.route.split(" ", 1)[0]
+
+
+# ── agents and sessions ──────────────────────────────────────────────────────────────────────
+
+
+class Model(api.Told):
+    """An agent, under the name that it is asked by."""
+
+    id: str
+    owned_by: str = ""
+
+
+class Models(api.Told):
+    data: tuple[Model, ...]
+
+
+def models() -> Request[Models]:
+    return _request("GET /v1/models", Models)
+
+
+def agents() -> Request[api.Agents]:
+    return _request("GET /api/agents", api.Agents)
+
+
+def sessions(
+    *,
+    q: str | None = None,
+    agent: str | None = None,
+    key_prefix: str | None = None,
+    active_from: float | None = None,
+    active_before: float | None = None,
+    busy: bool | None = None,
+    anonymous: bool = False,
+    cursor: str | None = None,
+    limit: int | None = None,
+) -> Request[api.SessionPage]:
+    query = {
+        "q": q,
+        "agent": agent,
+        "key_prefix": key_prefix,
+        "active_from": active_from,
+        "active_before": active_before,
+        "busy": None if busy is None else str(busy).lower(),
+        "anonymous": "true" if anonymous else None,
+        "cursor": cursor,
+        "limit": limit,
+    }
+    return _request("GET /api/sessions", api.SessionPage, query=query)
+
+
+def session(name: str) -> Request[api.Session]:
+    return _request("GET /api/sessions/{name}", api.Session, name)
+
+
+def change(
+    name: str, *, title: str | None = None, attributes: Mapping[str, str | None] | None = None
+) -> Request[api.Session]:
+    given = None if attributes is None else dict(attributes)
+    changes = api.Changes(title=title, attributes=given)
+    return _request("PATCH /api/sessions/{name}", api.Session, name, body=changes)
+
+
+def delete(name: str) -> Request[api.Deleted]:
+    return _request("DELETE /api/sessions/{name}", api.Deleted, name)
+
+
+def items(name: str, *, view: Literal["people", "model"] = "people") -> Request[api.Items]:
+    return _request("GET /api/sessions/{name}/items", api.Items, name, query={"view": view})
+
+
+def turns(name: str) -> Request[api.Turns]:
+    return _request("GET /api/sessions/{name}/turns", api.Turns, name)
+
+
+def export(name: str) -> Request[bytes]:
+    return _request("GET /api/sessions/{name}/export", bytes, name)
+
+
+def take_in(
+    exported: bytes, *, on_conflict: Literal["stop", "skip"] = "stop"
+) -> Request[api.Imported]:
+    query = {"on_conflict": on_conflict}
+    return _request("POST /api/sessions/import", api.Imported, query=query, body=exported)
+
+
+def fork(name: str, *, version: int | None = None) -> Request[api.Session]:
+    place = api.Place(version=version)
+    return _request("POST /api/sessions/{name}/fork", api.Session, name, body=place)
+
+
+def reset(key: str) -> Request[api.Session]:
+    return _request("POST /api/sessions/{name}/reset", api.Session, key)
+
+
+def rewind(key: str, *, version: int) -> Request[api.Session]:
+    place = api.Place(version=version)
+    return _request("POST /api/sessions/{name}/rewind", api.Session, key, body=place)
+
+
+def compact(name: str) -> Request[api.Compacted]:
+    return _request("POST /api/sessions/{name}/compact", api.Compacted, name)
+
+
+# ── turns ────────────────────────────────────────────────────────────────────────────────────
+
+
+def turn(turn_id: str) -> Request[api.Turn]:
+    return _request("GET /api/turns/{id}", api.Turn, turn_id)
+
+
+def events(turn_id: str, *, after: int = -1) -> Request[bytes]:
+    query = {"starting_after": after}
+    return _request("GET /api/turns/{id}/events", bytes, turn_id, query=query)
+
+
+def cancel(turn_id: str) -> Request[api.Turn]:
+    return _request("POST /api/turns/{id}/cancel", api.Turn, turn_id)
+
+
+def approvals(turn_id: str) -> Request[api.WaitingCalls]:
+    return _request("GET /api/turns/{id}/approvals", api.WaitingCalls, turn_id)
+
+
+def decide(
+    turn_id: str, decisions: Mapping[str, api.Decision], *, idempotency_key: str | None = None
+) -> Request[api.Turn]:
+    return _request(
+        "POST /api/turns/{id}/approvals",
+        api.Turn,
+        turn_id,
+        body=api.Decisions(decisions=dict(decisions)),
+        headers={"idempotency-key": idempotency_key},
+    )
+
+
+def decide_one(turn_id: str, call: str, decision: api.Decision) -> Request[api.Turn]:
+    route = "POST /api/turns/{id}/approvals/{call}"
+    return _request(route, api.Turn, turn_id, call, body=decision)
+
+
+# ── a turn of its own ────────────────────────────────────────────────────────────────────────
+
+
+class _Message(msgspec.Struct, frozen=True):
+    role: str
+    content: str
+
+
+class _Options(msgspec.Struct, frozen=True):
+    include_usage: bool = True
+
+
+class _Chat(msgspec.Struct, frozen=True):
+    model: str
+    messages: tuple[_Message, ...]
+    stream: bool = True
+    stream_options: _Options = _Options()
+
+
+def ask(
+    model: str,
+    prompt: str,
+    *,
+    session: str | None = None,
+    idempotency_key: str | None = None,
+    if_match: int | None = None,
+    on_busy: OnBusy | None = None,
+    policy: str | None = None,
+) -> Request[bytes]:
+    """A turn, answered as a stream. `policy` is what `X-Turn-Policy` takes."""
+    return _request(
+        "POST /v1/chat/completions",
+        bytes,
+        body=_Chat(model=model, messages=(_Message("user", prompt),)),
+        headers={
+            "x-conversation-id": session,
+            "idempotency-key": idempotency_key,
+            "if-match": None if if_match is None else f'"{if_match}"',
+            "x-on-busy": on_busy,
+            "x-turn-policy": policy,
+            "x-show-tools": "true",
+        },
+    )
+
+
+# ── pieces ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _request(
+    route: str,
+    answer: type[T],
+    *names: str,
+    query: Mapping[str, object] | None = None,
+    body: msgspec.Struct | bytes = b"",
+    headers: Mapping[str, str | None] | None = None,
+) -> Request[T]:
+    path = route.split(" ", 1)[1]
+    for name in names:
+        before, _, rest = path.partition("{")
+        path = before + quote(name, safe="") + rest.partition("}")[2]
+    said = {name: value for name, value in (query or {}).items() if value is not None}
+    sent = {name: value for name, value in (headers or {}).items() if value is not None}
+    if isinstance(body, msgspec.Struct):
+        sent["content-type"] = "application/json"
+        body = msgspec.json.encode(body)
+    return Request(
+        route=route,
+        target=f"{path}?{urlencode(said)}" if said else path,
+        answer=answer,
+        body=body,
+        headers=tuple(sent.items()),
+    )
+
+
+def read(request: Request[T], body: bytes) -> T:
+    """The answer, from its bytes. Raises msgspec.DecodeError if they are not what was asked for."""
+    decoder: Decoder[T] = Decoder(request.answer)
+    return decoder.strict(body)
