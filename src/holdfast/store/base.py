@@ -654,6 +654,16 @@ class Store(TurnStore, KeyStore, Protocol):
         """Every session, by id, deleted ones included. For operators."""
         ...
 
+    async def forks(
+        self, tenant: Tenant, session_id: SessionId, *, limit: int
+    ) -> tuple[SessionId, ...]:
+        """The sessions that read some of this one's past, forks of forks included, by id."""
+        ...
+
+    async def nodes(self) -> tuple[NodeRow, ...]:
+        """Every process that has said that it is alive, and has not resigned, by id. For operators."""
+        ...
+
     async def all_memories(
         self, tenant: Tenant, *, after: MemoryRow | None, limit: int
     ) -> tuple[MemoryRow, ...]:

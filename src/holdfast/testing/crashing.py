@@ -90,6 +90,8 @@ class CrashingStore:
         self.dump = self._read(store.dump)
         self.tenants = self._read(store.tenants)
         self.session_ids = self._read(store.session_ids)
+        self.forks = self._read(store.forks)
+        self.nodes = self._read(store.nodes)
         self.all_memories = self._read(store.all_memories)
         self.api_key = self._read(store.api_key)
         self.api_keys = self._read(store.api_keys)

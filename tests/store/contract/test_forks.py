@@ -124,6 +124,17 @@ async def test_a_forks_row_says_where_it_comes_from(
     assert info is not None and info.keys == ()
 
 
+async def test_a_session_knows_its_forks_and_theirs(store: Store, line: Line) -> None:
+    assert await store.forks(ACME, line.id, limit=10) == ()
+    child = await line.fork(2)
+    grandchild = await child.fork(1)
+    other = await line.fork(3)
+    forks = tuple(sorted((child.id, grandchild.id, other.id)))
+    assert await store.forks(ACME, line.id, limit=10) == forks
+    assert await store.forks(ACME, line.id, limit=2) == forks[:2]
+    assert await store.forks(ACME, child.id, limit=10) == ()  # that one reads nothing of it
+
+
 async def test_a_fork_at_nothing_is_an_empty_session(store: Store, line: Line) -> None:
     fork = await line.fork(0)
     row = await store.session(ACME, fork.id)

@@ -37,6 +37,15 @@ async def test_the_first_renewal_enrols_a_node(
     assert (row.since_ms, row.expires_ms) == (clock.now_ms(), clock.now_ms() + TTL_MS)
 
 
+async def test_every_node_that_has_not_resigned_is_listed(
+    store: Store, player: Player, other_player: OtherPlayer
+) -> None:
+    own, other = await player.renew(), await other_player().renew()
+    assert set(await store.nodes()) == {own, other}
+    await store.resign(other.node_id)
+    assert await store.nodes() == (own,)
+
+
 async def test_a_renewal_in_time_keeps_the_record_of_a_node(
     store: Store, player: Player, clock: ManualClock
 ) -> None:

@@ -55,6 +55,8 @@ async def ours(store: Store, player: Player) -> Playing:
     turn = await player.play("trip", key="k", request_hash=b"same", changes=changes)
     await store.put_blob(ACME, turn.session_id, b"picture")
     await store.annotate(ACME, turn.session_id, [(None, Titled(title="Oslo"))])
+    fresh = player.mint(SessionId)
+    await store.fork(ACME, turn.session_id, version=Version(1), fresh=fresh)
     running = await player.open("trip", request_hash=b"running")
     await store.signal(ACME, running.turn_id, kind="cancel")
     await running.answer()
@@ -120,6 +122,7 @@ def reads(store: Store, tenant: Tenant, names: Names) -> list[Call]:
         ("all_memories", lambda: store.all_memories(tenant, after=None, limit=10)),
         ("search", lambda: store.search(tenant, parse_query("h*"))),
         ("dump", lambda: store.dump(tenant, session_id)),
+        ("forks", lambda: store.forks(tenant, session_id, limit=10)),
         ("session_ids", lambda: store.session_ids(tenant, after=None, limit=10)),
     ]
 

@@ -205,6 +205,17 @@ def session_ids(
     return tuple(each for each in ids if after is None or each > after)[:limit]
 
 
+def forks(
+    tables: Tables, tenant: Tenant, session_id: SessionId, *, limit: int
+) -> tuple[SessionId, ...]:
+    ids = (
+        row.id
+        for row in tables.sessions.values()
+        if row.tenant == tenant and any(each.session_id == session_id for each in row.lineage)
+    )
+    return tuple(sorted(ids)[:limit])
+
+
 def stats(tables: Tables) -> StoreStats:
     states = [turn.state for turn in tables.turns.values()]
     bodies = [row.body for rows in tables.items.values() for row in rows]

@@ -305,6 +305,14 @@ class MemoryStore:
     ) -> tuple[SessionId, ...]:
         return reading.session_ids(self.tables, tenant, after=after, limit=limit)
 
+    async def forks(
+        self, tenant: Tenant, session_id: SessionId, *, limit: int
+    ) -> tuple[SessionId, ...]:
+        return reading.forks(self.tables, tenant, session_id, limit=limit)
+
+    async def nodes(self) -> tuple[NodeRow, ...]:
+        return tuple(row for _, row in sorted(self.tables.nodes.items()))
+
     async def all_memories(
         self, tenant: Tenant, *, after: MemoryRow | None, limit: int
     ) -> tuple[MemoryRow, ...]:

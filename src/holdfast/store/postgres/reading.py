@@ -323,6 +323,13 @@ async def session_ids(
     return tuple([SessionId(each) for (each,) in found])
 
 
+async def forks(
+    db: Db, tenant: Tenant, session_id: SessionId, *, limit: int
+) -> tuple[SessionId, ...]:
+    found = await db.rows("forks", tenant=tenant, ancestor=session_id, limit=limit)
+    return tuple([SessionId(each) for (each,) in found])
+
+
 async def all_memories(
     db: Db, tenant: Tenant, *, after: MemoryRow | None, limit: int
 ) -> tuple[MemoryRow, ...]:

@@ -276,6 +276,13 @@ def session_ids(
     return tuple(SessionId(each) for (each,) in found)
 
 
+def forks(
+    db: Connection, tenant: Tenant, session_id: SessionId, *, limit: int
+) -> tuple[SessionId, ...]:
+    found = tables.texts(db, "forks", tenant=tenant, ancestor=session_id, limit=limit)
+    return tuple(SessionId(each) for (each,) in found)
+
+
 def all_memories(
     db: Connection, tenant: Tenant, *, after: MemoryRow | None, limit: int
 ) -> tuple[MemoryRow, ...]:

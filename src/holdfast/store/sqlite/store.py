@@ -406,6 +406,14 @@ class SqliteStore:
             lambda db: reading.session_ids(db, tenant, after=after, limit=limit)
         )
 
+    async def forks(
+        self, tenant: Tenant, session_id: SessionId, *, limit: int
+    ) -> tuple[SessionId, ...]:
+        return await self.engine.read(lambda db: reading.forks(db, tenant, session_id, limit=limit))
+
+    async def nodes(self) -> tuple[NodeRow, ...]:
+        return await self.engine.read(lambda db: tables.node_rows.all(db, "nodes"))
+
     async def all_memories(
         self, tenant: Tenant, *, after: MemoryRow | None, limit: int
     ) -> tuple[MemoryRow, ...]:

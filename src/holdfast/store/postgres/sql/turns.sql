@@ -13,6 +13,10 @@ select {now};
 -- A node's row.
 select n.{node} from holdfast.node n where n.node_id = :node_id;
 
+-- nodes
+-- Every node's row.
+select n.{node} from holdfast.node n order by n.node_id;
+
 -- renew_node
 -- A node says that it is alive; a gap starts its record anew.
 insert into holdfast.node as n (node_id, ttl_ms, since_ms, expires_ms)

@@ -146,6 +146,11 @@ select distinct session_id from session_key
 -- Every session of a tenant, by id.
 select id from session where tenant = :tenant and id > :after order by id limit :limit;
 
+-- forks
+-- The sessions that read some of a session's past, by id.
+select session_id from session_past
+ where tenant = :tenant and ancestor = :ancestor order by session_id limit :limit;
+
 -- next_tenant
 -- The tenant that comes after another, by jumping along the index.
 select tenant from session where tenant > :after order by tenant limit 1;

@@ -45,6 +45,10 @@ select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s
 -- A node's row.
 select node_id, ttl_ms, since_ms, expires_ms, slot from node where node_id = :node_id;
 
+-- nodes
+-- Every node's row.
+select node_id, ttl_ms, since_ms, expires_ms, slot from node order by node_id;
+
 -- enrol_node
 -- A new boot of a process; the slot is never handed out twice.
 insert into node (node_id, ttl_ms, since_ms, expires_ms)
