@@ -41,6 +41,7 @@ ROOMS: Mapping[str, frozenset[str]] = {
     "console": BASE,
     "server": PARTS | {"config", "console"},
     "peers": SHELL | {"store"},
+    "integrations": SHELL | {"store.base", "sessions"},
     "cli": PARTS | {"client", "config", "console", "peers", "server", ROOT},
     "testing": PARTS,
     "__main__": frozenset({"cli"}),

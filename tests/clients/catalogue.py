@@ -53,5 +53,8 @@ BY_NAME = {each.name: each for each in CLIENTS}
 
 PROBE = Environment("llmprobe", HERE / "llmprobe" / "package-lock.json")
 
-ENVIRONMENTS = (*dict.fromkeys(each.environment for each in CLIENTS), PROBE)
+INTEGRATIONS = Environment("integrations", HERE / "integrations" / "requirements.txt")
+"""Frameworks that run on our sessions in one process with them."""
+
+ENVIRONMENTS = (*dict.fromkeys(each.environment for each in CLIENTS), PROBE, INTEGRATIONS)
 """Each once, the slow ones not last."""

@@ -1,0 +1,108 @@
+"""A `Session` for the OpenAI Agents SDK, whose turns land whole or not at all.
+
+    session = HoldfastSession(sessions, "trip-to-oslo")
+    result = await Runner.run(agent, "And the weather?", session=session)
+
+The SDK hands over items while a run goes on. They are held back until the answer is there, and dropped when the next
+run begins: a run that failed is not in the history when it is tried again.
+
+`pop_item` takes back the last turn, not the last item, since a history is made of whole turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holdfast.core.reconcile import Incoming
+from holdfast.errors import SessionMissing
+from holdfast.ids import Tenant, Version
+from holdfast.integrations.staging import Conversation
+from holdfast.sessions.embed import LOCAL
+from holdfast.sessions.sessions import Sessions
+from holdfast.wire.responses_dialect import input_of
+from holdfast.wire.responses_items import joined, read_input
+
+ItemObject: TypeAlias = dict[str, Any]
+"""An input item of the Responses API: what the SDK calls TResponseInputItem."""
+
+_WANTS = "function_call"
+_CAME = "function_call_output"
+
+
+class HoldfastSession:
+    """One conversation. Use one of these for each run that goes on at a time."""
+
+    session_settings = None
+
+    def __init__(self, sessions: Sessions, key: str, *, tenant: Tenant = LOCAL) -> None:
+        self.session_id = key
+        self._conversation = Conversation(sessions, key, tenant=tenant)
+        self._base = Version(0)
+        self._staged: list[ItemObject] = []
+
+    async def get_items(self, limit: int | None = None) -> list[ItemObject]:
+        """What a model is to be shown: committed turns, and nothing of a run that did not come to its end."""
+        self._staged = []
+        self._base, items = await self._conversation.read()
+        found = [_plain(each) for each in input_of(items)]
+        return found if limit is None else found[-limit:] if limit > 0 else []
+
+    async def add_items(self, items: Sequence[ItemObject]) -> None:
+        """Take what a run has come to. Raises SessionConflict if another turn came first."""
+        self._staged += items
+        if is_whole(self._staged):
+            await self._commit()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """For runs that end without a last word, such as with `stop_on_first_tool`: the block is the turn."""
+        yield
+        if self._staged and not _unanswered(self._staged):
+            await self._commit()
+
+    async def pop_item(self) -> ItemObject | None:
+        """Take back what was said last: of a run that goes on, its last item, else the last turn as a whole."""
+        if self._staged:
+            return self._staged.pop()
+        self._base, items = await self._conversation.read()
+        found = [_plain(each) for each in input_of(items)]
+        if not found:
+            return None
+        self._base = await self._conversation.take_back(self._base)
+        return found[-1]
+
+    async def clear_session(self) -> None:
+        """Begin anew under the same key."""
+        self._staged = []
+        self._base = Version(0)
+        try:
+            await self._conversation.begin_anew()
+        except SessionMissing:  # there was none
+            return
+
+    async def _commit(self) -> None:
+        staged, self._staged = self._staged, []
+        said = read_input(msgspec.json.encode(staged), param="items")
+        messages = joined(each for each in said if isinstance(each, Incoming))
+        self._base = await self._conversation.add(messages, base=self._base)
+
+
+def is_whole(items: Sequence[ItemObject]) -> bool:
+    """Whether a run has come to its end: the model has had the last word, and no call waits for its result."""
+    if not items or items[-1].get("role") != "assistant":
+        return False
+    return not _unanswered(items)
+
+
+def _unanswered(items: Sequence[ItemObject]) -> set[object]:
+    asked = {each.get("call_id") for each in items if each.get("type") == _WANTS}
+    return asked - {each.get("call_id") for each in items if each.get("type") == _CAME}
+
+
+def _plain(item: object) -> ItemObject:
+    plain: ItemObject = msgspec.json.decode(msgspec.json.encode(item))
+    return plain

@@ -1,0 +1,70 @@
+"""A turn that somebody else's loop has played, put into a session at once.
+
+1. What a run says is nowhere until the turn is whole: a run that fails, or a process that dies, leaves no trace.
+2. It lands on top of the version that the run has read. If another turn came first, nothing is added and
+   SessionConflict says so: the run answered a conversation that has moved on, and asking again is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core import events as ev
+from holdfast.core.codec import Unreadable
+from holdfast.core.conversation import seen_by_model
+from holdfast.core.items import Item
+from holdfast.core.ports import OpenTurn
+from holdfast.core.reconcile import Incoming
+from holdfast.errors import TurnFailed
+from holdfast.ids import SessionKey, Tenant, Version
+from holdfast.sessions.ask import Ask
+from holdfast.sessions.sessions import Sessions
+
+
+class Conversation:
+    """The session that a key means, as a framework's loop needs it: read, then one turn added."""
+
+    def __init__(self, sessions: Sessions, key: str, *, tenant: Tenant) -> None:
+        self._sessions = sessions
+        self._key = SessionKey(key)
+        self._tenant = tenant
+
+    async def read(self) -> tuple[Version, list[Item]]:
+        """What a model is to be shown, and the version that this is; nothing at version 0, if there is none."""
+        found = await self._sessions.store.resolve(self._tenant, self._key)
+        if found is None:
+            return Version(0), []
+        snapshot = await self._sessions.snapshot(self._tenant, found.session_id)
+        if snapshot is None:
+            return Version(0), []
+        seen = seen_by_model(snapshot)
+        return snapshot.version, [each for each in seen if not isinstance(each, Unreadable)]
+
+    async def add(self, messages: Iterable[Incoming], *, base: Version) -> Version:
+        """Add a turn on top of a version. Raises SessionConflict, and adds nothing, if it is not the last."""
+        ask = Ask(
+            tenant=self._tenant,
+            name=self._key,
+            messages=tuple(messages),
+            if_match=base,
+            system_is_stored=True,
+            verbatim=True,
+        )
+        async with await self._sessions.submit(ask, play=_nobody_is_asked) as watch:
+            ending = await watch.ended()
+        if ending.version is None or not ending.ok:
+            raise TurnFailed("model_error", f"the turn ended by {ending.by}: {ending.detail}")
+        return ending.version
+
+    async def take_back(self, base: Version) -> Version:
+        """Let the key mean what it meant before its last turn; that turn stays where it was."""
+        await self._sessions.operations.rewind(self._tenant, self._key, Version(base - 1))
+        return Version(base - 1)
+
+    async def begin_anew(self) -> None:
+        """Let the key mean an empty session; the one it meant stays where it was."""
+        await self._sessions.operations.reset(self._tenant, self._key)
+
+
+async def _nobody_is_asked(turn: OpenTurn) -> None:
+    await turn.record(ev.StepStarted(), ev.Answered(items=()))
