@@ -29,11 +29,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from _cpu import cpu_s
 from _turns import TENANT, Session, Turn, mint
 from msgspec import Struct, field
 
@@ -68,23 +69,6 @@ class Pace(Struct):
     @property
     def cpu_us(self) -> float:
         return median(self.server_us) + median(self.client_us)
-
-
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def cpu_s(server: Server) -> float:
-    """What all processes of the server have used, those that have ended included."""
-    postmaster = int((server.data / "postmaster.pid").read_text().split()[0])
-    total = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(stat.parent.name) == postmaster:
-                total += sum(map(int, fields[11:15]))  # its own, and its dead children's
-            elif int(fields[1]) == postmaster:
-                total += sum(map(int, fields[11:13]))
-    return total / TICKS
 
 
 # ── ours ─────────────────────────────────────────────────────────────────────────────────────
