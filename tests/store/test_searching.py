@@ -1,83 +1,30 @@
-"""What a word is, what a query means, and how an excerpt looks: all without a store."""
+"""What a query means, and how an excerpt looks: all without a store."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast import limits
+from holdfast.core.codec import encode
 from holdfast.core.conversation import Segment
-from holdfast.ids import SessionId, Tenant, Version
+from holdfast.core.items import UserMessage, plain_text
+from holdfast.ids import MessageId, SessionId, Tenant, Version
 from holdfast.store.base import Phrase, Piece, Query
 from holdfast.store.rows import SessionRow
 from holdfast.store.searching import (
     EXCERPT_CHARS,
     Narrowed,
+    Sought,
     Span,
-    find,
     parse_query,
-    placed_words,
     spans_to_read,
-    words_in,
     words_needed,
 )
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", []),
-        (" \t\n…!?", []),
-        ("To Oslo, on Friday.", ["to", "oslo", "on", "friday"]),
-        ("snake_case and kebab-case", ["snake", "case", "and", "kebab", "case"]),
-        ("don't", ["don", "t"]),
-        ("Python 3.11", ["python", "3", "11"]),
-        ("Zürich ZÜRICH Zu\u0308rich", ["zurich"] * 3),
-        ("Straße STRASSE", ["strasse"] * 2),
-        ("Tromsø Łódź Ærø", ["tromso", "lodz", "aero"]),
-        ("ﬁn ＦＵＬＬ", ["fin", "full"]),
-        ("½", ["1", "2"]),
-        ("Ёлка ёлка елка", ["елка"] * 3),
-        ("ΌΣΟΣ όσος", ["οσοσ"] * 2),
-        ("İstanbul ISTANBUL", ["istanbul"] * 2),
-        ("東京へ行く", ["東", "京", "へ", "行", "く"]),
-        ("ガ か", ["ガ", "か"]),
-        ("한국어 한국", ["한국어", "한국"]),
-        ("हिन्दी में", ["हिन्दी", "में"]),
-        ("สวัสดี", ["ส", "วั", "ส", "ดี"]),
-        ("a🎉b", ["a", "b"]),
-        ("x" * 200, ["x" * limits.search_word_chars_max]),
-        ("é" * 200, ["e" * limits.search_word_chars_max]),
-        ("a\x00b \ud800", ["a", "b"]),
-    ],
-)
-def test_words(text: str, words: list[str]) -> None:
-    assert list(words_in(text)) == words
-
-
-@given(st.text(max_size=60))
-@example("ŉ ǰ ΐ ﬃ Å ㍿ ⑽ ʼn")
-@example("\u0345\u0399 ͺ ᾳ")
-def test_folding_again_changes_nothing(text: str) -> None:
-    """So a query that was copied from what a home keeps finds the same."""
-    once = list(words_in(text))
-    assert list(words_in(" ".join(once))) == once
-
-
-@given(st.text(max_size=60))
-def test_words_with_places_are_the_same_words(text: str) -> None:
-    placed = list(placed_words(text))
-    assert [word.text for word in placed] == list(words_in(text))
-    assert all(0 <= word.start < word.end <= len(text) for word in placed)
-    assert [word.start for word in placed] == sorted(word.start for word in placed)
-
-
-@given(st.text(max_size=60))
-def test_no_word_has_anything_in_it_that_a_database_could_take_for_more(text: str) -> None:
-    for word in words_in(text):
-        assert word and not set(word) & set(" \"'*():^+-{}\\\x00&|!<>%_")
-
+from holdfast.store.words import words_in
 
 # ── queries ──────────────────────────────────────────────────────────────────────────────────
 
@@ -153,11 +100,11 @@ def test_an_index_is_asked_for_words_and_only_the_last_may_be_a_beginning() -> N
     ],
 )
 def test_finding(typed: str, text: str, found: bool) -> None:
-    assert bool(find(parse_query(typed), text)) is found
+    assert bool(Sought(parse_query(typed)).find(text)) is found
 
 
 def test_an_excerpt_marks_every_hit_and_changes_no_letter() -> None:
-    assert find(parse_query('oslo "on friday"'), "To OSLO, on Friday. Oslo!") == (
+    assert Sought(parse_query('oslo "on friday"')).find("To OSLO, on Friday. Oslo!") == (
         Piece(text="To "),
         Piece(text="OSLO", hit=True),
         Piece(text=", "),
@@ -170,7 +117,7 @@ def test_an_excerpt_marks_every_hit_and_changes_no_letter() -> None:
 
 def test_an_excerpt_of_a_long_text_is_short_and_says_so() -> None:
     text = f"{'before ' * 100}Oslo{' after' * 100}"
-    pieces = find(parse_query("oslo"), text)
+    pieces = Sought(parse_query("oslo")).find(text)
     shown = "".join(piece.text for piece in pieces)
     assert shown.startswith("…before ") and shown.endswith(" after…")
     assert len(shown) <= EXCERPT_CHARS + 2
@@ -181,7 +128,7 @@ def test_an_excerpt_of_a_long_text_is_short_and_says_so() -> None:
     st.text(alphabet="aAäb *\"'\n東\u0308", max_size=400), st.text(alphabet='aäb *"東', max_size=8)
 )
 def test_excerpts_are_made_of_the_text(text: str, typed: str) -> None:
-    pieces = find(parse_query(typed), text)
+    pieces = Sought(parse_query(typed)).find(text)
     shown = "".join(piece.text for piece in pieces)
     if pieces:
         assert any(piece.hit for piece in pieces)
@@ -191,9 +138,40 @@ def test_excerpts_are_made_of_the_text(text: str, typed: str) -> None:
 
 
 def test_a_hit_that_is_longer_than_an_excerpt_is_cut() -> None:
-    [hit, rest] = find(parse_query("x" * 1000), "x" * 100_000)
+    [hit, rest] = Sought(parse_query("x" * 1000)).find("x" * 100_000)
     assert hit.hit and len(hit.text) == 2 * EXCERPT_CHARS
     assert rest == Piece(text="…")
+
+
+ENCODERS = (encode, lambda item: json.dumps(json.loads(encode(item))).encode())
+"""Ours, and one that escapes every letter which is not ASCII, as a file that was imported may have it."""
+
+
+@given(
+    st.text(
+        st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from('aAbß ü\n\\"u00')),
+        max_size=30,
+    ),
+    st.text(alphabet='aAbußü *"', max_size=8),
+    st.sampled_from(ENCODERS),
+)
+@example("Zürich", "zurich", ENCODERS[1])
+@example("\x00 Oslo", "oslo", ENCODERS[0])
+@example("a\\u0041", "u0041", ENCODERS[0])
+def test_an_item_that_has_it_is_worth_decoding(
+    text: str, typed: str, encoder: Callable[[UserMessage], bytes]
+) -> None:
+    said = UserMessage(id=MessageId("msg_" + "0" * 26), content=plain_text(text))
+    for each in (typed, text):
+        sought = Sought(parse_query(each))
+        assert sought.may_be_in(encoder(said)) or not sought.find(text)
+
+
+def test_an_item_without_its_words_is_not_worth_decoding() -> None:
+    said = encode(UserMessage(id=MessageId("msg_" + "0" * 26), content=plain_text("To Oslo")))
+    assert Sought(parse_query("OSLO to")).may_be_in(said)
+    assert not Sought(parse_query("oslo bergen")).may_be_in(said)
+    assert not Sought(parse_query("東京")).may_be_in(said)
 
 
 # ── where to look ────────────────────────────────────────────────────────────────────────────

@@ -632,7 +632,7 @@ class Store(TurnStore, KeyStore, Protocol):
            that people see (`searching.text_seen`): a fork's past as the fork sees it, no hidden message, no
            reasoning, nothing of tools, sub-agents or discarded turns. All phrases have to be in one of them.
         2. Everything that was committed, annotated or deleted before the call counts. An index only narrows
-           down where to look; `searching.find` decides. What the index does not know yet is looked through.
+           down where to look; `searching.Sought` decides. What the index does not know yet is looked through.
         3. The order is that of `sessions`, and so is the cursor. There is no rank: it would be made of how
            often others use a word, and one tenant could measure another by it. What a call costs depends
            on its own tenant's texts alone, as far as a home can see to it.

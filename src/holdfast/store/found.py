@@ -59,7 +59,7 @@ class Page(Value):
 class Phrase(Value):
     """Words that follow each other; a single word is the shortest phrase.
 
-    They are folded as `searching.words_in` folds a text: without case and accents.
+    They are folded as `words.words_in` folds a text: without case and accents.
     """
 
     words: tuple[str, ...]

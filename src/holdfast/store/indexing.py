@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from holdfast.core.codec import Value
 from holdfast.core.items import item_decoder
-from holdfast.store import searching
+from holdfast.store.searching import text_seen
+from holdfast.store.words import words_in
 
 NAME = -1
 """Where the name of a session is among its chunks."""
@@ -78,7 +79,7 @@ class StepInTheMaking:
         self._size, self._upto = self._size + row.size, row.pos + 1
         if row.body is not None:
             item = item_decoder.lenient(row.body)
-            self._words.update(searching.words_in(searching.text_seen(item)))
+            self._words.update(words_in(text_seen(item)))
         return True
 
     def step(self, *, at_end: bool) -> Step:
@@ -87,7 +88,7 @@ class StepInTheMaking:
             behind=self._behind,
             upto=self._behind.length if at_end else self._upto,
             words=frozenset(self._words),
-            name=frozenset(searching.words_in(self._behind.name)),
+            name=frozenset(words_in(self._behind.name)),
             size=self._size,
         )
 

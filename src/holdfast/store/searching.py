@@ -1,12 +1,8 @@
 """What a search means. Pure, and the same for every home: an index may only narrow down where to look.
 
-1. A word is a run of letters, digits and the marks that go with them; everything else separates. In scripts
-   that are written without spaces (Han, kana, Thai, Lao, Khmer, Burmese) each letter is a word.
-2. Words are compared without case, accents and ligatures: Straße is STRASSE, Tromsø is tromso, ﬁn is fin.
-   Of a very long word, the beginning counts.
-3. People type words; all of them have to be in the text, in any order. Words in quotes follow each other, and
-   so do those that were typed without a space between: don't, 3.11, 東京. A star at the end makes the last
-   word a beginning: `osl*`. Nothing else means anything, so nothing can be wrong.
+People type words (`words.py` says what one is); all of them have to be in the text, in any order. Words in quotes
+follow each other, and so do those that were typed without a space between: don't, 3.11, 東京. A star at the end makes
+the last word a beginning: `osl*`. Nothing else means anything, so nothing can be wrong.
 
 Words of other forms (plurals, tenses) are other words, and there is no list of words that do not count.
 Points and vowel signs of Hebrew and Arabic are letters here: who types none finds only words without them.
@@ -16,73 +12,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from unicodedata import category, normalize
 
-from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Segment
 from holdfast.core.items import AssistantMessage, StoredItem, UserMessage, text_of
 from holdfast.ids import ItemId, SessionId
-from holdfast.store.base import Phrase, Piece, Query
+from holdfast.store.base import Match, Phrase, Piece, Query, SessionInfo
 from holdfast.store.decisions import Stretch, stretches
 from holdfast.store.rows import SessionRow
-
-# ── words ────────────────────────────────────────────────────────────────────────────────────
-
-_MARKS = "".join(chr(code) for code in range(0x300, 0x3100) if category(chr(code))[0] == "M")
-_UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
-)
-_LETTER = r"[^\W_]"
-_RUN = re.compile(
-    rf"(?={_LETTER})[{_UNSPACED}][{_MARKS}]*|(?:(?![{_UNSPACED}]){_LETTER}|[{_MARKS}])+"
-)
-_ASCII_RUN = re.compile(r"[a-z0-9]+")
-_ACCENTS = dict.fromkeys(range(0x300, 0x370))
-"""The marks that Latin, Greek and Cyrillic letters are accented with. In other scripts marks are vowels."""
-_NO_DECOMPOSITION = str.maketrans(
-    {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ħ": "h", "ı": "i"}
-)
-"""Letters that look accented to most people and have no accent to take away."""
-
-
-class Word(Value):
-    """A folded word, and where it stands in the text as it was written."""
-
-    text: str
-    start: int
-    end: int
-
-
-def words_in(text: str) -> Iterator[str]:
-    """The words of a text, folded, in order."""
-    if text.isascii():
-        for found in _ASCII_RUN.finditer(text.lower()):
-            yield found[0][: limits.search_word_chars_max]
-    else:
-        for found in _RUN.finditer(text):
-            yield from _folded(found[0])
-
-
-def placed_words(text: str) -> Iterator[Word]:
-    """The same words with their places."""
-    pattern = _ASCII_RUN if text.isascii() else _RUN
-    for found in pattern.finditer(text.lower() if text.isascii() else text):
-        for word in _folded(found[0]):
-            yield Word(text=word, start=found.start(), end=found.end())
-
-
-def _folded(run: str) -> Iterator[str]:
-    """A run as words: one, unless folding takes a letter apart (½, ㍿)."""
-    if run.isascii():
-        yield run.lower()[: limits.search_word_chars_max]
-        return
-    # Twice, since lower case can be composed differently from upper case.
-    folded = normalize("NFKD", normalize("NFKD", run).casefold()).translate(_ACCENTS)
-    for found in _RUN.finditer(normalize("NFC", folded).translate(_NO_DECOMPOSITION)):
-        yield found[0][: limits.search_word_chars_max]
-
+from holdfast.store.words import Folded, placed_words, words_in
 
 # ── queries ──────────────────────────────────────────────────────────────────────────────────
 
@@ -131,28 +69,55 @@ def text_seen(item: StoredItem) -> str:
     return ""
 
 
-def find(query: Query, text: str) -> tuple[Piece, ...]:
-    """An excerpt of the text around what was looked for; empty if it is not there."""
-    words = tuple(words_in(text))
-    vocabulary = frozenset(words)
-    if any(not prefix and word not in vocabulary for word, prefix in words_needed(query)):
-        return ()  # nearly always, and for nearly nothing
-    if not query.phrases or not all(_is_in(each, words) for each in query.phrases):
-        return ()
-    return _excerpt(text, query)
+class Sought:
+    """A query that is looked for in many places. Most of them do not have it, and are to cost nearly nothing."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self._words = tuple(word for word, _ in words_needed(query))
+        self._beyond_ascii = not all(map(str.isascii, self._words))
+        self._bytes = tuple(word.encode() for word in self._words)
+
+    def may_be_in(self, body: bytes) -> bool:
+        """Whether an item with these bytes is worth decoding.
+
+        In JSON that is ASCII throughout and escapes no letter, every word stands as it is, but for its case; and
+        there is none that is not ASCII. Of other JSON nothing is known.
+        """
+        if not body.isascii() or b"\\u" in body:
+            return True
+        lowered = body.lower()
+        return not self._beyond_ascii and all(word in lowered for word in self._bytes)
+
+    def find(self, text: str) -> tuple[Piece, ...]:
+        """An excerpt of the text around what is sought; empty if it is not there."""
+        folded = Folded(text)
+        if not self._words or any(map(folded.lacks, self._words)):
+            return ()
+        words = folded.words()
+        if not all(_is_in(each, words) for each in self.query.phrases):
+            return ()
+        return _excerpt(text, self.query)
+
+    def hits(self, items: Iterable[tuple[int, StoredItem]]) -> Iterator[Hit]:
+        """Those of these items, given with their positions, that have it all, hidden ones included."""
+        for position, item in items:
+            if isinstance(item, UserMessage | AssistantMessage):
+                excerpt = self.find(text_seen(item))
+                if excerpt:
+                    yield Hit(position=position, item=item.id, excerpt=excerpt)
 
 
-def find_latest(
-    query: Query, items: Iterable[tuple[int, StoredItem]], *, hidden: frozenset[ItemId]
-) -> tuple[int, ItemId, tuple[Piece, ...]] | None:
-    """The first of these items, given from the last to the first, that people see and that has it all."""
-    for position, item in items:
-        if not isinstance(item, UserMessage | AssistantMessage) or item.id in hidden:
-            continue
-        excerpt = find(query, text_seen(item))
-        if excerpt:
-            return position, item.id, excerpt
-    return None
+class Hit(Value):
+    """A message that has what is sought."""
+
+    position: int
+    item: ItemId
+    excerpt: tuple[Piece, ...]
+
+    def match(self, info: SessionInfo) -> Match:
+        """The same as what was found of a session."""
+        return Match(info=info, excerpt=self.excerpt, item=self.item, position=self.position)
 
 
 def _is_in(phrase: Phrase, words: Sequence[str]) -> bool:
@@ -180,17 +145,23 @@ class Span(Value):
     end: int
 
 
-class Narrowed(Value):
+class Narrowed:
     """What an index says about a query: which spans have the words, and what it does not know yet."""
 
-    hits: tuple[Span, ...] = ()
-    unknown: tuple[Span, ...] = ()
-    """What was committed since. `end` is the session's length."""
+    def __init__(self, *, hits: Iterable[Span] = (), unknown: Iterable[Span] = ()) -> None:
+        """`unknown` was committed since: each span ends with its session."""
+        self._spans: dict[SessionId, list[Span]] = {}
+        for each in (*hits, *unknown):
+            self._spans.setdefault(each.session_id, []).append(each)
 
     @property
     def holders(self) -> frozenset[SessionId]:
         """The sessions that have such spans. They, and the forks of them, may be found; no others."""
-        return frozenset(each.session_id for each in (*self.hits, *self.unknown))
+        return frozenset(self._spans)
+
+    def within(self, session_id: SessionId) -> Sequence[Span]:
+        """The spans that lie in one session."""
+        return self._spans.get(session_id, ())
 
 
 def whole_of(session: SessionRow) -> tuple[Stretch, ...]:
@@ -209,10 +180,10 @@ def spans_to_read(session: SessionRow, narrowed: Narrowed | None) -> tuple[Span,
     found: list[Span] = []
     for stretch in whole_of(session):
         whole = Span(session_id=stretch.session_id, start=stretch.from_pos, end=stretch.upto_pos)
-        wanted = (whole,) if narrowed is None else (*narrowed.hits, *narrowed.unknown)
+        wanted = (whole,) if narrowed is None else narrowed.within(whole.session_id)
         for each in wanted:
             start, end = max(each.start, whole.start), min(each.end, whole.end)
-            if each.session_id == whole.session_id and start < end:
+            if start < end:
                 found.append(Span(session_id=whole.session_id, start=start, end=end))
     return tuple(sorted(set(found), key=lambda each: each.end, reverse=True))
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Lineage, Snapshot
-from holdfast.ids import SessionId, Tenant, TurnId, Version
+from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.store import decisions, listing, shaping
 from holdfast.store.assemble import empty_snapshot, extended_snapshot
 from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, StoreStats
@@ -234,13 +234,10 @@ async def infos(
 ) -> tuple[SessionInfo, ...]:
     """These sessions with their keys."""
     ids = [each.id for each in sessions]
-    keys = await db.all(tables.keys, "session_keys", tenant=tenant, session_ids=ids)
-    return tuple(
-        SessionInfo(
-            session=session, keys=tuple(row.key for row in keys if row.session_id == session.id)
-        )
-        for session in sessions
-    )
+    keys: dict[SessionId, list[SessionKey]] = {}
+    for row in await db.all(tables.keys, "session_keys", tenant=tenant, session_ids=ids):
+        keys.setdefault(row.session_id, []).append(row.key)
+    return tuple(SessionInfo(session=each, keys=tuple(keys.get(each.id, ()))) for each in sessions)
 
 
 async def page(
@@ -259,8 +256,12 @@ async def page_within(
     before_ms, before_id = listing.start(cursor)
     ids = await _keyed(db, tenant, where.key_prefix)
     if ids is not None:
-        few = named(db, tenant, ids, where=where, before=(before_ms, before_id))
-        return listing.page_of(tuple([each async for each in few][: limit + 1]), limit=limit)
+        few: list[SessionInfo] = []
+        async for some in named(db, tenant, ids, where=where, before=(before_ms, before_id)):
+            few += some
+            if len(few) > limit:
+                break
+        return listing.page_of(tuple(few[: limit + 1]), limit=limit)
     found = await db.all(
         tables.sessions,
         "listed_sessions",
@@ -300,20 +301,25 @@ async def named(
     *,
     where: SessionFilter,
     before: listing.Place,
-) -> AsyncIterator[SessionInfo]:
-    """These sessions as a list with this filter would show them."""
+) -> AsyncIterator[tuple[SessionInfo, ...]]:
+    """These sessions as a list with this filter would show them, some at a time, each read when it is asked for."""
     before_ms, before_id = before
-    rows = await db.all(
-        tables.sessions,
-        "named_sessions",
+    places = await db.rows(
+        "named_places",
         tenant=tenant,
         ids=sorted(ids),
         before_ms=before_ms,
         before_id=before_id,
     )
-    for each in await infos(db, tenant, rows):
-        if listing.is_listed(each.session, each.keys, where):
-            yield each
+    for at in range(0, len(places), NAMED_AT_ONCE):
+        some = [session_id for (session_id,) in places[at : at + NAMED_AT_ONCE]]
+        rows = await db.all(tables.sessions, "named_sessions", tenant=tenant, ids=some)
+        shown = await infos(db, tenant, rows)
+        yield tuple(each for each in shown if listing.is_listed(each.session, each.keys, where))
+
+
+NAMED_AT_ONCE = 25
+"""Sessions that are read together, a page of a list and a little more."""
 
 
 async def session_ids(

@@ -11,8 +11,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from hashlib import sha256
+from itertools import chain, islice
 
 from holdfast import limits
 from holdfast.core.items import StoredItem, item_decoder
@@ -21,14 +22,18 @@ from holdfast.store import listing, searching
 from holdfast.store.assemble import notes_of
 from holdfast.store.base import Indexed, Match, Query, Results, SessionFilter, SessionInfo
 from holdfast.store.indexing import Behind, Step, StepInTheMaking, Weighed, plan_of
-from holdfast.store.postgres import reading, tables
+from holdfast.store.postgres import reading
 from holdfast.store.postgres.engine import Db
-from holdfast.store.postgres.tables import WORDS, Table
+from holdfast.store.postgres.tables import WORDS, Row, Table
 from holdfast.store.rows import SessionRow
-from holdfast.store.searching import Narrowed, Span, spans_to_read
+from holdfast.store.searching import Narrowed, Sought, Span, spans_to_read
 
 PAGE = 100
 """Rows in one query where nobody knows how many are needed."""
+
+SPANS_AT_ONCE = 50
+MESSAGES_AHEAD = 20
+"""What is read ahead of some sessions: together as much as one page may read at all."""
 
 ANYTHING = "~"
 """Stands for words that are too many to name. No word has it."""
@@ -54,7 +59,7 @@ async def search(
     if not query.phrases:
         return Results(matches=(), cursor=None)
     async with db.transaction(reading.ONE_MOMENT):
-        look = Look(db, query, await _narrowed(db, tenant, query))
+        look = Look(db, Sought(query), await _narrowed(db, tenant, query))
         ids = None if look.narrowed is None else await _may_be_found(db, tenant, look.narrowed)
         listed = (
             _walk(db, tenant, where=where, cursor=cursor)
@@ -64,16 +69,18 @@ async def search(
         return await _page(look, listed, limit=limit)
 
 
-async def _page(look: Look, listed: AsyncIterator[SessionInfo], *, limit: int) -> Results:
+async def _page(
+    look: Look, listed: AsyncIterator[tuple[SessionInfo, ...]], *, limit: int
+) -> Results:
     found: list[Match] = []
-    async for info in listed:
-        match = await look.match(info)
-        if match is not None and len(found) == limit:
-            return _cut(found, found[-1].info)
-        if match is not None:
-            found.append(match)
-        if look.items_read >= limits.search_items_max:
-            return _cut(found, info)
+    async for some in listed:
+        async for info, match in look.matches(some):
+            if match is not None and len(found) == limit:
+                return _cut(found, found[-1].info)
+            if match is not None:
+                found.append(match)
+            if look.items_read >= limits.search_items_max:
+                return _cut(found, info)
     return Results(matches=tuple(found), cursor=None)
 
 
@@ -103,12 +110,13 @@ async def _may_be_found(db: Db, tenant: Tenant, narrowed: Narrowed) -> set[Sessi
 
 async def _walk(
     db: Db, tenant: Tenant, *, where: SessionFilter, cursor: str | None
-) -> AsyncIterator[SessionInfo]:
-    """All that a list with this filter shows, from a cursor on."""
+) -> AsyncIterator[tuple[SessionInfo, ...]]:
+    """All that a list with this filter shows, from a cursor on, some at a time."""
     while True:
-        page = await reading.page_within(db, tenant, where=where, cursor=cursor, limit=PAGE)
-        for info in page.sessions:
-            yield info
+        page = await reading.page_within(
+            db, tenant, where=where, cursor=cursor, limit=reading.NAMED_AT_ONCE
+        )
+        yield page.sessions
         if page.cursor is None:
             return
         cursor = page.cursor
@@ -117,46 +125,40 @@ async def _walk(
 class Look:
     """One page's look into sessions, and how much it has read."""
 
-    def __init__(self, db: Db, query: Query, narrowed: Narrowed | None) -> None:
+    def __init__(self, db: Db, sought: Sought, narrowed: Narrowed | None) -> None:
         self.narrowed = narrowed
         self.items_read = 0
         self._db = db
-        self._query = query
+        self._sought = sought
 
-    async def match(self, info: SessionInfo) -> Match | None:
-        """What was looked for in this session, if it is there."""
+    async def matches(
+        self, some: tuple[SessionInfo, ...]
+    ) -> AsyncIterator[tuple[SessionInfo, Match | None]]:
+        """What is sought in each of these sessions, one after the other, if it is there."""
+        ahead = Ahead(self._db, [spans_to_read(each.session, self.narrowed) for each in some])
+        for nth, info in enumerate(some):
+            self.items_read += 1  # its name, so that sessions with nothing to read have an end, too
+            named = self._sought.find(searching.name_of(info.session))
+            if named:
+                yield info, Match(info=info, excerpt=named)
+            else:
+                yield info, await self._match(info, ahead, nth)
+
+    async def _match(self, info: SessionInfo, ahead: Ahead, nth: int) -> Match | None:
         session = info.session
-        self.items_read += 1  # its name, so that sessions with nothing to read have an end, too
-        named = searching.find(self._query, searching.name_of(session))
-        if named:
-            return Match(info=info, excerpt=named)
-        spans = spans_to_read(session, self.narrowed)
-        hidden = await self._hidden(session) if spans else frozenset[ItemId]()
-        for span in spans:
-            async for page in self._pages(session.tenant, span):
-                found = searching.find_latest(self._query, page, hidden=hidden)
-                if found is not None:
-                    position, item, excerpt = found
-                    return Match(info=info, excerpt=excerpt, item=item, position=position)
+        hidden: frozenset[ItemId] | None = None
+        async for rows in ahead.pages(session.tenant, nth):
+            self.items_read += len(rows)
+            for hit in self._sought.hits(self._worth_reading(rows)):
+                hidden = await self._hidden(session) if hidden is None else hidden
+                if hit.item not in hidden:
+                    return hit.match(info)
         return None
 
-    async def _pages(
-        self, tenant: Tenant, span: Span
-    ) -> AsyncIterator[list[tuple[int, StoredItem]]]:
-        """The messages of a span, the last first."""
-        end = span.end
-        while rows := await self._db.all(
-            tables.items,
-            "messages_in",
-            tenant=tenant,
-            session_id=span.session_id,
-            start=span.start,
-            end=end,
-            limit=PAGE,
-        ):
-            self.items_read += len(rows)
-            yield [(row.pos, item_decoder.lenient(row.body)) for row in rows]
-            end = rows[-1].pos
+    def _worth_reading(self, rows: Sequence[Row]) -> Iterator[tuple[int, StoredItem]]:
+        for position, body in rows:
+            if self._sought.may_be_in(body):
+                yield position, item_decoder.lenient(body)
 
     async def _hidden(self, session: SessionRow) -> frozenset[ItemId]:
         if session.meta_rev == 0:
@@ -164,6 +166,56 @@ class Look:
         past = searching.whole_of(session)
         rows = await reading.annotations_of(self._db, session.tenant, past)
         return notes_of(rows).hidden_from_people
+
+
+class Ahead:
+    """The messages of some sessions. The ends of their spans are read together when the first is asked for."""
+
+    def __init__(self, db: Db, spans: Sequence[Sequence[Span]]) -> None:
+        self._db = db
+        self._spans = spans
+        self._ends: dict[Span, list[Row]] | None = None
+
+    async def pages(self, tenant: Tenant, nth: int) -> AsyncIterator[Sequence[Row]]:
+        """Positions and bodies of one session's messages, the latest span first, the last message first."""
+        for span in self._spans[nth]:
+            if self._ends is None:
+                self._ends = await self._read_ends(tenant, self._spans[nth:])
+            rows, most = self._ends.get(span), MESSAGES_AHEAD
+            if rows is None:
+                rows, most = await self._before(tenant, span, span.end), PAGE
+            while rows:
+                yield rows
+                if len(rows) < most:
+                    break
+                rows, most = await self._before(tenant, span, rows[-1][0]), PAGE
+
+    async def _read_ends(
+        self, tenant: Tenant, spans: Iterable[Iterable[Span]]
+    ) -> dict[Span, list[Row]]:
+        wanted = list(islice(dict.fromkeys(chain.from_iterable(spans)), SPANS_AT_ONCE))
+        rows = await self._db.rows(
+            "messages_at_ends",
+            tenant=tenant,
+            session_ids=[each.session_id for each in wanted],
+            starts=[each.start for each in wanted],
+            ends=[each.end for each in wanted],
+            limit=MESSAGES_AHEAD,
+        )
+        found: dict[Span, list[Row]] = {each: [] for each in wanted}
+        for nth, position, body in rows:
+            found[wanted[nth - 1]].append((position, body))
+        return found
+
+    async def _before(self, tenant: Tenant, span: Span, end: int) -> list[Row]:
+        return await self._db.rows(
+            "messages_in",
+            tenant=tenant,
+            session_id=span.session_id,
+            start=span.start,
+            end=end,
+            limit=PAGE,
+        )
 
 
 # ── indexing ─────────────────────────────────────────────────────────────────────────────────

@@ -260,10 +260,15 @@ def named(
     where: SessionFilter,
     before: listing.Place,
 ) -> Iterator[SessionInfo]:
-    """These sessions as a list with this filter would show them."""
-    rows = (turns.find_session(db, tenant, each) for each in ids)
-    later = [row for row in rows if row is not None and listing.place_of(row) < before]
-    for row in sorted(later, key=listing.place_of, reverse=True):
+    """These sessions as a list with this filter would show them, each read when it is asked for."""
+    before_ms, before_id = before
+    names = encode(sorted(ids)).decode()
+    places = tables.texts(
+        db, "named_places", tenant=tenant, ids=names, before_ms=before_ms, before_id=before_id
+    )
+    for (session_id,) in places:
+        row = turns.find_session(db, tenant, SessionId(session_id))
+        assert row is not None, "it was there a moment ago, in the same one"
         found = info(db, row)
         if listing.is_listed(row, found.keys, where):
             yield found

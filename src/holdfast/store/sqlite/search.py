@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
+from typing import cast
 
 from apsw import Connection
 
@@ -26,8 +27,8 @@ from holdfast.store import listing, searching
 from holdfast.store.assemble import notes_of
 from holdfast.store.base import Match, Query, Results, SessionFilter, SessionInfo
 from holdfast.store.indexing import NAME, Behind, Plan, Step, StepInTheMaking, Weighed, plan_of
-from holdfast.store.rows import ItemRow, SessionRow
-from holdfast.store.searching import Narrowed, Span, spans_to_read
+from holdfast.store.rows import SessionRow
+from holdfast.store.searching import Narrowed, Sought, Span, spans_to_read
 from holdfast.store.sqlite import reading, tables
 from holdfast.store.sqlite.tables import Column, Table, queries, run
 
@@ -50,7 +51,7 @@ def search(
     before = listing.start(cursor)
     if not query.phrases:
         return Results(matches=(), cursor=None)
-    look = Look(db, query, _narrowed(db, tenant, query))
+    look = Look(db, Sought(query), _narrowed(db, tenant, query))
     ids = None if look.narrowed is None else _may_be_found(db, tenant, look.narrowed)
     listed = (
         _walk(db, tenant, where=where, cursor=cursor)
@@ -109,49 +110,41 @@ def _walk(
 class Look:
     """One page's look into sessions, and how much it has read."""
 
-    def __init__(self, db: Connection, query: Query, narrowed: Narrowed | None) -> None:
+    def __init__(self, db: Connection, sought: Sought, narrowed: Narrowed | None) -> None:
         self.narrowed = narrowed
         self.items_read = 0
         self._db = db
-        self._query = query
+        self._sought = sought
 
     def match(self, info: SessionInfo) -> Match | None:
         """What was looked for in this session, if it is there."""
         session = info.session
         self.items_read += 1  # its name, so that sessions with nothing to read have an end, too
-        named = searching.find(self._query, searching.name_of(session))
+        named = self._sought.find(searching.name_of(session))
         if named:
             return Match(info=info, excerpt=named)
         spans = spans_to_read(session, self.narrowed)
-        if not spans:
-            return None
-        found = searching.find_latest(
-            self._query, self._items(session.tenant, spans), hidden=self._hidden(session)
-        )
-        if found is None:
-            return None
-        position, item, excerpt = found
-        return Match(info=info, excerpt=excerpt, item=item, position=position)
+        hidden: frozenset[ItemId] | None = None
+        for hit in self._sought.hits(self._items(session.tenant, spans)):
+            hidden = self._hidden(session) if hidden is None else hidden
+            if hit.item not in hidden:
+                return hit.match(info)
+        return None
 
     def _items(self, tenant: Tenant, spans: Iterable[Span]) -> Iterator[tuple[int, StoredItem]]:
+        """What may have it, the last first."""
         for span in spans:
             end = span.end
             while rows := self._before(tenant, span, end):
                 self.items_read += len(rows)
-                for row in rows:
-                    yield row.pos, item_decoder.lenient(row.body)
-                end = rows[-1].pos
+                for position, body in rows:
+                    if self._sought.may_be_in(body):
+                        yield position, item_decoder.lenient(body)
+                end = rows[-1][0]
 
-    def _before(self, tenant: Tenant, span: Span, end: int) -> tuple[ItemRow, ...]:
-        return tables.item_rows.all(
-            self._db,
-            "messages_in",
-            tenant=tenant,
-            session_id=span.session_id,
-            start=span.start,
-            end=end,
-            limit=PAGE,
-        )
+    def _before(self, tenant: Tenant, span: Span, end: int) -> list[tuple[int, bytes]]:
+        asked = tenant, span.session_id, span.start, end, PAGE
+        return cast("list[tuple[int, bytes]]", self._db.execute(_MESSAGES, asked).fetchall())
 
     def _hidden(self, session: SessionRow) -> frozenset[ItemId]:
         if session.meta_rev == 0:
@@ -235,6 +228,7 @@ def _put(db: Connection, of: Behind, *, start: int, end: int, words: frozenset[s
         run(db, "insert_words", id=made, words=" ".join(tag + word for word in sorted(words)))
 
 
+_MESSAGES = tables.ordered("messages_in", "tenant", "session_id", "start", "end", "limit")
 _span_rows = Table(Span, session_id=SessionId)
 _behind_rows = Table(Behind)
 _weighed_rows = Table(Weighed)

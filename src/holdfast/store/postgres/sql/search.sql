@@ -16,9 +16,21 @@ select id, indexed_length, length
 
 -- messages_in
 -- Items of a stretch that no sub-agent said, the last first.
-select i.{item} from holdfast.item i
+select pos, body from holdfast.item
  where tenant = :tenant and session_id = :session_id and pos >= :start and pos < :end and path = ''
  order by pos desc limit :limit;
+
+-- messages_at_ends
+-- The same of many stretches: a few items of each, the last first.
+select span.nth, i.pos, i.body
+  from unnest(:session_ids::text[], :starts::bigint[], :ends::bigint[]) with ordinality
+         as span (session_id, from_pos, upto_pos, nth)
+ cross join lateral (
+       select pos, body from holdfast.item
+        where tenant = :tenant and session_id = span.session_id and pos >= span.from_pos
+          and pos < span.upto_pos and path = ''
+        order by pos desc limit :limit) i
+ order by span.nth, i.pos desc;
 
 -- items_after
 -- A session's own items from a position on, with their sizes.
@@ -58,9 +70,15 @@ select session_id, from_pos, upto_pos from holdfast.search_chunk
 select session_id from holdfast.session_past
  where tenant = :tenant and ancestor = any (:ids::text[]) limit :limit;
 
+-- named_places
+-- These sessions as far as they may be listed, from a cursor on, the last active first.
+select s.id from holdfast.session s
+ where s.tenant = :tenant and s.id = any (:ids::text[]) and s.state = 'live' and s.head > 0
+   and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)
+ order by s.active_ms desc, s.id desc;
+
 -- named_sessions
--- These sessions, from a cursor on, the last active first.
+-- These sessions, the last active first.
 select s.{session} from holdfast.session s
  where s.tenant = :tenant and s.id = any (:ids::text[])
-   and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)
  order by s.active_ms desc, s.id desc;

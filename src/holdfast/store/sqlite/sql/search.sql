@@ -26,7 +26,7 @@ update session set indexed_length = :length, indexed_rev = :rev where tenant = :
 
 -- messages_in
 -- Items of a stretch that no sub-agent said, the last first.
-select pos, turn_id, body from item
+select pos, body from item
  where tenant = :tenant and session_id = :session_id and pos >= :start and pos < :end and path = ''
  order by pos desc limit :limit;
 
@@ -79,3 +79,10 @@ select p.session_id
   from json_each(:ids) holder
   cross join session_past p on p.tenant = :tenant and p.ancestor = holder.value
  limit :limit;
+
+-- named_places
+-- These sessions as far as they may be listed, from a cursor on, the last active first.
+select s.id
+  from json_each(:ids) named cross join session s on s.tenant = :tenant and s.id = named.value
+ where s.state = 'live' and s.head > 0 and (s.active_ms, s.id) < (:before_ms, :before_id)
+ order by s.active_ms desc, s.id desc;
