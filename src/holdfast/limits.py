@@ -321,6 +321,8 @@ hook_words_max: Final = 2_000
 """Of what a hook says when it blocks: the model reads it."""
 hook_response_chars_max: Final = 64 * 1024
 """Of a tool's result, as a hook is given it."""
+hook_arguments_bytes_max: Final = 256 * 1024
+"""Of what a hook may change a call's arguments into."""
 hooks_max: Final = 16
 """Hooks of an agent, for one kind of event."""
 agent_commands_max: Final = 64

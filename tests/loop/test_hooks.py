@@ -12,12 +12,12 @@ import pytest
 from holdfast.agents.base import Agent
 from holdfast.core import events as ev
 from holdfast.core.closing import resuming
-from holdfast.core.items import Permissions, ToolResult, text_of
+from holdfast.core.items import Permissions, ToolCall, ToolResult, text_of
 from holdfast.errors import TurnFailed
 from holdfast.testing import says
 from holdfast.tools.hooks import Hook, Hooks
 from tests.core.builders import call, mint
-from tests.loop.stage import Deed, OpenInMemory, Stage, agent, task
+from tests.loop.stage import Deed, OpenInMemory, Stage, agent, scripted, task
 
 
 def with_hooks(made: Agent, directory: Path, **commands: str) -> Agent:
@@ -56,6 +56,7 @@ async def test_hooks_are_told_of_a_call_before_and_after(tmp_path: Path) -> None
     assert before["hook_event_name"] == "pre_tool_use"
     assert (before["tool_name"], before["tool_input"]) == ("look", {"a": 1})
     assert before["tool_use_id"] == look.keys[0]
+    assert before["tool_input_final"] is False
     assert "tool_response" not in before
     assert (after["tool_response"], after["tool_error"]) == ("look done", False)
     assert after["agent_name"] == "butler"
@@ -121,7 +122,7 @@ async def test_tasks_for_colleagues_are_guarded_too(tmp_path: Path) -> None:
 async def test_after_a_crash_a_call_that_had_started_is_not_asked_about_again(
     started: bool, tmp_path: Path
 ) -> None:
-    """What was allowed once is not guarded twice; what never came to its intent is."""
+    """What was allowed once is not guarded twice; what never came to its intent is, as it stands."""
     look, wanted = Deed("look", idempotent=True), call("look")
     stage = Stage(
         with_hooks(agent("butler", says("Done."), tools=[look]), tmp_path, pre_tool_use=WRITES)
@@ -156,3 +157,122 @@ async def test_a_person_who_is_needed_can_be_called(tmp_path: Path) -> None:
     await Stage(with_hooks(butler, tmp_path, on_user_input=WRITES)).play("Go")
     (told,) = log_of(tmp_path)
     assert told["hook_event_name"] == "on_user_input"
+
+
+async def test_the_last_word_is_told(tmp_path: Path) -> None:
+    butler = with_hooks(agent("butler", says("Good night.")), tmp_path, stop=WRITES)
+    await Stage(butler).play("Bye")
+    (told,) = log_of(tmp_path)
+    assert (told["hook_event_name"], told["stop_response"]) == ("stop", "Good night.")
+
+
+# ── hooks that change arguments ──
+
+
+def into(arguments: str) -> str:
+    """A hook that changes a call's arguments."""
+    return f'cat >> log; echo >> log; echo \'{{"hook_specific_output": {{"updated_input": {arguments}}}}}\''
+
+
+def calls_of(turn: OpenInMemory) -> list[ToolCall]:
+    return [each for each in turn.turn.items if isinstance(each, ToolCall)]
+
+
+async def test_what_a_hook_changes_is_what_is_recorded_and_run(tmp_path: Path) -> None:
+    look = Deed("look")
+    butler = caller(look, tmp_path, pre_tool_use=into('{"a": 2}'))
+    turn = await Stage(butler).play("Go")
+    (run,) = look.runs
+    (recorded,) = calls_of(turn)
+    assert run.arguments == {"a": 2}
+    assert json.loads(recorded.arguments) == {"a": 2}
+    assert len(log_of(tmp_path)) == 1, "it is asked once"
+    seen = scripted(butler).prompts[1].messages
+    assert b'"a\\": 2' in b"".join(seen), (
+        "the model is told what was done, and not what it asked for"
+    )
+
+
+async def test_hooks_see_what_the_one_before_them_has_made_of_a_call(tmp_path: Path) -> None:
+    look = Deed("look")
+    butler = caller(look, tmp_path)
+    butler.hooks = msgspec.structs.replace(
+        butler.hooks,
+        pre_tool_use=(Hook(command=into('{"a": 2}')), Hook(command=WRITES)),
+    )
+    await Stage(butler).play("Go")
+    assert [each["tool_input"] for each in log_of(tmp_path)] == [{"a": 1}, {"a": 2}]
+
+
+async def test_arguments_that_a_hook_makes_unfit_are_refused(tmp_path: Path) -> None:
+    strict = Deed("look", parameters='{"type": "object", "properties": {"a": {"type": "integer"}}}')
+    turn = await Stage(caller(strict, tmp_path, pre_tool_use=into('{"a": "x"}'))).play("Go")
+    ((outcome, words),) = results(turn)
+    assert outcome == "refused"
+    assert words.startswith("Refused: a hook changed its arguments, and they do not fit")
+    assert strict.runs == []
+
+
+async def test_a_person_is_asked_about_what_will_run(tmp_path: Path) -> None:
+    act = Deed("act")
+    butler = caller(act, tmp_path, pre_tool_use=into('{"a": 2}'))
+    butler.permissions = Permissions(ask=("act",))
+    stage = Stage(butler)
+    turn = await stage.next("Go")
+    (waiting,) = turn.turn.waiting
+    assert json.loads(waiting.arguments) == {"a": 2}
+    await stage.next(approved=(waiting.id,))
+    (run,) = act.runs
+    assert run.arguments == {"a": 2}
+    first, again = log_of(tmp_path)
+    assert (first["tool_input_final"], again["tool_input_final"]) == (False, True)
+
+
+async def test_what_a_person_has_approved_is_not_changed_afterwards(tmp_path: Path) -> None:
+    """Nobody runs what nobody was shown: a hook that comes too late refuses."""
+    act = Deed("act")
+    butler = caller(act, tmp_path)
+    butler.permissions = Permissions(ask=("act",))
+    stage = Stage(butler)
+    (waiting,) = (await stage.next("Go")).turn.waiting
+    with_hooks(butler, tmp_path, pre_tool_use=into('{"a": 666}'))
+    turn = await stage.next(approved=(waiting.id,))
+    assert act.runs == []
+    why = "Refused: a hook would change its arguments, and it is too late for that"
+    assert ("refused", why) in results(turn)
+
+
+async def test_nobody_is_asked_about_what_a_hook_refuses(tmp_path: Path) -> None:
+    butler = caller(Deed("act"), tmp_path, pre_tool_use="exit 2")
+    butler.permissions = Permissions(ask=("act",))
+    turn = await Stage(butler).play("Go")
+    assert turn.turn.waiting == ()
+    assert results(turn) == [("refused", "Refused: it says no")]
+
+
+ASKS = (
+    """cat >> log; echo >> log; echo '{"hook_specific_output": {"permission_decision": "ask"}}'"""
+)
+
+
+async def test_a_hook_may_want_a_person_to_be_asked(tmp_path: Path) -> None:
+    act = Deed("act")
+    stage = Stage(caller(act, tmp_path, pre_tool_use=ASKS))
+    (waiting,) = (await stage.next("Go")).turn.waiting
+    assert (waiting.waits_for, act.runs) == ("approval", [])
+    await stage.next(approved=(waiting.id,))
+    assert len(act.runs) == 1
+
+
+async def test_in_a_branch_a_hook_that_wants_a_person_refuses(tmp_path: Path) -> None:
+    act = Deed("act")
+    cook = with_hooks(
+        agent("cook", says("", calls=[("act", "{}")]), says("No."), tools=[act]),
+        tmp_path,
+        pre_tool_use=ASKS,
+    )
+    butler = agent("butler", says("", calls=[task("cook")]), says("Done."), sub_agents=("cook",))
+    turn = await Stage(butler, cook).play("Go")
+    refused = "Refused: a hook wants a person to be asked about it, and nobody can be asked here"
+    assert ("refused", refused) in results(turn)
+    assert act.runs == []

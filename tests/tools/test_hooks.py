@@ -16,6 +16,9 @@ SAID = [
     (Exit(output=b"all is well", code=0), Verdict()),
     (Exit(output=b"{}", code=0), Verdict()),
     (Exit(output=b'{"hook_specific_output": {"permission_decision": "allow"}}', code=0), Verdict()),
+    (Exit(output=b'{"hook_specific_output": {"permission_decision": "ask"}}', code=0), Verdict(asks=True)),
+    (Exit(output=b'{"hook_specific_output": {"updated_input": {"a": 1} }}', code=0), Verdict(arguments='{"a": 1}')),
+    (Exit(output=b'{"hook_specific_output": {"updated_input": null}}', code=0), Verdict()),
     (Exit(output=b"", errors=b"not today\n", code=2), Verdict(blocks="not today")),
     (Exit(output=b"not today\n", code=2), Verdict(blocks="not today")),
     (Exit(output=b"", code=2), Verdict(blocks="it says no")),
@@ -42,8 +45,12 @@ def test_what_a_hooks_end_means(ended: Exit, verdict: Verdict) -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (b'{"hook_specific_output": {"permission_decision": "ask"}}', "asks for an approval"),
-        (b'{"hook_specific_output": {"updated_input": {"a": 1}}}', "changes the arguments"),
+        (b'{"hook_specific_output": {"updated_input": [1]}}', "into something that is no object"),
+        (b'{"hook_specific_output": {"updated_input": "a"}}', "into something that is no object"),
+        (
+            b'{"hook_specific_output": {"updated_input": {"a": "%s"}}}' % (b"a" * 300_000),
+            "into more than",
+        ),
         (b'{"hook_specific_output": {"permission_decision": "perhaps"}}', "not known here"),
         (b'{"continue": "no"}', "cannot be read"),
         (b'{"continue": false', "cannot be read"),

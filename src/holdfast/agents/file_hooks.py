@@ -42,6 +42,7 @@ class FileHooks:
             post_tool_use=self._matched(shape.post_tool_use, (*where, "post_tool_use")),
             session_start=self._hooks(shape.session_start, (*where, "session_start")),
             on_user_input=self._hooks(shape.on_user_input, (*where, "on_user_input")),
+            stop=self._hooks(shape.stop, (*where, "stop")),
             directory=self._directory,
             environment=self._environment,
         )

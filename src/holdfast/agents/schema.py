@@ -75,10 +75,11 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Permissions.ask": "Tools that a person is asked about. Wins over `allow`.",
     "Permissions.deny": "Tools that never run. Wins over both.",
     # hooks
-    "Hooks.pre_tool_use": "Before a call runs; may refuse it.",
+    "Hooks.pre_tool_use": "Before a call is recorded; may refuse it, change its arguments, or have a person asked.",
     "Hooks.post_tool_use": "After a call has run; may end the turn.",
     "Hooks.session_start": "Before the first step of a session.",
     "Hooks.on_user_input": "When a turn ends with calls that a person has to approve.",
+    "Hooks.stop": "When a turn ends with an agent's last word.",
     "HookMatcher.hooks": "What is run.",
     "HookMatcher.matcher": "A regular expression for whole names of tools; `*` is every tool.",
     "Hook.type": "What kind of hook it is.",

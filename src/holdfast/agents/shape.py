@@ -209,6 +209,7 @@ class HooksShape(Shape):
     post_tool_use: HookMatchers = ()
     session_start: HookList = ()
     on_user_input: HookList = ()
+    stop: HookList = ()
 
 
 class CommandShape(Shape):

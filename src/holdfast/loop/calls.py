@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
 
+import msgspec
+
 from holdfast import limits
 from holdfast.agents.base import Agent, Team
 from holdfast.core import events as ev
@@ -28,12 +30,14 @@ from holdfast.core.items import (
     result_for,
 )
 from holdfast.core.ports import OpenTurn
-from holdfast.ids import MessageId, NoteId
+from holdfast.ids import CallId, MessageId, NoteId
 from holdfast.loop import colleagues
-from holdfast.loop.hooks import TurnHooks
+from holdfast.loop.hooks import Reviewed, TurnHooks
 from holdfast.tools.base import Json, Tool, ToolRun
 from holdfast.tools.permissions import Permission, permission_for
 from holdfast.tools.run import InvalidArguments, execute, parse_arguments
+
+NOBODY_TO_ASK = "a hook wants a person to be asked about it, and nobody can be asked here"
 
 
 class Calls:
@@ -47,6 +51,8 @@ class Calls:
         self._tools: dict[str, dict[str, Tool]] = {}
         self._setting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Whoever sets a piece of state has seen what the call before it made of it."""
+        self._asked_about: set[CallId] = set()
+        """Calls that hooks have seen as they were recorded, by us and not before a crash."""
 
     async def offered(self, agent: Agent, path: Path) -> tuple[ev.ToolDefinition, ...]:
         """The tools that an agent's model is told of: its own, its colleagues, and the client's.
@@ -115,12 +121,84 @@ class Calls:
                 if not await self._is_refused(call, agent):
                     await self._run_tool(call, agent, tool, arguments)
 
+    # ── hooks ──
+
+    async def reviewed(self, agent: Agent, answered: ev.Answered) -> tuple[ev.Event, ...]:
+        """An answer as it is to be recorded: its calls as hooks have left them, and the results of those refused."""
+        if not agent.hooks.pre_tool_use:
+            return (answered,)
+        guarded = [
+            each
+            for each in answered.items
+            if isinstance(each, ToolCall) and await self._is_guarded(each, agent)
+        ]
+        verdicts = await asyncio.gather(*(self._reviewed(each, agent) for each in guarded))
+        found = {each.id: verdict for each, verdict in zip(guarded, verdicts, strict=True)}
+        self._asked_about |= found.keys()
+        items = tuple(
+            _as_reviewed(each, found[each.id])
+            if isinstance(each, ToolCall) and each.id in found
+            else each
+            for each in answered.items
+        )
+        refusals = (
+            self._refusal(each, found[each.id].refused)
+            for each in items
+            if isinstance(each, ToolCall) and each.id in found and found[each.id].refused
+        )
+        return (msgspec.structs.replace(answered, items=items), *refusals)
+
+    async def _reviewed(self, call: ToolCall, agent: Agent) -> Reviewed:
+        async with self._room:
+            verdict = await self._hooks.reviewed(call, agent)
+        if verdict.asks and not verdict.refused and (call.path or _is_for_colleagues(call, agent)):
+            return Reviewed(arguments=call.arguments, refused=NOBODY_TO_ASK)
+        tool = (await self._tools_of(agent)).get(call.name)
+        if tool is None or verdict.arguments == call.arguments or verdict.refused:
+            return verdict
+        try:
+            parse_arguments(tool.spec, verdict.arguments)
+        except InvalidArguments as error:
+            why = f"a hook changed its arguments, and they do not fit: {error}"
+            return Reviewed(arguments=call.arguments, refused=why)
+        return verdict
+
+    async def _is_guarded(self, call: ToolCall, agent: Agent) -> bool:
+        """Whether hooks have a say in a call: not if it is the client's, or if it will not run in any case."""
+        if call.state != "complete" or call.waits_for == "client":
+            return False
+        if _is_for_colleagues(call, agent):
+            return True
+        tool = (await self._tools_of(agent)).get(call.name)
+        if tool is None:
+            return False
+        permission = self._permission(agent, tool)
+        if permission == "deny" or (permission == "ask" and call.path):
+            return False
+        try:
+            parse_arguments(tool.spec, call.arguments)
+        except InvalidArguments:
+            return False
+        return True
+
     async def _is_refused(self, call: ToolCall, agent: Agent) -> bool:
-        """Whether a hook objects; if so, the call is answered."""
-        why = await self._hooks.refusal(call, agent)
+        """Whether a hook objects to a call that was recorded earlier; if so, it is answered."""
+        pending = self._turn.turn.find_pending(call.id)
+        if call.id in self._asked_about or (pending is not None and pending.tried):
+            return False  # nobody objected when it was recorded, or when it ran the first time
+        verdict = await self._hooks.reviewed(call, agent, final=True)
+        why = verdict.refused
+        if verdict.asks and call.id not in self._turn.turn.request.approved:
+            why = why or NOBODY_TO_ASK
         if why is not None:
             await self._answer(call, "refused", f"Refused: {why}")
         return why is not None
+
+    def _refusal(self, call: ToolCall, why: str | None) -> ev.ToolFinished:
+        words = (Text(text=f"Refused: {why}"),)
+        return ev.ToolFinished(result=result_for(call, "refused", words, self._turn.mint))
+
+    # ── running ──
 
     async def _run_tool(
         self, call: ToolCall, agent: Agent, tool: Tool, arguments: dict[str, Json]
@@ -231,6 +309,12 @@ def _is_for_colleagues(call: ToolCall, agent: Agent) -> bool:
     return (call.name == colleagues.TRANSFER and bool(agent.sub_agents)) or (
         call.name == colleagues.HANDOFF and bool(agent.handoffs)
     )
+
+
+def _as_reviewed(call: ToolCall, verdict: Reviewed) -> ToolCall:
+    """A call as hooks have left it. Nobody is asked about one that they refuse."""
+    waits_for = None if verdict.refused else "approval" if verdict.asks else call.waits_for
+    return msgspec.structs.replace(call, arguments=verdict.arguments, waits_for=waits_for)
 
 
 def _definition(tool: Tool) -> ev.ToolDefinition:

@@ -1,13 +1,17 @@
 """Running an agent's hooks in a turn: when, how often, and what becomes of what they say.
 
-1. `pre_tool_use` runs before the call's intent, once the rules have allowed it. A refusal is the call's result, so it
-   is recorded and the hook is not asked again. After a crash, a call without an intent is asked about again; a call
-   that had started before the crash, and may be started again, is not.
-2. `post_tool_use` runs after the call's result has been recorded, for calls that ran: once, or, after a crash in
+1. `pre_tool_use` runs before the model's answer is recorded, once the rules have not refused the call. What it says
+   is recorded with the answer: changed arguments are the call's arguments from the start, so they are what is
+   journaled, approved, shown and run; a refusal is the call's result; if it asks for a person, the call waits for one.
+2. A call that was recorded before this playing (a person has approved it, or a crash came before its intent) is asked
+   about again before it runs. Its arguments are final then: a hook that wants others refuses it.
+   A call that had started before a crash, and may be started again, is not asked about.
+3. `post_tool_use` runs after the call's result has been recorded, for calls that ran: once, or, after a crash in
    between, not at all. If it blocks, the turn fails; the result stands.
-3. `session_start` runs before the first step of a session's first turn. `on_user_input` runs when a turn ends with
-   calls that a person has to approve. Neither can block; both may run again if the turn is tried again.
-4. A hook that breaks is logged. Before a tool, that refuses the call.
+4. `session_start` runs before the first step of a session's first turn, `stop` when an agent has said its last word,
+   `on_user_input` when a turn ends with calls that a person has to approve. None of them can block; each may run
+   again if the turn is tried again.
+5. A hook that breaks is logged. Before a tool, that refuses the call.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.agents.base import Agent
+from holdfast.core.codec import Value
 from holdfast.core.items import ToolCall, ToolResult, text_of
 from holdfast.core.ports import OpenTurn
 from holdfast.errors import TurnFailed
@@ -27,24 +32,44 @@ from holdfast.tools.hooks import Hook, HookEvent, Verdict, run_hook
 log = logging.getLogger("holdfast.hooks")
 
 
+class Reviewed(Value):
+    """What hooks have made of a call."""
+
+    arguments: str
+    asks: bool = False
+    """A person is to be asked about it."""
+    refused: str | None = None
+    """Why it must not run."""
+
+
 class TurnHooks:
     """The hooks of the agents of one turn."""
 
     def __init__(self, turn: OpenTurn) -> None:
         self._turn = turn
 
-    async def refusal(self, call: ToolCall, agent: Agent) -> str | None:
-        """Why a call must not run; None if nobody objects."""
-        pending = self._turn.turn.find_pending(call.id)
-        if pending is not None and pending.tried:
-            return None  # nobody objected when it ran the first time
+    async def reviewed(self, call: ToolCall, agent: Agent, *, final: bool = False) -> Reviewed:
+        """What becomes of a call that is about to be recorded; or, if that is final, about to run.
+
+        Each hook is shown what the one before it has made of the arguments.
+        """
+        arguments, asks = call.arguments, False
         for hook in agent.hooks.of("pre_tool_use", tool=call.name):
-            verdict = await self._ask(hook, "pre_tool_use", agent, call=call)
+            shown = msgspec.structs.replace(call, arguments=arguments)
+            verdict = await self._ask(hook, "pre_tool_use", agent, call=shown, final=final)
             if verdict.blocks is not None:
-                return verdict.blocks
+                return Reviewed(arguments=arguments, refused=verdict.blocks)
             if verdict.trouble:
-                return f"the hook that guards it {verdict.trouble}"
-        return None
+                return Reviewed(
+                    arguments=arguments, refused=f"the hook that guards it {verdict.trouble}"
+                )
+            asks = asks or verdict.asks
+            if verdict.arguments is not None:
+                arguments = verdict.arguments
+        if final and not _same(arguments, call.arguments):
+            why = "a hook would change its arguments, and it is too late for that"
+            return Reviewed(arguments=call.arguments, refused=why)
+        return Reviewed(arguments=arguments, asks=asks)
 
     async def ran(self, call: ToolCall, agent: Agent, result: ToolResult) -> None:
         """A call has run, and its result is recorded. Raises TurnFailed if a hook wants the turn to end."""
@@ -67,6 +92,7 @@ class TurnHooks:
         *,
         call: ToolCall | None = None,
         result: ToolResult | None = None,
+        final: bool = False,
     ) -> Verdict:
         turn = self._turn
         facts: dict[str, Json] = {
@@ -76,6 +102,10 @@ class TurnHooks:
         }
         if event == "session_start":
             facts["source"] = "startup"
+        if event == "stop":
+            facts["stop_response"] = turn.turn.root.last_words[: limits.hook_response_chars_max]
+        if event == "pre_tool_use":
+            facts["tool_input_final"] = final
         if call is not None:
             facts |= {
                 "tool_name": call.name,
@@ -90,6 +120,17 @@ class TurnHooks:
         if verdict.trouble:
             log.warning("%s: a %s hook %s", agent.name, event, verdict.trouble)
         return verdict
+
+
+def _same(arguments: str, others: str) -> bool:
+    """Whether both are the same JSON, however it is written."""
+    if arguments == others:
+        return True
+    try:
+        same: bool = msgspec.json.decode(arguments) == msgspec.json.decode(others)
+    except msgspec.DecodeError:
+        return False
+    return same
 
 
 def _input(call: ToolCall) -> Json:

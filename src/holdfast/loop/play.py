@@ -88,6 +88,8 @@ class _Playing:
                     case (Finish(),) | (Close(),):
                         if any(each.waits_for == "approval" for each in self._turn.turn.waiting):
                             await self._tell_hooks("on_user_input")
+                        elif self._turn.turn.complete:
+                            await self._tell_hooks("stop")
                         return
                     case (StopAtLimit(limit=limit),):
                         await self._turn.record(ev.Interrupted(by="limit", detail=limit))
@@ -188,7 +190,8 @@ class _Playing:
                 reason="upstream_garbled",
             )
         classify = await self._calls.classifier(agent, path)
-        await turn.record(answer.answered(draft, model=agent.model.name, waits_for=classify))
+        said = answer.answered(draft, model=agent.model.name, waits_for=classify)
+        await turn.record(*await self._calls.reviewed(agent, said))
 
     async def _listen(self, agent: Agent, path: Path, answer: Accumulator, prompt: Prompt) -> bool:
         """Record what a model says until it is done. False if a limit was reached before that."""

@@ -5,7 +5,8 @@ on its standard output, as docker-agent's hooks do. It runs as script tools do: 
 part of our environment, a time limit, bounded output.
 
 1. Only `pre_tool_use` and `post_tool_use` can block. A hook never allows what the rules refuse.
-2. Who guards fails closed: a `pre_tool_use` hook that breaks, takes too long or answers nonsense refuses the call.
+2. Only `pre_tool_use` can change a call's arguments: all of them at once, as one JSON object.
+3. Who guards fails closed: a `pre_tool_use` hook that breaks, takes too long or answers nonsense refuses the call.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from holdfast.tools.base import Json
 from holdfast.tools.process import Exit, run_command
 from holdfast.tools.run import clean
 
-HookEvent: TypeAlias = Literal["pre_tool_use", "post_tool_use", "session_start", "on_user_input"]
+HookEvent: TypeAlias = Literal[
+    "pre_tool_use", "post_tool_use", "session_start", "on_user_input", "stop"
+]
 
 EVERY_TOOL = ("", "*")
 _BLOCKS = 2
@@ -49,6 +52,7 @@ class Hooks(Value):
     post_tool_use: tuple[Hook, ...] = ()
     session_start: tuple[Hook, ...] = ()
     on_user_input: tuple[Hook, ...] = ()
+    stop: tuple[Hook, ...] = ()
     directory: Path = Path()
     environment: Mapping[str, str] = {}
 
@@ -63,6 +67,10 @@ class Verdict(Value):
 
     blocks: str | None = None
     """Why it says no; None if it does not."""
+    arguments: str | None = None
+    """What the call is to be made with instead, as JSON; None if it leaves that alone."""
+    asks: bool = False
+    """A person is to be asked about the call."""
     trouble: str = ""
     """What went wrong with it, for people."""
 
@@ -128,14 +136,22 @@ def _decided(answer: _Answer) -> Verdict:
     match specific.permission_decision:
         case "deny":
             return Verdict(blocks=specific.permission_decision_reason or "it says no")
-        case "ask":
-            return Verdict(trouble="asks for an approval; list the tool under 'ask' instead")
-        case "" | "allow" if specific.updated_input:
-            return Verdict(trouble="changes the arguments, which is not run here")
-        case "" | "allow":
-            return Verdict()
+        case "ask" | "allow" | "" as decision:
+            return _changed(specific.updated_input, asks=decision == "ask")
         case _:
             return Verdict(trouble="decides something that is not known here")
+
+
+def _changed(arguments: msgspec.Raw, *, asks: bool) -> Verdict:
+    text = bytes(arguments).strip()
+    if text in (b"", b"null"):
+        return Verdict(asks=asks)
+    if not text.startswith(b"{"):
+        return Verdict(trouble="changes the arguments into something that is no object")
+    if len(text) > limits.hook_arguments_bytes_max:
+        most = limits.hook_arguments_bytes_max
+        return Verdict(trouble=f"changes the arguments into more than {most} bytes")
+    return Verdict(arguments=text.decode(), asks=asks)
 
 
 def _words(output: bytes) -> str:
