@@ -152,7 +152,7 @@ def test_the_examples_of_the_guide_load_as_they_stand() -> None:
             environment={**ENVIRONMENT, "GITHUB_TOKEN": "a", "ISSUES_TOKEN": "b"},
         ).usable()
         assert (file.warnings, file.agents[0].name) == ((), "root")
-    assert len(blocks) == 2
+    assert len(blocks) == 3
 
 
 # ── MCP ──
@@ -352,3 +352,40 @@ def test_a_remote_file_may_think_and_read_the_open_web() -> None:
 def test_which_variables_are_filled_in(text: str, expected: str, missing: tuple[str, ...]) -> None:
     found = filled(text, ENVIRONMENT)
     assert (found.text, found.missing) == (expected, missing)
+
+
+# ── deferred tools ──
+
+
+@pytest.mark.parametrize(
+    ("toolset", "expected"),
+    [
+        ("{type: filesystem, tools: [read_file, list_directory], defer: true}", ["list_directory", "read_file"]),
+        ("{type: filesystem, tools: [read_file, list_directory], defer: [read_file]}", ["read_file"]),
+        ("{type: filesystem, tools: [read_file, list_directory], defer: false}", []),
+        ("{type: script, defer: [a], shell: {a: {cmd: a}, b: {cmd: b}}}", ["a"]),
+    ],
+)  # fmt: skip
+async def test_tools_that_a_model_has_to_look_for(toolset: str, expected: list[str]) -> None:
+    (there,) = made(f"- {toolset}")
+    assert sorted(each.spec.name for each in await there.tools() if each.spec.deferred) == expected
+
+
+@pytest.mark.parametrize(
+    ("toolset", "told"),
+    [
+        ("{type: think, defer: [thnk]}", "toolsets[0].defer[0]: no such tool; did you mean 'think'?"),
+        ("{type: script, defer: [b], shell: {a: {cmd: a}}}", "toolsets[0].defer[0]: no such tool"),
+        ("{type: script, shell: {add_tool: {cmd: a}}}", "another tool of this agent has that name already"),
+        ("{type: think, defer: 3}", "toolsets[0].defer: expected"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_looked_for_is_told(toolset: str, told: str) -> None:
+    assert told in wrong(f"- {toolset}")
+
+
+def test_a_server_that_is_defined_once_may_be_deferred_there() -> None:
+    top = "mcps: {gh: {command: x, name: gh, defer: [merge]}}"
+    (toolset,) = made("- {type: mcp, ref: gh}", top=top)
+    assert isinstance(toolset, ChosenToolset)
+    assert toolset._deferred == ["merge", "gh_merge"]

@@ -54,7 +54,7 @@ def test_our_examples_fit() -> None:
     texts += [
         path.read_text(encoding="utf-8") for path in repository.ROOT.glob("examples/*/*.yaml")
     ]
-    assert len(texts) == 6
+    assert len(texts) == 7
     for text in texts:
         VALIDATOR.validate(read_document(text.encode()).value)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from holdfast.agents.base import Agent
 from holdfast.core import events as ev
 from holdfast.core.closing import advanced, resuming
 from holdfast.core.conversation import SettingsChanged
@@ -214,3 +215,49 @@ async def test_tools_say_who_asks_and_for_whom() -> None:
     (made,) = calls_of(turn)
     assert (run.agent, run.tenant, run.session_id) == ("butler", "acme", stage.snapshot.session_id)
     assert run.call_key == made.id
+
+
+# ── deferred tools ───────────────────────────────────────────────────────────────────────────
+
+
+def offered(of: Agent, n: int) -> list[str]:
+    return [each.name for each in scripted(of).prompts[n].tools]
+
+
+async def test_a_deferred_tool_is_looked_for_loaded_and_called() -> None:
+    fly, look = Deed("fly", parameters=TO), Deed("look")
+    fly.spec = msgspec.structs.replace(fly.spec, deferred=True)
+    butler = agent(
+        "butler",
+        says(calls=[("search_tool", '{"query":"fly"}')]),
+        says(calls=[("add_tool", '{"name":"fly"}')]),
+        says(calls=[FLY]),
+        "There.",
+        "Again?",
+        tools=[fly, look],
+    )
+    stage = Stage(butler)
+    turn = await stage.next("Go")
+    assert outcomes(turn) == {"search_tool": "ok", "add_tool": "ok", "fly": "ok"}
+    assert told(turn, "search_tool") == "fly: to fly"
+    assert offered(butler, 0) == ["look", "search_tool", "add_tool"]
+    assert offered(butler, 2) == ["fly", "look", "search_tool", "add_tool"]
+    await stage.next("And now?")
+    assert "fly" in offered(butler, 4), "it stays loaded in the session"
+
+
+async def test_a_deferred_tool_that_was_not_loaded_is_not_called() -> None:
+    fly = Deed("fly")
+    fly.spec = msgspec.structs.replace(fly.spec, deferred=True)
+    turn = await Stage(agent("butler", says(calls=[FLY]), "Well.", tools=[fly])).play("Go")
+    assert outcomes(turn) == {"fly": "error"}
+    assert told(turn, "fly") == "'fly' is not loaded; load it with add_tool first."
+    assert fly.runs == []
+
+
+async def test_nobody_is_asked_about_a_tool_that_is_not_loaded() -> None:
+    fly = Deed("fly")
+    fly.spec = msgspec.structs.replace(fly.spec, deferred=True)
+    butler = agent("butler", says(calls=[FLY]), "Well.", tools=[fly], permissions=ASKING)
+    turn = await Stage(butler).play("Go")
+    assert (waiting(turn), outcomes(turn)) == ({}, {"fly": "error"})

@@ -381,6 +381,10 @@ class _Reading:
             self._found.wrong(where, "this is not a JSON Schema")
 
     def _check_commands(self, shape: AgentShape, where: Where) -> None:
+        for each in _commands(shape):
+            if re.search(r"!`[^`]+`", each.instruction):
+                words = f"what !`…` encloses in {each.name!r} is not run here; clients are told it as it stands"
+                self._found.warn(where, words)
         for name, times in Counter(each.name for each in _commands(shape)).items():
             if times > 1:
                 self._found.wrong(where, f"the command {name!r} is there {times} times")

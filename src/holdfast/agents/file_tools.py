@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from holdfast import limits
@@ -13,6 +13,7 @@ from holdfast.agents.file_models import UNTRUSTED
 from holdfast.agents.shape import (
     AgentShape,
     AnyToolset,
+    Deferred,
     FetchToolsetShape,
     FileShape,
     FilesystemToolsetShape,
@@ -35,6 +36,7 @@ from holdfast.core.codec import encode
 from holdfast.tools.base import Json, Toolset
 from holdfast.tools.built import BuiltToolset
 from holdfast.tools.choosing import ChosenToolset
+from holdfast.tools.deferring import ADD, SEARCH
 from holdfast.tools.fetch import FetchToolset
 from holdfast.tools.filesystem import FilesystemToolset
 from holdfast.tools.guard import WEB_PORTS, Domains, FetchFailed, Guard, host_of
@@ -49,8 +51,8 @@ from holdfast.tools.shell import ShellToolset
 from holdfast.tools.think import ThinkToolset
 from holdfast.tools.todo import TodoToolset
 
-RESERVED_TOOLS = frozenset({"transfer_task", "handoff"})
-"""The loop's own: how agents work together."""
+RESERVED_TOOLS = frozenset({"transfer_task", "handoff", SEARCH, ADD})
+"""The loop's own: how agents work together, and how they look for deferred tools."""
 
 _NEEDS_TRUST: Mapping[type[Shape], str] = {
     ScriptToolsetShape: "run commands on this machine",
@@ -135,7 +137,9 @@ class FileTools:
             if name not in built.names:
                 words = f"no such tool; {suggest(name, built.names)}"
                 self._found.wrong((*at, "tools", n), words)
-        for name in built.names if shape.tools is None else shape.tools:
+        offered = built.names if shape.tools is None else shape.tools
+        self._check_deferred(shape.defer, offered, at)
+        for name in offered:
             if name in taken:
                 words = f"another tool of this agent is called {name!r} already; list those to offer under 'tools'"
                 self._found.wrong(at, words)
@@ -145,9 +149,16 @@ class FileTools:
     def _chosen(
         self, inner: Toolset, shape: ToolsetShape, *, only: tuple[str, ...] | None = None
     ) -> Toolset:
-        if only is None and shape.instruction is None:
+        if only is None and shape.instruction is None and not shape.defer:
             return inner
-        return ChosenToolset(inner, only=only, instruction=shape.instruction)
+        return ChosenToolset(
+            inner, only=only, instruction=shape.instruction, deferred=_deferred(shape.defer)
+        )
+
+    def _check_deferred(self, defer: Deferred, offered: Collection[str], at: Where) -> None:
+        for n, name in enumerate(defer if isinstance(defer, tuple) else ()):
+            if name not in offered:
+                self._found.wrong((*at, "defer", n), f"no such tool; {suggest(name, offered)}")
 
     def _filesystem(self, shape: FilesystemToolsetShape, at: Where) -> FilesystemToolset | None:
         roots = [self._directory / each for each in shape.roots] or [self._directory]
@@ -205,11 +216,12 @@ class FileTools:
         inner = self._shared(server, at)
         if inner is None:
             return None
-        return (
-            inner
-            if merged.instruction is None
-            else ChosenToolset(inner, instruction=merged.instruction)
-        )
+        if merged.instruction is None and not merged.defer:
+            return inner
+        names = _deferred(merged.defer)
+        if names and merged.name:
+            names = [each for own in names for each in (own, f"{merged.name}_{own}")]
+        return ChosenToolset(inner, instruction=merged.instruction, deferred=names)
 
     def _shared(self, server: Server, at: Where) -> McpToolset | None:
         """One toolset for each server that is the same in every respect."""
@@ -322,6 +334,7 @@ class FileTools:
             if name not in toolset.shell:
                 words = f"no such command; {suggest(name, toolset.shell)}"
                 self._found.wrong((*where, "tools", n), words)
+        self._check_deferred(toolset.defer, wanted, where)
         self._check_variables(toolset.env, (*where, "env"))
         scripts: dict[str, Script] = {}
         for name, shape in toolset.shell.items():
@@ -354,6 +367,13 @@ class FileTools:
             if re.fullmatch(r"\$(\w+|\{[^}]*\})", value):
                 words = "variables are not filled in here; list the name in 'pass_env'"
                 self._found.wrong((*where, name), words)
+
+
+def _deferred(defer: Deferred) -> Collection[str] | None:
+    """The names of tools that a model has to look for; None: all of them."""
+    if isinstance(defer, tuple):
+        return defer
+    return None if defer else ()
 
 
 def _from_yaml(data: bytes) -> Json:

@@ -110,6 +110,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "type": "What kind of toolset it is.",
     "tools": "Only these of its tools.",
     "instruction": "What the model is told about the tools; `{ORIGINAL_INSTRUCTIONS}` stands for the toolset's own words.",
+    "defer": "Tools that a model has to look for before it can call them: these, or all.",
     "env": "Variables for the commands.",
     "timeout": "In seconds.",
     "headers": "Headers of every request; `${env.NAME}` is filled in.",

@@ -46,6 +46,10 @@ class ScriptShape(Shape):
     """Ours: in seconds."""
 
 
+Deferred: TypeAlias = tuple[str, ...] | bool
+"""Which tools a model has to look for: these, all, or none."""
+
+
 class ToolsetShape(Shape, tag_field="type"):
     """Some tools. What kind of them `type` says."""
 
@@ -53,6 +57,7 @@ class ToolsetShape(Shape, tag_field="type"):
     """Only these of them."""
     instruction: Text | None = None
     """What agents are told about them, in place of what the toolset itself says."""
+    defer: Deferred = False
 
 
 class ScriptToolsetShape(ToolsetShape, tag="script"):
@@ -111,6 +116,7 @@ class McpShape(Shape):
     name: str = ""
     tools: tuple[str, ...] | None = None
     instruction: Text | None = None
+    defer: Deferred = False
     working_dir: str = ""
     """Ours."""
     trust_hints: bool = False
@@ -337,7 +343,7 @@ class FileShape(Shape):
 _TOOLSET_FIELDS = frozenset(
     """
     api_config args command config defer env file_types headers ignore_vcs instruction model models name path
-    post_edit ref remote shared shell timeout tools toon url version
+    post_edit rag_config ref remote shared shell timeout tools toon url version
     """.split()
 )
 """What docker-agent has on toolsets, whatever their type."""
@@ -346,12 +352,12 @@ NOT_RUN: Mapping[type[Shape], frozenset[str]] = {
     FileShape: frozenset({"rag"}),
     AgentShape: frozenset(
         """
-        add_description_parameter code_mode_tools rag skills
+        add_description_parameter code_mode_tools max_consecutive_tool_calls max_old_tool_call_tokens rag skills
         """.split()
     ),
-    HooksShape: frozenset({"session_end"}),  # sessions have no end here: they can always go on
+    HooksShape: frozenset({"notification", "session_end"}),
     ModelShape: frozenset({"routing"}),
-    McpShape: frozenset({"config", "defer", "version"}),
+    McpShape: frozenset({"config", "version"}),
     **{shape: _TOOLSET_FIELDS - set(shape.__struct_fields__) for shape in get_args(AnyToolset)},
 }
 """Fields of docker-agent's that are told and left out."""

@@ -34,6 +34,7 @@ from holdfast.ids import CallId, MessageId, NoteId
 from holdfast.loop import colleagues
 from holdfast.loop.hooks import Reviewed, TurnHooks
 from holdfast.tools.base import Json, Tool, ToolRun
+from holdfast.tools.deferring import ADD, is_offered, loaded_by, loaders
 from holdfast.tools.permissions import Permission, permission_for
 from holdfast.tools.run import InvalidArguments, execute, parse_arguments
 
@@ -59,7 +60,8 @@ class Calls:
 
         No two have the same name: colleagues come before an agent's own tools, the client's before both.
         """
-        own = [_definition(tool) for tool in (await self._tools_of(agent)).values()]
+        tools, loaded = await self._tools_of(agent), self._loaded_by(agent)
+        own = [_definition(each) for each in tools.values() if is_offered(each.spec, loaded)]
         theirs = colleagues.definitions(agent, self._team, depth=len(path))
         client = () if path else self._turn.turn.request.client_tools
         return tuple({each.name: each for each in (*own, *theirs, *client)}.values())
@@ -67,7 +69,7 @@ class Calls:
     async def classifier(self, agent: Agent, path: Path) -> Callable[[ToolCall], WaitsFor | None]:
         """How calls of this branch are told apart when they are recorded: who answers them."""
         client = {each.name for each in self._turn.turn.request.client_tools}
-        tools = await self._tools_of(agent)
+        tools, loaded = await self._tools_of(agent), self._loaded_by(agent)
 
         def waits_for(call: ToolCall) -> WaitsFor | None:
             if path:
@@ -76,6 +78,8 @@ class Calls:
                 return "client"
             tool = tools.get(call.name)
             if tool is None or _is_for_colleagues(call, agent):
+                return None
+            if not is_offered(tool.spec, loaded):
                 return None
             return "approval" if self._permission(agent, tool) == "ask" else None
 
@@ -108,6 +112,9 @@ class Calls:
         if tool is None:
             there = [each.name for each in await self.offered(agent, call.path)]
             words = f"There is no tool {call.name!r}. There are: {', '.join(there) or 'none'}."
+            await self._answer(call, "error", words)
+        elif not is_offered(tool.spec, self._loaded_by(agent)):
+            words = f"{call.name!r} is not loaded; load it with {ADD} first."
             await self._answer(call, "error", words)
         elif not self._is_allowed(call, agent, tool):
             words = f"Refused: no rule allows {call.name!r}. Do without it, or ask the user."
@@ -170,7 +177,7 @@ class Calls:
         if _is_for_colleagues(call, agent):
             return True
         tool = (await self._tools_of(agent)).get(call.name)
-        if tool is None:
+        if tool is None or not is_offered(tool.spec, self._loaded_by(agent)):
             return False
         permission = self._permission(agent, tool)
         if permission == "deny" or (permission == "ask" and call.path):
@@ -219,7 +226,7 @@ class Calls:
             tenant=str(turn.tenant),
             session_id=str(turn.snapshot.session_id),
             agent=agent.name,
-            state=dict(changed_state(turn.snapshot.state, turn.turn.changes)),
+            state=self._state(),
             memories=await self._memories(agent) if spec.memories else {},
         )
         output = await execute(tool, run, turn.keep_blob)
@@ -248,8 +255,18 @@ class Calls:
                 for tool in await toolset.tools():
                     # The first of a name is meant: no server can put its own in place of a tool before it.
                     found.setdefault(tool.spec.name, tool)
-            self._tools[agent.name] = found
+            deferred = [each.spec for each in found.values() if each.spec.deferred]
+            ours = {each.spec.name: each for each in loaders(deferred)}
+            self._tools[agent.name] = {**found, **ours}
         return self._tools[agent.name]
+
+    def _loaded_by(self, agent: Agent) -> frozenset[str]:
+        """The deferred tools that an agent has loaded by now."""
+        return loaded_by(agent.name, self._state())
+
+    def _state(self) -> dict[str, str]:
+        """What is remembered in the session, as this turn has it."""
+        return dict(changed_state(self._turn.snapshot.state, self._turn.turn.changes))
 
     # ── colleagues ──
 

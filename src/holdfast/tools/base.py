@@ -28,6 +28,8 @@ class ToolSpec(Value):
     """The name of the session state that it sets: such calls of a turn run one after the other."""
     memories: bool = False
     """It is to be given what its agent remembers."""
+    deferred: bool = False
+    """Models are told of it once they have loaded it; see `deferring.py`."""
 
 
 class ToolRun(Value):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from holdfast.tools.base import Tool, Toolset, instruction_of
+import msgspec
+
+from holdfast.tools.base import Tool, ToolOutput, ToolRun, Toolset, instruction_of
 
 ORIGINAL = "{ORIGINAL_INSTRUCTIONS}"
 """Stands, in an instruction, for what the toolset itself says."""
@@ -19,11 +21,15 @@ class ChosenToolset:
         *,
         only: Collection[str] | None = None,
         instruction: str | None = None,
+        deferred: Collection[str] | None = (),
     ) -> None:
-        """`only`: these of its tools; None: all. `instruction`: in place of its own; None: its own."""
+        """`only`: these of its tools; None: all. `instruction`: in place of its own; None: its own.
+        `deferred`: those that a model has to look for; None: all.
+        """
         self._inner = inner
         self._only = only
         self._instruction = instruction
+        self._deferred = deferred
 
     @property
     def instruction(self) -> str:
@@ -32,12 +38,28 @@ class ChosenToolset:
 
     async def tools(self) -> tuple[Tool, ...]:
         tools = await self._inner.tools()
-        if self._only is None:
-            return tools
-        return tuple(tool for tool in tools if tool.spec.name in self._only)
+        offered = (tool for tool in tools if self._only is None or tool.spec.name in self._only)
+        return tuple(
+            _Deferred(tool) if self._deferred is None or tool.spec.name in self._deferred else tool
+            for tool in offered
+        )
 
     async def close(self) -> None:
         await self._inner.close()
 
     def __repr__(self) -> str:
         return f"<Chosen {self._inner!r}>"
+
+
+class _Deferred:
+    """A tool that a model has to look for."""
+
+    def __init__(self, inner: Tool) -> None:
+        self.spec = msgspec.structs.replace(inner.spec, deferred=True)
+        self._inner = inner
+
+    async def run(self, run: ToolRun) -> ToolOutput:
+        return await self._inner.run(run)
+
+    def __repr__(self) -> str:
+        return f"<Deferred {self._inner!r}>"
