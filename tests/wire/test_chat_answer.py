@@ -173,6 +173,22 @@ def test_an_answer_that_merely_broke_off_has_not() -> None:
     assert not stream.took_back
 
 
+def test_what_is_known_not_to_count_is_not_shown() -> None:
+    """Who comes after an answer has begun anew sees the new one only, as if there were no other."""
+    broken, whole = message("Half an", state="set_aside"), message("A whole one")
+    stream = ChatStream(HEAD, set_aside=frozenset({broken.id}))
+    said = frames(
+        stream,
+        ev.ItemOpened(item=broken.id, kind="message"),
+        ev.Grew(item=broken.id, text="Half an"),
+        ev.StepBroken(items=(broken,)),
+        ev.ItemOpened(item=whole.id, kind="message"),
+        ev.Grew(item=whole.id, text="A whole one"),
+    )
+    assert not stream.took_back
+    assert told(said + stream.end(ended(whole)))[0] == "A whole one"
+
+
 def test_what_was_not_shown_cannot_be_taken_back() -> None:
     stream = ChatStream(HEAD)
     frames(stream, ev.StepBroken(items=(message("x", state="set_aside"),)))

@@ -7,11 +7,11 @@ from holdfast.core.codec import Unreadable, Value
 from holdfast.core.items import Item
 from holdfast.core.journal import Record, decode_records
 from holdfast.errors import SessionMissing
-from holdfast.ids import Tenant, TurnId
+from holdfast.ids import ItemId, Tenant, TurnId
 from holdfast.server.playing import UpstreamFailed
 from holdfast.server.problems import problem_of_ending
 from holdfast.sessions.ask import Ending
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.watch import Watch, journaled
 from holdfast.store.base import Store
 from holdfast.store.rows import TurnRow
 from holdfast.wire.chat_answer import AnswerEnd
@@ -113,6 +113,19 @@ async def _last_answer(store: Store, tenant: Tenant, turn_id: TurnId) -> ev.Answ
     events = [each.event for each in records if isinstance(each, Record)]
     said = [each for each in events if isinstance(each, ev.Answered) and not each.path]
     return said[-1] if said else None
+
+
+async def set_aside_in(store: Store, tenant: Tenant, watch: Watch) -> frozenset[ItemId]:
+    """What a turn that was known before has said and does not count, as far as its journal says by now.
+
+    A turn that begins with this request has said nothing yet.
+    """
+    if watch.admission.how == "began":
+        return frozenset()
+    journal = journaled(store, tenant, watch.admission.turn_id, 0)
+    events = [each.event async for records in journal for each in records]
+    broken = (each for each in events if isinstance(each, ev.StepBroken) and not each.path)
+    return frozenset(item.id for step in broken for item in step.items if item.state == "set_aside")
 
 
 def conversation_headers(naming: Naming, watch: Watch) -> dict[str, str]:

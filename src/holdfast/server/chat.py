@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from holdfast import limits
 from holdfast.core.policy import Policy
-from holdfast.server.answers import conversation_headers, end_of
+from holdfast.server.answers import conversation_headers, end_of, set_aside_in
 from holdfast.server.asking import Unstored, heeded
 from holdfast.server.attempts import attempt_of
 from holdfast.server.directory import Directory
@@ -129,7 +129,9 @@ class _Answering:
 
     async def stream(self) -> None:
         """The answer as it comes. How it ends is a status, if nothing has been said by then."""
-        exchange, stream = self._exchange, ChatStream(self._head)
+        exchange = self._exchange
+        set_aside = await set_aside_in(self._store, self._tenant, self._watch)
+        stream = ChatStream(self._head, set_aside=set_aside)
         await self._showing.show(stream)
         end = await self._end()
         if isinstance(end, AnswerEnd) and stream.took_back:

@@ -193,8 +193,10 @@ def call_shown(call: ToolCall) -> dict[str, object]:
 class ChatStream:
     """Turns the events of a turn into frames. Feed it every event once, in order, then the end."""
 
-    def __init__(self, head: AnswerHead) -> None:
+    def __init__(self, head: AnswerHead, *, set_aside: frozenset[ItemId] = frozenset()) -> None:
+        """`set_aside` are items that are known not to count: nothing of them is shown."""
         self._head = head
+        self._set_aside = set_aside
         self._before, self._after = _template(head)
         # What comes once per token is laid down whole.
         self._content = b"data: " + self._before + b'{"content":'
@@ -255,6 +257,8 @@ class ChatStream:
     # ── pieces ──
 
     def _opened(self, event: ev.ItemOpened) -> bytes:
+        if event.item in self._set_aside:
+            return b""
         self._kinds[event.item] = event.kind
         if event.kind != "call" or event.name not in self._head.client_tools:
             return b""
