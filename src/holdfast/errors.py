@@ -26,7 +26,8 @@ HoldfastError
 ├── ServerUnreachable      no server answers there, or its answer broke off
 └── StoreError
     ├── StoreUnavailable   the store did not answer in time; nothing is known to have changed
-    │   └── StorageFull    no room left; nothing changed, reading still works
+    │   ├── StorageFull    no room left; nothing changed, reading still works
+    │   └── InDoubt        the answer was lost; it may have happened, and asking again may do it twice
     ├── StorePoisoned      the store lost its footing (EIO, failed fsync); reopen it, recovery runs then
     ├── StoreClosed        the store was closed, or belongs to the process that we were forked from
     └── StoreUnusable      this store cannot be opened here: wrong version, wrong file system, damaged
@@ -354,6 +355,12 @@ class StorageFull(StoreUnavailable):
     """The disk is full. Nothing changed; reading still works."""
 
     code = "storage_full"
+
+
+class InDoubt(StoreUnavailable):
+    """The answer was lost. What was asked for may have happened, and asking again may do it a second time."""
+
+    code = "outcome_unknown"
 
 
 class StorePoisoned(StoreError):

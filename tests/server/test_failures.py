@@ -10,9 +10,17 @@ from typing import Any
 import pytest
 
 from holdfast import limits
+from holdfast.core.items import EndedBy
+from holdfast.errors import InDoubt, StoreUnavailable
+from holdfast.ids import SessionId, TurnId, mint
 from holdfast.models.base import ModelFailed
+from holdfast.server.problems import problem_of, problem_of_ending
+from holdfast.sessions.ask import Ending
 from holdfast.testing import Gate, ScriptedModel, fails, says
 from tests.server.stubs import HeldTool, StubDirectory, agent, serving
+
+TURN = mint(TurnId, at_ms=1, entropy=1)
+SESSION = mint(SessionId, at_ms=1, entropy=1)
 
 # ── requests that are refused ────────────────────────────────────────────────────────────────
 
@@ -277,3 +285,24 @@ async def test_a_bug_in_the_middle_of_a_stream_is_its_last_event(
     assert answer.events[-1]["error"]["code"] == "internal_error"
     assert answer.body.count(b"data: {") == len(answer.events) and b"[DONE]" not in answer.body
     assert any(each.exc_info for each in caplog.records)
+
+
+# ── what a server says that has troubles of its own ──────────────────────────────────────────
+
+
+@pytest.mark.parametrize("by", ["crash", "superseded", "shutdown"])
+@pytest.mark.parametrize("acted", [True, False, None])
+def test_a_turn_that_was_lost_with_its_server_says_when_to_come_back(
+    by: EndedBy, acted: bool | None
+) -> None:
+    ending = Ending(turn_id=TURN, session_id=SESSION, kept=bool(acted), by=by)
+    problem = problem_of_ending(ending, acted=acted)
+    assert (problem.status, problem.retry_after_s) == (503, 1.0)
+    assert problem.should_retry is {True: False, False: True, None: None}[acted]
+
+
+def test_nobody_is_told_to_repeat_what_may_have_happened() -> None:
+    away, in_doubt = problem_of(StoreUnavailable("away")), problem_of(InDoubt("who knows"))
+    assert (away.status, away.should_retry) == (in_doubt.status, True) == (503, True)
+    assert (in_doubt.code, in_doubt.should_retry) == ("outcome_unknown", False)
+    assert in_doubt.retry_after_s is not None

@@ -379,6 +379,27 @@ async def test_words_that_were_heard_at_the_last_moment_are_not_said_again(stage
     assert (await stage.said()).count("Faster") == 1
 
 
+@on_stage
+async def test_who_has_spoken_to_a_turn_waits_for_it_while_the_store_is_away(stage: Stage) -> None:
+    """It was said: whoever were told to say it again would be heard twice."""
+    node = await stage.boot()
+
+    async def listening(hand: Hand) -> None:
+        live = next(iter(node.sessions._owner.live.values()))
+        await stage.until(lambda: bool(live._steers))
+        await stage.world.outage(for_s=2)
+        await hand.open.take_steering()
+        await hand.go_on()
+
+    stage.parts["Long"] = listening
+    running = stage.send(node, "Long")
+    await stage.until(lambda: bool(stage.played))
+    steered = await stage.send(node, "Faster", on_busy="steer")
+
+    assert steered == await running
+    assert await stage.said() == ["Long", "Faster", "re: Faster"]
+
+
 # ── deleting ─────────────────────────────────────────────────────────────────────────────────
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from holdfast.core.codec import Value
 from holdfast.core.items import EndedBy
 from holdfast.errors import (
     AgentUnavailable,
     HoldfastError,
     ImportConflict,
+    InDoubt,
     InvalidValue,
     KeyReused,
     ModelNotFound,
@@ -29,6 +32,7 @@ from holdfast.sessions.ask import Ending
 from holdfast.wire.problems import BusyStatus, Problem, busy
 
 STORE_RETRY_S = 2.0
+ENDED_RETRY_S = 1.0
 
 APPROVALS_OVER = frozenset({"approval_closed", "approval_expired"})
 """Nothing is wrong with the request, but it comes too late."""
@@ -64,6 +68,9 @@ def problem_of(error: HoldfastError, *, busy_status: BusyStatus = 409) -> Proble
             return _no(404, error.code, message, param="model")
         case AgentUnavailable():
             return _no(409, error.code, message, kind="conflict_error", param="model")
+        case InDoubt():
+            problem = _no(503, error.code, message, kind="server_error")
+            return msgspec.structs.replace(problem, retry_after_s=STORE_RETRY_S)
         case StoreError():
             return Problem(
                 status=503,
@@ -186,6 +193,8 @@ def problem_of_ending(
     elif said:
         detail = ending.detail
     may_pass = cause.may_pass and transient is not False
+    if cause.status == 503 and retry_after_s is None:
+        retry_after_s = ENDED_RETRY_S  # another server goes on, or this one again
     retry = False if ending.kept or acted or not may_pass else None if acted is None else True
     fate = "What it had done is kept." if ending.kept else "Nothing was stored."
     return Problem(

@@ -27,6 +27,7 @@ from holdfast.errors import (
     SessionGone,
     SessionMissing,
     StoreError,
+    StoreUnavailable,
 )
 from holdfast.ids import SessionId, Tenant, TurnId, Version
 from holdfast.observe.tally import Tally
@@ -371,12 +372,20 @@ class Admissions:
         )
         while True:
             ending = await find_ending(self._store, ask.tenant, turn_id)
-            row = await self._store.find_signal(ask.tenant, turn_id, sent.n)
+            row = await self._find_signal(ask.tenant, turn_id, sent.n)
             if row is not None and row.consumed:
                 return await self._watch(ask, turn_id, how="steered")
             if ending is not None:
                 return None
             await asyncio.sleep(limits.busy_poll_s)
+
+    async def _find_signal(self, tenant: Tenant, turn_id: TurnId, n: int) -> SignalRow | None:
+        """A signal; None also while the store is away. It has been sent: whoever were told to send it again
+        would be heard twice."""
+        try:
+            return await self._store.find_signal(tenant, turn_id, n)
+        except StoreUnavailable:
+            return None
 
 
 class _Patience:

@@ -18,7 +18,7 @@ import pytest
 from holdfast.core.conversation import Patch, SettingsChanged, Titled
 from holdfast.core.events import MemoryAdded, MemoryDeleted
 from holdfast.core.items import SessionSettings
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import InDoubt
 from holdfast.ids import Minter, NodeId, SessionId, SessionKey, Version
 from holdfast.store.base import Begin, SessionDump, Store
 from holdfast.store.postgres.address import parse_address
@@ -271,7 +271,7 @@ async def test_what_must_not_be_done_twice_is_done_once_or_not_at_all(
                 wire.cut_at(nth, moment)
                 try:
                     assert await operation(stage) == answer
-                except StoreUnavailable:
+                except InDoubt:
                     in_doubt += 1
                     possible = [before, after]
                 else:

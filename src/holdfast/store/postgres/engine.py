@@ -163,7 +163,7 @@ class Engine:
                 # Others are in the way, or the database is away: not all of us at the same moment.
                 wait_s = pause_s * (0.5 + self._jitter())
                 if not may_repeat or loop.time() + wait_s >= until:
-                    raise translated(error) from error
+                    raise translated(error, in_doubt=in_doubt) from error
             except BaseException:
                 self.pool.drop(link)  # we were cancelled in the middle of something
                 raise

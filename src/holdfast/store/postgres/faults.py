@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import asyncpg
 from asyncpg import exceptions as pg
 
-from holdfast.errors import StorageFull, StoreUnavailable
+from holdfast.errors import InDoubt, StorageFull, StoreUnavailable
 
 Fault: TypeAlias = Literal["again", "lost", "full", "passing"]
 
@@ -75,9 +75,17 @@ def is_harmless(error: BaseException) -> bool:
     )
 
 
-def translated(error: Exception) -> Exception:
-    """Our error for one of PostgreSQL's; any other stays as it is."""
+def translated(error: Exception, *, in_doubt: bool = False) -> Exception:
+    """Our error for one of PostgreSQL's; any other stays as it is.
+
+    `in_doubt`: what was asked for may have happened if the answer was lost, and must not happen twice.
+    """
     match fault_of(error):
+        case "lost" if in_doubt:
+            return InDoubt(
+                f"the database's answer was lost ({described(error)}), so it is not known whether this "
+                "has happened; look before you ask again"
+            )
         case None:
             return error
         case "full":

@@ -221,9 +221,10 @@ class PostgresStore:
     async def signal(
         self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
     ) -> base.SignalOutcome:
-        # Once: a message that is steered in twice would be heard twice.
+        # A message that is steered in twice would be heard twice; who is told twice to stop stops once.
         said = await self.engine.run(
-            lambda db: turns.signal(db, tenant, turn_id, kind=kind, payload=payload), once=True
+            lambda db: turns.signal(db, tenant, turn_id, kind=kind, payload=payload),
+            once=kind == "steer",
         )
         if said.holder is not None:
             self._hints.tell(said.holder)
