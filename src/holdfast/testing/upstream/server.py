@@ -274,6 +274,8 @@ class Line:
             self._hang_up(reset=reply.cut_by == "reset")
         if not self._chunked:
             self._hang_up(reset=False)
+        if self.gone:
+            raise _Gone
         self._writer.write(b"0\r\n\r\n")
         await self._writer.drain()
 
