@@ -12,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -24,17 +26,22 @@ from tests.postgres import START_S, free_port, give_away, scratch_folder, shared
 CACHE = Path(sys.prefix) / "pgbouncer"
 
 
-@cache
 def program() -> Path:
     """Where `pgbouncer` is. Skips the test if it is nowhere."""
+    found = found_program()
+    if found is None:
+        skip_without("PgBouncer", enable="apt-get install pgbouncer")
+    return found
+
+
+@cache
+def found_program() -> Path | None:
+    """Where `pgbouncer` is, if it is anywhere."""
     for folder in (None, "/usr/sbin", str(CACHE / "usr/sbin")):
         found = shutil.which("pgbouncer", path=folder)
         if found is not None:
             return Path(found)
-    fetched = _fetched()
-    if fetched is None:
-        skip_without("PgBouncer", enable="apt-get install pgbouncer")
-    return fetched
+    return _fetched()
 
 
 def _fetched() -> Path | None:
@@ -69,7 +76,16 @@ def _libraries() -> list[str]:
 @cache
 def shared_port() -> int:
     """The port of a PgBouncer before the shared PostgreSQL. It lives as long as this process."""
-    server, binary = urlsplit(shared_url()), program()
+    context = pooling(shared_url())
+    port = context.__enter__()
+    atexit.register(context.__exit__, None, None, None)
+    return port
+
+
+@contextmanager
+def pooling(url: str) -> Iterator[int]:
+    """A PgBouncer before the server of this URL; its port."""
+    server, binary = urlsplit(url), program()
     folder, port = scratch_folder("holdfast-pgb-"), free_port()
     settings = folder / "pgbouncer.ini"
     settings.write_text(
@@ -97,15 +113,13 @@ max_client_conn = 200
         stderr=subprocess.DEVNULL,
         user=unprivileged(),
     )
-
-    def stop() -> None:
+    try:
+        asyncio.run(_wait_until_ready(through(url, port)))
+        yield port
+    finally:
         process.terminate()
         process.wait(START_S)
         shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(stop)
-    asyncio.run(_wait_until_ready(through(shared_url(), port)))
-    return port
 
 
 def through(url: str, port: int) -> str:

@@ -39,8 +39,9 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TypeAlias
 
 import msgspec
 
@@ -79,17 +80,17 @@ class Anomaly(Value):
         return f"{self.code}: {self.what}"
 
 
-def check(recording: Recording) -> list[Anomaly]:
-    """Everything that is wrong with this run."""
-    facts = _Facts(recording)
+def check(recording: Recording, rules: Mapping[str, Rule] | None = None) -> list[Anomaly]:
+    """Everything that is wrong with this run; by these rules, or by all of them."""
+    facts = Facts(recording)
     return [
         Anomaly(code=code, what=what)
-        for code, rule in RULES.items()
+        for code, rule in (RULES if rules is None else rules).items()
         for what in sorted(set(rule(facts)))
     ]
 
 
-class _Facts:
+class Facts:
     """A recording, indexed once for all rules."""
 
     def __init__(self, recording: Recording) -> None:
@@ -137,10 +138,14 @@ def opening_of(turn: FoundTurn) -> str:
     return next(iter(said_in(turn.items)), "")
 
 
+Rule: TypeAlias = Callable[[Facts], Iterator[str]]
+"""Says what is wrong, in words."""
+
+
 # ── what was acknowledged ────────────────────────────────────────────────────────────────────
 
 
-def lost_ack(facts: _Facts) -> Iterator[str]:
+def lost_ack(facts: Facts) -> Iterator[str]:
     for send in facts.run.sends:
         if not send.acknowledged:
             continue
@@ -153,7 +158,7 @@ def lost_ack(facts: _Facts) -> Iterator[str]:
             yield f"{send.turn_id} is committed, and has no items"
 
 
-def told_otherwise(facts: _Facts) -> Iterator[str]:
+def told_otherwise(facts: Facts) -> Iterator[str]:
     told: list[Send | Act] = [*facts.run.sends, *facts.run.acts]
     for each in told:
         if each.told is None or each.turn_id is None:
@@ -168,14 +173,14 @@ def told_otherwise(facts: _Facts) -> Iterator[str]:
             yield f"{each.turn_id}: its client was told {each.told}, the store has {found}"
 
 
-def refused_present(facts: _Facts) -> Iterator[str]:
+def refused_present(facts: Facts) -> Iterator[str]:
     begun = {opening_of(turn) for turn in facts.turns.values()} | facts.places.keys()
     for text, attempts in facts.ops.items():
         if all(send.outcome == "refused" for send in attempts) and text in begun:
             yield f"{text} was refused ({attempts[0].error}), and is there"
 
 
-def twice(facts: _Facts) -> Iterator[str]:
+def twice(facts: Facts) -> Iterator[str]:
     for text, turns in facts.places.items():
         attempts = facts.ops.get(text, [])
         allowed = 1 if attempts and attempts[0].key else len(attempts)
@@ -183,7 +188,7 @@ def twice(facts: _Facts) -> Iterator[str]:
             yield f"{text} is in {len(turns)} places, and was said {allowed} times"
 
 
-def mangled(facts: _Facts) -> Iterator[str]:
+def mangled(facts: Facts) -> Iterator[str]:
     for send in facts.run.sends:
         turn = facts.turns.get(send.turn_id) if send.turn_id else None
         if turn is None or not send.acknowledged or turn.row.state != "committed":
@@ -194,7 +199,7 @@ def mangled(facts: _Facts) -> Iterator[str]:
             yield f"{send.text} is {times} times in {send.turn_id}"
 
 
-def out_of_order(facts: _Facts) -> Iterator[str]:
+def out_of_order(facts: Facts) -> Iterator[str]:
     acks: dict[SessionId, list[tuple[float, int]]] = defaultdict(list)
     for send in facts.run.sends:
         if send.acknowledged and send.session_id and send.told and send.told.version is not None:
@@ -211,11 +216,11 @@ def out_of_order(facts: _Facts) -> Iterator[str]:
                 yield f"{turn.row.turn_id} is version {turn.row.seq}, but {latest} came before it"
 
 
-def _invoked_s(facts: _Facts, turn: FoundTurn) -> float:
+def _invoked_s(facts: Facts, turn: FoundTurn) -> float:
     return min((send.invoked_s for send in facts.op_of(turn)), default=0.0)
 
 
-def unfair(facts: _Facts) -> Iterator[str]:
+def unfair(facts: Facts) -> Iterator[str]:
     """Only for plain requests whose node had talked to that session before: it knew where to queue them."""
     moved = {act.name for act in facts.run.acts if act.kind in ("reset", "rewind", "delete")}
     known: dict[tuple[str, str], float] = {}
@@ -238,7 +243,7 @@ def unfair(facts: _Facts) -> Iterator[str]:
             latest = max(latest, version)
 
 
-def wrong_base(facts: _Facts) -> Iterator[str]:
+def wrong_base(facts: Facts) -> Iterator[str]:
     for turn in facts.turns.values():
         if turn.row.seq is not None and turn.row.base_head.next != turn.row.seq:
             yield f"{turn.row.turn_id} made {turn.row.seq} on top of {turn.row.base_head}"
@@ -250,13 +255,13 @@ def wrong_base(facts: _Facts) -> Iterator[str]:
 # ── ends ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def uninvited(facts: _Facts) -> Iterator[str]:
+def uninvited(facts: Facts) -> Iterator[str]:
     for turn in facts.turns.values():
         if not facts.op_of(turn):
             yield f"{turn.row.turn_id} begins with {opening_of(turn)!r}"
 
 
-def against_policy(facts: _Facts) -> Iterator[str]:
+def against_policy(facts: Facts) -> Iterator[str]:
     for turn in facts.turns.values():
         row, op = turn.row, facts.op_of(turn)
         if row.ended_by is None or not op:
@@ -272,7 +277,7 @@ def against_policy(facts: _Facts) -> Iterator[str]:
             yield f"{row.turn_id} ended by {row.ended_by}, acted={turn.acted}: {row.state}, not {verdict}"
 
 
-def unexplained(facts: _Facts) -> Iterator[str]:
+def unexplained(facts: Facts) -> Iterator[str]:
     run = facts.run
     told_to_stop = {act.turn_id for act in run.acts if act.kind == "cancel"}
     interrupting = any(send.on_busy == "interrupt" for send in run.sends)
@@ -301,7 +306,7 @@ def unexplained(facts: _Facts) -> Iterator[str]:
             yield f"{row.turn_id} ended by {row.ended_by}"
 
 
-def trace_left(facts: _Facts) -> Iterator[str]:
+def trace_left(facts: Facts) -> Iterator[str]:
     for session in facts.run.sessions:
         kept = {turn.row.turn_id for turn in session.turns if turn.row.state == "committed"}
         for item in session.dump.items:
@@ -309,7 +314,7 @@ def trace_left(facts: _Facts) -> Iterator[str]:
                 yield f"{item.turn_id} was not kept, and has an item at {item.pos}"
 
 
-def malformed(facts: _Facts) -> Iterator[str]:
+def malformed(facts: Facts) -> Iterator[str]:
     for session in facts.run.sessions:
         past = [
             facts.sessions[each.session_id].dump if each.session_id in facts.sessions else None
@@ -322,7 +327,7 @@ def malformed(facts: _Facts) -> Iterator[str]:
 # ── effects ──────────────────────────────────────────────────────────────────────────────────
 
 
-def effect_twice(facts: _Facts) -> Iterator[str]:
+def effect_twice(facts: Facts) -> Iterator[str]:
     seen: set[CallId] = set()
     for effect in facts.run.effects:
         if effect.kind == "act" and effect.key in seen:
@@ -330,7 +335,7 @@ def effect_twice(facts: _Facts) -> Iterator[str]:
         seen.add(effect.key)
 
 
-def effect_denied(facts: _Facts) -> Iterator[str]:
+def effect_denied(facts: Facts) -> Iterator[str]:
     outcomes = {
         item.call: item.outcome
         for turn in facts.turns.values()
@@ -346,7 +351,7 @@ def effect_denied(facts: _Facts) -> Iterator[str]:
             yield f"{effect.key} of {effect.turn_id} acted, and the history says {outcome}"
 
 
-def effect_unintended(facts: _Facts) -> Iterator[str]:
+def effect_unintended(facts: Facts) -> Iterator[str]:
     for effect in facts.run.effects:
         turn = facts.turns.get(effect.turn_id)
         if turn is None:
@@ -358,7 +363,7 @@ def effect_unintended(facts: _Facts) -> Iterator[str]:
             yield f"{effect.key} acted, and the journal of {effect.turn_id} knows nothing of it"
 
 
-def step_repeated(facts: _Facts) -> Iterator[str]:
+def step_repeated(facts: Facts) -> Iterator[str]:
     for turn in facts.turns.values():
         spoken = finished_in(turn)
         failed = _retried(facts, turn)
@@ -369,7 +374,7 @@ def step_repeated(facts: _Facts) -> Iterator[str]:
             yield f"{turn.row.turn_id} does not know what {failed.row.turn_id} had done: {forgotten}"
 
 
-def step_misplaced(facts: _Facts) -> Iterator[str]:
+def step_misplaced(facts: Facts) -> Iterator[str]:
     for turn in facts.turns.values():
         failed = _retried(facts, turn)
         if failed is None or _ground(failed) == _ground(turn):
@@ -379,7 +384,7 @@ def step_misplaced(facts: _Facts) -> Iterator[str]:
             yield f"{turn.row.turn_id} took over what {failed.row.turn_id} had done: {taken_over}"
 
 
-def _retried(facts: _Facts, turn: FoundTurn) -> FoundTurn | None:
+def _retried(facts: Facts, turn: FoundTurn) -> FoundTurn | None:
     """The latest attempt before this one in which anything has happened, if its journal is there."""
     found = facts.turns.get(turn.row.retry_of) if turn.row.retry_of else None
     if found is None or not found.journal:
@@ -410,7 +415,7 @@ def finished_in(turn: FoundTurn) -> set[ItemId]:
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def key_split(facts: _Facts) -> Iterator[str]:
+def key_split(facts: Facts) -> Iterator[str]:
     moved: dict[SessionKey | SessionId | None, list[tuple[float, float]]] = defaultdict(list)
     for act in facts.run.acts:
         if act.kind in ("reset", "rewind", "delete"):
@@ -430,13 +435,13 @@ def key_split(facts: _Facts) -> Iterator[str]:
             yield f"{send.name} meant {before.session_id}, then {send.session_id}"
 
 
-def key_steered(facts: _Facts) -> Iterator[str]:
+def key_steered(facts: Facts) -> Iterator[str]:
     for send in facts.run.sends:
         if send.key is not None and send.how == "steered":
             yield f"{send.text} has the key {send.key}, and was heard by {send.turn_id}"
 
 
-def key_turns(facts: _Facts) -> Iterator[str]:
+def key_turns(facts: Facts) -> Iterator[str]:
     kept: dict[str, list[TurnId]] = defaultdict(list)
     for turn in facts.turns.values():
         op = facts.op_of(turn)
@@ -447,7 +452,7 @@ def key_turns(facts: _Facts) -> Iterator[str]:
             yield f"{key} has {turns}"
 
 
-def key_answers(facts: _Facts) -> Iterator[str]:
+def key_answers(facts: Facts) -> Iterator[str]:
     first: dict[str, Send] = {}
     for send in facts.run.sends:
         if send.key is None or send.told is None or not send.told.kept:
@@ -462,7 +467,7 @@ def key_answers(facts: _Facts) -> Iterator[str]:
 # ── watching ─────────────────────────────────────────────────────────────────────────────────
 
 
-def watch_differs(facts: _Facts) -> Iterator[str]:
+def watch_differs(facts: Facts) -> Iterator[str]:
     for watched in facts.run.watched:
         turn = facts.turns.get(watched.turn_id)
         if turn is None or not turn.row.replayable:
@@ -473,7 +478,7 @@ def watch_differs(facts: _Facts) -> Iterator[str]:
                 yield f"{watched.turn_id}: {each.n} was shown as {each.event}, not {journal.get(each.n)}"
 
 
-def watch_disorder(facts: _Facts) -> Iterator[str]:
+def watch_disorder(facts: Facts) -> Iterator[str]:
     for watched in facts.run.watched:
         numbers = [each.n for each in watched.shown]
         turn = facts.turns.get(watched.turn_id)
@@ -485,7 +490,7 @@ def watch_disorder(facts: _Facts) -> Iterator[str]:
                 yield f"{watched.turn_id} from {watched.since} was shown as {numbers}, not {expected}"
 
 
-def stale_notes(facts: _Facts) -> Iterator[str]:
+def stale_notes(facts: Facts) -> Iterator[str]:
     known: dict[SessionId, list[Act]] = defaultdict(list)
     for act in facts.run.acts:
         if act.kind == "annotate" and not act.failed and act.session_id:
@@ -503,7 +508,7 @@ def stale_notes(facts: _Facts) -> Iterator[str]:
 # ── afterwards ───────────────────────────────────────────────────────────────────────────────
 
 
-def after_delete(facts: _Facts) -> Iterator[str]:
+def after_delete(facts: Facts) -> Iterator[str]:
     gone = {
         act.session_id: act.done_s
         for act in reversed(facts.run.acts)
@@ -516,7 +521,7 @@ def after_delete(facts: _Facts) -> Iterator[str]:
                 yield f"{turn.row.turn_id} was committed after {turn.row.session_id} was deleted"
 
 
-def reborn(facts: _Facts) -> Iterator[str]:
+def reborn(facts: Facts) -> Iterator[str]:
     """Only where nothing else can have come between the request and the turn that it waited for."""
     if facts.run.crashes or facts.run.shutdowns:
         return
@@ -540,12 +545,12 @@ def reborn(facts: _Facts) -> Iterator[str]:
                 yield f"{send.text} waited for {act.session_id}, and began {send.session_id}"
 
 
-def _ended_by(facts: _Facts, send: Send) -> str | None:
+def _ended_by(facts: Facts, send: Send) -> str | None:
     turn = facts.turns.get(send.turn_id) if send.turn_id else None
     return turn.row.ended_by if turn else None
 
 
-def stopped_resumed(facts: _Facts) -> Iterator[str]:
+def stopped_resumed(facts: Facts) -> Iterator[str]:
     """Whoever has lost the turn to yet another node does not hear of it, and its writes are refused."""
     for played in facts.run.played:
         before = [
@@ -557,7 +562,7 @@ def stopped_resumed(facts: _Facts) -> Iterator[str]:
             yield f"{played.turn_id} was to be stopped, and {played.node} played it"
 
 
-def stuck(facts: _Facts) -> Iterator[str]:
+def stuck(facts: Facts) -> Iterator[str]:
     last = {send.op: send for send in facts.run.sends if send.probe}
     for send in last.values():
         if send.outcome != "ended":
@@ -566,7 +571,7 @@ def stuck(facts: _Facts) -> Iterator[str]:
             yield f"{send.name} took {send.done_s - send.invoked_s:.1f} s"
 
 
-def left_open(facts: _Facts) -> Iterator[str]:
+def left_open(facts: Facts) -> Iterator[str]:
     for session in facts.run.sessions:
         if session.open_turn is not None:
             yield f"{session.open_turn} holds {session.dump.session.id}"
@@ -575,15 +580,15 @@ def left_open(facts: _Facts) -> Iterator[str]:
                 yield f"{turn.row.turn_id} is open"
 
 
-def found(facts: _Facts) -> Iterator[str]:
+def found(facts: Facts) -> Iterator[str]:
     yield from facts.run.findings
 
 
-def leftover(facts: _Facts) -> Iterator[str]:
+def leftover(facts: Facts) -> Iterator[str]:
     yield from facts.run.leftovers
 
 
-RULES: dict[str, Callable[[_Facts], Iterator[str]]] = {
+RULES: dict[str, Rule] = {
     rule.__name__: rule
     for rule in (
         lost_ack,

@@ -118,6 +118,8 @@ class Effect(Value):
     kind: Literal["act", "idempotent", "read"]
     at_s: float
     node: str
+    said: str = ""
+    """The message that it was for, where that is known."""
 
 
 class Played(Value):

@@ -19,20 +19,18 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.core.items import ToolCall, ToolResult, item_decoder
-from holdfast.core.journal import Record, decode_records, fold
-from holdfast.ids import SessionId, SessionKey
+from holdfast.ids import SessionKey
 from holdfast.sessions.ask import OnBusy
 from holdfast.store.base import Store
 from holdfast.store.memory import MemoryStore
-from holdfast.store.rows import TurnRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.writer import InlineWriter
 from holdfast.store.verify import Finding, verify
 from tests.simulation.clients import DEADLINES_S, TENANT, Client, Habits, Request
 from tests.simulation.faults import Freeze, Weather
-from tests.simulation.history import FoundSession, FoundTurn, Recording, Shown
+from tests.simulation.finding import find_all
+from tests.simulation.history import Recording
 from tests.simulation.loop import SimulatedLoop, run
 from tests.simulation.plays import Temper, new_play
 from tests.simulation.world import EPOCH_MS, World
@@ -325,7 +323,7 @@ async def _simulate(
         effects=tuple(world.effects),
         played=tuple(world.played),
         takeovers=tuple(world.takeovers),
-        sessions=await _found(store),
+        sessions=await find_all(store, TENANT),
         healed_s=healed_s,
         patience_s=PATIENCE_S,
         shutdowns=world.shutdowns,
@@ -435,50 +433,3 @@ async def _probe(world: World, keys: tuple[SessionKey, ...]) -> None:
         if not (await world.store.stats()).turns_open:
             break
     await asyncio.sleep(limits.sweep_s + 1.0)
-
-
-# ── what is left ─────────────────────────────────────────────────────────────────────────────
-
-
-async def _found(store: Store) -> tuple[FoundSession, ...]:
-    found = []
-    after: SessionId | None = None
-    while page := await store.session_ids(TENANT, after=after, limit=100):
-        after = page[-1]
-        for session_id in page:
-            dump = await store.dump(TENANT, session_id)
-            row = await store.session(TENANT, session_id)
-            assert dump is not None and row is not None
-            rows = await store.turns(TENANT, session_id, limit=1000)
-            bodies: dict[str, list[bytes]] = {}
-            for item in dump.items:
-                bodies.setdefault(item.turn_id, []).append(item.body)
-            turns = [
-                await _found_turn(store, each, bodies.get(each.turn_id, [])) for each in rows[::-1]
-            ]
-            found.append(FoundSession(dump=dump, turns=tuple(turns), open_turn=row.open_turn))
-    return tuple(found)
-
-
-async def _found_turn(store: Store, row: TurnRow, bodies: list[bytes]) -> FoundTurn:
-    items = tuple(map(item_decoder.lenient, bodies))
-    rows = await store.journal(TENANT, row.turn_id)
-    records = [record for each in rows for record in decode_records(each.records)]
-    folded = fold(records)
-    journal = tuple(
-        Shown(n=each.n, event=each.event) for each in records if isinstance(each, Record)
-    )
-    acted = folded.turn.acted if folded.turn else _acted(items)
-    return FoundTurn(row=row, items=items, journal=journal, acted=acted)
-
-
-def _acted(items: tuple[object, ...]) -> bool:
-    started = {
-        each.call
-        for each in items
-        if isinstance(each, ToolResult) and each.outcome in ("ok", "error", "unknown")
-    }
-    return any(
-        isinstance(each, ToolCall) and each.id in started and each.name in ("act", "again")
-        for each in items
-    )
