@@ -68,11 +68,18 @@ PORTS = "holdfast.core.ports"
 """Describes what the shell does, waiting included, and does none of it."""
 
 LAZY_MODULES = frozenset(
-    {"holdfast.cli", "holdfast", "holdfast.store.open", "holdfast.tools.mcp.loading"}
+    {
+        "holdfast.cli",
+        "holdfast",
+        "holdfast.store.open",
+        "holdfast.tools.mcp.loading",
+        "holdfast.server.upgrading",
+    }
 )
 """The places that load others late: the command table and the front door, whose names would otherwise bring a store
 and an event loop along to every `holdfast --help`; whoever opens a store, which may need a driver that is not
-installed; and the MCP SDK, an extra that few agents need and that takes most of a second."""
+installed; the MCP SDK, an extra that few agents need and that takes most of a second; and WebSockets, which most
+servers never speak."""
 
 
 @dataclass(frozen=True)

@@ -233,6 +233,19 @@ stream_patience_s: Final = 2.0
 heartbeat_s: Final = 15.0
 """Silence after which a stream says that it is alive: less than any proxy's patience."""
 
+socket_lifetime_s: Final = 3600.0
+"""A WebSocket, from its first message to its last, as OpenAI has it: clients make a new one after that."""
+
+socket_idle_s: Final = 900.0
+"""How long a WebSocket may lie there between two answers. Whoever comes back later makes a new one."""
+
+socket_waiting_max: Final = 8
+"""Messages of one WebSocket that wait for the answer before them."""
+
+socket_held_max: Final = 8
+socket_held_bytes_max: Final = 16 * 1024 * 1024
+"""Responses that nobody stores, and that one WebSocket can go on from; and what all of them may weigh."""
+
 ending_grace_s: Final = 5.0
 """After the turns have ended in a shutdown, how long their answers may take to reach their clients."""
 

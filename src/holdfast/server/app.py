@@ -33,6 +33,8 @@ from holdfast.server.responses import Responses
 from holdfast.server.responses_stored import StoredResponses
 from holdfast.server.routes import all_routes
 from holdfast.server.routing import Call, Caller, Route
+from holdfast.server.socket_responses import Sockets, request_id
+from holdfast.server.sockets import WebSocket
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.headers import NAMES
 from holdfast.wire.problems import BusyStatus, Problem, Refused
@@ -86,6 +88,7 @@ class App:
             deadline_s=deadline_s,
             expire_after_s=expire_after_s,
         )
+        self._sockets = Sockets(self._responses, self._serve)
         approvals = Approvals(sessions, directory, policy=policy, deadline_s=deadline_s)
         compacting = Compacting(sessions, directory)
         self._health = Health(sessions)
@@ -115,10 +118,16 @@ class App:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
             return
+        if scope["type"] == "websocket":
+            await self._sockets.open(WebSocket(scope, receive, send))
+            return
         if scope["type"] != "http":
             raise NotImplementedError(f"{scope['type']} is not spoken here")
-        exchange = Exchange(scope, receive, send, request_id=f"req_{secrets.token_hex(12)}")
-        asked = _Asked()
+        await self._serve(Exchange(scope, receive, send, request_id=request_id()))
+
+    async def _serve(self, exchange: Exchange, route: Route | None = None) -> None:
+        """See to one request: by this route, or else by the table's."""
+        asked = _Asked(route=route)
         _bind(exchange)
         try:
             await self._answer(exchange, asked)
@@ -173,19 +182,22 @@ class App:
             allowed = self._guard.preflight(self.routes.methods(exchange.raw_path))
             await exchange.answer(204, b"", headers=allowed)
             return
-        found = self.routes.find(exchange.method, exchange.raw_path)
-        route = asked.route = found.route
+        names: tuple[str, ...] = ()
+        if (route := asked.route) is None:
+            found = self.routes.find(exchange.method, exchange.raw_path)
+            route = asked.route = found.route
+            names = found.names
         if route.scope is None:  # whoever asks for these may know us by an address only
-            await route.handler(Call(exchange, ANYBODY, found.names))
+            await route.handler(Call(exchange, ANYBODY, names))
             return
         self._guard.check(exchange)
         caller = asked.caller = await self._door.admit(exchange, route.scope)
-        asked.names = found.names
+        asked.names = names
         asked.visit = visit = self._quotas.enter(exchange, caller)
         if route.load is not None:
             visit.occupy(route.load)
         body = await exchange.body(bytes_max=route.body_bytes_max)
-        await route.handler(Call(exchange, caller, found.names, body, visit.occupy))
+        await route.handler(Call(exchange, caller, names, body, visit.occupy))
 
     def _note(self, exchange: Exchange, asked: _Asked) -> None:
         """One line for each request, and one more for those that people will ask about later."""

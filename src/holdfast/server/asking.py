@@ -7,6 +7,7 @@ from holdfast.server.directory import AgentManner, Directory
 from holdfast.server.exchange import Exchange
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
+from holdfast.sessions.stateless import Loose
 from holdfast.sessions.watch import Watch
 from holdfast.wire.chat_request import Given, ignored
 
@@ -50,9 +51,9 @@ class Unstored:
         self._sessions = sessions
         self._watches: set[Watch] = set()
 
-    def submit(self, ask: Ask) -> Watch:
-        """Begin one. Raises TurnRejected."""
-        watch = self._sessions.submit_stateless(ask)
+    def submit(self, ask: Ask, loose: Loose | None = None) -> Watch:
+        """Begin one, from nothing or from where a conversation stands. Raises TurnRejected."""
+        watch = self._sessions.submit_stateless(ask, loose=loose)
         assert watch.live is not None
         self._watches.add(watch)
         watch.live.done.add_done_callback(lambda _: self._watches.discard(watch))

@@ -1,76 +1,49 @@
 """One connection: uvicorn's, and what uvicorn leaves to its applications or to nobody.
 
-1. Whoever has written an answer can ask whether the socket has taken all of it (`taken`).
-2. A request whose head does not come to its end is given up after a while.
-3. So is a client that takes nothing of what it is sent, and a head that does not fit.
-4. What is not HTTP at all is told so in the same words as everything else.
+1. A request whose head does not come to its end is given up after a while, and so is a head that does not fit.
+2. What is not HTTP at all is told so in the same words as everything else.
+3. What is true of every connection (`Paced`) is true of one that becomes a WebSocket.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
-from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from holdfast import limits
 from holdfast.server.exchange import CONNECTION
+from holdfast.server.paced import NOT_HTTP, Paced, bare_answer
+from holdfast.server.upgrading import socket_protocol
 from holdfast.wire.problems import Problem
 
 
-class Connection(HttpToolsProtocol):
+class Connection(Paced, HttpToolsProtocol):
     """A connection of our server."""
 
-    _lost = False
     _head_timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
-    _stall_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = True
         self._head_is_there()
-        self._is_taken()
         super().connection_lost(exc)
 
-    async def taken(self) -> bool:
-        """Wait until the socket has taken everything written so far. False if it never will."""
-        if self._is_lost():
-            return False
-        # With a mark of 0, "below the mark" means that nothing is left in our own buffer. Under TLS being at
-        # the mark counts as above it, so it is 1; and taken is what was encrypted and passed on, of which up to
-        # a buffer's size may not have reached the socket: there is no way to see through.
-        self.transport.set_write_buffer_limits(high=1 if self.scheme == "https" else 0, low=0)
+    async def wait_writable(self) -> None:
         if self.flow.write_paused:
             await self.flow.drain()
-        if self._is_lost():
-            return False
-        self.transport.set_write_buffer_limits()
-        return True
 
-    def _is_lost(self) -> bool:
-        """Whether the client has gone. A write that failed closes the transport at once, and tells us later."""
-        return self._lost or self.transport.is_closing()
+    # ── WebSockets ──
 
-    # ── stalls ──
+    def _should_upgrade_to_ws(self) -> bool:
+        return self.parser.get_method() == b"GET"
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        if self._stall_timer is None:
-            self._stall_timer = self.loop.call_later(limits.write_stall_s, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        self._is_taken()
-        super().resume_writing()
-
-    def _is_taken(self) -> None:
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
+    def handle_websocket_upgrade(self) -> None:
+        self.ws_protocol_class = socket_protocol()
+        super().handle_websocket_upgrade()
 
     # ── heads ──
 
@@ -111,23 +84,13 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         if not self.transport.is_closing():  # it was told already
-            self._refuse(_NOT_HTTP)
+            self._refuse(NOT_HTTP)
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer without an application, and hang up."""
-        body, reason = problem.body(), HTTPStatus(problem.status).phrase
-        head = (
-            f"HTTP/1.1 {problem.status} {reason}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nx-request-id: req_{secrets.token_hex(12)}\r\n"
-            "connection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
+        self.transport.write(bare_answer(problem))
         self.transport.close()
 
 
-_NOT_HTTP = Problem(
-    status=400, code="invalid_http_request", message="this is not a valid HTTP request"
-)
 _HEAD_TOO_LARGE = Problem(
     status=431,
     code="request_head_too_large",

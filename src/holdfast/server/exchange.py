@@ -247,6 +247,11 @@ class Exchange:
         if self._gone is not None:
             self._gone.cancel()
 
+    def upgraded(self) -> Mapping[str, str]:
+        """It is no request any more: the headers that its connection begins anew with."""
+        self._state, self.status = "done", 101
+        return {**self.about, "x-request-id": self.request_id}
+
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         assert self._state == "reading", "one request, one answer"
         self._state, self.status = "answering", status

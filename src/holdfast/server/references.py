@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.core.codec import Unreadable
-from holdfast.core.conversation import seen_by_people
+from holdfast.core.conversation import Snapshot, seen_by_people
 from holdfast.core.items import Item
 from holdfast.core.reconcile import Incoming
 from holdfast.ids import ItemId, ResponseId, SessionId, Tenant
@@ -30,13 +30,17 @@ class References:
         *,
         line: SessionId | None,
         previous: ResponseId | None,
+        held: Snapshot | None = None,
     ) -> None:
-        """`line` and `previous` say where to look for an id that does not."""
+        """`line`, `previous` or a conversation that is `held` say where to look for an id that does not."""
         self._sessions = sessions
         self._tenant = tenant
         self._line = line
         self._previous = previous
         self._known: dict[SessionId, dict[ItemId, Item]] = {}
+        if held is not None:
+            self._line = held.session_id
+            self._known[held.session_id] = _by_id(held)
 
     async def resolved(self, pieces: Iterable[InputPiece]) -> tuple[Incoming, ...]:
         """These pieces, with items in place of references. Raises Refused for one that leads nowhere."""
@@ -71,8 +75,10 @@ class References:
     async def _items(self, session_id: SessionId) -> dict[ItemId, Item]:
         if session_id not in self._known:
             snapshot = await self._sessions.snapshot(self._tenant, session_id)
-            seen = seen_by_people(snapshot) if snapshot else ()
-            self._known[session_id] = {
-                each.id: each for each in seen if not isinstance(each, Unreadable)
-            }
+            self._known[session_id] = _by_id(snapshot) if snapshot else {}
         return self._known[session_id]
+
+
+def _by_id(snapshot: Snapshot) -> dict[ItemId, Item]:
+    seen = seen_by_people(snapshot)
+    return {each.id: each for each in seen if not isinstance(each, Unreadable)}

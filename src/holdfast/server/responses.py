@@ -11,17 +11,18 @@ from __future__ import annotations
 import time
 
 import msgspec
+from msgspec import Struct
 
 from holdfast import limits
 from holdfast.core.items import TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.core.reconcile import Incoming
 from holdfast.errors import HoldfastError, SessionBusy, SessionConflict, SessionGone, TurnRejected
-from holdfast.ids import ResponseId, SessionId
+from holdfast.ids import ResponseId, SessionId, Tenant
 from holdfast.server.answers import conversation_headers, is_answered
 from holdfast.server.asking import Unstored, heeded
 from holdfast.server.attempts import attempt_of
-from holdfast.server.directory import Directory
+from holdfast.server.directory import AgentManner, Directory
 from holdfast.server.problems import problem_of
 from holdfast.server.references import References
 from holdfast.server.response_turns import Ended, ResponseTurns, response_end
@@ -29,10 +30,12 @@ from holdfast.server.routing import Call
 from holdfast.server.showing import Showing
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
+from holdfast.sessions.stateless import Loose
 from holdfast.sessions.watch import Watch
 from holdfast.wire.headers import NAMES, Naming, read_naming
 from holdfast.wire.problems import Refused, bad_request
 from holdfast.wire.responses_answer import (
+    ResponseEnd,
     ResponseHead,
     note_of,
     response_object,
@@ -67,25 +70,52 @@ class Responses:
 
     async def create(self, call: Call) -> None:
         """Answer one request. Raises Refused and HoldfastError before anything has been said."""
+        await self.answer(call, read_responses_request(call.body))
+
+    async def answer(
+        self, call: Call, asked: ResponsesAsk, loose: Loose | None = None
+    ) -> Answered | None:
+        """The same, for a request that was read already, and that goes on with a `loose` conversation if there
+        is one. None if it came to no answer, which its client was told, or nobody waits for it here."""
         exchange = call.exchange
-        asked = read_responses_request(call.body)
         if asked.stream:
             call.occupy("streams")
-        naming = _named(read_naming(exchange.headers, names=self._names), asked)
+        naming = self._naming(call, asked)
         if naming.name is not None:
             exchange.about["x-conversation-id"] = str(naming.name)
         asked = _with_echo(asked, naming)
-        ask = self._ask(call, asked, naming, await self._messages(call, asked, naming))
-        watch = await exchange.unless_gone(self._submit(ask, asked))
+        if not asked.store and loose is None and asked.previous is not None:
+            loose = await self._loosened(call.tenant, asked.previous)
+        messages = await self._messages(call, asked, naming, loose)
+        ask = self._ask(call, asked, naming, messages)
+        watch = await exchange.unless_gone(self._submit(ask, asked, loose))
         if asked.store:
             naming = msgspec.structs.replace(naming, name=watch.admission.session_id)
         exchange.about |= conversation_headers(naming, watch)
         answering = _Answering(self._sessions, call, watch, asked)
         if asked.background and not asked.stream:
             await self._queued(call, answering, watch)  # nobody waits for it here
-            return
+            return None
         async with watch:
-            await (answering.stream() if asked.stream else answering.answer())
+            ended = await (answering.stream() if asked.stream else answering.answer())
+        if not is_answered(ended.ending):
+            return None
+        return Answered(watch.admission.turn_id.response_id, _grown(watch, loose))
+
+    async def prepare(self, call: Call, asked: ResponsesAsk) -> ResponseId:
+        """Say that a request is understood, as a Response without output; nobody is asked for any."""
+        self._manner(call, asked, self._naming(call, asked))
+        response_id = self._sessions.mint(ResponseId)
+        created_s = response_id.minted_at_ms // 1000
+        head = ResponseHead(
+            response_id=response_id, session_id=None, created_s=created_s, echo=asked.echo
+        )
+        stream = ResponseStream(head)
+        last = stream.end(ResponseEnd(status="completed", completed_s=created_s))
+        await call.exchange.start_stream()
+        await call.exchange.write(stream.first() + last)
+        await call.exchange.finish()
+        return response_id
 
     def end_stateless(self) -> None:
         """The grace time of a shutdown is over."""
@@ -93,18 +123,11 @@ class Responses:
 
     # ── the turn ──
 
-    async def _messages(
-        self, call: Call, asked: ResponsesAsk, naming: Naming
-    ) -> tuple[Incoming, ...]:
-        """The input, with the items that it refers to in place."""
-        line = naming.name if isinstance(naming.name, SessionId) else None
-        references = References(self._sessions, call.tenant, line=line, previous=asked.previous)
-        return await references.resolved(asked.input)
+    def _naming(self, call: Call, asked: ResponsesAsk) -> Naming:
+        return _named(read_naming(call.exchange.headers, names=self._names), asked)
 
-    def _ask(
-        self, call: Call, asked: ResponsesAsk, naming: Naming, messages: tuple[Incoming, ...]
-    ) -> Ask:
-        manner = heeded(
+    def _manner(self, call: Call, asked: ResponsesAsk, naming: Naming) -> AgentManner:
+        return heeded(
             call.exchange,
             self._directory,
             asked.model,
@@ -112,6 +135,34 @@ class Responses:
             left_alone=asked.left_alone,
             named=naming.name is not None or asked.previous is not None,
         )
+
+    async def _messages(
+        self, call: Call, asked: ResponsesAsk, naming: Naming, loose: Loose | None
+    ) -> tuple[Incoming, ...]:
+        """The input, with the items that it refers to in place."""
+        references = References(
+            self._sessions,
+            call.tenant,
+            line=naming.name if isinstance(naming.name, SessionId) else None,
+            previous=asked.previous,
+            held=loose.snapshot if loose else None,
+        )
+        return await references.resolved(asked.input)
+
+    async def _loosened(self, tenant: Tenant, previous: ResponseId) -> Loose:
+        """The conversation that ends with a Response, to go on with it and store nothing."""
+        kept = await self._turns.look(tenant, previous)
+        if kept is None or kept.row.seq is None:
+            raise unknown_previous(previous)
+        snapshot = await self._sessions.snapshot(tenant, kept.row.session_id, kept.row.seq)
+        if snapshot is None:
+            raise unknown_previous(previous)
+        return Loose(snapshot.forked(self._sessions.mint(SessionId)))
+
+    def _ask(
+        self, call: Call, asked: ResponsesAsk, naming: Naming, messages: tuple[Incoming, ...]
+    ) -> Ask:
+        manner = self._manner(call, asked, naming)
         return Ask(
             tenant=call.tenant,
             name=naming.name,
@@ -134,10 +185,10 @@ class Responses:
             note=note_of(asked.echo) if asked.store else None,
         )
 
-    async def _submit(self, ask: Ask, asked: ResponsesAsk) -> Watch:
+    async def _submit(self, ask: Ask, asked: ResponsesAsk, loose: Loose | None) -> Watch:
         try:
             if not asked.store:
-                return self._unstored.submit(ask)
+                return self._unstored.submit(ask, loose)
             if asked.previous is not None:
                 return await self._continue(ask, asked.previous)
             return await self._sessions.submit(ask)
@@ -179,6 +230,14 @@ class Responses:
         await answering.say_state(ended=kept.row.ended_by is not None)
 
 
+class Answered(Struct, frozen=True):
+    """A request that came to its answer."""
+
+    response_id: ResponseId
+    loose: Loose | None
+    """The conversation after it, if no store holds that."""
+
+
 class _Answering:
     """One request whose turn has begun, or was found."""
 
@@ -197,17 +256,18 @@ class _Answering:
             echo=asked.echo,
         )
 
-    async def answer(self) -> None:
+    async def answer(self) -> Ended:
         """The answer as one object."""
         ended = await self._ended()
         if not is_answered(ended.ending):
             await self._exchange.refuse(ended.problem)
-            return
+            return ended
         if self._stored and ended.ending.version is not None:
             self._exchange.about["x-conversation-version"] = str(int(ended.ending.version))
         await self._showing.answer(msgspec.json.encode(whole_response(self._head, ended.response)))
+        return ended
 
-    async def stream(self) -> None:
+    async def stream(self) -> Ended:
         """The answer as it comes. How it ends is a status, if nothing has been said by then."""
         exchange, stream = self._exchange, ResponseStream(self._head)
         exchange.say_failure = stream.failed
@@ -215,8 +275,9 @@ class _Answering:
         ended = await self._ended()
         if not is_answered(ended.ending) and exchange.state == "reading":
             await exchange.refuse(ended.problem)
-            return
-        await self._showing.end(stream, stream.end(ended.response))
+        else:
+            await self._showing.end(stream, stream.end(ended.response))
+        return ended
 
     async def say_queued(self) -> None:
         body = response_object(self._head, "queued", None, [])
@@ -257,7 +318,8 @@ def _named(naming: Naming, asked: ResponsesAsk) -> Naming:
             "invalid_request", f"{' and '.join(used)} cannot be used together", param=used[0]
         )
     if not asked.store:
-        for given in (*used, *(["Idempotency-Key"] if naming.idempotency_key else [])):
+        needing = [each for each in used if each != "previous_response_id"]
+        for given in (*needing, *(["Idempotency-Key"] if naming.idempotency_key else [])):
             raise bad_request(
                 "invalid_value",
                 f"store: false leaves nothing behind, and {given} needs something to come back to; "
@@ -275,6 +337,14 @@ def _with_echo(asked: ResponsesAsk, naming: Naming) -> ResponsesAsk:
         show_tools=asked.echo.show_tools or naming.show_tools,
     )
     return msgspec.structs.replace(asked, echo=echo)
+
+
+def _grown(watch: Watch, before: Loose | None) -> Loose | None:
+    """A loose conversation after the turn that went on with it; None if it is stored."""
+    live = watch.live
+    if live is None or live.after is None:
+        return None
+    return Loose(live.after, before.blobs if before else {})
 
 
 def _bounded(bounds: TurnLimits, calls_max: int | None) -> TurnLimits:

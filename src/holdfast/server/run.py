@@ -125,7 +125,11 @@ class HttpServer(uvicorn.Server):
                 app,
                 loop="none",
                 http=Connection,
-                ws="none",
+                ws="none",  # a connection that is asked to be one finds its protocol itself
+                ws_max_size=limits.body_bytes_max,
+                ws_per_message_deflate=False,  # text in small pieces, and a window of memory for each of us
+                ws_ping_interval=limits.heartbeat_s,
+                ws_ping_timeout=limits.heartbeat_s,
                 lifespan="off",
                 log_config=None,  # whoever runs us says where logs go
                 log_level="error",  # what is wrong with a request is told to who sent it

@@ -31,7 +31,7 @@ from holdfast.sessions.lease import Heart, HeartTask, Lease
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.recovery import Recovery
-from holdfast.sessions.stateless import Stateless
+from holdfast.sessions.stateless import Loose, Stateless
 from holdfast.sessions.upkeep import Upkeep
 from holdfast.sessions.watch import Watch
 from holdfast.store.base import Store
@@ -107,9 +107,13 @@ class Sessions:
         """
         return await self._admissions.submit(ask, play or self._play)
 
-    def submit_stateless(self, ask: Ask, *, play: Play | None = None) -> Watch:
-        """Play a request that names no conversation. Nothing is stored. Raises TurnRejected."""
-        return self._stateless.submit(ask, play or self._play)
+    def submit_stateless(
+        self, ask: Ask, *, play: Play | None = None, loose: Loose | None = None
+    ) -> Watch:
+        """Play a request that names no conversation, or goes on with a `loose` one. Nothing is stored.
+
+        Raises TurnRejected."""
+        return self._stateless.submit(ask, play or self._play, loose)
 
     async def watch(self, tenant: Tenant, turn_id: TurnId) -> Watch:
         """Watch a turn by its id, wherever it is played, also after its end. Raises SessionMissing."""

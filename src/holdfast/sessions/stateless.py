@@ -9,6 +9,9 @@ import asyncio
 from collections.abc import Sequence
 from hashlib import sha256
 
+import msgspec
+from msgspec import Struct, field
+
 from holdfast import limits
 from holdfast.core import events as ev
 from holdfast.core.conversation import Commit, Snapshot
@@ -30,13 +33,21 @@ from holdfast.store.base import Committed, Fence, Settlement, Store
 from holdfast.store.rows import MemoryRow
 
 
+class Loose(Struct, frozen=True):
+    """A conversation that no store holds: whoever talks does, and hands it in with what comes next."""
+
+    snapshot: Snapshot
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    """What its tools have set aside, by digest. Later turns add to it."""
+
+
 class Nowhere:
     """A store for one turn that is not stored: every write succeeds, and is gone with the turn."""
 
-    def __init__(self, store: Store, ambient: Ambient) -> None:
+    def __init__(self, store: Store, ambient: Ambient, loose: Loose) -> None:
         self._store = store
         self._ambient = ambient
-        self._blobs: dict[str, bytes] = {}
+        self._loose = loose
 
     async def append(
         self, fence: Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
@@ -72,11 +83,15 @@ class Nowhere:
     async def put_blob(self, tenant: Tenant, session_id: SessionId, data: bytes) -> str:
         """Kept while the turn is played: its model has to see what its tools have found."""
         digest = f"sha256:{sha256(data).hexdigest()}"
-        self._blobs[digest] = data
+        self._loose.blobs[digest] = data
         return digest
 
     async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
-        return self._blobs.get(digest)
+        found = self._loose.blobs.get(digest)
+        lineage = self._loose.snapshot.lineage
+        if found is not None or not lineage:
+            return found
+        return await self._store.blob(tenant, lineage[-1].session_id, digest)
 
     async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]:
         """What is remembered can be used; nothing is added to it."""
@@ -96,10 +111,13 @@ class Stateless:
         self._tally = tally
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def submit(self, ask: Ask, play: Play) -> Watch:
-        """Begin at once. Raises what `request_of` raises."""
+    def submit(self, ask: Ask, play: Play, loose: Loose | None = None) -> Watch:
+        """Begin at once, from an empty conversation or from this one. Raises what `request_of` raises."""
         session_id = self._ambient.mint(SessionId)
-        snapshot = Snapshot(session_id=session_id)
+        if loose is None:
+            loose = Loose(Snapshot(session_id=session_id))
+        # A name of its own for every turn: two of them may go on from one point, in two directions.
+        snapshot = msgspec.structs.replace(loose.snapshot, session_id=session_id)
         request, new = request_of(ask, snapshot, self._ambient, self._choose)
         fence = Fence(
             tenant=ask.tenant,
@@ -112,7 +130,7 @@ class Stateless:
         feed = Feed(events_max=limits.feed_events_max)
         feed.publish(Record(n=0, at_ms=self._ambient.now_ms(), event=began))
         live = LiveTurn(
-            Nowhere(self._store, self._ambient),
+            Nowhere(self._store, self._ambient, loose),
             fence,
             snapshot,
             begin(began),

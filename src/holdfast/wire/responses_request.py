@@ -128,16 +128,18 @@ _decoder = msgspec.json.Decoder(ResponsesRequest)
 _tool_decoder = msgspec.json.Decoder(FunctionTool)
 
 
-def read_responses_request(body: bytes) -> ResponsesAsk:
+def read_responses_request(body: bytes, *, needs_input: bool = True) -> ResponsesAsk:
     """Decode and check a request. Raises Refused, with the parameter that is at fault."""
     request = read_body(_decoder, body)
+    if needs_input and as_json(request.input) is None:
+        raise missing_parameter("input")
     _check(request)
     tools, shown, left_alone = _tools(request.tools or [])
     choice = _tool_choice(request.tool_choice, tools)
     parameters = _parameters(request, choice)
     return ResponsesAsk(
         model=request.model,
-        input=read_input(request.input),
+        input=() if as_json(request.input) is None else read_input(request.input),
         instructions=(request.instructions,) if request.instructions else (),
         parameters=parameters,
         client_tools=tools,
@@ -201,8 +203,6 @@ def read_context_request(body: bytes, *, needs_model: bool) -> ContextAsk:
 def _check(request: ResponsesRequest) -> None:
     if not request.model:
         raise missing_parameter("model")
-    if as_json(request.input) is None:
-        raise missing_parameter("input")
     _demand_one_line(request.conversation, request.previous_response_id)
     if request.background and request.store is False:
         raise bad_request(

@@ -29,6 +29,14 @@ def event_frame(name: str, body: bytes) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + one_line(body) + b"\n\n"
 
 
+def bodies(frames: bytes) -> list[bytes]:
+    """The JSON of the Responses events in these frames, for those who are told the same in another way.
+
+    Comments and `[DONE]` are none.
+    """
+    return [data for frame in frames.split(b"\n\n") if (data := frame.partition(b"\ndata: ")[2])]
+
+
 def one_line(body: bytes) -> bytes:
     """The same JSON, in what everybody takes for one line.
 

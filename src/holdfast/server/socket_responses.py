@@ -1,0 +1,148 @@
+"""`/v1/responses` as a WebSocket: requests one after the other over one connection, each answered by its events.
+
+What is stored is the same as over HTTP, and is found from anywhere. What is not to be stored (`store: false`) lives with
+the socket: the last few Responses can be gone on from there, and nowhere else. A continuation that fails takes the
+Response that it went on from with it, as OpenAI has it, so that nobody builds on what may not be what they think it is.
+
+A request with `generate: false` prepares what another one will bring to its end: its input is kept here, goes in front
+of that one's, and nothing else happens.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from holdfast import limits
+from holdfast.ids import ResponseId
+from holdfast.server.exchange import Exchange
+from holdfast.server.responses import Responses
+from holdfast.server.routing import Call, Route
+from holdfast.server.sockets import WebSocket
+from holdfast.sessions.stateless import Loose
+from holdfast.wire.problems import Problem, Refused
+from holdfast.wire.responses_items import InputPiece
+from holdfast.wire.responses_request import ResponsesAsk, read_responses_request
+from holdfast.wire.responses_socket import read_message
+
+PATH = "/v1/responses"
+
+Serve: TypeAlias = Callable[[Exchange, Route], Awaitable[None]]
+"""Sees to one request by this route: who asks, how much, what to say if it fails."""
+
+
+def request_id() -> str:
+    return f"req_{secrets.token_hex(12)}"
+
+
+class Sockets:
+    """Who answers when somebody asks for a WebSocket."""
+
+    def __init__(self, responses: Responses, serve: Serve) -> None:
+        self._responses = responses
+        self._serve = serve
+
+    async def open(self, socket: WebSocket) -> None:
+        """See to a socket from its opening to its end."""
+        if socket.path.rstrip("/") == PATH:
+            route = Route("GET", PATH, "chat", partial(self._talk, socket), load="watchers")
+        else:
+            route = Route("GET", "/{path...}", None, _refuse)
+        await self._serve(socket.handshake(request_id()), route)
+
+    async def _talk(self, socket: WebSocket, call: Call) -> None:
+        """Everything that is said over a socket."""
+        await socket.accept(call.exchange.upgraded())
+        talk = Talk(self._responses)
+        route = Route(
+            "MESSAGE",
+            PATH,
+            "chat",
+            talk.answer,
+            body_bytes_max=limits.body_bytes_max,
+            load="turns",
+        )
+        async for message in socket.messages():
+            await self._serve(socket.exchange(message, request_id()), route)
+
+
+async def _refuse(call: Call) -> None:
+    raise Refused(
+        Problem(
+            status=404,
+            code="unknown_url",
+            message=f"there is no WebSocket at {call.exchange.raw_path[:200]}; there is one at {PATH}",
+            should_retry=False,
+        )
+    )
+
+
+class _Prepared(Struct, frozen=True):
+    """A request that waits for another one to go on from it."""
+
+    previous: ResponseId | None
+    input: tuple[InputPiece, ...]
+
+
+class Talk:
+    """One socket's requests, and what it remembers of them."""
+
+    def __init__(self, responses: Responses) -> None:
+        self._responses = responses
+        self._held: dict[ResponseId, Loose | _Prepared] = {}
+        """What can be gone on from here only, the oldest first."""
+
+    async def answer(self, call: Call) -> None:
+        """Answer one message."""
+        said = read_message(call.body)
+        generates = said.generate is not False
+        asked = read_responses_request(call.body, needs_input=generates)
+        asked = msgspec.structs.replace(asked, stream=True)
+        # What is gone on from is forgotten, and remembered again once that went well.
+        taken: dict[ResponseId, Loose | _Prepared] = {}
+        asked, loose = self._resolved(asked, taken)
+        if not generates:
+            response_id = await self._responses.prepare(call, asked)
+            self._hold({**taken, response_id: _Prepared(asked.previous, asked.input)})
+            return
+        answered = await self._responses.answer(call, asked, loose)
+        if answered is None:
+            return
+        self._hold(taken)
+        if not asked.store and answered.loose is not None:
+            self._hold({answered.response_id: answered.loose})
+
+    def _resolved(
+        self, asked: ResponsesAsk, taken: dict[ResponseId, Loose | _Prepared]
+    ) -> tuple[ResponsesAsk, Loose | None]:
+        """A request with what was prepared for it, and the loose conversation that it goes on with."""
+        while asked.previous is not None and asked.previous in self._held:
+            held = taken[asked.previous] = self._held.pop(asked.previous)
+            if isinstance(held, Loose):
+                if asked.store:
+                    break  # what is stored goes on from what is
+                return asked, held
+            asked = msgspec.structs.replace(
+                asked, previous=held.previous, input=(*held.input, *asked.input)
+            )
+        return asked, None
+
+    def _hold(self, news: dict[ResponseId, Loose | _Prepared]) -> None:
+        self._held |= news
+        while len(self._held) > limits.socket_held_max or self._weight() > _BYTES_MAX:
+            if len(self._held) == 1:
+                return  # the last one is what a socket is for
+            del self._held[next(iter(self._held))]
+
+    def _weight(self) -> int:
+        return sum(
+            each.snapshot.size_bytes for each in self._held.values() if isinstance(each, Loose)
+        )
+
+
+_BYTES_MAX = limits.socket_held_bytes_max

@@ -1,0 +1,16 @@
+"""What a connection becomes that is asked to be a WebSocket, brought in when the first one is: most servers never
+see one.
+
+This is one of the few places with a late import; the architecture test names them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+
+def socket_protocol() -> type[asyncio.Protocol]:
+    """Speaks WebSocket."""
+    from holdfast.server.socket_connection import SocketConnection  # noqa: PLC0415
+
+    return SocketConnection
