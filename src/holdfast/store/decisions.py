@@ -16,7 +16,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Commit, Lineage, Segment, Snapshot
 from holdfast.errors import StoreError, Superseded
-from holdfast.ids import NodeId, SessionId, TurnId, Version
+from holdfast.ids import NodeId, SessionId, SessionKey, TurnId, Version
 from holdfast.store.base import (
     Anonymous,
     Attempt,
@@ -40,6 +40,7 @@ from holdfast.store.base import (
     Signalled,
     Started,
     Taken,
+    Target,
     TooLate,
     Unconsumed,
 )
@@ -188,6 +189,20 @@ def judge_begin(ask: Begin, facts: BeginFacts) -> BeginOutcome:
     )
 
 
+def started_as_known(ask: Begin, session: SessionRow) -> Started | None:
+    """T1 on a session that is like this, if it starts and nothing else has to be looked at; else None.
+
+    Left to whoever writes it: that the session is still like this, that the node is alive, and that this very request
+    has not begun already.
+    """
+    plain = ask.attempt.key is None and not ask.attempt.client_attempt
+    if not plain or ask.expire_after_ms is not None:
+        return None
+    if _in_the_way(ask, session, BeginFacts(now_ms=0, node=None)) is not None:
+        return None
+    return Started(fence=_first_fence(ask, session), created=False, retry_of=None)
+
+
 def _failed_attempt(facts: BeginFacts) -> TurnId | None:
     """The turn whose finished steps may be used: it failed, and has not been forgotten since."""
     claim = facts.claim
@@ -249,7 +264,7 @@ def _repeated(ask: Begin, turn: TurnRow, session: SessionRow | None) -> Started 
     if session.lease_nonce != ask.nonce:  # taken over since: the fence is somebody else's
         return Joined(turn_id=turn.turn_id, session_id=turn.session_id)
     # Only the request that made the session has brought its id.
-    created = not isinstance(ask.target, ById) and target_id(ask) == session.id
+    created = not isinstance(ask.target, ById) and named_by(ask.target)[1] == session.id
     return Started(fence=fence_of(session), created=created, retry_of=turn.retry_of)
 
 
@@ -260,20 +275,21 @@ _FIRST_TOKEN = 1
 def _first_fence(ask: Begin, session: SessionRow | None) -> Fence:
     return Fence(
         tenant=ask.tenant,
-        session_id=target_id(ask) if session is None else session.id,
+        session_id=named_by(ask.target)[1] if session is None else session.id,
         turn_id=ask.request.turn_id,
         token=_FIRST_TOKEN if session is None else session.lease_token + 1,
         nonce=ask.nonce,
     )
 
 
-def target_id(ask: Begin) -> SessionId:
-    """The id that the session will have if it has to be made."""
-    match ask.target:
-        case ById():
-            return ask.target.session_id
-        case ByKey() | Anonymous():
-            return ask.target.fresh
+def named_by(target: Target) -> tuple[SessionKey | None, SessionId]:
+    """The key that a request names its session by, if it does, and the id that counts if the key means none."""
+    match target:
+        case ById(session_id=session_id) | Anonymous(fresh=session_id):
+            return None, session_id
+        case ByKey(key=key, fresh=fresh):
+            # An id that the request has brought is taken already if the request comes again, late.
+            return key, fresh
 
 
 def fence_of(session: SessionRow) -> Fence:
@@ -291,10 +307,14 @@ def fence_of(session: SessionRow) -> Fence:
 # ── writing under a fence ────────────────────────────────────────────────────────────────────
 
 
+def is_held(session: SessionRow, fence: Fence) -> bool:
+    """Whether the session's open turn is held under this fence."""
+    return session.open_turn is not None and fence_of(session) == fence
+
+
 def demand_fence(fence: Fence, session: SessionRow | None) -> SessionRow:
     """The session, if the fence still holds. Raises Superseded if it does not."""
-    held = session is not None and session.open_turn is not None and fence_of(session) == fence
-    if session is None or not held:
+    if session is None or not is_held(session, fence):
         raise Superseded(fence.turn_id, token=fence.token)
     return session
 
@@ -331,6 +351,16 @@ def judge_commit(
         # whole turn is not.
         raise StoreError(f"the journal has come past record {n}, so this commit comes too late")
     return None
+
+
+def may_commit_as_known(
+    fence: Fence, commit: Commit, session: SessionRow, *, n: int, last_n: int
+) -> bool:
+    """Whether T2 may be written on a session that is like this, and whose open turn has not been spoken to.
+
+    No means: look closer. Left to whoever writes it: that the session is still like this.
+    """
+    return is_held(session, fence) and session.head.next == commit.version and n > last_n
 
 
 def judge_append(n: int, records: bytes, *, last_n: int, same_n: bytes | None) -> bool:

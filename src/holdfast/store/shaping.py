@@ -1,4 +1,7 @@
-"""What rows become when a session is forked, annotated, deleted or moved. Pure, for every home."""
+"""What rows become when turns begin and are committed, and when a session is forked, annotated, deleted or moved.
+
+Pure, for every home.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,14 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core import chain
-from holdfast.core.conversation import Annotation, Lineage, Notes, Patch, annotated
+from holdfast.core.conversation import Annotation, Commit, Lineage, Notes, Patch, annotated
+from holdfast.core.events import Began
 from holdfast.core.items import SessionSettings
+from holdfast.core.journal import encode_records, numbered
 from holdfast.errors import InvalidValue, SessionGone, SessionMissing
-from holdfast.ids import ItemId, SessionId, Tenant
-from holdfast.store.base import SummaryMoved
+from holdfast.ids import ItemId, NodeId, SessionId, Tenant
+from holdfast.store.base import Anonymous, Begin, Fence, Started, SummaryMoved
+from holdfast.store.opening import opening_of
 from holdfast.store.rows import SessionRow, TurnRow
 
 
@@ -30,6 +36,78 @@ def empty_session(tenant: Tenant, session_id: SessionId, *, now_ms: int) -> Sess
     return SessionRow(
         tenant=tenant, id=session_id, link=chain.GENESIS, created_ms=now_ms, active_ms=now_ms
     )
+
+
+# ── turns ────────────────────────────────────────────────────────────────────────────────────
+
+
+def new_session(ask: Begin, fence: Fence, *, now_ms: int) -> SessionRow:
+    """The session that a first turn makes, held by it."""
+    made = SessionRow(
+        tenant=ask.tenant,
+        id=fence.session_id,
+        link=chain.GENESIS,
+        anonymous=isinstance(ask.target, Anonymous),
+        created_ms=now_ms,
+        active_ms=now_ms,
+    )
+    return held_session(made, fence, ask.node)
+
+
+def held_session(session: SessionRow, fence: Fence, node: NodeId) -> SessionRow:
+    """A session whose open turn is held under this fence."""
+    return msgspec.structs.replace(
+        session,
+        open_turn=fence.turn_id,
+        lease_token=fence.token,
+        lease_nonce=fence.nonce,
+        lease_node=node,
+    )
+
+
+def open_turn(ask: Begin, started: Started, *, now_ms: int) -> TurnRow:
+    """The turn that T1 begins."""
+    request, attempt = ask.request, ask.attempt
+    return TurnRow(
+        tenant=ask.tenant,
+        turn_id=request.turn_id,
+        session_id=started.fence.session_id,
+        base_head=request.base,
+        state="open",
+        retry_of=started.retry_of,
+        client_attempt=attempt.client_attempt,
+        lease_token=started.fence.token,
+        agent=request.agent,
+        source_digest=request.source_digest,
+        request_hash=attempt.request_hash,
+        replayable=request.replayable,
+        began_ms=now_ms,
+    )
+
+
+def first_record(ask: Begin, *, now_ms: int) -> bytes:
+    """The first row of a turn's journal: the request as it was decided."""
+    return encode_records(numbered((Began(request=ask.request),), first=0, at_ms=now_ms))
+
+
+def committed_session(session: SessionRow, made: Commit, *, now_ms: int) -> SessionRow:
+    """A session after T2. Who and what it is for is written by its first commit."""
+    return msgspec.structs.replace(
+        session,
+        head=made.version,
+        length=session.length + len(made.encoded),
+        link=made.link,
+        agent=made.agent,
+        source_key=session.source_key or made.source_key,
+        entry_agent=session.entry_agent or made.entry_agent,
+        opening=session.opening or opening_of(made.items),
+        active_ms=now_ms,
+        open_turn=None,
+        lease_node=None,
+    )
+
+
+# ── sessions ─────────────────────────────────────────────────────────────────────────────────
 
 
 def forked_session(

@@ -22,6 +22,7 @@ PG_TURNS = "store/postgres/turns.py"
 PG_TURNS_SQL = "store/postgres/sql/turns.sql"
 PG_SESSIONS_SQL = "store/postgres/sql/sessions.sql"
 PG_ENGINE = "store/postgres/engine.py"
+PG_RECALL = "store/postgres/recall.py"
 SEARCH = "store/sqlite/search.py"
 SEARCH_SQL = "store/sqlite/sql/search.sql"
 MOVING = "store/moving.py"
@@ -40,6 +41,7 @@ FINDING = (
 EXPORTS = ("tests/store/test_exporting.py",)
 ENGINE = ("tests/store/sqlite/test_batch.py", "tests/store/sqlite/test_engine.py")
 RACES = "tests/store/postgres/test_races.py"
+RECALL = "tests/store/postgres/test_recall.py"
 CUT = "tests/store/postgres/test_cut.py"
 
 
@@ -645,6 +647,41 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         tests=(RACES,),
         telling=True,
+    ),
+    mutant(
+        "PostgreSQL: a turn is committed on what was known, whoever has written since",
+        (
+            PG_TURNS_SQL,
+            "   where tenant = :tenant and id = :session_id and stamp = :stamp\n  returning active_ms",
+            "   where tenant = :tenant and id = :session_id and :stamp::bigint > 0\n  returning active_ms",
+        ),
+        tests=(RECALL, RACES),
+        telling=True,
+    ),
+    mutant(
+        "PostgreSQL: a node that is not live goes on with what it knows",
+        (
+            PG_TURNS_SQL,
+            "exists (select from holdfast.node n where n.node_id = :node and n.expires_ms > {now})",
+            "true",
+        ),
+        tests=(RECALL,),
+        telling=True,
+    ),
+    mutant(
+        "PostgreSQL: what was known outlives the connection",
+        (PG_RECALL, "            self._known.clear()\n", ""),
+        tests=(RECALL,),
+    ),
+    mutant(
+        "PostgreSQL: what was known about one key is taken for another's",
+        (PG_RECALL, "known if known is not None and key in (None, known.key) else None", "known"),
+        tests=(RECALL,),
+    ),
+    mutant(
+        "PostgreSQL: an append of ours hides what others have said",
+        (PG_RECALL, "known is not None and known.stamp + 1 == stamp", "known is not None"),
+        tests=(RECALL,),
     ),
     mutant(
         "PostgreSQL: a signal does not move the stamp",

@@ -185,3 +185,12 @@ async def test_what_is_not_indexed_yet_is_found_by_an_index(
     """Every search asks for it, and mostly there is nothing. The planner believes that all sessions are behind."""
     steps = await crowded.plan(queries[name], generic=generic)
     assert "session_to_index" in {step.get("Index Name") for step in steps}
+
+
+@pytest.mark.parametrize("generic", [False, True], ids=["values", "any values"])
+async def test_keys_with_one_beginning_are_found_side_by_side(
+    crowded: Crowded, generic: bool
+) -> None:
+    """By their sessions they would be found as well, after a look at every key that there is."""
+    steps = await crowded.plan(queries["keyed_sessions"], generic=generic)
+    assert {step.get("Index Name") for step in steps} <= {None, "session_key_pkey"}

@@ -10,20 +10,16 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast import limits
-from holdfast.core import chain
 from holdfast.core.conversation import Commit
-from holdfast.core.events import Began, MemoryAdded, MemoryDeleted, StateSet
+from holdfast.core.events import MemoryAdded, MemoryDeleted, StateSet
 from holdfast.core.items import EndedBy
-from holdfast.core.journal import encode_records, numbered
 from holdfast.errors import SessionMissing
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId
-from holdfast.store import decisions
+from holdfast.store import decisions, shaping
 from holdfast.store.base import (
-    Anonymous,
     Attempt,
     Begin,
     BeginOutcome,
-    ById,
     ByKey,
     CommitOutcome,
     Committed,
@@ -42,7 +38,6 @@ from holdfast.store.base import (
     Target,
 )
 from holdfast.store.memory.tables import Tables
-from holdfast.store.opening import opening_of
 from holdfast.store.rows import (
     IdempotencyRow,
     ItemRow,
@@ -123,13 +118,9 @@ def find_target(
     tables: Tables, tenant: Tenant, target: Target
 ) -> tuple[KeyRow | None, SessionRow | None]:
     """What a target means now."""
-    match target:
-        case ByKey(key=name, fresh=fresh):
-            key = tables.keys.get((tenant, name))
-            # An id that the request has brought is taken already if the request comes again, late.
-            return key, tables.sessions.get((tenant, key.session_id if key else fresh))
-        case ById(session_id=session_id) | Anonymous(fresh=session_id):
-            return None, tables.sessions.get((tenant, session_id))
+    name, session_id = decisions.named_by(target)
+    key = tables.keys.get((tenant, name)) if name else None
+    return key, tables.sessions.get((tenant, key.session_id if key else session_id))
 
 
 def _open(
@@ -137,28 +128,17 @@ def _open(
 ) -> None:
     fence, request, attempt = started.fence, ask.request, ask.attempt
     if session is None:
-        session = _new_session(tables, ask, fence, now_ms=now_ms)
-    tables.put_session(_held(session, fence, ask.node))
-    tables.put_turn(
-        TurnRow(
-            tenant=ask.tenant,
-            turn_id=request.turn_id,
-            session_id=fence.session_id,
-            base_head=request.base,
-            state="open",
-            retry_of=started.retry_of,
-            client_attempt=attempt.client_attempt,
-            lease_token=fence.token,
-            agent=request.agent,
-            source_digest=request.source_digest,
-            request_hash=attempt.request_hash,
-            replayable=request.replayable,
-            began_ms=now_ms,
-        )
-    )
-    record = encode_records(numbered((Began(request=request),), first=0, at_ms=now_ms))
+        tables.put_session(shaping.new_session(ask, fence, now_ms=now_ms))
+        if isinstance(ask.target, ByKey):
+            key = ask.target.key
+            tables.keys[ask.tenant, key] = KeyRow(
+                tenant=ask.tenant, key=key, session_id=fence.session_id
+            )
+    else:
+        tables.put_session(shaping.held_session(session, fence, ask.node))
+    tables.put_turn(shaping.open_turn(ask, started, now_ms=now_ms))
     tables.journals[ask.tenant, request.turn_id] = [
-        JournalRow(n=0, token=fence.token, records=record)
+        JournalRow(n=0, token=fence.token, records=shaping.first_record(ask, now_ms=now_ms))
     ]
     if attempt.key is not None:
         tables.claims[ask.tenant, attempt.key] = IdempotencyRow(
@@ -168,31 +148,6 @@ def _open(
             turn_id=request.turn_id,
             state="running",
         )
-
-
-def _new_session(tables: Tables, ask: Begin, fence: Fence, *, now_ms: int) -> SessionRow:
-    if isinstance(ask.target, ByKey):
-        tables.keys[ask.tenant, ask.target.key] = KeyRow(
-            tenant=ask.tenant, key=ask.target.key, session_id=fence.session_id
-        )
-    return SessionRow(
-        tenant=ask.tenant,
-        id=fence.session_id,
-        link=chain.GENESIS,
-        anonymous=isinstance(ask.target, Anonymous),
-        created_ms=now_ms,
-        active_ms=now_ms,
-    )
-
-
-def _held(session: SessionRow, fence: Fence, node: NodeId) -> SessionRow:
-    return msgspec.structs.replace(
-        session,
-        open_turn=fence.turn_id,
-        lease_token=fence.token,
-        lease_nonce=fence.nonce,
-        lease_node=node,
-    )
 
 
 # ── append, commit, end ──────────────────────────────────────────────────────────────────────
@@ -306,21 +261,7 @@ def _write_turn(
             ended_ms=now_ms,
         )
     )
-    tables.put_session(
-        msgspec.structs.replace(
-            session,
-            head=made.version,
-            length=end,
-            link=made.link,
-            agent=made.agent,
-            source_key=session.source_key or made.source_key,
-            entry_agent=session.entry_agent or made.entry_agent,
-            opening=session.opening or opening_of(made.items),
-            active_ms=now_ms,
-            open_turn=None,
-            lease_node=None,
-        )
-    )
+    tables.put_session(shaping.committed_session(session, made, now_ms=now_ms))
 
 
 def end(
@@ -411,7 +352,7 @@ def takeover(
     )
     if isinstance(outcome, Taken):
         assert session is not None
-        tables.put_session(_held(session, outcome.fence, node))
+        tables.put_session(shaping.held_session(session, outcome.fence, node))
         tables.put_turn(outcome.turn)
     return outcome
 

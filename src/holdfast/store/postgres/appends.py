@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future, Task
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from asyncpg import PostgresError
 from msgspec import Struct
@@ -22,6 +23,7 @@ from holdfast.errors import StoreError
 from holdfast.store.base import Fence
 from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.faults import fault_of
+from holdfast.store.postgres.recall import Recall
 from holdfast.store.postgres.turns import append
 
 GROUP_MAX = 256
@@ -40,8 +42,9 @@ class Asked(Struct):
 class Appends:
     """The queue before the journal. One statement is on its way at a time."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, recall: Recall) -> None:
         self._engine = engine
+        self._recall = recall
         self._queue: list[Asked] = []
         self._draining: Task[None] | None = None
         self.statements = 0
@@ -93,15 +96,18 @@ class Appends:
         written = await self._engine.run(_together(group))
         left_out = []
         for asked in group:
-            if (asked.fence.tenant, asked.fence.turn_id) not in written:
+            stamp = written.get((asked.fence.tenant, asked.fence.turn_id))
+            if stamp is None:
                 left_out.append(asked)
-            elif not asked.done.done():
+                continue
+            self._recall.moved(asked.fence, stamp=stamp, n=asked.n)
+            if not asked.done.done():
                 asked.done.set_result(None)
         return left_out
 
     async def _alone(self, asked: Asked) -> None:
         def work(db: Db) -> Awaitable[None]:
-            return append(db, asked.fence, n=asked.n, records=asked.records)
+            return append(db, asked.fence, self._recall, n=asked.n, records=asked.records)
 
         try:
             await self._engine.run(work)
@@ -118,10 +124,14 @@ def _tell(group: list[Asked], error: BaseException) -> None:
             asked.done.set_exception(error)
 
 
-def _together(group: list[Asked]) -> Callable[[Db], Awaitable[set[tuple[str, str]]]]:
+Written: TypeAlias = dict[tuple[str, str], int]
+"""By tenant and turn, the stamps that the sessions have now."""
+
+
+def _together(group: list[Asked]) -> Callable[[Db], Awaitable[Written]]:
     fences = [asked.fence for asked in group]
 
-    async def work(db: Db) -> set[tuple[str, str]]:
+    async def work(db: Db) -> Written:
         try:
             written = await db.write(
                 "append_many",
@@ -136,7 +146,7 @@ def _together(group: list[Asked]) -> Callable[[Db], Awaitable[set[tuple[str, str
         except PostgresError as error:
             if fault_of(error) not in ("again", None):
                 raise
-            return set()  # one of them is to blame, and the others need not suffer for it
-        return {(tenant, turn_id) for tenant, turn_id in written}
+            return {}  # one of them is to blame, and the others need not suffer for it
+        return {(tenant, turn_id): stamp for tenant, turn_id, stamp in written}
 
     return work

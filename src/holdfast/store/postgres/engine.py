@@ -83,6 +83,16 @@ class Db:
         known = {"now_ms": self._clock(), **bindings}
         return await self._link.fetch(query, known, timeout_s=self._left_s())
 
+    @property
+    def moment_s(self) -> float:
+        """Our own clock: good for telling how much time has passed."""
+        return self._loop.time()
+
+    def reckoned_ms(self, *, was_ms: int, at_s: float) -> int:
+        """About the time that the database has now, if it was `was_ms` when our own clock said `at_s`."""
+        given = self._clock()
+        return was_ms + round((self.moment_s - at_s) * 1000) if given is None else given
+
     async def script(self, sql: str) -> None:
         """Statements without parameters or rows."""
         self.wrote = True

@@ -23,9 +23,10 @@ from holdfast.store.base import (
     SummaryMoved,
 )
 from holdfast.store.postgres import reading, tables, turns
+from holdfast.store.postgres.begin import NO_SETTINGS
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.tables import Bound, Column, utf8
-from holdfast.store.postgres.turns import NO_SETTINGS, SessionFacts, session_facts
+from holdfast.store.postgres.turns import SessionFacts, session_facts
 from holdfast.store.rows import ItemRow, MemoryRow, SessionRow
 
 

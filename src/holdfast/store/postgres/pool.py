@@ -124,6 +124,8 @@ class Pool:
         self._waiting: deque[Future[Link | None]] = deque()
         self._failures = 0
         self._closed = False
+        self.dropped = 0
+        """How many connections were thrown away."""
 
     def __repr__(self) -> str:
         return f"<Pool {len(self._idle)} idle of {len(self._links)}, {len(self._waiting)} waiting>"
@@ -161,6 +163,7 @@ class Pool:
 
     def drop(self, link: Link) -> None:
         """Throw away a connection. What runs on it may still happen, or have happened."""
+        self.dropped += 1
         self._links.discard(link)
         link.connection.terminate()
         self._wake_one()

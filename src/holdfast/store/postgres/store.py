@@ -27,13 +27,23 @@ from holdfast.ids import (
 )
 from holdfast.store import base
 from holdfast.store.migrations import Migrated, missing
-from holdfast.store.postgres import inspection, operations, reading, search, tables, turns, upkeep
+from holdfast.store.postgres import (
+    begin,
+    inspection,
+    operations,
+    reading,
+    search,
+    tables,
+    turns,
+    upkeep,
+)
 from holdfast.store.postgres.acknowledging import Acknowledging
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.appends import Appends
 from holdfast.store.postgres.engine import Clock, Engine, database_clock
 from holdfast.store.postgres.hints import Hints
 from holdfast.store.postgres.migrate import load_migrations, migrate, step_of
+from holdfast.store.postgres.recall import Recall
 from holdfast.store.postgres.visits import Visits
 from holdfast.store.rows import (
     ApiKeyRow,
@@ -65,7 +75,8 @@ class PostgresStore:
         self.engine = engine
         self.migrated = migrated
         """What opening did to the tables."""
-        self.appends = Appends(engine)
+        self.recall = Recall(era=lambda: engine.pool.dropped)
+        self.appends = Appends(engine, self.recall)
         self._acknowledging = Acknowledging()
         self._visits = Visits(engine)
         self._hints = Hints(engine, listen=listen)
@@ -130,12 +141,12 @@ class PostgresStore:
     ) -> base.Joined | base.Replay | base.Mismatch | base.Gone | None:
         if attempt.client_attempt:
             await self._acknowledging.wait_arrived()
-        return await self.engine.run(lambda db: turns.find_attempt(db, tenant, attempt, target))
+        return await self.engine.run(lambda db: begin.find_attempt(db, tenant, attempt, target))
 
     async def begin(self, ask: base.Begin) -> base.BeginOutcome:
         if ask.attempt.client_attempt:
             await self._acknowledging.wait_arrived()
-        return await self.engine.run(lambda db: turns.begin(db, ask))
+        return await self.engine.run(lambda db: begin.begin(db, ask, self.recall))
 
     async def append(
         self, fence: base.Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
@@ -144,7 +155,7 @@ class PostgresStore:
             await self.appends.append(fence, n=n, records=records)
             return
         await self.engine.run(
-            lambda db: turns.append(db, fence, n=n, records=records, consumed=consumed)
+            lambda db: turns.append(db, fence, self.recall, n=n, records=records, consumed=consumed)
         )
 
     async def commit(
@@ -157,7 +168,9 @@ class PostgresStore:
         settlement: base.Settlement = "done",
     ) -> base.CommitOutcome:
         return await self.engine.run(
-            lambda db: turns.commit(db, fence, commit, n=n, records=records, settlement=settlement)
+            lambda db: turns.commit(
+                db, fence, commit, self.recall, n=n, records=records, settlement=settlement
+            )
         )
 
     async def end(

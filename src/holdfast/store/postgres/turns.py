@@ -1,4 +1,4 @@
-"""The transactions of a turn, as work on the database: T1, T2, end, takeover, signals.
+"""The transactions of a turn, as work on the database: append, T2, end, takeover, signals. T1 is in `begin.py`.
 
 Each reads what it has to know, asks `store/decisions.py`, and writes what was decided by one statement, on
 condition that the session's stamp is still the one that was read. See `engine.py` for why that is enough.
@@ -11,226 +11,37 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast import limits
-from holdfast.core import chain
 from holdfast.core.codec import Value, encode
 from holdfast.core.conversation import Commit
-from holdfast.core.events import Began, MemoryAdded, MemoryDeleted, StateSet
-from holdfast.core.items import EndedBy, SessionSettings, path_text
-from holdfast.core.journal import encode_records, numbered
+from holdfast.core.events import MemoryAdded, MemoryDeleted, StateSet
+from holdfast.core.items import EndedBy, path_text
 from holdfast.errors import SessionMissing
-from holdfast.ids import NodeId, SessionId, SessionKey, Tenant, TurnId
-from holdfast.store import decisions
+from holdfast.ids import NodeId, SessionId, Tenant, TurnId
+from holdfast.store import decisions, shaping
 from holdfast.store.base import (
-    Anonymous,
-    Attempt,
-    Begin,
-    BeginOutcome,
-    ById,
-    ByKey,
     CommitOutcome,
     Committed,
     Fence,
-    Gone,
-    Joined,
-    Mismatch,
     Orphan,
-    Replay,
     Settlement,
     SignalOutcome,
-    Started,
     Taken,
     TakeoverOutcome,
-    Target,
     TooLate,
 )
 from holdfast.store.opening import opening_of
 from holdfast.store.postgres import tables
 from holdfast.store.postgres.engine import Db
+from holdfast.store.postgres.faults import Stale
+from holdfast.store.postgres.recall import Known, Recall
 from holdfast.store.postgres.tables import Bound, utf8
-from holdfast.store.rows import IdempotencyRow, NodeRow, SessionRow, SignalKind, SignalRow, TurnRow
-
-NO_LINEAGE = encode(())
-NO_SETTINGS = encode(SessionSettings())
-
-# ── begin ────────────────────────────────────────────────────────────────────────────────────
-
-
-async def find_attempt(
-    db: Db, tenant: Tenant, attempt: Attempt, target: Target | None
-) -> Joined | Replay | Mismatch | Gone | None:
-    if attempt.key is not None:
-        facts = await db.facts("claim_facts", tenant=tenant, key=attempt.key)
-        now_ms = facts.number()
-        known = decisions.judge_claim(attempt, _claim(facts), now_ms=now_ms)
-        if known is not None:
-            return known
-    if target is None or not attempt.client_attempt:
-        return None
-    found = await _recognising(db, tenant, target)
-    return decisions.recognised(
-        attempt,
-        found.session,
-        open_turn=found.open_turn,
-        head_turn=found.head_turn,
-        now_ms=found.now_ms,
-    )
-
-
-def _claim(facts: tables.Reader) -> decisions.Claim | None:
-    row, turn = facts.one(tables.claims), facts.one(tables.turns)
-    session = facts.one(tables.sessions)
-    return decisions.Claim(row=row, turn=turn, session=session) if row else None
-
-
-class _Recognising(Value):
-    """What an SDK's own retry is recognised by."""
-
-    now_ms: int
-    session: SessionRow | None
-    open_turn: TurnRow | None
-    head_turn: TurnRow | None
-
-
-async def _recognising(db: Db, tenant: Tenant, target: Target) -> _Recognising:
-    key, session_id = _named(target)
-    facts = await db.facts("target_facts", tenant=tenant, key=key, session_id=session_id)
-    return _Recognising(
-        now_ms=facts.number(),
-        session=facts.one(tables.sessions),
-        open_turn=facts.one(tables.turns),
-        head_turn=facts.one(tables.turns),
-    )
-
-
-def _named(target: Target) -> tuple[SessionKey | None, SessionId]:
-    """A target's key, and the id that it means if the key means none."""
-    match target:
-        case ById(session_id=session_id) | Anonymous(fresh=session_id):
-            return None, session_id
-        case ByKey(key=key, fresh=fresh):
-            # An id that the request has brought is taken already if the request comes again, late.
-            return key, fresh
-
-
-class _Beginning(Value):
-    """What T1 has read, and the stamp of the session that it was read under."""
-
-    facts: decisions.BeginFacts
-    stamp: int
-
-
-async def begin(db: Db, ask: Begin) -> BeginOutcome:
-    """T1."""
-    found = await _begin_facts(db, ask)
-    outcome = decisions.judge_begin(ask, found.facts)
-    if isinstance(outcome, Started) and found.facts.own_turn is None:
-        await _open(db, ask, outcome, found)
-    return outcome
-
-
-async def _begin_facts(db: Db, ask: Begin) -> _Beginning:
-    """One read in the ordinary case. What a retry needs besides is read later, and is as true then."""
-    tenant, turn_id = ask.tenant, ask.request.turn_id
-    key, session_id = _named(ask.target)
-    read = await db.facts(
-        "begin_facts",
-        tenant=tenant,
-        node=ask.node,
-        key=key,
-        session_id=session_id,
-        turn_id=turn_id,
-        claim=ask.attempt.key,
-    )
-    now_ms, node, key_row = read.number(), read.one(tables.nodes), read.one(tables.keys)
-    session, stamp, holder = read.one(tables.sessions), read.number(), read.one(tables.nodes)
-    has_begun, claim_row = read.value() is not None, read.one(tables.claims)
-    facts = decisions.BeginFacts(
-        now_ms=now_ms,
-        node=node,
-        claim=await _claim_of(db, claim_row) if claim_row else None,
-        key=key_row,
-        session=session,
-        holder=_judged(session, holder, asking=ask.node, now_ms=now_ms),
-    )
-    if session is not None and ask.attempt.client_attempt:
-        found = await _recognising(db, tenant, ById(session_id=session.id))
-        facts = msgspec.structs.replace(facts, open_turn=found.open_turn, head_turn=found.head_turn)
-    if has_begun:
-        own = await db.facts("own_facts", tenant=tenant, turn_id=turn_id)
-        facts = msgspec.structs.replace(
-            facts, own_turn=own.one(tables.turns), own_session=own.one(tables.sessions)
-        )
-    return _Beginning(facts=facts, stamp=stamp)
-
-
-async def _claim_of(db: Db, row: IdempotencyRow) -> decisions.Claim:
-    found = await db.row("own_facts", tenant=row.tenant, turn_id=row.turn_id)
-    if found is None:
-        return decisions.Claim(row=row, turn=None, session=None)
-    facts = tables.Reader(found)
-    return decisions.Claim(
-        row=row, turn=facts.one(tables.turns), session=facts.one(tables.sessions)
-    )
-
-
-def _judged(
-    session: SessionRow | None, holder: NodeRow | None, *, asking: NodeId, now_ms: int
-) -> decisions.Holder:
-    """What is known about the node that holds a session."""
-    node = session.lease_node if session else None
-    return decisions.judge_holder(node, holder, asking=asking, now_ms=now_ms)
-
-
-async def _open(db: Db, ask: Begin, started: Started, found: _Beginning) -> None:
-    fence, facts = started.fence, found.facts
-    turn = _first_row(ask, started, now_ms=facts.now_ms)
-    record = encode_records(numbered((Began(request=ask.request),), first=0, at_ms=facts.now_ms))
-    written: dict[str, Bound] = {
-        **tables.turns.bound(turn),
-        "nonce": fence.nonce,
-        "node": ask.node,
-        "records": record,
-        "claim": ask.attempt.key,
-        "replaced": facts.claim.row.turn_id if facts.claim else None,
-    }
-    if facts.session is not None:
-        await db.write_as_read("open_turn", stamp=found.stamp, **written)
-        return
-    await db.write_as_read(
-        "open_session",
-        key=ask.target.key if isinstance(ask.target, ByKey) else None,
-        genesis=chain.GENESIS,
-        lineage=NO_LINEAGE,
-        settings=NO_SETTINGS,
-        anonymous=isinstance(ask.target, Anonymous),
-        **written,
-    )
-
-
-def _first_row(ask: Begin, started: Started, *, now_ms: int) -> TurnRow:
-    request, attempt = ask.request, ask.attempt
-    return TurnRow(
-        tenant=ask.tenant,
-        turn_id=request.turn_id,
-        session_id=started.fence.session_id,
-        base_head=request.base,
-        state="open",
-        retry_of=started.retry_of,
-        client_attempt=attempt.client_attempt,
-        lease_token=started.fence.token,
-        agent=request.agent,
-        source_digest=request.source_digest,
-        request_hash=attempt.request_hash,
-        replayable=request.replayable,
-        began_ms=now_ms,
-    )
-
+from holdfast.store.rows import NodeRow, SessionRow, SignalKind, SignalRow, TurnRow
 
 # ── append ───────────────────────────────────────────────────────────────────────────────────
 
 
 async def append(
-    db: Db, fence: Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
+    db: Db, fence: Fence, recall: Recall, *, n: int, records: bytes, consumed: Sequence[int] = ()
 ) -> None:
     """A single append, looked at closely. Those of many turns at once are in `appends.py`."""
     own = _own(fence)
@@ -241,7 +52,8 @@ async def append(
     facts = tables.Reader(found)
     session, stamp = facts.one(tables.sessions), facts.number()
     decisions.demand_fence(fence, session)
-    is_new = decisions.judge_append(n, records, last_n=facts.value(), same_n=facts.value())
+    last_n = facts.number()
+    is_new = decisions.judge_append(n, records, last_n=last_n, same_n=facts.value())
     if is_new or consumed:
         await db.write_as_read(
             "append_one",
@@ -253,6 +65,7 @@ async def append(
             consumed=list(consumed),
             **own,
         )
+        recall.moved(fence, stamp=stamp + 1, n=n if is_new else last_n)
 
 
 def _own(fence: Fence) -> dict[str, Bound]:
@@ -285,12 +98,37 @@ async def _ending(db: Db, fence: Fence) -> _Ending:
     )
 
 
+class _Writing(Value):
+    """A commit as it was asked for."""
+
+    fence: Fence
+    made: Commit
+    n: int
+    records: bytes
+    settlement: Settlement
+
+
 async def commit(
-    db: Db, fence: Fence, made: Commit, *, n: int, records: bytes, settlement: Settlement
+    db: Db,
+    fence: Fence,
+    made: Commit,
+    recall: Recall,
+    *,
+    n: int,
+    records: bytes,
+    settlement: Settlement,
 ) -> CommitOutcome:
     """T2."""
+    asked = _Writing(fence=fence, made=made, n=n, records=records, settlement=settlement)
+    known = recall.take(fence.tenant, fence.session_id)
+    if known is not None and decisions.may_commit_as_known(
+        fence, made, known.session, n=n, last_n=known.last_n
+    ):
+        done = await _commit_on(db, asked, known, recall)
+        if done is not None:
+            return done
     found = await _ending(db, fence)
-    known = decisions.judge_commit(
+    outcome = decisions.judge_commit(
         fence,
         made,
         session=found.session,
@@ -299,32 +137,51 @@ async def commit(
         n=n,
         last_n=found.last_n,
     )
-    if known is not None:
-        return known
-    written = _committed(fence, made, found, settlement=settlement)
-    written |= {"n": n, "records": records}
-    memories = [each for each in made.changes if isinstance(each, MemoryAdded | MemoryDeleted)]
-    if not memories:
-        await db.write_as_read("commit_turn", **written)
-        return Committed(version=made.version, at_ms=found.now_ms)
-    async with db.transaction():
-        await db.write_as_read("commit_turn", **written)
-        for change in memories:
-            await _remember(db, fence, change, now_ms=found.now_ms)
-    return Committed(version=made.version, at_ms=found.now_ms)
-
-
-def _committed(
-    fence: Fence, made: Commit, found: _Ending, *, settlement: Settlement
-) -> dict[str, Bound]:
+    if outcome is not None:
+        return outcome
     session, turn = found.session, found.turn
     assert session is not None and turn is not None, "judge_commit lets only held turns through"
+    read = Known(
+        session=session,
+        stamp=found.stamp,
+        key=known.key if known else None,
+        replayable=turn.replayable,
+    )
+    done = await _commit_on(db, asked, read, recall)
+    if done is None:
+        raise Stale
+    return done
+
+
+async def _commit_on(db: Db, asked: _Writing, on: Known, recall: Recall) -> Committed | None:
+    """Write it, on condition that the session is still like this; None if it is not."""
+    written = _committed(asked, on)
+    memories = [
+        each for each in asked.made.changes if isinstance(each, MemoryAdded | MemoryDeleted)
+    ]
+    if memories:
+        async with db.transaction():
+            rows = await db.write("commit_turn", **written)
+            for change in memories if rows else ():
+                await _remember(db, asked.fence, change, now_ms=rows[0][0])
+    else:
+        rows = await db.write("commit_turn", **written)
+    if not rows:
+        return None
+    at_ms: int = rows[0][0]
+    session = shaping.committed_session(on.session, asked.made, now_ms=at_ms)
+    recall.put(Known(session=session, stamp=on.stamp + 1, key=on.key, noted_s=db.moment_s))
+    return Committed(version=asked.made.version, at_ms=at_ms)
+
+
+def _committed(asked: _Writing, on: Known) -> dict[str, Bound]:
+    made, session = asked.made, on.session
     # The last word on each name counts, as in `changed_state`.
     values = {each.name: each.value for each in made.changes if isinstance(each, StateSet)}
     return {
-        **_own(fence),
-        "stamp": found.stamp,
-        "token": fence.token,
+        **_own(asked.fence),
+        "stamp": on.stamp,
+        "token": asked.fence.token,
         "seq": made.version,
         "ended_by": made.ended_by,
         "detail": utf8(made.detail),
@@ -338,14 +195,15 @@ def _committed(
         "changes": encode(made.changes),
         "link": made.link,
         "usage": encode(made.usage),
-        "replayable": turn.replayable,
+        "replayable": on.replayable,
         "paths": [path_text(item.path) for item in made.items],
         "bodies": list(made.encoded),
         "names": [utf8(name) for name in values],
         "values": [utf8(value) for value in values.values()],
-        "ended_ms": found.now_ms,
-        "settlement": settlement,
-        "expires_ms": _claim_expires_ms(found.now_ms),
+        "n": asked.n,
+        "records": asked.records,
+        "settlement": asked.settlement,
+        "keep_ms": CLAIM_KEEP_MS,
     }
 
 
@@ -365,8 +223,8 @@ async def _remember(
             await db.write("delete_memory", **which)
 
 
-def _claim_expires_ms(now_ms: int) -> int:
-    return now_ms + int(limits.idempotency_keep_s * 1000)
+CLAIM_KEEP_MS = int(limits.idempotency_keep_s * 1000)
+"""How long an idempotency key is kept after its turn has ended."""
 
 
 async def end(
@@ -399,7 +257,7 @@ async def end(
         records=records,
         is_new=is_new,
         settlement=settlement,
-        expires_ms=_claim_expires_ms(found.now_ms),
+        expires_ms=found.now_ms + CLAIM_KEEP_MS,
         **_own(fence),
     )
     return msgspec.structs.replace(
@@ -439,7 +297,7 @@ async def takeover(
         node=own_node,
         session=session,
         turn=turn,
-        holder=_judged(session, holder, asking=node, now_ms=now_ms),
+        holder=judged(session, holder, asking=node, now_ms=now_ms),
         cancel_since_ms=decisions.cancel_since(asked),
     )
     outcome = decisions.judge_takeover(
@@ -461,6 +319,14 @@ async def takeover(
             holder_expires_ms=holder.expires_ms if holder and facts.holder == "expired" else None,
         )
     return outcome
+
+
+def judged(
+    session: SessionRow | None, holder: NodeRow | None, *, asking: NodeId, now_ms: int
+) -> decisions.Holder:
+    """What is known about the node that holds a session."""
+    node = session.lease_node if session else None
+    return decisions.judge_holder(node, holder, asking=asking, now_ms=now_ms)
 
 
 async def orphans(db: Db, *, node: NodeId, limit: int) -> tuple[Orphan, ...]:

@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from apsw import Connection
 
-from holdfast.core import chain
-from holdfast.core.events import Began
-from holdfast.core.journal import encode_records, numbered
-from holdfast.ids import SessionId, SessionKey, Tenant
-from holdfast.store import decisions
+from holdfast.ids import Tenant
+from holdfast.store import decisions, shaping
 from holdfast.store.base import (
-    Anonymous,
     Attempt,
     Begin,
     BeginOutcome,
-    ById,
     ByKey,
     Fence,
     Gone,
@@ -27,7 +22,7 @@ from holdfast.store.base import (
     Started,
     Target,
 )
-from holdfast.store.rows import KeyRow, SessionRow, TurnRow
+from holdfast.store.rows import KeyRow, SessionRow
 from holdfast.store.sqlite import tables
 from holdfast.store.sqlite.leases import IsHeld, hold, holder_of
 from holdfast.store.sqlite.tables import only, ordered, run
@@ -84,7 +79,7 @@ def _begin_facts(
     db: Connection, ask: Begin, *, is_held: IsHeld, now_ms: int
 ) -> decisions.BeginFacts:
     tenant, attempt = ask.tenant, ask.attempt
-    key, session_id = _named_by(ask.target)
+    key, session_id = decisions.named_by(ask.target)
     row = only(db, _BEGIN_FACTS, (tenant, key, session_id, ask.node, ask.request.turn_id))
     session = tables.session_rows.joined(row, 0)
     open_turn = head_turn = own_turn = None
@@ -110,18 +105,8 @@ def _begin_facts(
     )
 
 
-def _named_by(target: Target) -> tuple[SessionKey | None, SessionId]:
-    """The key that a request names its session by, if it does, and the id that counts without one."""
-    match target:
-        case ById(session_id=session_id) | Anonymous(fresh=session_id):
-            return None, session_id
-        case ByKey(key=key, fresh=fresh):
-            # An id that the request has brought is taken already if the request comes again, late.
-            return key, fresh
-
-
 def _find_target(db: Connection, tenant: Tenant, target: Target) -> SessionRow | None:
-    key, session_id = _named_by(target)
+    key, session_id = decisions.named_by(target)
     known = key and tables.key_rows.one(db, "key", tenant=tenant, key=key)
     return find_session(db, tenant, known.session_id if known else session_id)
 
@@ -137,24 +122,8 @@ def _open(
         _insert_new_session(db, ask, fence, now_ms=now_ms)
     else:
         hold(db, fence, ask.node)
-    turn = TurnRow(
-        tenant=ask.tenant,
-        turn_id=request.turn_id,
-        session_id=fence.session_id,
-        base_head=request.base,
-        state="open",
-        retry_of=started.retry_of,
-        client_attempt=attempt.client_attempt,
-        lease_token=fence.token,
-        agent=request.agent,
-        source_digest=request.source_digest,
-        request_hash=attempt.request_hash,
-        replayable=request.replayable,
-        began_ms=now_ms,
-    )
-    tables.turn_rows.put(db, "insert_turn", turn)
-    record = encode_records(numbered((Began(request=request),), first=0, at_ms=now_ms))
-    insert_journal(db, fence, n=0, records=record)
+    tables.turn_rows.put(db, "insert_turn", shaping.open_turn(ask, started, now_ms=now_ms))
+    insert_journal(db, fence, n=0, records=shaping.first_record(ask, now_ms=now_ms))
     if attempt.key is not None:
         run(
             db,
@@ -167,18 +136,7 @@ def _open(
 
 
 def _insert_new_session(db: Connection, ask: Begin, fence: Fence, *, now_ms: int) -> None:
-    row = SessionRow(
-        tenant=ask.tenant,
-        id=fence.session_id,
-        link=chain.GENESIS,
-        lease_token=fence.token,
-        lease_nonce=fence.nonce,
-        lease_node=ask.node,
-        open_turn=fence.turn_id,
-        anonymous=isinstance(ask.target, Anonymous),
-        created_ms=now_ms,
-        active_ms=now_ms,
-    )
+    row = shaping.new_session(ask, fence, now_ms=now_ms)
     tables.session_rows.put(db, "insert_session", row)
     if isinstance(ask.target, ByKey):
         key = KeyRow(tenant=ask.tenant, key=ask.target.key, session_id=row.id)

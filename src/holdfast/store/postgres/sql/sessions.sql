@@ -263,9 +263,9 @@ select s.{session}
  order by s.active_ms desc, s.id desc limit :limit;
 
 -- keyed_sessions
--- Some sessions that a key with this beginning means.
-select distinct session_id from holdfast.session_key
- where tenant = :tenant and key >= :prefix and key < :prefix || chr(127) limit :limit;
+-- The sessions that some keys with this beginning mean. In their order, the planner finds them side by side.
+select session_id from holdfast.session_key
+ where tenant = :tenant and key >= :prefix and key < :prefix || chr(127) order by key limit :limit;
 
 -- session_ids
 -- Every session of a tenant, by id.

@@ -68,8 +68,8 @@ select t.{turn}, s.{session}
  where t.tenant = :tenant and t.turn_id = :turn_id;
 
 -- open_turn
--- T1 on a session that is there. A claim that is in the way of :claim is replaced, if it is still the one that
--- was read; if there was none, one that has come since breaks the statement.
+-- T1 on a session that is there, by a node that is alive. A claim that is in the way of :claim is replaced, if it is
+-- still the one that was read; if there was none, one that has come since breaks the statement.
 with as_read as (
   select 1 from holdfast.session s
    where s.tenant = :tenant and s.id = :session_id and s.stamp = :stamp
@@ -80,6 +80,7 @@ claim_as_read as (
      for no key update),
 ready as (
   select 1 where exists (select from as_read)
+             and exists (select from holdfast.node n where n.node_id = :node and n.expires_ms > {now})
              and (:replaced::text is null or exists (select from claim_as_read))),
 held as (
   update holdfast.session
@@ -159,13 +160,13 @@ select 1 from ready;
 
 -- append_many
 -- Records of many turns, each under its own fence. Sessions are locked in order, so that two of these cannot
--- wait for each other. Those that come back are written; whoever is left out has to be looked at alone.
+-- wait for each other. Those that come back are written, with their new stamps; whoever is left out has to be looked at alone.
 with asked as (
   select * from unnest(:tenants::text[], :session_ids::text[], :turn_ids::text[], :tokens::bigint[],
                        :nonces::text[], :ns::bigint[], :records::bytea[])
            as a (tenant, session_id, turn_id, token, nonce, n, records)),
 held as (
-  select a.tenant, a.session_id, a.turn_id, a.token, a.n, a.records
+  select a.tenant, a.session_id, a.turn_id, a.token, a.n, a.records, s.stamp
     from asked a join holdfast.session s on s.tenant = a.tenant and s.id = a.session_id
    where s.open_turn = a.turn_id and s.lease_token = a.token and s.lease_nonce = a.nonce
      and not exists (
@@ -175,10 +176,11 @@ held as (
      for no key update of s),
 moved as (
   update holdfast.session s set stamp = s.stamp + 1
-    from held h where s.tenant = h.tenant and s.id = h.session_id)
-insert into holdfast.journal (tenant, turn_id, n, token, records)
-select h.tenant, h.turn_id, h.n, h.token, h.records from held h
-returning tenant, turn_id;
+    from held h where s.tenant = h.tenant and s.id = h.session_id),
+written as (
+  insert into holdfast.journal (tenant, turn_id, n, token, records)
+  select h.tenant, h.turn_id, h.n, h.token, h.records from held h)
+select h.tenant, h.turn_id, h.stamp + 1 from held h;
 
 -- commit_facts
 -- What T2 has to know: the time, the session, the turn, and the number of the journal's last row.
@@ -192,17 +194,17 @@ select c.now_ms, s.{session}, s.stamp, t.{turn},
   left join holdfast.turn t on t.tenant = :tenant and t.turn_id = :turn_id;
 
 -- commit_turn
--- T2: items, state, the turn, the session's next version, the journal and the claim. Who and what a session is
--- for is written by its first commit.
+-- T2: items, state, the turn, the session's next version, the journal and the claim; gives the time. Who and what a
+-- session is for is written by its first commit.
 with ready as (
   update holdfast.session
      set head = :seq, length = :end, link = :link, agent = :agent,
          opening = case when opening = '' then :opening else opening end,
          source_key = case when source_key = '' then :source_key else source_key end,
          entry_agent = case when entry_agent = '' then :entry_agent else entry_agent end,
-         open_turn = null, lease_node = null, active_ms = :ended_ms, stamp = stamp + 1
+         open_turn = null, lease_node = null, active_ms = {now}, stamp = stamp + 1
    where tenant = :tenant and id = :session_id and stamp = :stamp
-  returning 1),
+  returning active_ms as now_ms),
 items as (
   insert into holdfast.item (tenant, session_id, pos, turn_id, path, body)
   select :tenant, :session_id, :start + i.nth - 1, :turn_id, i.path, i.body
@@ -215,8 +217,8 @@ turned as (
   update holdfast.turn
      set state = 'committed', seq = :seq, ended_by = :ended_by, detail = :detail, agent = :agent,
          start = :start, "end" = :end, rev = :rev, changes = :changes, link = :link, usage = :usage,
-         ended_ms = :ended_ms
-   where tenant = :tenant and turn_id = :turn_id and exists (select from ready)),
+         ended_ms = ready.now_ms
+    from ready where tenant = :tenant and turn_id = :turn_id),
 forgotten as (
   delete from holdfast.journal
    where tenant = :tenant and turn_id = :turn_id and not :replayable::boolean
@@ -226,9 +228,9 @@ written as (
   select :tenant, :turn_id, :n, :token, :records from ready
    where :replayable::boolean and :records::bytea <> ''),
 settled as (
-  update holdfast.idempotency set state = :settlement, expires_ms = :expires_ms
-   where tenant = :tenant and turn_id = :turn_id and state = 'running' and exists (select from ready))
-select 1 from ready;
+  update holdfast.idempotency set state = :settlement, expires_ms = ready.now_ms + :keep_ms
+    from ready where tenant = :tenant and turn_id = :turn_id and state = 'running')
+select now_ms from ready;
 
 -- add_memory
 -- An agent remembers something; remembering it again changes nothing.

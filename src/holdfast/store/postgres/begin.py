@@ -1,0 +1,217 @@
+"""T1, as work on the database: a request becomes a turn, or is told why not. See `turns.py` for the rules."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core import chain
+from holdfast.core.codec import Value, encode
+from holdfast.core.items import SessionSettings
+from holdfast.ids import SessionKey, Tenant
+from holdfast.store import decisions, shaping
+from holdfast.store.base import (
+    Anonymous,
+    Attempt,
+    Begin,
+    BeginOutcome,
+    ById,
+    Gone,
+    Joined,
+    Mismatch,
+    Replay,
+    Started,
+    Target,
+)
+from holdfast.store.postgres import tables
+from holdfast.store.postgres.engine import Db
+from holdfast.store.postgres.recall import Known, Recall
+from holdfast.store.postgres.tables import Bound
+from holdfast.store.postgres.turns import judged
+from holdfast.store.rows import IdempotencyRow, SessionRow, TurnRow
+
+NO_LINEAGE = encode(())
+NO_SETTINGS = encode(SessionSettings())
+
+
+async def find_attempt(
+    db: Db, tenant: Tenant, attempt: Attempt, target: Target | None
+) -> Joined | Replay | Mismatch | Gone | None:
+    if attempt.key is not None:
+        facts = await db.facts("claim_facts", tenant=tenant, key=attempt.key)
+        now_ms = facts.number()
+        known = decisions.judge_claim(attempt, _claim(facts), now_ms=now_ms)
+        if known is not None:
+            return known
+    if target is None or not attempt.client_attempt:
+        return None
+    found = await _recognising(db, tenant, target)
+    return decisions.recognised(
+        attempt,
+        found.session,
+        open_turn=found.open_turn,
+        head_turn=found.head_turn,
+        now_ms=found.now_ms,
+    )
+
+
+def _claim(facts: tables.Reader) -> decisions.Claim | None:
+    row, turn = facts.one(tables.claims), facts.one(tables.turns)
+    session = facts.one(tables.sessions)
+    return decisions.Claim(row=row, turn=turn, session=session) if row else None
+
+
+class _Recognising(Value):
+    """What an SDK's own retry is recognised by."""
+
+    now_ms: int
+    session: SessionRow | None
+    open_turn: TurnRow | None
+    head_turn: TurnRow | None
+
+
+async def _recognising(db: Db, tenant: Tenant, target: Target) -> _Recognising:
+    key, session_id = decisions.named_by(target)
+    facts = await db.facts("target_facts", tenant=tenant, key=key, session_id=session_id)
+    return _Recognising(
+        now_ms=facts.number(),
+        session=facts.one(tables.sessions),
+        open_turn=facts.one(tables.turns),
+        head_turn=facts.one(tables.turns),
+    )
+
+
+class _Beginning(Value):
+    """What T1 has read, and the stamp of the session that it was read under."""
+
+    facts: decisions.BeginFacts
+    stamp: int
+
+
+async def begin(db: Db, ask: Begin, recall: Recall) -> BeginOutcome:
+    """T1."""
+    started = await _go_on(db, ask, recall)
+    if started is not None:
+        return started
+    found = await _begin_facts(db, ask)
+    outcome = decisions.judge_begin(ask, found.facts)
+    if isinstance(outcome, Started) and found.facts.own_turn is None:
+        await _open(db, ask, outcome, found, recall)
+    return outcome
+
+
+async def _go_on(db: Db, ask: Begin, recall: Recall) -> Started | None:
+    """T1 on a session as our last write left it; None if there is more to be looked at."""
+    key, _ = decisions.named_by(ask.target)
+    known = recall.take(ask.tenant, ask.expected, key=key)
+    started = decisions.started_as_known(ask, known.session) if known else None
+    if known is None or started is None:
+        return None
+    # Nothing is decided by when a turn began, so it may be reckoned.
+    now_ms = db.reckoned_ms(was_ms=known.session.active_ms, at_s=known.noted_s)
+    written = _written(ask, started, now_ms=now_ms)
+    if not await db.write("open_turn", stamp=known.stamp, replaced=None, **written):
+        return None
+    _note(recall, ask, started, known.session, stamp=known.stamp + 1, key=known.key)
+    return started
+
+
+async def _begin_facts(db: Db, ask: Begin) -> _Beginning:
+    """One read in the ordinary case. What a retry needs besides is read later, and is as true then."""
+    tenant, turn_id = ask.tenant, ask.request.turn_id
+    key, session_id = decisions.named_by(ask.target)
+    read = await db.facts(
+        "begin_facts",
+        tenant=tenant,
+        node=ask.node,
+        key=key,
+        session_id=session_id,
+        turn_id=turn_id,
+        claim=ask.attempt.key,
+    )
+    now_ms, node, key_row = read.number(), read.one(tables.nodes), read.one(tables.keys)
+    session, stamp, holder = read.one(tables.sessions), read.number(), read.one(tables.nodes)
+    has_begun, claim_row = read.value() is not None, read.one(tables.claims)
+    facts = decisions.BeginFacts(
+        now_ms=now_ms,
+        node=node,
+        claim=await _claim_of(db, claim_row) if claim_row else None,
+        key=key_row,
+        session=session,
+        holder=judged(session, holder, asking=ask.node, now_ms=now_ms),
+    )
+    if session is not None and ask.attempt.client_attempt:
+        found = await _recognising(db, tenant, ById(session_id=session.id))
+        facts = msgspec.structs.replace(facts, open_turn=found.open_turn, head_turn=found.head_turn)
+    if has_begun:
+        own = await db.facts("own_facts", tenant=tenant, turn_id=turn_id)
+        facts = msgspec.structs.replace(
+            facts, own_turn=own.one(tables.turns), own_session=own.one(tables.sessions)
+        )
+    return _Beginning(facts=facts, stamp=stamp)
+
+
+async def _claim_of(db: Db, row: IdempotencyRow) -> decisions.Claim:
+    found = await db.row("own_facts", tenant=row.tenant, turn_id=row.turn_id)
+    if found is None:
+        return decisions.Claim(row=row, turn=None, session=None)
+    facts = tables.Reader(found)
+    return decisions.Claim(
+        row=row, turn=facts.one(tables.turns), session=facts.one(tables.sessions)
+    )
+
+
+async def _open(db: Db, ask: Begin, started: Started, found: _Beginning, recall: Recall) -> None:
+    facts = found.facts
+    written = _written(ask, started, now_ms=facts.now_ms)
+    written["replaced"] = facts.claim.row.turn_id if facts.claim else None
+    key, _ = decisions.named_by(ask.target)
+    if facts.session is not None:
+        await db.write_as_read("open_turn", stamp=found.stamp, **written)
+        key = facts.key.key if facts.key else None
+        _note(recall, ask, started, facts.session, stamp=found.stamp + 1, key=key)
+        return
+    await db.write_as_read(
+        "open_session",
+        key=key,
+        genesis=chain.GENESIS,
+        lineage=NO_LINEAGE,
+        settings=NO_SETTINGS,
+        anonymous=isinstance(ask.target, Anonymous),
+        **written,
+    )
+    made = shaping.new_session(ask, started.fence, now_ms=facts.now_ms)
+    _note(recall, ask, started, made, stamp=FIRST_STAMP, key=key)
+
+
+FIRST_STAMP = 1
+"""What the table gives to a session that is new."""
+
+
+def _written(ask: Begin, started: Started, *, now_ms: int) -> dict[str, Bound]:
+    return {
+        **tables.turns.bound(shaping.open_turn(ask, started, now_ms=now_ms)),
+        "nonce": started.fence.nonce,
+        "node": ask.node,
+        "records": shaping.first_record(ask, now_ms=now_ms),
+        "claim": ask.attempt.key,
+    }
+
+
+def _note(
+    recall: Recall,
+    ask: Begin,
+    started: Started,
+    session: SessionRow,
+    *,
+    stamp: int,
+    key: SessionKey | None,
+) -> None:
+    recall.put(
+        Known(
+            session=shaping.held_session(session, started.fence, ask.node),
+            stamp=stamp,
+            key=key,
+            last_n=0,
+            replayable=ask.request.replayable,
+        )
+    )
