@@ -260,7 +260,7 @@ async def test_a_keyed_retry_pays_for_no_step_twice(world: World, stream: bool) 
 
 async def test_a_keyed_turn_goes_on_without_its_client_and_after_a_crash(world: World) -> None:
     gate = world.hold("important")
-    async with world.streaming("important", to="trip", **KEY) as response:
+    async with world.streaming("important", to="trip", headers=KEY) as response:
         await response.content.readany()
         await gate.reached.wait()
     await world.kill()

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import aiohttp
+import asyncpg
 import httpx2
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
@@ -45,6 +46,7 @@ agents:
       retries: -1
     permissions:
       allow: [act]
+      ask: [order]
     toolsets:
       - type: script
         shell:
@@ -54,6 +56,11 @@ agents:
             env:
               RAN: {here}/ran
               GO: {here}/go
+          order:
+            cmd: 'echo ran >> "$RAN"; echo ordered'
+            description: Has to be asked about.
+            env:
+              RAN: {here}/ran
           look:
             cmd: 'echo ran >> "$RAN"; echo seen'
             description: Sees something.
@@ -116,6 +123,8 @@ class World:
             return REFUSALS[said]
         if said == "fail late":
             return says("Half an ", "answer.").failing(ModelFailed("out of order"), at=1)
+        if said.startswith("order"):
+            return says("May I?", calls=[("order", "{}")])
         if said.startswith("act"):
             return says("On it.", calls=[("act", "{}")])
         script = says(*(f"{word} " for word in f"This is the whole answer to {said}".split()))
@@ -241,13 +250,20 @@ class World:
 
     @asynccontextmanager
     async def streaming(
-        self, said: str, *, to: str, **headers: str
+        self,
+        said: str,
+        *,
+        to: str,
+        at: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A stream that has begun. Leaving it early closes the connection."""
+        """A stream that has begun, at any server or at the one that `at` names. Leaving it early closes the
+        connection."""
+        url = self.url if at is None else self.urls[at]
         response = await self.http.post(
-            f"{self.url}/v1/chat/completions",
+            f"{url}/v1/chat/completions",
             data=chat_body(said, stream=True),
-            headers={"X-Conversation-Id": to, **headers},
+            headers={"X-Conversation-Id": to, **(headers or {})},
         )
         try:
             yield response
@@ -268,6 +284,18 @@ class World:
         answer = await self.request("GET", f"/api/turns/{newest['id']}/events")
         found: dict[str, Any] = answer.events[-1]["turn"]
         return found
+
+    async def signalled(self, turn_id: str) -> None:
+        """Wait until somebody has said something to this turn. For a world with a database."""
+        connection = await asyncpg.connect(self.store)
+        try:
+            asked = "select count(*) from holdfast.signal where turn_id = $1"
+            while True:
+                if await connection.fetchval(asked, turn_id):
+                    return
+                await asyncio.sleep(0.01)
+        finally:
+            await connection.close()
 
     # ── the tool ──
 
