@@ -58,10 +58,18 @@ def test_an_option_that_says_nothing_is_refused_without_the_password(options: st
     assert "secret" not in str(refused.value)
 
 
-def test_a_url_that_is_none_is_refused_without_the_password() -> None:
+@pytest.mark.parametrize("place", ["db:port", "db:5432,other:port", "db:99999"])
+def test_a_url_that_is_none_is_refused_without_the_password(place: str) -> None:
     with pytest.raises(StoreUnusable) as refused:
-        parse_address("postgresql://ada:secret@db:port/talk")
+        parse_address(f"postgresql://ada:secret@{place}/talk")
     assert "secret" not in str(refused.value)
+
+
+def test_a_database_may_be_on_one_of_several_servers() -> None:
+    """After a fail-over the other one takes the writes."""
+    url = "postgresql://ada:pw@one:5432,two:5433,three/talk?target_session_attrs=read-write"
+    assert parse_address(url).dsn == parse_address(url).listen == url
+    assert parse_address(url).shown == url.replace("pw", "***")
 
 
 @pytest.mark.parametrize(

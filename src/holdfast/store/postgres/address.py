@@ -9,7 +9,8 @@ Ours, and taken out of what the driver is told:
   timeout=10           seconds that a statement may take
   listen=URL-encoded   where to listen for hints, if not here; `off` for nowhere
 
-Everything else (`sslmode`, `host` for a socket, …) is the driver's, as libpq spells it.
+Everything else (`sslmode`, `host` for a socket, …) is the driver's, as libpq spells it. So are several servers, of
+which the one that takes writes is used: `postgresql://one:5432,two:5432/database?target_session_attrs=read-write`.
 """
 
 from __future__ import annotations
@@ -47,8 +48,7 @@ def parse_address(url: str) -> Address:
     shown = without_password(url)
     try:
         parts = urlsplit(url)
-        # Asked for, so that a port that is none is found now.
-        assert parts.port is None or parts.port >= 0
+        _demand_ports(parts.netloc)
     except ValueError as error:
         raise StoreUnusable(f"{shown!r} is not a URL of PostgreSQL: {error}") from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -64,6 +64,13 @@ def parse_address(url: str) -> Address:
         timeout_s=_number(shown, "timeout", ours["timeout"], TIMEOUT_S, 0.1, 3600),
         listen=_listen(ours["listen"], dsn, pgbouncer=pgbouncer),
     )
+
+
+def _demand_ports(netloc: str) -> None:
+    """Raise ValueError if a port is none: asked now, of each server, since there may be several to choose from."""
+    for server in netloc.rpartition("@")[2].split(","):
+        port = urlsplit(f"//{server}").port
+        assert port is None or port >= 0
 
 
 def _listen(said: str | None, dsn: str, *, pgbouncer: bool) -> str | None:
