@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from holdfast.core.codec import Value
 from holdfast.core.policy import Policy, parse_policy
 from holdfast.errors import InvalidValue
-from holdfast.limits import lease_ttl_s, turn_deadline_s
+from holdfast.limits import lease_ttl_s, turn_deadline_s, workers_max
 from holdfast.observe.events import LogFormat
 from holdfast.store.open import DEFAULT_URL, without_password
 from holdfast.wire.headers import CONVERSATION_ID, NAMES
@@ -50,6 +50,8 @@ class Config(Value):
     sources: tuple[str, ...]
     host: str
     port: int
+    workers: int
+    """Processes that serve this port."""
     store: str
     auth: Auth
     """Who has to show a key: everybody, nobody, or everybody as soon as there is one."""
@@ -107,7 +109,12 @@ def load_config(
         return value
 
     host, port = _address(setting("listen", DEFAULT_LISTEN))
+    workers = _workers(setting("workers", "1"))
     store = setting("store", DEFAULT_URL)
+    if workers > 1 and store == "memory:":
+        raise InvalidValue(
+            "a memory store belongs to one process; with --workers use sqlite:///PATH or postgresql://…"
+        )
     auth = _auth(setting("auth", "auto"))
     hosts = _hosts(host, setting("allowed_hosts", ""))
     origins_allowed = _origins(setting("cors_origins", ""))
@@ -137,6 +144,7 @@ def load_config(
         sources=named,
         host=host,
         port=port,
+        workers=workers,
         store=store,
         auth=auth,
         hosts=hosts,
@@ -224,6 +232,12 @@ def _count(name: str, text: str) -> int | None:
         return None
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10**9:
         raise InvalidValue(f"{name} is a number from 1, or empty for no bound, not {text!r}")
+    return int(text)
+
+
+def _workers(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= workers_max:
+        raise InvalidValue(f"workers is a number from 1 to {workers_max}, not {text!r}")
     return int(text)
 
 

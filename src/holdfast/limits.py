@@ -249,6 +249,22 @@ socket_held_bytes_max: Final = 16 * 1024 * 1024
 ending_grace_s: Final = 5.0
 """After the turns have ended in a shutdown, how long their answers may take to reach their clients."""
 
+workers_max: Final = 64
+"""Processes behind one port. More cores than that are better served by several replicas."""
+
+worker_steady_s: Final = 60.0
+"""A worker that lived for so long did not die of how it was started."""
+
+worker_restart_first_s: Final = 0.5
+worker_restart_most_s: Final = 30.0
+"""Between two workers that die young: twice as long each time, up to this."""
+
+worker_stop_s: Final = 60.0
+"""How long a worker may take to stop: its turns' grace, the last answers, its store. After that it is killed."""
+
+numbers_s: Final = 1.0
+"""How often a worker shows its numbers to the others. One that is killed takes at most so much with it."""
+
 # ── tools ────────────────────────────────────────────────────────────────────────────────────
 
 tool_output_bytes_max: Final = 4 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""A world for each test, with its servers started: one on a file, or two replicas on one database."""
+"""A world for each test, with its servers started: one on a file, two replicas on one database, or two workers."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ WORLDS = pytest.mark.parametrize(
 
 REPLICAS = pytest.mark.parametrize("world", ["replicas"], indirect=True)
 
+SEVERAL = pytest.mark.parametrize("world", ["replicas", "workers"], indirect=True)
+"""For tests about several processes: two replicas on a database, or two workers on a file."""
+
+WORKERS = pytest.mark.parametrize("world", ["workers"], indirect=True)
+
 
 @cache
 def database() -> str:
@@ -29,10 +34,11 @@ def database() -> str:
 
 @pytest.fixture
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    shared = None
-    if getattr(request, "param", "one") == "replicas":
+    shared, kind = None, getattr(request, "param", "one")
+    if kind in ("replicas", "workers on a database"):
         shared = await asyncio.to_thread(database)
         await wipe(shared)
-    async with new_world(tmp_path, database=shared) as found:
+    workers = 2 if kind.startswith("workers") else 1
+    async with new_world(tmp_path, database=shared, workers=workers) as found:
         await found.start()
         yield found

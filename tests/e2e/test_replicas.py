@@ -1,4 +1,7 @@
-"""Two servers on one database: what is asked of one of them holds for a turn that the other one plays."""
+"""Two servers on one store: what is asked of one of them holds for a turn that the other one plays.
+
+They are replicas on a database, or workers on a file.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import REPLICAS
+from holdfast.ids import TurnId
+from holdfast.server.auth import LOCAL
+from holdfast.store.open import open_existing
+from tests.e2e.conftest import REPLICAS, SEVERAL
 from tests.e2e.world import World
 
-pytestmark = [REPLICAS, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ONE, OTHER = 0, 1
 ANSWER = "This is the whole answer to {} "
@@ -22,6 +28,28 @@ def text_of(answer: Any) -> str:
     return str(answer.json["choices"][0]["message"]["content"])
 
 
+async def admitted(world: World, how: str) -> None:
+    """Wait until the other server has let a request in, in this way."""
+    async with asyncio.timeout(30):
+        while True:
+            shown = (await world.request("GET", "/metrics", at=OTHER)).body.decode()
+            if f'holdfast_admissions_total{{how="{how}"}} 0.0' not in shown:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def signalled(world: World, turn_id: TurnId) -> None:
+    """Wait until something was said to a turn."""
+    store = await open_existing(world.store)
+    async with asyncio.timeout(30):
+        while True:
+            if await store.find_signal(LOCAL, turn_id, 1) is not None:
+                break
+            await asyncio.sleep(0.01)
+    await store.close()
+
+
+@SEVERAL
 async def test_a_follow_up_waits_for_a_turn_of_the_other_server(world: World) -> None:
     gate = world.hold("slow")
     first = asyncio.create_task(world.chat("slow", to="trip", at=ONE))
@@ -34,6 +62,7 @@ async def test_a_follow_up_waits_for_a_turn_of_the_other_server(world: World) ->
     assert world.sent == [["slow"], ["slow", "quick"]]
 
 
+@SEVERAL
 async def test_a_turn_is_cancelled_by_the_other_server(world: World) -> None:
     gate = world.hold("long")
     waiting = asyncio.create_task(world.chat("long", to="trip", at=ONE))
@@ -44,6 +73,34 @@ async def test_a_turn_is_cancelled_by_the_other_server(world: World) -> None:
     assert (await waiting).status == 409
 
 
+@SEVERAL
+async def test_what_is_said_at_the_other_server_steers_a_turn(world: World) -> None:
+    gate = world.hold("long")
+    waiting = asyncio.create_task(world.chat("long", to="trip", at=ONE))
+    await gate.reached.wait()
+    steering = asyncio.create_task(
+        world.chat("and quick", to="trip", at=OTHER, headers={"X-On-Busy": "steer"})
+    )
+    (turn,) = await world.turns("trip")
+    await signalled(world, TurnId(turn["id"]))
+    gate.release()
+    assert (await waiting).status == (await steering).status == 200
+    assert world.sent == [["long"], ["long", "and quick"]]
+    assert len(await world.turns("trip")) == 1
+
+
+@SEVERAL
+async def test_first_requests_with_one_name_at_both_servers_make_one_session(world: World) -> None:
+    answers = await asyncio.gather(
+        *(world.chat(f"{n}", to="trip", at=n % 2) for n in range(6)),
+    )
+    assert {each.status for each in answers} == {200}
+    assert len({each.headers["x-session-id"] for each in answers}) == 1
+    assert len({each.headers["x-conversation-version"] for each in answers}) == 6
+    await world.verify()
+
+
+@SEVERAL
 async def test_an_interrupt_at_the_other_server_goes_next(world: World) -> None:
     gate = world.hold("long")
     waiting = asyncio.create_task(world.chat("long", to="trip", at=ONE))
@@ -53,6 +110,7 @@ async def test_an_interrupt_at_the_other_server_goes_next(world: World) -> None:
     assert (await waiting).status == 409
 
 
+@SEVERAL
 async def test_a_watcher_at_the_other_server_sees_a_turn_to_its_end(world: World) -> None:
     gate = world.hold("long")
     waiting = asyncio.create_task(world.chat("long", to="trip", at=ONE))
@@ -67,6 +125,7 @@ async def test_a_watcher_at_the_other_server_sees_a_turn_to_its_end(world: World
     assert (await waiting).status == 200
 
 
+@SEVERAL
 async def test_a_keyed_retry_at_the_other_server_joins_and_is_answered_again(world: World) -> None:
     gate = world.hold("once")
     first = asyncio.create_task(world.chat("once", to="trip", at=ONE, headers=KEY))
@@ -83,6 +142,7 @@ async def test_a_keyed_retry_at_the_other_server_joins_and_is_answered_again(wor
     assert world.sent == [["once"]]
 
 
+@SEVERAL
 async def test_an_sdk_retry_at_the_other_server_joins_the_turn(world: World) -> None:
     gate = world.hold("slow")
     first = asyncio.create_task(
@@ -91,11 +151,13 @@ async def test_an_sdk_retry_at_the_other_server_joins_the_turn(world: World) -> 
     await gate.reached.wait()
     retry = {"X-Turn-Policy": "disconnect=finish", "x-stainless-retry-count": "1"}
     joined = asyncio.create_task(world.chat("slow", to="trip", at=OTHER, headers=retry))
+    await admitted(world, "recognised")
     gate.release()
     assert (await first).body == (await joined).body
     assert world.sent == [["slow"]]
 
 
+@SEVERAL
 async def test_a_server_that_is_killed_is_cleaned_up_after_by_the_other(world: World) -> None:
     """The session is usable again as soon as the dead server's lease has ended."""
     gate = world.hold("long")
@@ -111,6 +173,7 @@ async def test_a_server_that_is_killed_is_cleaned_up_after_by_the_other(world: W
     await world.verify()
 
 
+@SEVERAL
 async def test_a_keyed_turn_of_a_killed_server_is_finished_by_the_other(world: World) -> None:
     gate = world.hold("important")
     waiting = asyncio.create_task(world.chat("important", to="trip", at=ONE, headers=KEY))
@@ -123,6 +186,7 @@ async def test_a_keyed_turn_of_a_killed_server_is_finished_by_the_other(world: W
     await world.verify()
 
 
+@REPLICAS
 async def test_a_server_that_stops_hands_its_keyed_turn_to_the_other(world: World) -> None:
     """A drain does not wait for a lease: whoever is left takes the turn up at once."""
     gate = world.hold("important")

@@ -5,11 +5,15 @@ Everything is judged from outside: by what the upstream was sent, and by what a 
 A world has one server on a file, or several replicas on one database. Those have a balancer before them, and clients
 that make a connection for each request: a retry, a cancel or a watcher meets another process than the request that
 it is about.
+
+The servers of a world may also be workers: one command, several processes on one port, over a file or a database.
+Which of them answers is up to the kernel; `at` names one by its number, and finds it by asking.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -19,7 +23,7 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import aiohttp
 import asyncpg
@@ -90,11 +94,19 @@ class World:
     """A directory with an agent file, a store, an upstream, and servers that come and go."""
 
     def __init__(
-        self, here: Path, *, respond: Respond | None = None, database: str | None = None
+        self,
+        here: Path,
+        *,
+        respond: Respond | None = None,
+        database: str | None = None,
+        workers: int = 1,
     ) -> None:
         self.here = here
         self.store = database or f"sqlite:///{here}/store.db"
-        self.replicas = 2 if database else 1
+        self.database = database
+        self.workers = Staff() if workers > 1 else None
+        self._workers = workers
+        self.replicas = 2 if database and workers == 1 else 1
         self.upstream = FakeUpstream(otherwise=respond or self._respond)
         self.gates: dict[str, Gate] = {}
         """By what the user says: the answer to it is held in the middle until the gate is released."""
@@ -150,12 +162,16 @@ class World:
     async def start(self, *, listen: str = "127.0.0.1:0", **environment: str) -> None:
         """Start every server, and wait until each says that it is ready."""
         began = time.perf_counter()
-        self._processes = [
-            await self.run(
-                "serve", str(self.here / "agent.yaml"), "--listen", listen, **environment
-            )
-            for _ in range(self.replicas)
-        ]
+        agent = str(self.here / "agent.yaml")
+        asked = ["serve", agent, "--listen", listen, "--workers", str(self._workers)]
+        if self.workers is not None:
+            environment = {"HOLDFAST_LOG_FORMAT": "json", **environment}
+        self._processes = [await self.run(*asked, **environment) for _ in range(self.replicas)]
+        if self.workers is not None:
+            self.url = await self.workers.read(self._processes[0])
+            self.urls = [self.url] * self._workers
+            self.started_in_s = time.perf_counter() - began
+            return
         said = [await _said_at_start(each) for each in self._processes]
         self.started_in_s = time.perf_counter() - began
         self.output = said[0]
@@ -191,6 +207,11 @@ class World:
 
     async def kill_one(self, at: int) -> None:
         """Kill one of several servers."""
+        if self.workers is not None:
+            pid = self.workers.members[at].pid
+            os.kill(pid, signal.SIGKILL)
+            await self.workers.until(lambda staff: pid in staff.ended)
+            return
         self.signal(signal.SIGKILL, at)
         await self._processes[at].wait()
 
@@ -220,7 +241,8 @@ class World:
         return self._http
 
     def openai(self, **options: Any) -> AsyncOpenAI:
-        keep = httpx2.Limits(max_keepalive_connections=None if self.replicas == 1 else 0)
+        alone = self.replicas == 1 and self.workers is None
+        keep = httpx2.Limits(max_keepalive_connections=None if alone else 0)
         return AsyncOpenAI(
             base_url=f"{self.url}/v1",
             api_key="any",
@@ -245,8 +267,28 @@ class World:
     ) -> Answer:
         """Ask any server, or the one that `at` names."""
         url = self.url if at is None else self.urls[at]
-        async with self.http.request(method, url + path, **options) as response:
-            return Answer(response.status, response.headers, await response.read())
+        async with self._connection(at) as http:
+            async with http.request(method, url + path, **options) as response:
+                return Answer(response.status, response.headers, await response.read())
+
+    @asynccontextmanager
+    async def _connection(self, at: int | None) -> AsyncIterator[aiohttp.ClientSession]:
+        """A client whose next request goes to any server, or to the one that `at` names."""
+        if self.workers is None or at is None:
+            yield self.http
+            return
+        wanted = self.workers.members[at].node
+        async with AsyncExitStack() as opened:
+            async with asyncio.timeout(30):
+                while True:
+                    connector = aiohttp.TCPConnector(limit=1)
+                    http = await opened.enter_async_context(
+                        aiohttp.ClientSession(connector=connector)
+                    )
+                    async with http.get(f"{self.url}/healthz") as response:
+                        if (await response.json())["node"] == wanted:
+                            break
+            yield http
 
     @asynccontextmanager
     async def streaming(
@@ -309,6 +351,53 @@ class World:
         (self.here / "go").touch()
 
 
+class Member(NamedTuple):
+    """A worker that has said that it is ready."""
+
+    pid: int
+    node: str
+
+
+class Staff:
+    """What the workers of a server say about themselves, in its log."""
+
+    def __init__(self) -> None:
+        self.members: dict[int, Member] = {}
+        """By their numbers; those of the newest ones."""
+        self.ended: set[int] = set()
+        self.lines: list[dict[str, Any]] = []
+        self._news = asyncio.Condition()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def read(self, process: Process) -> str:
+        """Read the log from now on; returns where the server listens once it says so."""
+        self.members, self.lines = {}, []
+        self._reading = asyncio.create_task(self._read(process))
+        await self.until(lambda staff: staff.said("server.ready"))
+        return str(self.said("server.ready")[0]["url"])
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        return [each for each in self.lines if each["event"] == event]
+
+    async def until(self, happened: Callable[[Staff], object]) -> None:
+        async with asyncio.timeout(30), self._news:
+            await self._news.wait_for(lambda: happened(self))
+
+    async def _read(self, process: Process) -> None:
+        assert process.stdout is not None
+        async for line in process.stdout:
+            assert line.startswith(b"{"), line
+            said = json.loads(line)
+            self.lines.append(said)
+            match said["event"]:
+                case "worker.ready":
+                    self.members[said["worker"]] = Member(said["pid"], said["node"])
+                case "worker.ended":
+                    self.ended.add(said["pid"])
+            async with self._news:
+                self._news.notify_all()
+
+
 async def until(happened: Callable[[], bool], *, within_s: float = 10.0) -> None:
     """Wait for something that happens in another process, where nobody can tell us of it."""
     async with asyncio.timeout(within_s):
@@ -330,19 +419,25 @@ async def _said_at_start(process: Process) -> str:
 
 @asynccontextmanager
 async def world(
-    here: Path, *, respond: Respond | None = None, database: str | None = None
+    here: Path,
+    *,
+    respond: Respond | None = None,
+    database: str | None = None,
+    workers: int = 1,
 ) -> AsyncIterator[World]:
     """A world whose servers are not started yet. Its upstream answers as it is scripted, or by `respond`.
 
-    With a database there are two servers on it; otherwise there is one, on a file.
+    With a database there are two servers on it; otherwise there is one, on a file. With `workers` there is one
+    server of several processes.
     """
-    found = World(here, respond=respond, database=database)
+    found = World(here, respond=respond, database=database, workers=workers)
+    several = database is not None or workers > 1
     async with AsyncExitStack() as entered:
         await entered.enter_async_context(found.upstream)
-        if database is not None:
+        if found.replicas > 1:
             found._balancer = await entered.enter_async_context(Balancer.started())
-        # Behind a balancer, a connection for each request: so each goes to the next server.
-        connector = aiohttp.TCPConnector(force_close=database is not None)
+        # A connection for each request: so each goes to the next server.
+        connector = aiohttp.TCPConnector(force_close=several)
         found._http = await entered.enter_async_context(aiohttp.ClientSession(connector=connector))
         text = AGENT.format(base_url=found.upstream.base_url, here=here)
         (here / "agent.yaml").write_text(text)

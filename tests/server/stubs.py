@@ -25,9 +25,10 @@ from holdfast.server.app import App
 from holdfast.server.auth import Door
 from holdfast.server.directory import AgentManner, BrokenSource, Directory, ModelEntry
 from holdfast.server.guards import Guard
+from holdfast.server.listening import listen
 from holdfast.server.playing import playing
 from holdfast.server.quotas import Quotas
-from holdfast.server.run import HttpServer, listen
+from holdfast.server.run import HttpServer
 from holdfast.sessions.ask import AgentChoice, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.base import Store

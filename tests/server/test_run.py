@@ -14,8 +14,14 @@ from holdfast.config import load_config
 from holdfast.errors import InvalidValue, StorePoisoned
 from holdfast.server import run
 from holdfast.server.agents import load_directory
+from holdfast.server.listening import listen
+from holdfast.server.station import Alone, Ready
 from holdfast.store.base import Store
 from holdfast.store.open import open_store
+
+
+def alone(on_ready: Callable[[Ready], None], host: str = "127.0.0.1") -> Alone:
+    return Alone(host, 0, on_ready=on_ready)
 
 
 async def test_a_poisoned_store_ends_the_server(
@@ -34,7 +40,7 @@ async def test_a_poisoned_store_ends_the_server(
     )
     directory = await load_directory(config.sources)
     ready = asyncio.Event()
-    serving = asyncio.create_task(run.serve(config, directory, on_ready=lambda _: ready.set()))
+    serving = asyncio.create_task(run.serve(config, directory, alone(lambda _: ready.set())))
     await ready.wait()
     rung = threading.Thread(target=alarms[0], args=(StorePoisoned("the disk is gone"),))
     rung.start()
@@ -50,11 +56,11 @@ async def test_a_server_that_others_can_reach_does_not_start_without_a_key(tmp_p
     config = load_config({"listen": "0.0.0.0:0", "store": store}, {}, ("demo",))
     directory = await load_directory(config.sources)
     with pytest.raises(InvalidValue, match="holdfast keys create"):
-        await run.serve(config, directory, on_ready=lambda _: pytest.fail("it is open"))
+        await run.serve(config, directory, alone(lambda _: pytest.fail("it is open")))
     await directory.close()
 
 
 def test_an_answer_is_not_held_back_for_the_next_one() -> None:
     """asyncio switches Nagle's algorithm off only for sockets that say that they are TCP."""
-    with run.listen("127.0.0.1", 0) as listener:
+    with listen("127.0.0.1", 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP

@@ -13,7 +13,8 @@ import pytest
 
 from holdfast import limits
 from holdfast.errors import InvalidValue
-from holdfast.server.run import HttpServer, listen
+from holdfast.server.listening import listen
+from holdfast.server.run import HttpServer
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.means import skip_without
 from tests.server.slow import MANNERS, besiege, deaf_socket

@@ -11,14 +11,18 @@ import uvloop
 
 from holdfast.config import Config, load_config
 from holdfast.observe.events import configure, event
-from holdfast.server.agents import AgentDirectory, load_directory
+from holdfast.server.agents import load_directory
+from holdfast.server.listening import Port
 from holdfast.server.run import serve as serve_until_stopped
+from holdfast.server.station import Alone, Ready, Station
+from holdfast.server.workers import Supervisor
 from holdfast.store.open import without_password
 
 
 @click.command()
 @click.argument("sources", nargs=-1)
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen; 127.0.0.1:8484 by default.")
+@click.option("--workers", metavar="N", help="How many processes serve that port; 1 by default.")
 @click.option(
     "--store", metavar="URL", help="Where conversations live; sqlite:///holdfast.db by default."
 )
@@ -37,6 +41,7 @@ from holdfast.store.open import without_password
 def serve(
     sources: tuple[str, ...],
     listen: str | None,
+    workers: str | None,
     store: str | None,
     auth: str | None,
     busy_status: str | None,
@@ -55,6 +60,7 @@ def serve(
     """
     given = {
         "listen": listen,
+        "workers": workers,
         "store": store,
         "auth": auth,
         "busy_status": busy_status,
@@ -69,26 +75,41 @@ def serve(
             click.echo(f"{each.name:24} {each.value:40} {each.origin}")
         return
     configure(config.log_format)
-    uvloop.run(_serve(config))
+    station = _station(config)
+    if isinstance(station, int):
+        raise click.exceptions.Exit(station)
+    uvloop.run(_serve(config, station))
 
 
-async def _serve(config: Config) -> None:
+def _station(config: Config) -> Station | int:
+    """Where this process serves from. One that looks after workers comes back with an exit code instead, after
+    them; those come back from here as well, each with a place of its own."""
+
+    def on_ready(ready: Ready) -> None:
+        _say_ready(ready, config)
+
+    if config.workers == 1:
+        return Alone(config.host, config.port, on_ready=on_ready)
+    port = Port(config.host, config.port)
+    return Supervisor(config.workers, port, on_ready=on_ready).run()
+
+
+async def _serve(config: Config, station: Station) -> None:
     directory = await load_directory(
         config.sources, aliases=dict(config.model_aliases), cache=_cache_folder(os.environ)
     )
     try:
-        await serve_until_stopped(
-            config, directory, on_ready=lambda url: _say_ready(url, config, directory)
-        )
+        await serve_until_stopped(config, directory, station)
     finally:
         await directory.close()
 
 
-def _say_ready(url: str, config: Config, directory: AgentDirectory) -> None:
+def _say_ready(ready: Ready, config: Config) -> None:
+    store = without_password(config.store)
     if config.log_format == "json":  # stdout is for programs then
-        event("server.ready", url=url, store=without_password(config.store))
+        event("server.ready", url=ready.url, store=store, workers=config.workers)
     else:
-        click.echo(_welcome(url, config, directory))
+        click.echo(_welcome(ready, store, config.workers))
 
 
 def _cache_folder(environ: Mapping[str, str]) -> Path:
@@ -97,16 +118,16 @@ def _cache_folder(environ: Mapping[str, str]) -> Path:
     return Path(base) / "holdfast" / "sources"
 
 
-def _welcome(url: str, config: Config, directory: AgentDirectory) -> str:
-    agents = ", ".join(each.id for each in directory.entries())
-    first = directory.entries()[0].id
-    broken = "".join(f"\n  not served  {each.source}" for each in directory.broken())
+def _welcome(ready: Ready, store: str, workers: int) -> str:
+    url, first = ready.url, ready.agents[0]
+    broken = "".join(f"\n  not served  {each}" for each in ready.broken)
+    processes = f"\n  workers     {workers}" if workers > 1 else ""
     ask = '{"model": "%s", "messages": [{"role": "user", "content": "%s"}]}'
     return f"""Holdfast is serving.
 
-  listening   {url}
-  agents      {agents}{broken}
-  store       {without_password(config.store)}
+  listening   {url}{processes}
+  agents      {", ".join(ready.agents)}{broken}
+  store       {store}
 
 Try:
 

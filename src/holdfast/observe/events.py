@@ -45,14 +45,22 @@ def traceparent() -> str:
 
 def event(name: str, /, **fields: Field) -> None:
     """Something was decided."""
-    if _events.isEnabledFor(logging.INFO):
-        _events.info(name, extra={"fields": {**_bound.get(), **fields}})
+    _say(_events, logging.INFO, name, fields)
+
+
+def warn(name: str, /, **fields: Field) -> None:
+    """Something happened that is worth a person's attention, in either format."""
+    _say(_events, logging.WARNING, name, fields)
 
 
 def audit(action: str, /, **fields: Field) -> None:
     """Somebody did something that people will want to know of later: who, what, to whom."""
-    if _audit.isEnabledFor(logging.INFO):
-        _audit.info(action, extra={"fields": {**_bound.get(), **fields}})
+    _say(_audit, logging.INFO, action, fields)
+
+
+def _say(log: logging.Logger, level: int, name: str, fields: Mapping[str, Field]) -> None:
+    if log.isEnabledFor(level):
+        log.log(level, name, extra={"fields": {**_bound.get(), **fields}})
 
 
 # ── the log ──────────────────────────────────────────────────────────────────────────────────

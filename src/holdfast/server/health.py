@@ -17,7 +17,8 @@ class Health:
         """Set when the server is about to stop: whoever balances load should look elsewhere."""
 
     async def alive(self, call: Call) -> None:
-        await call.exchange.answer(200, b'{"status":"alive"}')
+        node = str(self._sessions.lease.node)
+        await call.exchange.answer(200, msgspec.json.encode({"status": "alive", "node": node}))
 
     async def ready(self, call: Call) -> None:
         if self.draining:

@@ -8,11 +8,9 @@ second signal takes the time away.
 from __future__ import annotations
 
 import asyncio
-import errno
-import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import uvicorn
 
@@ -25,22 +23,24 @@ from holdfast.server.auth import open_door
 from holdfast.server.connection import Connection
 from holdfast.server.directory import Directory
 from holdfast.server.guards import Guard
+from holdfast.server.listening import shown
 from holdfast.server.playing import playing
 from holdfast.server.quotas import Quotas
+from holdfast.server.station import Ready, Station
 from holdfast.sessions.lease import HeartTask, HeartThread
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory import MemoryStore
 from holdfast.store.open import open_store
 
 
-async def serve(config: Config, directory: Directory, *, on_ready: Callable[[str], None]) -> None:
-    """Serve until told to stop. `on_ready` is given the address once connections are accepted.
+async def serve(config: Config, directory: Directory, station: Station) -> None:
+    """Serve until told to stop. `station` says where from, and hears when connections are accepted.
 
     Raises StorePoisoned if the store has lost its footing: whoever started us starts us again, and
     recovery reads what is really there.
     """
     alarm = _Alarm()
-    with listen(config.host, config.port) as listener:
+    with station.listen() as listener:
         store = await open_store(config.store, on_poison=alarm)
         try:
             door = await open_door(store, config.auth, beyond_loopback=config.beyond_loopback)
@@ -72,14 +72,17 @@ async def serve(config: Config, directory: Directory, *, on_ready: Callable[[str
                         tenant=config.tenant_quota, key=config.key_quota, playing=sessions.turns_of
                     ),
                 )
+                ready = Ready(
+                    url=shown(listener, tls=config.tls is not None),
+                    node=str(sessions.lease.node),
+                    agents=tuple(each.id for each in directory.entries()),
+                    broken=tuple(each.source for each in directory.broken()),
+                )
                 server = HttpServer(
-                    app,
-                    sessions,
-                    on_ready=lambda: on_ready(_shown(listener, tls=config.tls is not None)),
-                    tls=config.tls,
+                    app, sessions, on_ready=lambda: station.ready(ready), tls=config.tls
                 )
                 alarm.stop = server.hurry
-                with _heeding_signals(server.stop):
+                with station.heeding(server):
                     await server.serve(sockets=[listener])
         finally:
             await store.close()
@@ -162,6 +165,11 @@ class HttpServer(uvicorn.Server):
         self.should_exit = True
         self._stopping.set()
 
+    def drain(self) -> None:
+        """Drain; saying it again changes nothing."""
+        if not self.should_exit:
+            self.stop()
+
     def hurry(self) -> None:
         """Stop without giving anybody time: there is nothing left that could be finished."""
         self.stop()
@@ -205,45 +213,3 @@ class HttpServer(uvicorn.Server):
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         # uvicorn's would raise the signal once more when it is done, and end us before our store is closed.
         return nullcontext()
-
-
-@contextmanager
-def _heeding_signals(stop: Callable[[], None]) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    heeded: list[signal.Signals] = []
-    try:
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(each, stop)
-            heeded.append(each)
-    except (ValueError, RuntimeError):
-        pass  # only a main thread gets signals; whoever runs us in another one stops us otherwise
-    try:
-        yield
-    finally:
-        for each in heeded:
-            loop.remove_signal_handler(each)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket. Raises InvalidValue, in one sentence, if there cannot be one."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # By name: without it asyncio does not know this for TCP, and leaves Nagle's 40 ms in every answer.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRINUSE:
-            raise InvalidValue(
-                f"port {port} on {host} is taken; stop what uses it, or choose another: --listen {host}:0"
-            ) from error
-        raise InvalidValue(f"cannot listen on {host}:{port}: {error.strerror}") from error
-    listener.set_inheritable(False)
-    return listener
-
-
-def _shown(listener: socket.socket, *, tls: bool) -> str:
-    host, port, *_ = listener.getsockname()
-    scheme = "https" if tls else "http"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

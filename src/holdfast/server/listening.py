@@ -1,0 +1,66 @@
+"""Sockets that connections come in by: one for one process, or an address that several accept on."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+
+from holdfast.errors import InvalidValue
+
+BALANCED = sys.platform == "linux"
+"""Whether the kernel spreads connections over the sockets of one address. Elsewhere processes share one socket,
+and whoever wakes first accepts."""
+
+
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A bound socket; `shared`, one of several of this address. Raises InvalidValue if there cannot be one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # By name: without it asyncio does not know this for TCP, and leaves Nagle's 40 ms in every answer.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise InvalidValue(
+                f"port {port} on {host} is taken; stop what uses it, or choose another: --listen {host}:0"
+            ) from error
+        raise InvalidValue(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    listener.set_inheritable(False)
+    return listener
+
+
+def shown(listener: socket.socket, *, tls: bool) -> str:
+    """Where clients find it."""
+    host, port, *_ = listener.getsockname()
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+class Port:
+    """An address that several processes of one parent accept on. The parent makes it, and forks."""
+
+    def __init__(self, host: str, port: int, *, balanced: bool = BALANCED) -> None:
+        """Raises InvalidValue if it is taken, also by somebody who would share it."""
+        self._host = host
+        self._balanced = balanced
+        if balanced and port:
+            listen(host, port).close()
+        # Kept by the parent: it takes no connections, and the address stays ours while workers come and go.
+        self._kept = listen(host, port, shared=balanced)
+
+    def listener(self) -> socket.socket:
+        """In one of the processes: what it accepts on."""
+        if not self._balanced:
+            return self._kept
+        listener = listen(self._host, self._kept.getsockname()[1], shared=True)
+        self._kept.close()
+        return listener
+
+    def close(self) -> None:
+        """Let the address go. Closing again does nothing."""
+        self._kept.close()
