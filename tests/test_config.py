@@ -71,6 +71,7 @@ def test_who_has_to_show_a_key_and_who_can_reach_us() -> None:
         ("MODEL_ALIASES", "gpt-4o"),
         ("BUSY_STATUS", "423"),
         ("TURN_DEADLINE_S", "soon"),
+        ("BACKGROUND_TURNS", "0"),
         ("TURN_DEADLINE_S", "0"),
         ("LEASE_TTL_S", "0.5"),
         ("LEASE_TTL_S", "3600"),

@@ -20,6 +20,7 @@ from holdfast.errors import (
     InvalidValue,
     KeyReused,
     ModelNotFound,
+    QueueFull,
     ServerRefused,
     ServerUnreachable,
     SessionBusy,
@@ -92,6 +93,11 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
         SessionBusy("conv_4f", turn_id="turn_19", retry_after_s=2.5),
         "session 'conv_4f' is busy with turn 'turn_19'; retry in 2.5 s",
         {"session_id": "conv_4f", "turn_id": "turn_19", "retry_after_s": 2.5},
+    ),
+    (
+        QueueFull(500, yours=True, retry_after_s=10.0),
+        "500 background responses of yours wait to be played, and no more may; try again when some of them have ended",
+        {"waiting": 500, "yours": True, "retry_after_s": 10.0},
     ),
     (
         TurnRejected("results_missing", "call_7 has no result", call_ids=("call_7",)),

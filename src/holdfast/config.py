@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from holdfast.core.codec import Value
 from holdfast.core.policy import Policy, parse_policy
 from holdfast.errors import InvalidValue
-from holdfast.limits import lease_ttl_s, turn_deadline_s, workers_max
+from holdfast.limits import background_turns_max, lease_ttl_s, turn_deadline_s, workers_max
 from holdfast.observe.events import LogFormat
 from holdfast.store.open import DEFAULT_URL, without_password
 from holdfast.wire.headers import CONVERSATION_ID, NAMES
@@ -73,6 +73,8 @@ class Config(Value):
     """How turns end, where neither an agent nor a request says otherwise."""
     turn_deadline_s: float
     """How long a turn may take."""
+    background_turns: int
+    """Turns that nobody waits for, played here at a time."""
     lease_ttl_s: float
     """How long a server that says nothing is taken for alive by the others on its store."""
     expire_after_s: float | None
@@ -132,6 +134,7 @@ def load_config(
     lease_s = _seconds(
         "lease_ttl_s", setting("lease_ttl_s", f"{lease_ttl_s:g}"), least_s=1.0, most_s=300.0
     )
+    background = _count("background_turns", setting("background_turns", str(background_turns_max)))
     expiry = setting("expire_after_s", "never")
     expire_after_s = None if expiry == "never" else _seconds("expire_after_s", expiry, most_s=1e9)
     busy_status = _busy_status(setting("busy_status", "409"))
@@ -157,6 +160,7 @@ def load_config(
         policy=policy,
         turn_deadline_s=deadline_s,
         lease_ttl_s=lease_s,
+        background_turns=background or background_turns_max,
         expire_after_s=expire_after_s,
         busy_status=busy_status,
         log_format=log_format,

@@ -13,6 +13,7 @@ HoldfastError
 ├── SessionConflict        the session moved on meanwhile; reload and try again
 ├── ImportConflict         a session from elsewhere meets a different one here; nothing of it was taken in
 ├── SessionBusy            another turn holds the session; trying later is right
+├── QueueFull              too many turns wait to be played; trying later is right
 ├── TurnRejected           this request cannot become a turn; trying it again will not help
 ├── KeyReused              the idempotency key belongs to a different request
 ├── TurnFailed             raised by whoever plays a turn, to say how it failed
@@ -181,6 +182,22 @@ class SessionBusy(HoldfastError):
         )
         self.session_id = session_id
         self.turn_id = turn_id
+        self.retry_after_s = retry_after_s
+
+
+class QueueFull(HoldfastError):
+    """`waiting` turns of this tenant (`yours`), or of everybody, wait to be played, and no more may."""
+
+    code = "background_queue_full"
+
+    def __init__(self, waiting: int, *, yours: bool, retry_after_s: float) -> None:
+        whose = " of yours" if yours else ""
+        super().__init__(
+            f"{waiting} background responses{whose} wait to be played, and no more may; "
+            "try again when some of them have ended"
+        )
+        self.waiting = waiting
+        self.yours = yours
         self.retry_after_s = retry_after_s
 
 

@@ -194,6 +194,16 @@ store_retry_s: Final = 60.0
 a database's fail-over: nobody takes a turn from its holder until a TTL after the store is back, and if somebody
 does, the fence refuses what comes late."""
 
+background_turns_max: Final = 64
+"""Turns that nobody waits for, played by one node at a time. The others lie in the store until a node has room."""
+
+background_queued_max: Final = 1000
+background_queued_tenant_max: Final = 500
+"""Such turns that wait, of all tenants and of one: more would not be played while anybody remembers them."""
+
+background_deadline_s: Final = 3600.0
+"""From the request to the end of its turn, if nobody waits for it; the time before it is played included."""
+
 drain_grace_s: Final = 20.0
 """How long a shutdown lets running turns go on before they are handed over."""
 

@@ -199,3 +199,26 @@ async def test_a_server_that_stops_hands_its_keyed_turn_to_the_other(world: Worl
     retry = await world.chat("important", to="trip", at=OTHER, headers=KEY)
     assert text_of(retry) == ANSWER.format("important")
     assert world.sent == [["important"], ["important"]]
+
+
+async def test_what_waits_at_a_server_that_dies_is_played_by_the_other_one(world: World) -> None:
+    await world.restart(HOLDFAST_BACKGROUND_TURNS="1")
+    gates = [world.hold("first"), world.hold("second")]
+    body = {"model": "root", "background": True}
+    answers = [
+        await world.request("POST", "/v1/responses", at=ONE, json={**body, "input": said})
+        for said in ("first", "second", "third")
+    ]
+    assert [each.json["status"] for each in answers] == ["queued"] * 3
+    # The other server has room, so what waits here is begun there.
+    for gate in gates:
+        await gate.reached.wait()
+    await world.kill_one(ONE)
+    world.gates.clear()
+    gates[1].release()
+    for answer in answers:
+        name = answer.json["id"]
+        events = await world.request("GET", f"/v1/responses/{name}?stream=true", at=OTHER)
+        assert events.named_events[-1]["response"]["status"] == "completed"
+    assert sorted(each[0] for each in world.sent) == ["first", "first", "second", "third"]
+    await world.verify()

@@ -61,3 +61,35 @@ async def test_conversations_and_their_items_are_there_after_a_crash(world: Worl
         items = [each async for each in client.conversations.items.list(made.id, order="asc")]
         assert [getattr(each, "role", None) for each in items] == ["user", "user", "assistant"]
     await world.verify()
+
+
+async def test_what_waits_to_be_played_outlives_its_servers(world: World) -> None:
+    """Each server has room for one: the others lie in the store, and belong to nobody until they are begun."""
+    await world.restart(HOLDFAST_BACKGROUND_TURNS="1")
+    said = [f"number {n}" for n in range(5)]
+    gates = [world.hold(each) for each in said]
+    async with world.openai() as client:
+        queued = [
+            await client.responses.create(model="root", input=each, background=True)
+            for each in said
+        ]
+        for gate in gates[: world.replicas]:
+            await gate.reached.wait()
+        states = [(await client.responses.retrieve(each.id)).status for each in queued]
+        waiting = len(said) - world.replicas
+        assert states == ["in_progress"] * world.replicas + ["queued"] * waiting
+        stopped = await client.responses.cancel(queued[-1].id)
+        assert stopped.status == "cancelled"
+    await world.kill()
+    world.gates.clear()
+    await world.start(HOLDFAST_BACKGROUND_TURNS="1")
+    async with world.openai() as client:
+        for each in queued[:-1]:
+            stream = await client.responses.retrieve(each.id, stream=True)
+            events = [event async for event in stream]
+            assert events[-1].type == "response.completed"
+            assert [event.sequence_number for event in events] == list(range(len(events)))
+        assert (await client.responses.cancel(queued[-1].id)).status == "cancelled"
+    asked = [each[0] for each in world.sent]
+    assert sorted(asked[world.replicas :]) == said[:-1]
+    await world.verify()

@@ -11,6 +11,7 @@ from typing import IO, Any
 import aiohttp
 import msgspec
 
+from holdfast import limits
 from holdfast.agents.base import Agent, Team
 from holdfast.config import Auth
 from holdfast.core.conversation import Snapshot
@@ -286,13 +287,16 @@ async def serving(
     quotas: Quotas | None = None,
     expire_after_s: float | None = None,
     busy_status: BusyStatus = 409,
+    background_max: int = limits.background_turns_max,
 ) -> AsyncIterator[Serving]:
     """A server over these agents. A store or directory that is passed in stays open."""
     home: Store = store or MemoryStore()
     directory = directory or StubDirectory(*agents)
     with listen("127.0.0.1", 0) as listener:
         play = playing(directory.playing(Player(directory.team_for)))
-        async with Sessions(home, play, choose=directory.choose) as sessions:
+        async with Sessions(
+            home, play, choose=directory.choose, background_max=background_max
+        ) as sessions:
             app = App(
                 sessions,
                 directory,

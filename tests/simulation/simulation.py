@@ -61,6 +61,7 @@ class Plan(Value):
     fault_every_s: float
     cache_bytes: int
     waiting_max: int
+    background_max: int
     ttl_s: float
 
 
@@ -90,6 +91,7 @@ def _crowded(plan: Plan, rng: Random) -> Plan:
         clients=6,
         requests=5,
         waiting_max=8,
+        background_max=64,
         weather=Weather(slow=plan.weather.slow),
         habits=habits,
         faults=(),
@@ -234,6 +236,7 @@ def _draw_plan(rng: Random) -> Plan:
         cache_bytes=rng.choice((0, 1 << 20, 1 << 20)),
         waiting_max=rng.choice((1, 8, 8)),
         ttl_s=rng.choice((limits.lease_ttl_s / 5, limits.lease_ttl_s)),
+        background_max=rng.choice((1, 2, 64)),
     )
 
 
@@ -285,6 +288,7 @@ async def _simulate(
         instant=home == "memory",
         cache_bytes=plan.cache_bytes,
         lane_waiting_max=plan.waiting_max,
+        background_max=plan.background_max,
         lease_ttl_s=plan.ttl_s,
         trace=trace,
     )

@@ -46,6 +46,7 @@ class World:
         instant: bool,
         cache_bytes: int = 1 << 20,
         lane_waiting_max: int = 8,
+        background_max: int = 64,
         lease_ttl_s: float = limits.lease_ttl_s,
         trace: Callable[[str], None] | None = None,
     ) -> None:
@@ -58,6 +59,7 @@ class World:
         self._instant = instant
         self._cache_bytes = cache_bytes
         self._lane_waiting_max = lane_waiting_max
+        self._background_max = background_max
         self._lease_ttl_s = lease_ttl_s
         self._trace = trace
         self.nodes: list[Node] = []
@@ -121,6 +123,7 @@ class World:
             ambient=ambient,
             cache_bytes=self._cache_bytes,
             lane_waiting_max=self._lane_waiting_max,
+            background_max=self._background_max,
             lease_ttl_s=self._lease_ttl_s,
             lease_renew_s=self._lease_ttl_s / 3,
         )

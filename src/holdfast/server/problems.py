@@ -20,6 +20,7 @@ from holdfast.errors import (
     InvalidValue,
     KeyReused,
     ModelNotFound,
+    QueueFull,
     SessionBusy,
     SessionConflict,
     SessionGone,
@@ -47,6 +48,15 @@ def problem_of(error: HoldfastError, *, busy_status: BusyStatus = 409) -> Proble
     match error:
         case SessionBusy():
             return busy(message, status=busy_status, retry_after_s=error.retry_after_s)
+        case QueueFull():
+            return Problem(
+                status=429 if error.yours else 503,
+                code=error.code,
+                message=message,
+                kind="requests" if error.yours else "server_error",
+                retry_after_s=error.retry_after_s,
+                should_retry=True,
+            )
         case SessionConflict():
             version = (("x-conversation-version", str(error.found)),)
             return _no(412, error.code, message, param="if-match", more_headers=version)

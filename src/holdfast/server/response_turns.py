@@ -25,6 +25,7 @@ from holdfast.wire.responses_answer import (
     Echo,
     ResponseEnd,
     ResponseHead,
+    Status,
     echo_of,
     ended_response,
 )
@@ -38,6 +39,13 @@ class Kept(Value):
     head: ResponseHead
     items: tuple[Item, ...]
     """All that the turn holds; of one that is not committed, what its request brought."""
+    begun: bool = True
+    """Whether anything has happened in it. Nothing has as long as it waits for a node that has room."""
+
+    @property
+    def status(self) -> Status:
+        """What is said of it as long as it has not ended."""
+        return "queued" if self.head.echo.background and not self.begun else "in_progress"
 
     @property
     def input(self) -> Items:
@@ -70,18 +78,19 @@ class ResponseTurns:
         snapshot = await self._sessions.snapshot(tenant, row.session_id)
         if snapshot is None or is_deleted(snapshot.notes, response_id):
             return None
+        begun = True
         if row.state == "committed":
             stored = snapshot.items[row.start : row.end]
             items = tuple(each for each in stored if not isinstance(each, Unreadable))
         else:
-            items = await self._brought(tenant, row)
+            items, begun = await self._brought(tenant, row)
         head = ResponseHead(
             response_id=response_id,
             session_id=row.session_id,
             created_s=response_id.minted_at_ms // 1000,
             echo=echo_of(items) or Echo(model=row.agent, named=True),
         )
-        return Kept(row=row, head=head, items=items)
+        return Kept(row=row, head=head, items=items, begun=begun)
 
     async def watch(self, tenant: Tenant, kept: Kept) -> Watch:
         return await self._sessions.watch(tenant, kept.row.turn_id)
@@ -91,13 +100,16 @@ class ResponseTurns:
         patch = Flagged(name=_deleted(kept.head.response_id), value="true")
         await self._sessions.operations.annotate(tenant, kept.row.session_id, [(None, patch)])
 
-    async def _brought(self, tenant: Tenant, row: TurnRow) -> Items:
-        """What the request of a turn brought, from record 0 of its journal."""
+    async def _brought(self, tenant: Tenant, row: TurnRow) -> tuple[Items, bool]:
+        """What the request of a turn brought, from record 0 of its journal; and whether there are others."""
+        items: Items = ()
         for each in await self._store.journal(tenant, row.turn_id):
             for record in decode_records(each.records):
                 if isinstance(record, Record) and isinstance(record.event, ev.Began):
-                    return record.event.request.input
-        return ()
+                    items = record.event.request.input
+                else:
+                    return items, True
+        return items, False
 
 
 class Ended(Value):

@@ -37,6 +37,7 @@ from holdfast.wire.problems import Refused, bad_request
 from holdfast.wire.responses_answer import (
     ResponseEnd,
     ResponseHead,
+    Status,
     note_of,
     response_object,
     whole_response,
@@ -179,7 +180,9 @@ class Responses:
             create=naming.create,
             attempt=attempt_of(call, naming),
             background=asked.background,
-            deadline_s=self._deadline_s,
+            deadline_s=max(self._deadline_s, limits.background_deadline_s)
+            if asked.background
+            else self._deadline_s,
             expire_after_s=self._expire_after_s,
             system_is_stored=True,
             note=note_of(asked.echo) if asked.store else None,
@@ -224,10 +227,10 @@ class Responses:
     async def _queued(self, call: Call, answering: _Answering, watch: Watch) -> None:
         """It is durable, and will be played to its end: that is all there is to say now."""
         if watch.admission.how == "began":
-            await answering.say_queued()
+            await answering.say_state("queued")
             return
         kept = await self._turns.find(call.tenant, watch.admission.turn_id.response_id)
-        await answering.say_state(ended=kept.row.ended_by is not None)
+        await answering.say_state(kept.status if kept.row.ended_by is None else None)
 
 
 class Answered(Struct, frozen=True):
@@ -279,16 +282,12 @@ class _Answering:
             await self._showing.end(stream, stream.end(ended.response))
         return ended
 
-    async def say_queued(self) -> None:
-        body = response_object(self._head, "queued", None, [])
-        await self._exchange.answer(200, msgspec.json.encode(body))
-
-    async def say_state(self, *, ended: bool) -> None:
-        """What a turn that was known already has come to."""
-        if ended:
+    async def say_state(self, status: Status | None) -> None:
+        """What a turn that was known already has come to; None if to its end."""
+        if status is None:
             body = whole_response(self._head, (await self._ended()).response)
         else:
-            body = response_object(self._head, "in_progress", None, [])
+            body = response_object(self._head, status, None, [])
         await self._exchange.answer(200, msgspec.json.encode(body))
 
     async def _ended(self) -> Ended:

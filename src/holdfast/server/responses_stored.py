@@ -69,7 +69,7 @@ class StoredResponses:
 
     async def _say(self, call: Call, kept: Kept, *, status: int = 200) -> None:
         if kept.row.ended_by is None:
-            body = response_object(kept.head, "in_progress", None, [])
+            body = response_object(kept.head, kept.status, None, [])
         else:
             watch = await self._turns.watch(call.tenant, kept)
             ended = await response_end(

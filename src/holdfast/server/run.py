@@ -55,6 +55,7 @@ async def serve(config: Config, directory: Directory, station: Station) -> None:
                 heart=heart,
                 lease_ttl_s=config.lease_ttl_s,
                 lease_renew_s=config.lease_ttl_s / 3,
+                background_max=config.background_turns,
             ) as sessions:
                 app = App(
                     sessions,

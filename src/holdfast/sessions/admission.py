@@ -23,6 +23,7 @@ from holdfast.core.turn import begin
 from holdfast.errors import (
     HoldfastError,
     KeyReused,
+    QueueFull,
     SessionBusy,
     SessionGone,
     SessionMissing,
@@ -37,10 +38,11 @@ from holdfast.sessions.cache import SnapshotCache
 from holdfast.sessions.lanes import Lane, LaneFull, LaneName, Lanes
 from holdfast.sessions.noting import note_admission
 from holdfast.sessions.owner import Owner
+from holdfast.sessions.persistence import persistently
 from holdfast.sessions.recovery import Recovery
 from holdfast.sessions.resolve import Resolver, Seen, request_of
 from holdfast.sessions.retry import retried
-from holdfast.sessions.transaction import steering_payload
+from holdfast.sessions.transaction import LiveTurn, steering_payload
 from holdfast.sessions.watch import Watch, find_ending
 from holdfast.store.base import (
     Begin,
@@ -57,6 +59,9 @@ from holdfast.store.base import (
     Store,
 )
 from holdfast.store.rows import SignalRow
+
+QUEUE_RETRY_AFTER_S = 10.0
+"""What a client is told whose turn may not even wait."""
 
 RETRY_AFTER_S = 1.0
 """What a client is told who meets a session that is busy: most turns take a few seconds."""
@@ -139,6 +144,16 @@ class Admissions:
         found = await self._store.find_attempt(ask.tenant, ask.attempt, target)
         return None if found is None else await self._attach(ask, found)
 
+    async def _demand_room(self, ask: Ask) -> None:
+        """Raise QueueFull if too many turns wait for a node that has room."""
+        waiting = await self._recovery.waiting()
+        for count, most, yours in (
+            (waiting[ask.tenant], limits.background_queued_tenant_max, True),
+            (waiting.total(), limits.background_queued_max, False),
+        ):
+            if count >= most:
+                raise QueueFull(count, yours=yours, retry_after_s=QUEUE_RETRY_AFTER_S)
+
     async def _look(self, ask: Ask, *, verify: bool) -> Seen | None:
         """What the name means, or None where only T1 can say what a missing one is worth."""
         try:
@@ -203,11 +218,13 @@ class Admissions:
             if bound is not None and seen.expected != bound:
                 await self._demand_not_deleted(ask, bound)
             self._owner.demand_open()
+            if ask.background and not self._owner.has_room:
+                await self._demand_room(ask)
             request = await self._with_blobs(ask.tenant, seen, request)
             with self._owner.claiming(request.turn_id):
                 outcome = await self._store.begin(self._ask_store(ask, seen, request))
                 if isinstance(outcome, Started):
-                    return self._started(ask, seen, request, new, outcome, play, lane)
+                    return await self._started(ask, seen, request, new, outcome, play, lane)
             match outcome:
                 case Gone(session_id=gone) if not seen.verified and gone != bound:
                     verify = True
@@ -258,7 +275,7 @@ class Admissions:
             expire_after_ms=None if expire_s is None else round(expire_s * 1000),
         )
 
-    def _started(
+    async def _started(
         self,
         ask: Ask,
         seen: Seen,
@@ -271,17 +288,23 @@ class Admissions:
         fence = started.fence
         if seen.expected is None and isinstance(ask.name, str):
             self._learn(ask, fence.session_id)
-        lane.turn, lane.session = fence.turn_id, fence.session_id
-        self._lanes.alias((ask.tenant, fence.session_id), lane)
-        began = ev.Began(request=request)
-        live = self._owner.take_on(
-            fence,
-            seen.snapshot,
-            begin(began),
-            retried(self._store, fence, started.retry_of, play),
-            shown=(Record(n=0, at_ms=self._ambient.now_ms(), event=began),),
-            lane=lane,
-        )
+        live: LiveTurn | None = None
+        if ask.background and not self._owner.has_room:
+            # It is as durable as any other; whoever has room first takes it over, and so begins it.
+            await persistently(lambda: self._store.release(fence))
+        else:
+            lane.turn, lane.session = fence.turn_id, fence.session_id
+            self._lanes.alias((ask.tenant, fence.session_id), lane)
+            began = ev.Began(request=request)
+            live = self._owner.take_on(
+                fence,
+                seen.snapshot,
+                begin(began),
+                retried(self._store, fence, started.retry_of, play),
+                shown=(Record(n=0, at_ms=self._ambient.now_ms(), event=began),),
+                lane=lane,
+                background=ask.background,
+            )
         admission = Admission(
             turn_id=fence.turn_id,
             session_id=fence.session_id,

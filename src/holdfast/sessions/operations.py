@@ -60,7 +60,16 @@ class Operations:
         live = self._owner.live.get(turn_id)
         if live is not None:
             live.interrupt("cancelled")
+        else:
+            await self._end_waiting(tenant, turn_id)
         return await self._wait_for_end(tenant, turn_id)
+
+    async def _end_waiting(self, tenant: Tenant, turn_id: TurnId) -> None:
+        """A turn that waits for a node with room has nobody who would hear of a cancel; so we take it."""
+        row = await self._store.turn(tenant, turn_id)
+        session = await self._store.session(tenant, row.session_id) if row else None
+        if session is not None and session.open_turn == turn_id and session.lease_node is None:
+            await self._recovery.recover(tenant, session.id, turn_id, handed_over=True)
 
     async def _wait_for_end(self, tenant: Tenant, turn_id: TurnId) -> Ending | StillRunning:
         loop = asyncio.get_running_loop()

@@ -42,6 +42,7 @@ class Owner:
         lanes: Lanes,
         ambient: Ambient,
         tally: Tally,
+        background_max: int = limits.background_turns_max,
     ) -> None:
         self._store = store
         self._tally = tally
@@ -54,6 +55,11 @@ class Owner:
         """Turns that are over, and until when they are remembered."""
         self.playing_for: Counter[Tenant] = Counter()
         """How many turns are played here for each tenant that has one."""
+        self._background: set[TurnId] = set()
+        """Turns that nobody waits for, which are played as far as there is room."""
+        self._background_max = background_max
+        self.room = asyncio.Event()
+        """Set when one of them has ended."""
         self._claims: dict[TurnId, int] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -84,6 +90,11 @@ class Owner:
 
     # ── turns ──
 
+    @property
+    def has_room(self) -> bool:
+        """Whether one more turn that nobody waits for can be played here."""
+        return len(self._background) < self._background_max and not self._draining
+
     def take_on(
         self,
         fence: Fence,
@@ -95,9 +106,10 @@ class Owner:
         first_n: int = 0,
         lane: Lane | None = None,
         judge: Judge | None = None,
+        background: bool = False,
     ) -> LiveTurn:
         """Own this turn from now on. `shown` are events that its watchers see although they are written
-        already; `lane` is left when it has ended."""
+        already; `lane` is left when it has ended; `background` turns take up room."""
         kept = turn.request.replayable or first_n > 0
         feed = Feed(
             events_max=limits.feed_events_max,
@@ -120,6 +132,8 @@ class Owner:
         self.claim(fence.turn_id)
         self.live[fence.turn_id] = live
         self.playing_for[fence.tenant] += 1
+        if background:
+            self._background.add(fence.turn_id)
         if self._grace_is_over:
             live.interrupt("shutdown")
         task = asyncio.create_task(self._see_through(live, play, lane), name=str(fence.turn_id))
@@ -132,6 +146,9 @@ class Owner:
             await live.run(play)
         finally:
             self.let_go(live.fence.turn_id)
+            if live.fence.turn_id in self._background:
+                self._background.discard(live.fence.turn_id)
+                self.room.set()
             if live.after is not None:
                 self._cache.put(live.fence.tenant, live.after)
             if lane is not None:
@@ -199,7 +216,7 @@ class Owner:
             hinted = asyncio.Event()
             self._store.listen(self.lease.node, hinted.set)
         while True:
-            await _wait(hinted, at_most_s=limits.signal_poll_s)
+            await wait_for_hint(hinted, at_most_s=limits.signal_poll_s)
             if self._claims:
                 try:
                     rows = await self._store.signals(self.lease.node)
@@ -232,7 +249,7 @@ class Owner:
         await self._idle.wait()
 
 
-async def _wait(hinted: asyncio.Event | None, *, at_most_s: float) -> None:
+async def wait_for_hint(hinted: asyncio.Event | None, *, at_most_s: float) -> None:
     """Until there is a hint, or it is time to look without one."""
     if hinted is None:
         await asyncio.sleep(at_most_s)

@@ -6,6 +6,7 @@ the turn. What it says decides:
 
     it was interrupted already            →  it ends so
     a cancel was waiting, or time is up   →  it ends so
+    handed over before anything happened  →  it begins: it was waiting for a node with room
     the policy says resume, attempts left →  it goes on, on this node
     otherwise                             →  the policy for crashes; a journal that cannot be read to its end
                                              may have acted, so it is kept as far as it can be
@@ -13,7 +14,7 @@ the turn. What it says decides:
 
 from __future__ import annotations
 
-import asyncio
+from collections import Counter
 from functools import partial
 
 import msgspec
@@ -32,7 +33,7 @@ from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.events import event
 from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.owner import Owner
+from holdfast.sessions.owner import Owner, wait_for_hint
 from holdfast.sessions.retry import retried
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.store.base import Orphan, Store, Taken
@@ -52,8 +53,16 @@ class Plan(Value):
     """Why it ends, if it is not resumed and does not say so itself."""
 
 
-def plan(turn: Turn, row: TurnRow, *, damaged: bool, cancelled: bool, now_ms: int) -> Plan:
-    """Decide how a turn goes on that its holder has left."""
+def plan(
+    turn: Turn,
+    row: TurnRow,
+    *,
+    damaged: bool,
+    cancelled: bool,
+    now_ms: int,
+    handed_over: bool = False,
+) -> Plan:
+    """Decide how a turn goes on that its holder has left; `handed_over` if it did so on purpose."""
     deadline_ms = turn.request.deadline_at_ms
     if turn.interrupted is not None:
         return Plan(resume=False, cause=turn.interrupted)
@@ -64,6 +73,8 @@ def plan(turn: Turn, row: TurnRow, *, damaged: bool, cancelled: bool, now_ms: in
     if damaged:
         detail = "its journal cannot be read to the end"
         return Plan(resume=False, cause=ev.Interrupted(by="crash", detail=detail))
+    if handed_over and turn.untouched:
+        return Plan(resume=True, cause=None)
     if turn.request.policy.crash != "resume":
         return Plan(resume=False, cause=ev.Interrupted(by="crash"))
     if row.attempt > limits.crash_attempts_max:
@@ -93,6 +104,7 @@ class Recovery:
         self._play = play
         self._ambient = ambient
         self._tally = tally
+        self._left_waiting = False
 
     async def keep_sweeping(self) -> None:
         """Look for orphans for ever."""
@@ -101,20 +113,42 @@ class Recovery:
                 await self.sweep()
             except StoreError:
                 pass  # the store is away; so are its orphans, and the next round finds them
-            await asyncio.sleep(limits.sweep_s)
+            room = self._owner.room if self._left_waiting else None
+            await wait_for_hint(room, at_most_s=limits.sweep_s)
 
     async def sweep(self) -> int:
-        """Take over what has no live holder; how many were taken."""
+        """Take over what has no live holder; how many were taken. What was handed over, or has not begun yet,
+        waits until there is room for it, here or elsewhere."""
         playing = self._owner.playing
-        # Our own turns are among those that we are told of, and must not crowd the others out.
-        limit = ORPHANS_MAX + len(self._owner.claimed)
-        orphans = await self._store.orphans(node=self._owner.lease.node, limit=limit)
-        if len(orphans) < limit:
+        self._owner.room.clear()
+        orphans, complete = await self._orphans()
+        if complete:
             self._notice_losses(playing, orphans)
-        taken = 0
+        taken, left = 0, False
         for orphan in orphans:
-            taken += await self.recover(orphan.tenant, orphan.session_id, orphan.turn_id)
+            if orphan.holder is None and not self._owner.has_room:
+                left = True
+                continue
+            taken += await self.recover(
+                orphan.tenant,
+                orphan.session_id,
+                orphan.turn_id,
+                handed_over=orphan.holder is None,
+            )
+        self._left_waiting = left
         return taken
+
+    async def waiting(self) -> Counter[Tenant]:
+        """How many turns wait for a node with room, of each tenant."""
+        orphans, _ = await self._orphans()
+        return Counter(each.tenant for each in orphans if each.holder is None)
+
+    async def _orphans(self) -> tuple[tuple[Orphan, ...], bool]:
+        """The open turns that nobody plays, and ours; and whether these are all."""
+        # Neither our own turns nor those that wait may crowd out what a dead node has left.
+        limit = ORPHANS_MAX + limits.background_queued_max + len(self._owner.claimed)
+        orphans = await self._store.orphans(node=self._owner.lease.node, limit=limit)
+        return orphans, len(orphans) < limit
 
     def _notice_losses(self, playing: tuple[LiveTurn, ...], orphans: tuple[Orphan, ...]) -> None:
         """Stop playing what the store does not say to be ours: a player that records nothing for a while
@@ -131,14 +165,19 @@ class Recovery:
         turn_id: TurnId,
         *,
         ignored_cancel: bool = False,
+        handed_over: bool | None = None,
     ) -> bool:
         """Take this open turn over, if that is allowed, and end or resume it. Whether it was taken.
 
         Not one that is claimed here already, unless it ignores a cancel: the store lets a node take over
-        from itself, so that two of us would take it from each other.
+        from itself, so that two of us would take it from each other. `handed_over` is whether nobody holds it,
+        for those who know.
         """
         if turn_id in self._owner.claimed and not ignored_cancel:
             return False
+        if handed_over is None:
+            session = await self._store.session(tenant, session_id)
+            handed_over = session is not None and session.lease_node is None
         try:
             with self._owner.claiming(turn_id):
                 outcome = await self._store.takeover(
@@ -158,12 +197,12 @@ class Recovery:
                     session=session_id,
                     attempt=outcome.turn.attempt,
                 )
-                await self._go_on(outcome, cancelled=ignored_cancel)
+                await self._go_on(outcome, cancelled=ignored_cancel, handed_over=handed_over)
                 return True
         except Superseded:
             return False  # somebody has taken it from us, or deleted it, meanwhile
 
-    async def _go_on(self, taken: Taken, *, cancelled: bool) -> None:
+    async def _go_on(self, taken: Taken, *, cancelled: bool, handed_over: bool) -> None:
         fence, row = taken.fence, taken.turn
         rows = await self._store.journal(fence.tenant, fence.turn_id)
         folded = fold(record for each in rows for record in decode_records(each.records))
@@ -181,17 +220,20 @@ class Recovery:
             damaged=folded.damage is not None,
             cancelled=cancelled,
             now_ms=self._ambient.now_ms(),
+            handed_over=handed_over,
         )
+        resumes = decided.resume and not (handed_over and folded.turn.untouched)
         play = retried(self._store, fence, row.retry_of, self._play)
         live = self._owner.take_on(
             fence,
             snapshot,
             folded.turn,
-            partial(_resumed, play, folded.turn.attempt) if decided.resume else play,
+            partial(_resumed, play, folded.turn.attempt) if resumes else play,
             first_n=_next_n(folded, rows),
             judge=None
             if decided.resume
             else partial(_judge, folded.turn.request.policy, folded.may_have_acted),
+            background=handed_over,
         )
         if decided.cause is not None:
             live.interrupt(decided.cause.by, decided.cause.detail, decided.cause.code)

@@ -62,13 +62,15 @@ class Sessions:
         tally: Tally | None = None,
         cache_bytes: int = limits.snapshot_cache_bytes,
         lane_waiting_max: int = limits.lane_waiting_max,
+        background_max: int = limits.background_turns_max,
         lease_ttl_s: float = limits.lease_ttl_s,
         lease_renew_s: float = limits.lease_renew_s,
     ) -> None:
         """`play` plays recovered turns, and submitted ones that bring no player of their own.
 
         `heart` keeps the node's lease: a task of this loop by default, `HeartThread` for a server
-        whose loop may be blocked for longer than a TTL.
+        whose loop may be blocked for longer than a TTL. `background_max` turns that nobody waits for are
+        played here at a time; more of them wait in the store, for any node that has room.
         """
         self.store = store
         self._play = play
@@ -90,7 +92,9 @@ class Sessions:
         self.tally = tally or Tally()
         """How much has happened here."""
         self._lanes = lanes
-        self._owner = Owner(store, self.lease, cache, lanes, self._ambient, self.tally)
+        self._owner = Owner(
+            store, self.lease, cache, lanes, self._ambient, self.tally, background_max
+        )
         self._recovery = Recovery(store, self._owner, play, self._ambient, self.tally)
         self._admissions = Admissions(
             store, cache, lanes, self._owner, self._recovery, self._ambient, choose, self.tally

@@ -1,6 +1,7 @@
 """A turn as the events of a streamed Response: a pure writer over the turn's own events.
 
-1. The first event is `response.created`, the last one `completed`, `incomplete` or `failed`; `[DONE]` follows.
+1. The first event is `response.created`; `queued` follows if it was asked for in the background, and `in_progress`
+   when somebody plays it. The last one is `completed`, `incomplete` or `failed`; `[DONE]` follows.
 2. Every item is added, filled and done, in that order, under one id and one `output_index`; the last event's
    output is the items that were done, in the order of their indexes.
    Where a turn came to nothing, what it was about to say stays open, and only `failed` follows.
@@ -76,6 +77,8 @@ class ResponseStream:
         self._served: dict[ItemId, ToolCall] = {}
         self._done: dict[ItemId, tuple[int, ItemObject]] = {}
         self._count = 0
+        self._waits = head.echo.background
+        """It was asked for in the background, and nobody has begun with it."""
         self._first = self._beginning()  # they have the first numbers, whenever they are written
 
     def first(self) -> bytes:
@@ -83,15 +86,19 @@ class ResponseStream:
         return self._first
 
     def _beginning(self) -> bytes:
-        if not self._head.echo.background:
+        if not self._waits:
             return self._lifecycle("response.created", "in_progress") + self._lifecycle(
                 "response.in_progress", "in_progress"
             )
-        return (
-            self._lifecycle("response.created", "queued")
-            + self._lifecycle("response.queued", "queued")
-            + self._lifecycle("response.in_progress", "in_progress")
-        )
+        created = self._lifecycle("response.created", "queued")
+        return created + self._lifecycle("response.queued", "queued")
+
+    def _waited(self) -> bytes:
+        """It waits no more, if it did."""
+        if not self._waits:
+            return b""
+        self._waits = False
+        return self._lifecycle("response.in_progress", "in_progress")
 
     def frames(self, record: Record) -> bytes:
         """What a client is shown of this event; empty if nothing."""
@@ -104,6 +111,8 @@ class ResponseStream:
             case ev.Began():
                 self._client_tools = frozenset(each.name for each in event.request.client_tools)
                 return b""
+            case ev.StepStarted():
+                return self._waited()
             case ev.Answered() | ev.StepBroken() if not event.path:
                 return b"".join(map(self._whole, event.items))
             case ev.ToolStarted() if event.call in self._served:
@@ -118,8 +127,9 @@ class ResponseStream:
         results: dict[ItemId, ToolResult] = {
             each.call: each for each in end.items if isinstance(each, ToolResult)
         }
+        waited = b"" if end.status == "cancelled" else self._waited()
         rest = b"".join(self._rest(each, results) for each in end.items)
-        return rest + self._terminal(end)
+        return waited + rest + self._terminal(end)
 
     def failed(self, problem: Problem) -> bytes:
         """The last event of a stream that cannot be brought to its end."""

@@ -1,0 +1,149 @@
+"""Responses that nobody waits for: accepted at once, played as far as there is room, each of them once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import limits
+from holdfast.store.memory import MemoryStore
+from holdfast.testing import Gate, ScriptedModel, says
+from tests.server.stubs import Answer, Serving, agent, another, serving, until
+
+
+async def status(server: Serving, name: str) -> str:
+    found: str = (await server.get(f"/v1/responses/{name}")).json["status"]
+    return found
+
+
+async def queue(server: Serving, said: Any, **body: Any) -> str:
+    answer = await server.respond(said, background=True, **body)
+    assert answer.status == 200 and answer.json["status"] == "queued", answer.body
+    name: str = answer.json["id"]
+    return name
+
+
+async def followed(server: Serving, name: str) -> list[Any]:
+    return (await server.get(f"/v1/responses/{name}?stream=true")).named_events
+
+
+async def cancel(server: Serving, name: str) -> Answer:
+    return await server.request("POST", f"/v1/responses/{name}/cancel")
+
+
+async def test_what_has_no_room_waits_and_is_played_in_order() -> None:
+    gate = Gate()
+    model = ScriptedModel(says("One.").waiting(gate, at=0), says("Two."), says("Three."))
+    async with serving(agent(model), background_max=1) as server:
+        first = await queue(server, "one")
+        await gate.reached.wait()
+        second, third = await queue(server, "two"), await queue(server, "three")
+        assert [await status(server, each) for each in (first, second, third)] == [
+            "in_progress",
+            "queued",
+            "queued",
+        ]
+        gate.release()
+        events = [await followed(server, each) for each in (first, second, third)]
+    assert [[m.content for m in model.messages(n)] for n in range(3)] == [
+        ["one"],
+        ["two"],
+        ["three"],
+    ]
+    for each in events:
+        names = [event["type"].removeprefix("response.") for event in each]
+        assert names[:4] == ["created", "queued", "in_progress", "output_item.added"]
+        assert [event["sequence_number"] for event in each] == list(range(len(each)))
+        assert each[-1]["response"]["status"] == "completed"
+
+
+async def test_a_stream_of_one_that_waits_says_so_and_goes_on_when_it_is_played() -> None:
+    gate = Gate()
+    model = ScriptedModel(says("One.").waiting(gate, at=0), says("Two."))
+    async with serving(agent(model), background_max=1) as server:
+        await queue(server, "one")
+        await gate.reached.wait()
+        second = await queue(server, "two")
+        watching = asyncio.create_task(followed(server, second))
+        streamed = asyncio.create_task(server.respond("three", background=True, stream=True))
+        await until(lambda: server.sessions.load().turns == 1)
+        gate.release()
+        seen = await watching
+        assert seen == await followed(server, second)
+        assert (await streamed).named_events[-1]["response"]["status"] == "completed"
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_one_that_waits_is_cancelled_at_once_and_for_good(times: int) -> None:
+    gate = Gate()
+    model = ScriptedModel(says("One.").waiting(gate, at=0), says("Two."))
+    async with serving(agent(model), background_max=1) as server:
+        first = await queue(server, "one")
+        await gate.reached.wait()
+        second = await queue(server, "two")
+        answers = await asyncio.gather(*(cancel(server, second) for _ in range(times)))
+        assert {(each.status, each.json["status"]) for each in answers} == {(200, "cancelled")}
+        names = [each["type"] for each in await followed(server, second)]
+        assert names == ["response.created", "response.queued", "response.failed"]
+        gate.release()
+        assert (await followed(server, first))[-1]["response"]["status"] == "completed"
+        assert (await cancel(server, first)).json["status"] == "completed"
+        assert await status(server, second) == "cancelled"
+        assert (await cancel(server, another(second))).status == 404
+    assert len(model.prompts) == 1
+
+
+async def test_more_than_may_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    model = ScriptedModel(says("One.").waiting(gate, at=0), otherwise=lambda prompt: "Yes.")
+    async with serving(agent(model), background_max=1) as server:
+        await queue(server, "one")
+        await gate.reached.wait()
+        keyed = {"Idempotency-Key": "k"}
+        second = await queue(server, "two", headers=keyed)
+        for name, expected in (
+            ("background_queued_tenant_max", 429),
+            ("background_queued_max", 503),
+        ):
+            with monkeypatch.context() as context:
+                context.setattr(limits, name, 1)
+                refused = await server.respond("three", background=True)
+                assert (refused.status, refused.error["code"]) == (
+                    expected,
+                    "background_queue_full",
+                )
+                assert refused.headers["x-should-retry"] == "true"
+                assert (await server.respond("four")).status == 200
+                again = await server.respond("two", background=True, headers=keyed)
+                assert (again.json["id"], again.json["status"]) == (second, "queued")
+        gate.release()
+        assert (await followed(server, second))[-1]["response"]["status"] == "completed"
+
+
+async def test_whoever_needs_a_conversation_has_what_waits_in_it_played_first() -> None:
+    gate = Gate()
+    model = ScriptedModel(says("One.").waiting(gate, at=0), says("Two."), says("Three."))
+    async with serving(agent(model), background_max=1) as server:
+        await queue(server, "one")
+        await gate.reached.wait()
+        trip = {"X-Conversation-Id": "trip"}
+        await queue(server, "two", headers={**trip, "X-Turn-Policy": "crash=discard"})
+        answer = await server.chat("three", to="trip")
+        assert answer.text == "Three."
+        gate.release()
+    assert [each.content for each in model.messages(2)] == ["two", "Two.", "three"]
+
+
+async def test_what_waits_is_played_by_the_next_server_on_the_store() -> None:
+    store, gate = MemoryStore(), Gate()
+    model = ScriptedModel(says("One.").waiting(gate, at=0), otherwise=lambda prompt: "Yes.")
+    async with serving(agent(model), store=store, background_max=1) as server:
+        first = await queue(server, "one")
+        await gate.reached.wait()
+        second = await queue(server, "two", headers={"X-Turn-Policy": "crash=discard"})
+    async with serving(agent(model), store=store) as server:
+        for name in (first, second):
+            assert (await followed(server, name))[-1]["response"]["status"] == "completed"
+    await store.close()
