@@ -17,6 +17,7 @@ from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server.approvals import Approvals
 from holdfast.server.compacting import Compacting
 from holdfast.server.directory import BrokenSource, Directory, ModelEntry
+from holdfast.server.finding import find_session, session_key
 from holdfast.server.routing import Call
 from holdfast.server.shown import match_shown, session_shown, turn_shown
 from holdfast.server.transfer import send_session, take_sessions
@@ -163,22 +164,7 @@ class Api:
 
     async def _find(self, call: Call) -> SessionInfo:
         """The session that a path names by its id, or by the key that means it."""
-        tenant, name = call.tenant, call.names[0]
-        session_id: SessionId | None
-        if name.startswith("conv_"):
-            try:
-                session_id = SessionId(name)
-            except InvalidId as error:
-                raise bad_request("invalid_conversation_key", str(error)) from error
-        else:
-            row = await self._store.resolve(tenant, _key(name))
-            session_id = row.session_id if row else None
-        info = await self._store.info(tenant, session_id) if session_id else None
-        if info is None:
-            raise SessionMissing("session", name)
-        if info.session.state == "deleted":
-            raise SessionGone(name, why="deleted")
-        return info
+        return await find_session(self._store, call.tenant, call.names[0])
 
     # ── turns ──
 
@@ -261,19 +247,12 @@ def _seconds(query: dict[str, str], name: str) -> int | None:
     return int(float(text) * 1000)
 
 
-def _key(name: str) -> SessionKey:
-    try:
-        return SessionKey(name)
-    except InvalidId as error:
-        raise bad_request("invalid_conversation_key", str(error)) from error
-
-
 def _only_key(call: Call, verb: str) -> SessionKey:
     """What a path names, if that is a key."""
     (name,) = call.names
     if name.startswith("conv_"):
         raise bad_request("invalid_conversation_key", f"a {verb} is about a key, not about an id")
-    return _key(name)
+    return session_key(name)
 
 
 def _version(call: Call) -> Version | None:

@@ -19,6 +19,7 @@ from holdfast.server.approvals import Approvals
 from holdfast.server.auth import ANYBODY, Door
 from holdfast.server.chat import Chat
 from holdfast.server.compacting import Compacting
+from holdfast.server.console import ConsoleFiles
 from holdfast.server.contexts import Contexts
 from holdfast.server.conversations import Conversations
 from holdfast.server.directory import Directory
@@ -27,6 +28,7 @@ from holdfast.server.guards import Guard, is_preflight
 from holdfast.server.health import Health
 from holdfast.server.listing import Models
 from holdfast.server.metrics import Metrics
+from holdfast.server.overview import Overview
 from holdfast.server.problems import problem_of, unexpected
 from holdfast.server.quotas import Quotas, Visit
 from holdfast.server.responses import Responses
@@ -103,6 +105,8 @@ class App:
             contexts=Contexts(sessions, compacting),
             conversations=Conversations(sessions, expire_after_s=expire_after_s),
             api=Api(sessions, directory, approvals, compacting),
+            console=ConsoleFiles(),
+            overview=Overview(sessions),
         )
         """Everything that this application answers."""
         self._busy_status = busy_status

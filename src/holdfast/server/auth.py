@@ -75,7 +75,7 @@ class Door:
         row = await self._find(exchange.headers.get("authorization", ""))
         if not may(row.scopes, needed):
             raise Refused(_insufficient(row, needed))
-        return Caller(tenant=row.tenant, key_id=row.key_id)
+        return Caller(tenant=row.tenant, key_id=row.key_id, scopes=row.scopes)
 
     async def _is_open(self) -> bool:
         now = self._clock()

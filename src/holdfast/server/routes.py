@@ -9,11 +9,13 @@ from __future__ import annotations
 from holdfast import limits
 from holdfast.server.api import Api
 from holdfast.server.chat import Chat
+from holdfast.server.console import ConsoleFiles
 from holdfast.server.contexts import Contexts
 from holdfast.server.conversations import Conversations
 from holdfast.server.health import Health
 from holdfast.server.listing import Models
 from holdfast.server.metrics import Metrics
+from holdfast.server.overview import Overview
 from holdfast.server.responses import Responses
 from holdfast.server.responses_stored import StoredResponses
 from holdfast.server.routing import Route, Routes
@@ -32,6 +34,8 @@ def all_routes(
     contexts: Contexts,
     conversations: Conversations,
     api: Api,
+    console: ConsoleFiles,
+    overview: Overview,
 ) -> Routes:
     """The table, over these endpoints."""
     return Routes(
@@ -55,6 +59,7 @@ def all_routes(
             *_conversations(conversations),
             *_sessions(api),
             *_turns(api),
+            *_console(console, overview),
         )
     )
 
@@ -146,4 +151,18 @@ def _turns(api: Api) -> tuple[Route, ...]:
             load="turns",
             audit=decide,
         ),
+    )
+
+
+def _console(console: ConsoleFiles, overview: Overview) -> tuple[Route, ...]:
+    one = "/api/sessions/{name}"
+    return (
+        Route("GET", "/", None, console.page),
+        Route("GET", "/console/{build}/{file...}", None, console.file),
+        Route("GET", "/api/me", "read", overview.me),
+        Route("GET", "/api/nodes", "metrics", overview.nodes),
+        Route("GET", f"{one}/history", "read", overview.history),
+        Route("GET", f"{one}/lineage", "read", overview.lineage),
+        Route("GET", f"{one}/chain", "read", overview.chain),
+        Route("POST", f"{one}/annotations", "chat", overview.annotate),
     )

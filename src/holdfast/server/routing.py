@@ -33,6 +33,8 @@ class Caller(Value):
     tenant: Tenant
     key_id: KeyId | None = None
     """The key that was shown; None if none was needed."""
+    scopes: tuple[str, ...] = ("admin", "metrics")
+    """What they may; everything, where no key is needed."""
 
 
 Load: TypeAlias = Literal["turns", "streams", "watchers"]

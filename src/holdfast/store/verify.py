@@ -79,7 +79,7 @@ async def verify(store: Store) -> AsyncIterator[Report]:
     done, of = 0, (await store.stats()).sessions
     for tenant in await store.tenants():
         async for session_id in _session_ids(store, tenant):
-            for violation in await _found_twice(store, tenant, session_id):
+            for violation in await check_session(store, tenant, session_id):
                 yield Finding(violation=violation, tenant=tenant, session_id=session_id)
             done += 1
             yield Progress(what="sessions", done=done, of=max(done, of))
@@ -93,7 +93,8 @@ async def _session_ids(store: Store, tenant: Tenant) -> AsyncIterator[SessionId]
         after = page[-1]
 
 
-async def _found_twice(store: Store, tenant: Tenant, session_id: SessionId) -> list[Violation]:
+async def check_session(store: Store, tenant: Tenant, session_id: SessionId) -> list[Violation]:
+    """What is wrong with one session, its past included; nothing, if there is no such session."""
     found = await _look(store, tenant, session_id)
     again = await _look(store, tenant, session_id) if found else []
     return [each for each in found if each in again]

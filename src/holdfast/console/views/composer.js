@@ -1,0 +1,100 @@
+// Where people write: the next message, a word to the turn that runs, or the first message of a conversation.
+
+import { change } from '../api.js';
+import { h, icon } from '../core/dom.js';
+import { computed, signal } from '../core/signals.js';
+import { ifStopped } from '../state/journal.js';
+import { may } from '../state/me.js';
+import { attempt, toast } from '../state/toasts.js';
+
+const SEND = 'M3 10 17 3l-4 14-3.500-5.500Z';
+
+/** @param {{label: string, placeholder: () => string, send: (text: string, once: string) => Promise<unknown>, extra?: any}} options */
+export function field({ label, placeholder, send, extra }) {
+  const text = signal('');
+  const sending = signal(false);
+  /** The same text that could not be sent is the same request when it is sent again. */
+  let once = { text: '', key: '' };
+  const area = h('textarea', {
+    class: 'composer-text',
+    rows: '1',
+    'aria-label': label,
+    placeholder,
+    value: () => text(),
+    enterkeyhint: 'send',
+    oninput: () => (text.set(area.value), grow()),
+    onkeydown: (/** @type {KeyboardEvent} */ event) => {
+      if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+        event.preventDefault();
+        submit();
+      }
+    },
+  });
+
+  function grow() {
+    area.style.height = 'auto';
+    area.style.height = `${Math.min(area.scrollHeight, innerHeight * 0.4)}px`;
+  }
+
+  async function submit() {
+    const said = text.peek();
+    if (!said.trim() || sending.peek()) return;
+    if (once.text !== said) once = { text: said, key: crypto.randomUUID() };
+    sending.set(true);
+    if ((await attempt(() => send(said, once.key))) !== undefined) {
+      text.set('');
+      once = { text: '', key: '' };
+      requestAnimationFrame(grow);
+    }
+    sending.set(false);
+    area.focus();
+  }
+
+  return h('div', { class: 'composer-row' }, area, extra, h('button', { class: 'button primary send', type: 'button', 'aria-label': 'send', disabled: () => sending() || !text().trim(), onclick: submit }, icon(SEND), h('span', { class: 'wide' }, () => (sending() ? 'Sending …' : 'Send'))));
+}
+
+/** @param {import('../state/session.js').Opened} session */
+export function composer(session) {
+  const running = computed(() => session.live()?.id ?? session.info()?.open_turn ?? null);
+  const how = signal(/** @type {'steer' | 'wait'} */ ('steer'));
+  const stopping = signal(false);
+
+  async function stop() {
+    const id = running();
+    if (!id) return;
+    stopping.set(true);
+    const became = await attempt(() => change('POST', `/api/turns/${id}/cancel`, {}));
+    stopping.set(false);
+    if (became) toast(became.state === 'committed' ? 'Stopped. What it had said is kept, marked as interrupted.' : became.state === 'discarded' ? 'Stopped and discarded: the conversation is as it was before.' : 'It has been told to stop, and has not let go yet.');
+    await session.look().catch(() => {});
+  }
+
+  const told = () => {
+    const turn = session.live();
+    return turn ? ifStopped(turn) : '';
+  };
+  return h(
+    'section',
+    { class: 'composer', 'aria-label': 'write' },
+    () =>
+      running() &&
+      h(
+        'div',
+        { class: 'running-row' },
+        h('span', { class: 'chip live' }, 'a turn is running'),
+        h('span', { class: 'told stop-told' }, 'Stop: ', told),
+        may('chat') && h('button', { class: 'button danger stop', type: 'button', 'data-stop': '', disabled: () => stopping(), onclick: stop }, icon('M5 5h10v10H5Z'), () => (stopping() ? 'Stopping …' : 'Stop')),
+      ),
+    () =>
+      may('chat')
+        ? field({
+            label: 'message',
+            placeholder: () => (running() ? (how() === 'steer' ? 'Say something to the running turn …' : 'The next message; it waits for the running turn …') : 'Write the next message …'),
+            send: (text, once) => session.say(text, running() ? how.peek() : 'wait', once),
+            extra: () =>
+              running() &&
+              h('select', { class: 'select', 'aria-label': 'what to do with the message', onchange: (/** @type {Event} */ event) => how.set(/** @type {any} */ (event.target).value) }, h('option', { value: 'steer' }, 'steer it'), h('option', { value: 'wait' }, 'after it')),
+          })
+        : h('p', { class: 'told' }, 'This key may look, and not write: it lacks the scope “chat”.'),
+  );
+}
