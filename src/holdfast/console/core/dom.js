@@ -16,7 +16,7 @@ const ATTRIBUTES = new Set(
   `class id role title type value name placeholder for href tabindex rows dir lang spellcheck autocomplete hidden
    disabled checked selected open datetime target rel download src alt width height colspan scope inputmode enterkeyhint
    maxlength d x y x1 x2 y1 y2 cx cy r rx points viewBox transform preserveAspectRatio focusable
-   text-anchor dominant-baseline autocapitalize`.split(/\s+/),
+   popover text-anchor dominant-baseline autocapitalize`.split(/\s+/),
 );
 
 /** Where a link may lead: a place in this page, a page of this server, or a page of the web. */

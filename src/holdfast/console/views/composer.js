@@ -1,7 +1,7 @@
 // Where people write: the next message, a word to the turn that runs, or the first message of a conversation.
 
 import { change } from '../api.js';
-import { h, icon } from '../core/dom.js';
+import { each, h, icon } from '../core/dom.js';
 import { computed, signal } from '../core/signals.js';
 import { ifStopped } from '../state/journal.js';
 import { may } from '../state/me.js';
@@ -58,6 +58,16 @@ export function composer(session) {
   const running = computed(() => session.live()?.id ?? session.info()?.open_turn ?? null);
   const how = signal(/** @type {'steer' | 'wait'} */ ('steer'));
   const stopping = signal(false);
+  /** What was said while a turn ran, and has not been heard yet. @type {import('../core/signals.js').Signal<{text: string, once: string, told: string}[]>} */
+  const unheard = signal(/** @type {any[]} */ ([]));
+
+  /** A turn that runs hears a message at its next step; nobody has to watch the field until then. @param {string} text @param {string} once */
+  async function sendMeanwhile(text, once) {
+    const told = how.peek() === 'steer' ? 'the running turn hears it at its next step' : 'it waits for the running turn';
+    unheard.update((all) => [...all, { text, once, told }]);
+    await attempt(() => session.say(text, how.peek(), once));
+    unheard.update((all) => all.filter((each) => each.once !== once));
+  }
 
   async function stop() {
     const id = running();
@@ -85,12 +95,13 @@ export function composer(session) {
         h('span', { class: 'told stop-told' }, 'Stop: ', told),
         may('chat') && h('button', { class: 'button danger stop', type: 'button', 'data-stop': '', disabled: () => stopping(), onclick: stop }, icon('M5 5h10v10H5Z'), () => (stopping() ? 'Stopping …' : 'Stop')),
       ),
+    each(unheard, (word) => word.once, (word) => h('p', { class: 'unheard' }, h('span', null, word().text), h('small', { class: 'told' }, word().told))),
     () =>
       may('chat')
         ? field({
             label: 'message',
             placeholder: () => (running() ? (how() === 'steer' ? 'Say something to the running turn …' : 'The next message; it waits for the running turn …') : 'Write the next message …'),
-            send: (text, once) => session.say(text, running() ? how.peek() : 'wait', once),
+            send: async (text, once) => (running() ? void sendMeanwhile(text, once) : await session.say(text, 'wait', once), true),
             extra: () =>
               running() &&
               h('select', { class: 'select', 'aria-label': 'what to do with the message', onchange: (/** @type {Event} */ event) => how.set(/** @type {any} */ (event.target).value) }, h('option', { value: 'steer' }, 'steer it'), h('option', { value: 'wait' }, 'after it')),

@@ -71,36 +71,35 @@ export function help() {
 
 /** @typedef {{text: string, hint?: string, danger?: boolean, run: () => void}} Action */
 
-/** A list of things to do, behind a button; made when somebody wants to see it. @param {string} label @param {() => Action[]} actions */
+/**
+ * A list of things to do, behind a button; made when somebody wants to see it. It opens above everything else, so
+ * that nothing cuts it off, and the browser shuts it at a click elsewhere.
+ * @param {string} label @param {() => Action[]} actions
+ */
 export function menu(label, actions) {
-  const list = h('div', { class: 'menu-list' });
-  const box = h(
-    'details',
-    { class: 'menu', ontoggle: toggled, onkeydown: (/** @type {KeyboardEvent} */ event) => event.key === 'Escape' && shut(true) },
-    h('summary', { class: 'menu-button', 'aria-label': label, title: label }, '⋯'),
-    list,
-  );
-  return box;
+  const list = h('div', { class: 'menu-list', popover: 'auto', onbeforetoggle: changed });
+  const button = h('button', { class: 'menu-button', type: 'button', 'aria-label': label, title: label, 'aria-expanded': 'false', onclick: () => list.togglePopover() }, '⋯');
+  return h('span', { class: 'menu' }, button, list);
 
-  function toggled() {
-    const open = box.hasAttribute('open');
-    box.toggleAttribute('data-up', open && box.getBoundingClientRect().top > innerHeight * 0.6);
-    list.replaceChildren(...(open ? actions() : []).map(button));
+  /** @param {any} event */
+  function changed({ newState }) {
+    const open = newState === 'open';
+    button.setAttribute('aria-expanded', String(open));
+    list.replaceChildren(...(open ? actions() : []).map(entry));
+    if (open) requestAnimationFrame(place);
+  }
+
+  /** Under the button, or above it where there is more room. */
+  function place() {
+    const at = button.getBoundingClientRect();
+    const { width, height } = list.getBoundingClientRect();
+    const up = at.bottom + height + 8 > innerHeight && at.top > height;
+    list.style.left = `${Math.max(8, Math.min(at.right - width, innerWidth - width - 8))}px`;
+    list.style.top = `${up ? at.top - height - 4 : at.bottom + 4}px`;
   }
 
   /** @param {Action} action */
-  function button({ text, hint, danger, run }) {
-    return h('button', { type: 'button', class: danger ? 'menu-item danger' : 'menu-item', onclick: () => (shut(false), run()) }, h('span', null, text), hint && h('small', null, hint));
-  }
-
-  /** @param {boolean} back */
-  function shut(back) {
-    box.removeAttribute('open');
-    if (back) box.querySelector('summary')?.focus();
+  function entry({ text, hint, danger, run }) {
+    return h('button', { type: 'button', class: danger ? 'menu-item danger' : 'menu-item', onclick: () => (list.hidePopover(), run()) }, h('span', null, text), hint && h('small', null, hint));
   }
 }
-
-// One menu is open at a time, and a click elsewhere shuts it.
-document.addEventListener('click', (event) => {
-  for (const box of document.querySelectorAll('details.menu[open]')) if (!box.contains(/** @type {Node} */ (event.target))) box.removeAttribute('open');
-});
