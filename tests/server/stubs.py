@@ -36,6 +36,7 @@ from holdfast.store.base import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.tools.base import Tool, ToolOutput, ToolRun, ToolSpec
 from holdfast.wire.problems import BusyStatus
+from tests.server.conforming import demand_described
 
 SILENT = Policy()
 
@@ -214,6 +215,7 @@ class Serving:
             method, self.url + path, headers=headers, data=data
         ) as response:
             body = await response.read()
+            demand_described(self.app.routes, method, path, response.status, response.headers, body)
             return Answer(response.status, response.headers, body)
 
     async def get(self, path: str) -> Answer:

@@ -63,7 +63,7 @@ async def test_what_is_changed_is_answered_with_its_type() -> None:
         exported = await server.get("/api/sessions/trip/export")
         taken = await server.request("POST", "/api/sessions/import", data=exported.body)
         deleted = await server.request("DELETE", "/api/sessions/trip")
-    assert read(api.Deleted, deleted.body) == api.Deleted(id=session_id)
+    assert read(api.Deleted, deleted.body) == api.Deleted(id=session_id, deleted=True)
     assert read(api.Imported, taken.body) == api.Imported(
         imported=(), there_already=(session_id,), skipped=()
     )
@@ -128,6 +128,6 @@ async def test_items_are_the_cores_own() -> None:
 
 def test_an_answer_may_gain_fields_and_a_request_may_not() -> None:
     newer = b'{"id":"a","deleted":true,"when":1}'
-    assert msgspec.json.decode(newer, type=api.Deleted) == api.Deleted(id="a")
+    assert msgspec.json.decode(newer, type=api.Deleted) == api.Deleted(id="a", deleted=True)
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(b'{"colour":"red"}', type=api.Changes)

@@ -98,7 +98,7 @@ class Api:
     async def delete(self, call: Call) -> None:
         info = await self._find(call)
         await self._operations.delete(call.tenant, info.session.id)
-        await _say(call, api.Deleted(id=info.session.id))
+        await _say(call, api.Deleted(id=info.session.id, deleted=True))
 
     async def take_in(self, call: Call) -> None:
         how = call.query.get("on_conflict", "stop")

@@ -28,6 +28,8 @@ from holdfast.server.guards import Guard, is_preflight
 from holdfast.server.health import Health
 from holdfast.server.listing import Models
 from holdfast.server.metrics import Metrics
+from holdfast.server.openapi import OpenApi
+from holdfast.server.openapi_operations import DESCRIPTION
 from holdfast.server.overview import Overview
 from holdfast.server.problems import problem_of, unexpected
 from holdfast.server.quotas import Quotas, Visit
@@ -98,6 +100,7 @@ class App:
         self.routes = all_routes(
             health=self._health,
             metrics=Metrics(sessions),
+            openapi=OpenApi(lambda: self.routes, DESCRIPTION),
             models=Models(directory),
             chat=self._chat,
             responses=self._responses,

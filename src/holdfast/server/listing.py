@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.server.directory import Directory, ModelEntry
 from holdfast.server.routing import Call
+from holdfast.wire.api_openai import ModelList, ModelObject
 
 
 class Models:
@@ -15,8 +16,8 @@ class Models:
         self._directory = directory
 
     async def every(self, call: Call) -> None:
-        listed = [_model(each) for each in self._directory.entries()]
-        body = msgspec.json.encode({"object": "list", "data": listed})
+        listed = tuple(map(_model, self._directory.entries()))
+        body = msgspec.json.encode(ModelList(object="list", data=listed))
         await call.exchange.answer(200, body)
 
     async def one(self, call: Call) -> None:
@@ -27,10 +28,7 @@ class Models:
         await call.exchange.answer(200, msgspec.json.encode(_model(entry)))
 
 
-def _model(entry: ModelEntry) -> dict[str, object]:
-    return {
-        "id": entry.id,
-        "object": "model",
-        "created": 1_700_000_000,
-        "owned_by": entry.source or "holdfast",
-    }
+def _model(entry: ModelEntry) -> ModelObject:
+    return ModelObject(
+        id=entry.id, object="model", created=1_700_000_000, owned_by=entry.source or "holdfast"
+    )

@@ -1,7 +1,7 @@
 """Everything that can be asked for, in one table: who may, and who answers.
 
-Dispatch, the names in `/metrics` and the test that tenants cannot see each other are all made from it, so what is
-not here does not exist.
+Dispatch, the document at `/openapi.json`, the names in `/metrics` and the test that tenants cannot see each other
+are all made from it, so what is not here does not exist.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from holdfast.server.conversations import Conversations
 from holdfast.server.health import Health
 from holdfast.server.listing import Models
 from holdfast.server.metrics import Metrics
+from holdfast.server.openapi import OpenApi
 from holdfast.server.overview import Overview
 from holdfast.server.responses import Responses
 from holdfast.server.responses_stored import StoredResponses
@@ -27,6 +28,7 @@ def all_routes(
     *,
     health: Health,
     metrics: Metrics,
+    openapi: OpenApi,
     models: Models,
     chat: Chat,
     responses: Responses,
@@ -45,6 +47,7 @@ def all_routes(
             Route("GET", "/readyz", None, health.ready),
             Route("HEAD", "/readyz", None, health.ready),
             Route("GET", "/metrics", "metrics", metrics.show),
+            Route("GET", "/openapi.json", None, openapi.show),
             Route(
                 "POST",
                 "/v1/chat/completions",

@@ -135,7 +135,7 @@ class SessionPage(Told):
 
 class Deleted(Told):
     id: str
-    deleted: Literal[True] = True
+    deleted: Literal[True]
 
 
 class Skipped(Told):

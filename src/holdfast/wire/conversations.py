@@ -18,7 +18,9 @@ from holdfast.wire.responses_items import InputPiece, read_input
 from holdfast.wire.responses_request import demand_metadata
 
 
-class _Body(Struct, frozen=True):
+class ConversationBody(Struct, frozen=True):
+    """What is said about a conversation, and what is put into it."""
+
     items: Raw = NULL
     metadata: dict[str, str] | None = None
 
@@ -30,7 +32,7 @@ class ConversationAsk(Value):
     metadata: tuple[tuple[str, str], ...] | None = None
 
 
-_decoder = msgspec.json.Decoder(_Body)
+_decoder = msgspec.json.Decoder(ConversationBody)
 
 
 def read_new_conversation(body: bytes) -> ConversationAsk:

@@ -158,7 +158,9 @@ def read_responses_request(body: bytes, *, needs_input: bool = True) -> Response
 # ── about a context ──────────────────────────────────────────────────────────────────────────
 
 
-class _ContextRequest(Struct, frozen=True):
+class ContextRequest(Struct, frozen=True):
+    """What a model would be shown: a history, and what is added to it."""
+
     model: str | None = None
     input: Raw = NULL
     instructions: str | None = None
@@ -178,7 +180,7 @@ class ContextAsk(Value):
     conversation: SessionId | None = None
 
 
-_context_decoder = msgspec.json.Decoder(_ContextRequest)
+_context_decoder = msgspec.json.Decoder(ContextRequest)
 
 
 def read_context_request(body: bytes, *, needs_model: bool) -> ContextAsk:

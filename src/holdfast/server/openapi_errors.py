@@ -1,0 +1,206 @@
+"""Every code that an error can have, with its status and what it means. A test finds no other in the code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from holdfast.core.codec import Value
+
+
+class Told(Value):
+    """What a code means."""
+
+    status: int
+    words: str
+
+
+def _all(status: int, **codes: str) -> dict[str, Told]:
+    return {code: Told(status=status, words=words) for code, words in codes.items()}
+
+
+CODES: Mapping[str, Told] = {
+    **_all(
+        400,
+        approvals_missing="other calls of the turn wait for a decision, too",
+        invalid_content="a part of a message cannot be decoded",
+        invalid_conversation_key="a conversation cannot have this name",
+        invalid_cursor="this server did not hand that cursor out",
+        invalid_export="the export is damaged, cut off, or none",
+        invalid_header="a header has a value that it cannot have",
+        invalid_http_request="this is not HTTP",
+        invalid_idempotency_key="the key has the wrong form",
+        invalid_json="the body is not JSON, or does not fit",
+        invalid_request="two parts of the request contradict each other",
+        invalid_tool="a tool of the request does not fit",
+        invalid_turn_policy="the policy has an unknown name or choice",
+        invalid_type="a parameter has the wrong type",
+        invalid_value="a parameter has a value that it cannot have",
+        invalid_version="the version has the wrong form",
+        missing_required_parameter="a parameter is missing; `param` names it",
+        no_new_user_message="the request brings nothing new",
+        nothing_to_compact="there is nothing to sum up",
+        previous_response_not_found="there is no such response to go on from",
+        tool_results_missing="results are missing for calls that wait for them",
+        turn_limit_reached="the turn reached a limit",
+        unknown_header="there is no such header of ours",
+        unknown_tool_call="a result is for a call that was not made",
+        unsupported_parameter="the parameter cannot be honoured",
+    ),
+    **_all(401, invalid_api_key="no key was shown, or one that is none"),
+    **_all(
+        403,
+        host_not_allowed="the server does not go by this name",
+        insufficient_scope="the key has another scope",
+        origin_not_allowed="pages of this origin may not use the server",
+    ),
+    **_all(
+        404,
+        approval_not_found="no such call waits, or has waited",
+        conversation_not_found="there is no such conversation",
+        item_not_found="there is no such item",
+        model_not_found="there is no such agent; the message lists what there is",
+        response_not_found="there is no such response",
+        turn_not_found="there is no such turn",
+        unknown_url="there is nothing at this address",
+        version_not_found="the session has had no such version",
+    ),
+    **_all(405, method_not_allowed="`allow` says what can be done here"),
+    **_all(408, request_timeout="the body did not come to its end in time"),
+    **_all(
+        409,
+        agent_ambiguous="several agents could go on with the conversation",
+        agent_mismatch="the conversation belongs to the agents of another source",
+        agent_not_found="the conversation's agent is not served any more",
+        approval_closed="the call does not wait any more",
+        approval_expired="the call has waited too long",
+        conversation_locked="another turn runs; come back later",
+        import_conflict="there is another session under this id or key",
+        summary_moved="somebody else has summed it up meanwhile",
+        turn_cancelled="somebody has cancelled the turn",
+        turn_disconnected="the turn ended because its client went away",
+    ),
+    **_all(410, conversation_gone="it was deleted, or has expired"),
+    **_all(412, version_mismatch="the conversation is at another version"),
+    **_all(413, request_too_large="the body is too large"),
+    **_all(415, unsupported_content_encoding="bodies are taken uncompressed only"),
+    **_all(422, idempotency_key_reused="the key belongs to a different request"),
+    **_all(
+        429,
+        concurrency_limit_exceeded="too many at once",
+        insufficient_quota="the model's server says that its quota is used up",
+        rate_limit_exceeded="too many requests, here or at the model's server",
+    ),
+    **_all(431, request_head_too_large="the headers are too large"),
+    **_all(500, internal_error="a bug; the server's log knows more by the request's id"),
+    **_all(
+        502,
+        tool_error="a tool ended the turn",
+        upstream_broke_off="the model's answer broke off",
+        upstream_error="the model's server failed",
+        upstream_garbled="the model's answer cannot be read",
+        upstream_refused="the model's server does not let us in",
+        upstream_unreachable="the model's server cannot be reached",
+    ),
+    **_all(
+        503,
+        answer_restarted="the server was restarted while it answered",
+        server_shutting_down="another server goes on",
+        storage_full="there is no room left; reading still works",
+        storage_unavailable="the store does not answer",
+        turn_crashed="the turn was lost with its server",
+        turn_superseded="another server took the turn over",
+    ),
+    **_all(
+        504,
+        turn_deadline_exceeded="the turn ran out of time",
+        upstream_timeout="the model's server took too long",
+    ),
+}
+
+ANY_REQUEST = (
+    "invalid_http_request",
+    "request_head_too_large",
+    "internal_error",
+)
+"""Whoever asks, and whatever for."""
+
+LET_IN = (
+    "invalid_api_key",
+    "host_not_allowed",
+    "insufficient_scope",
+    "origin_not_allowed",
+    "request_timeout",
+    "request_too_large",
+    "unsupported_content_encoding",
+    "concurrency_limit_exceeded",
+    "rate_limit_exceeded",
+    "server_shutting_down",
+    "storage_full",
+    "storage_unavailable",
+)
+"""Where somebody has to be let in."""
+
+SESSION = ("invalid_conversation_key", "conversation_not_found", "conversation_gone")
+"""Where a path names a session by its key or id."""
+
+HEADERS = (
+    "invalid_conversation_key",
+    "invalid_header",
+    "invalid_idempotency_key",
+    "invalid_turn_policy",
+    "invalid_version",
+    "unknown_header",
+)
+"""Where headers say how a turn is to be treated."""
+
+BODY = ("invalid_json", "invalid_type", "invalid_value", "missing_required_parameter")
+"""Where a body is read."""
+
+TURN = (
+    *HEADERS,
+    "agent_ambiguous",
+    "agent_mismatch",
+    "agent_not_found",
+    "conversation_gone",
+    "conversation_locked",
+    "conversation_not_found",
+    "idempotency_key_reused",
+    "no_new_user_message",
+    "tool_results_missing",
+    "turn_cancelled",
+    "turn_crashed",
+    "turn_deadline_exceeded",
+    "turn_disconnected",
+    "turn_superseded",
+    "unknown_tool_call",
+    "version_mismatch",
+)
+"""Where a turn begins and is waited for."""
+
+ASKING = (
+    "approval_closed",
+    "approval_expired",
+    "approvals_missing",
+    "insufficient_quota",
+    "invalid_content",
+    "invalid_tool",
+    "model_not_found",
+    "tool_error",
+    "turn_limit_reached",
+    "unsupported_parameter",
+    "upstream_broke_off",
+    "upstream_error",
+    "upstream_garbled",
+    "upstream_refused",
+    "upstream_timeout",
+    "upstream_unreachable",
+)
+"""Where an agent is asked."""
+
+
+def by_status(codes: Iterable[str]) -> dict[int, tuple[str, ...]]:
+    """These codes under their statuses, in order."""
+    found: dict[int, list[str]] = {}
+    for code in sorted(set(codes)):
+        found.setdefault(CODES[code].status, []).append(code)
+    return {status: tuple(found[status]) for status in sorted(found)}

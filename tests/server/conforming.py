@@ -1,0 +1,87 @@
+"""Judges answers by the document that describes them. Every answer that a test of the server gets is judged.
+
+An answer conforms if its status is one that the document has for the route, its media type one of that status, and
+its body of the shape that is said there: a JSON body as a whole, a stream event by event, an error by its code, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+
+from holdfast.server.openapi import Schema, document
+from holdfast.server.openapi_operations import DESCRIPTION
+from holdfast.server.routing import Routes
+from holdfast.wire.problems import Refused
+
+_made: dict[str, Schema] = {}
+
+
+def described(routes: Routes) -> Schema:
+    """The document of a server. All of them have the same table."""
+    if not _made:
+        _made.update(document(routes, DESCRIPTION))
+    return _made
+
+
+def demand_described(
+    routes: Routes, method: str, raw_path: str, status: int, headers: Mapping[str, str], body: bytes
+) -> None:
+    """Raise AssertionError for an answer that is not as the document has it."""
+    try:
+        route = routes.find(method, raw_path.partition("?")[0]).route
+    except Refused:
+        return  # there is nothing here, so nothing is said about it
+    path = route.pattern.replace("...}", "}")
+    operation = described(routes)["paths"][path][method.lower()]
+    assert str(status) in operation["responses"], (
+        f"{route.label} may answer {status}: {body[:300]!r}"
+    )
+    said = _resolved(operation["responses"][str(status)])
+    media_type = headers["content-type"].partition(";")[0]
+    assert media_type in said["content"], f"{route.label} may answer {media_type}"
+    if method == "HEAD":
+        return
+    content = said["content"][media_type]
+    if media_type == "text/event-stream":
+        events = msgspec.json.encode({"anyOf": content["x-events"]})
+        for data in _frames(body):
+            _demand_valid(events, data, route.label)
+    elif media_type == "application/json":
+        _demand_valid(msgspec.json.encode(content["schema"]), body, route.label)
+
+
+def _resolved(said: Schema) -> Schema:
+    if "$ref" in said:
+        found: Schema = _made["components"]["responses"][said["$ref"].rpartition("/")[2]]
+        return found
+    return said
+
+
+def _frames(body: bytes) -> Iterator[bytes]:
+    """The data of a stream's events. One that broke off may have half a frame at its end."""
+    for frame in body.split(b"\n\n")[:-1]:
+        for line in frame.split(b"\n"):
+            if line.startswith(b"data: ") and line != b"data: [DONE]":
+                yield line.removeprefix(b"data: ")
+
+
+def _demand_valid(schema: bytes, body: bytes, label: str) -> None:
+    value: Any = msgspec.json.decode(body)
+    for error in _validator(schema).iter_errors(value):
+        at = "/".join(map(str, error.instance_path))
+        raise AssertionError(
+            f"{label} answers {at or 'a body'} otherwise than it says: {error.message[:500]}"
+        )
+
+
+@cache
+def _validator(schema: bytes) -> jsonschema_rs.Draft202012Validator:
+    components = {"components": {"schemas": _made["components"]["schemas"]}}
+    return jsonschema_rs.Draft202012Validator(
+        {**msgspec.json.decode(schema, type=dict[str, Any]), **components}
+    )
