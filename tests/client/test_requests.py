@@ -15,7 +15,7 @@ from holdfast.client.requests import Request
 from holdfast.client.sync import Client
 from holdfast.errors import InvalidValue
 from holdfast.testing import ScriptedModel
-from holdfast.wire import api
+from holdfast.wire import api, overview
 from tests.server.stubs import agent, serving
 
 SAMPLES: dict[str, tuple[Any, ...]] = {
@@ -29,6 +29,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "model": ("demo",),
     "prompt": ("Hello",),
     "version": (3,),
+    "remark": (overview.Remark(show_to_model=False),),
 }
 
 BUILDERS: dict[str, Callable[..., Request[Any]]] = {

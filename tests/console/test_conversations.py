@@ -11,7 +11,7 @@ from playwright.async_api import Browser, expect
 
 from holdfast.core.policy import Policy
 from holdfast.models.base import ModelFailed
-from holdfast.server.run import listen
+from holdfast.server.listening import listen
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.console.browser import window
 from tests.e2e.world import world

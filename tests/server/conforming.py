@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 
-from holdfast.server.openapi import Schema, document
+from holdfast.server.openapi import FILES, Schema, document
 from holdfast.server.openapi_operations import DESCRIPTION
 from holdfast.server.routing import Routes
 from holdfast.wire.problems import Refused
@@ -36,6 +36,8 @@ def demand_described(
         route = routes.find(method, raw_path.partition("?")[0]).route
     except Refused:
         return  # there is nothing here, so nothing is said about it
+    if route.label in FILES:
+        return
     path = route.pattern.replace("...}", "}")
     operation = described(routes)["paths"][path][method.lower()]
     assert str(status) in operation["responses"], (

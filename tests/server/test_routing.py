@@ -92,11 +92,14 @@ def test_two_routes_for_the_same_requests_are_a_mistake() -> None:
         routes("GET /things/{name}", "GET /things/{id}")
 
 
-async def test_everything_needs_a_key_but_what_load_balancers_ask_and_the_description() -> None:
+async def test_everything_needs_a_key_but_what_balancers_ask_the_description_and_the_console() -> (
+    None
+):
     async with serving(agent(ScriptedModel())) as server:
         table = list(server.app.routes)
     open_to_all = {each.pattern for each in table if each.scope is None}
-    assert open_to_all == {"/healthz", "/readyz", "/openapi.json"}
+    files = {"/", "/console/{build}/{file...}"}  # the same for everybody, with nothing of anybody's
+    assert open_to_all == {"/healthz", "/readyz", "/openapi.json", *files}
 
 
 async def test_a_session_whose_key_has_a_slash_in_it_can_be_named_in_a_path() -> None:

@@ -15,7 +15,7 @@ from holdfast.client.address import parse_address
 from holdfast.client.events import AnswerEvent, ChatReader, CutOff, Retelling, began
 from holdfast.client.reading import QUIET_S, checked, headers_of, refused, strange
 from holdfast.client.requests import Request
-from holdfast.wire import api
+from holdfast.wire import api, overview
 from holdfast.wire.headers import OnBusy
 from holdfast.wire.sse import EventTooLong
 
@@ -145,6 +145,34 @@ class AsyncClient:
     async def compact(self, name: str) -> api.Compacted:
         """Let a session's model see a summary in place of its past."""
         return await self._call(requests.compact(name))
+
+    # ── looking closely ──
+
+    async def me(self) -> overview.Me:
+        """Who asks, and what they may."""
+        return await self._call(requests.me())
+
+    async def nodes(self) -> overview.Nodes:
+        """The processes that hold leases on the server's store."""
+        return await self._call(requests.nodes())
+
+    async def history(
+        self, name: str, *, before: str | None = None, limit: int | None = None
+    ) -> overview.History:
+        """Some turns of a session in every state, with their items, the newest first."""
+        return await self._call(requests.history(name, before=before, limit=limit))
+
+    async def lineage(self, name: str) -> overview.Line:
+        """Where a session's line comes from, and where others leave it."""
+        return await self._call(requests.lineage(name))
+
+    async def chain(self, name: str) -> overview.Chain:
+        """Check a session's chain of hashes, and all that the store can show of it."""
+        return await self._call(requests.chain(name))
+
+    async def annotate(self, name: str, remark: overview.Remark) -> overview.Annotations:
+        """Say something about an item or a session, beside its history."""
+        return await self._call(requests.annotate(name, remark))
 
     # ── turns ──
 

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from holdfast.core.codec import Decoder
-from holdfast.wire import api
+from holdfast.wire import api, overview
 from holdfast.wire.headers import OnBusy
 
 T_co = TypeVar("T_co", covariant=True)
@@ -135,6 +135,37 @@ def rewind(key: str, *, version: int) -> Request[api.Session]:
 
 def compact(name: str) -> Request[api.Compacted]:
     return _request("POST /api/sessions/{name}/compact", api.Compacted, name)
+
+
+# ── looking closely ──────────────────────────────────────────────────────────────────────────
+
+
+def me() -> Request[overview.Me]:
+    return _request("GET /api/me", overview.Me)
+
+
+def nodes() -> Request[overview.Nodes]:
+    return _request("GET /api/nodes", overview.Nodes)
+
+
+def history(
+    name: str, *, before: str | None = None, limit: int | None = None
+) -> Request[overview.History]:
+    query = {"before": before, "limit": limit}
+    return _request("GET /api/sessions/{name}/history", overview.History, name, query=query)
+
+
+def lineage(name: str) -> Request[overview.Line]:
+    return _request("GET /api/sessions/{name}/lineage", overview.Line, name)
+
+
+def chain(name: str) -> Request[overview.Chain]:
+    return _request("GET /api/sessions/{name}/chain", overview.Chain, name)
+
+
+def annotate(name: str, remark: overview.Remark) -> Request[overview.Annotations]:
+    route = "POST /api/sessions/{name}/annotations"
+    return _request(route, overview.Annotations, name, body=remark)
 
 
 # ── turns ────────────────────────────────────────────────────────────────────────────────────

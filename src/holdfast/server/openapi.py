@@ -27,6 +27,9 @@ Kind: TypeAlias = Any
 
 REF = "#/components/schemas/{name}"
 
+FILES = frozenset({"GET /", "GET /console/{build}/{file...}"})
+"""The console's pages and scripts: for browsers, and no part of the API."""
+
 # ── what is said about a route ───────────────────────────────────────────────────────────────
 
 
@@ -95,7 +98,7 @@ class Description(Struct, frozen=True):
 
 def document(routes: Iterable[Route], told: Description) -> Schema:
     """The whole document. Raises KeyError for a route that is not described."""
-    table = [(each, told.operations[each.label]) for each in routes]
+    table = [(each, told.operations[each.label]) for each in routes if each.label not in FILES]
     shapes = _Shapes(each for _, operation in table for each in _kinds(operation))
     paths: dict[str, Schema] = {}
     for route, operation in table:

@@ -86,6 +86,7 @@ CODES: Mapping[str, Told] = {
     **_all(422, idempotency_key_reused="the key belongs to a different request"),
     **_all(
         429,
+        background_queue_full="too many responses wait in the background already",
         concurrency_limit_exceeded="too many at once",
         insufficient_quota="the model's server says that its quota is used up",
         rate_limit_exceeded="too many requests, here or at the model's server",

@@ -21,6 +21,7 @@ from holdfast.server.openapi import (
     Parameter,
     TurnEvent,
 )
+from holdfast.server.openapi_overview import CONSOLE
 from holdfast.wire import api
 from holdfast.wire import api_openai as openai
 from holdfast.wire import api_requests as asked
@@ -217,7 +218,7 @@ _RESPONSES: Mapping[str, Operation] = {
         ),
         Body(asked.ResponsesBody, {"model": "root", "input": "Where is Oslo?"}),
         _TURN,
-        (*_CONTEXT, *errors.TURN, *errors.ASKING),
+        (*_CONTEXT, *errors.TURN, *errors.ASKING, "background_queue_full"),
         passes_codes_on=True,
     ),
     "POST /v1/responses/compact": Operation(
@@ -587,6 +588,7 @@ DESCRIPTION = Description(
         **_CONVERSATIONS,
         **_SESSIONS,
         **_TURNS,
+        **CONSOLE,
     },
     places=PLACES,
     headers=ANSWER_HEADERS,
