@@ -86,7 +86,6 @@ CODES: Mapping[str, Told] = {
     **_all(422, idempotency_key_reused="the key belongs to a different request"),
     **_all(
         429,
-        background_queue_full="too many responses wait in the background already",
         concurrency_limit_exceeded="too many at once",
         insufficient_quota="the model's server says that its quota is used up",
         rate_limit_exceeded="too many requests, here or at the model's server",
@@ -105,6 +104,7 @@ CODES: Mapping[str, Told] = {
     **_all(
         503,
         answer_restarted="the server was restarted while it answered",
+        background_queue_full="too many responses wait in the background already",
         server_shutting_down="another server goes on",
         storage_full="there is no room left; reading still works",
         storage_unavailable="the store does not answer",
