@@ -698,7 +698,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "insert into holdfast.signal"
             ),
         ),
-        tests=(RACES,),
+        tests=(RECALL, RACES),
     ),
     mutant(
         "PostgreSQL: two resets of a key count as one",

@@ -219,6 +219,16 @@ async def test_a_turn_that_was_spoken_to_hears_it_before_it_is_committed(
     assert isinstance(await turn.try_commit(), Committed)
 
 
+async def test_a_turn_that_goes_on_after_it_was_spoken_to_has_not_heard_it(
+    ada: Player, ben: Player
+) -> None:
+    """Our own append moves the stamp as well, and says nothing about what others have written before it."""
+    turn = await ada.open("trip")
+    await ben.store.signal(ACME, turn.turn_id, kind="steer", payload=b"wait")
+    await turn.answer()
+    assert isinstance(await turn.try_commit(), Unconsumed)
+
+
 async def test_a_turn_whose_session_was_deleted_is_not_committed(ada: Player, ben: Player) -> None:
     turn = await ada.open("trip")
     await turn.answer()
