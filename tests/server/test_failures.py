@@ -14,7 +14,7 @@ from holdfast.core.items import EndedBy
 from holdfast.errors import InDoubt, StoreUnavailable
 from holdfast.ids import SessionId, TurnId, mint
 from holdfast.models.base import ModelFailed
-from holdfast.server.problems import problem_of, problem_of_ending
+from holdfast.server.problems import problem_of, problem_of_ending, shutting_down
 from holdfast.sessions.ask import Ending
 from holdfast.testing import Gate, ScriptedModel, fails, says
 from tests.server.stubs import HeldTool, StubDirectory, agent, serving
@@ -299,6 +299,24 @@ def test_a_turn_that_was_lost_with_its_server_says_when_to_come_back(
     problem = problem_of_ending(ending, acted=acted)
     assert (problem.status, problem.retry_after_s) == (503, 1.0)
     assert problem.should_retry is {True: False, False: True, None: None}[acted]
+
+
+@pytest.mark.parametrize(
+    ("headers", "should_retry"),
+    [
+        ({"idempotency-key": "k1"}, True),
+        ({"x-on-busy": "steer"}, False),
+        ({"x-on-busy": "wait"}, None),
+        ({}, None),
+    ],
+)
+def test_whoever_waits_for_a_server_that_goes_is_told_what_a_retry_is_worth(
+    headers: dict[str, str], should_retry: bool | None
+) -> None:
+    """A turn may be kept whose client was not told: only a key makes a retry of it safe for everybody."""
+    problem = shutting_down(headers)
+    assert (problem.status, problem.retry_after_s) == (503, 1.0)
+    assert problem.should_retry is should_retry
 
 
 def test_nobody_is_told_to_repeat_what_may_have_happened() -> None:

@@ -31,7 +31,7 @@ from holdfast.server.metrics import Metrics
 from holdfast.server.openapi import OpenApi
 from holdfast.server.openapi_operations import DESCRIPTION
 from holdfast.server.overview import Overview
-from holdfast.server.problems import problem_of, unexpected
+from holdfast.server.problems import problem_of, shutting_down, unexpected
 from holdfast.server.quotas import Quotas, Visit
 from holdfast.server.responses import Responses
 from holdfast.server.responses_stored import StoredResponses
@@ -41,22 +41,13 @@ from holdfast.server.socket_responses import Sockets, request_id
 from holdfast.server.sockets import WebSocket
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.headers import NAMES
-from holdfast.wire.problems import BusyStatus, Problem, Refused
+from holdfast.wire.problems import BusyStatus, Refused
 from holdfast.wire.trace import read_trace
 
 log = logging.getLogger("holdfast.server")
 
 GONE = 499
 """The status, in logs and numbers alone, of a request whose client went before it was answered."""
-
-SHUTTING_DOWN = Problem(
-    status=503,
-    code="server_shutting_down",
-    message="the server is shutting down, and another one goes on with this turn; retry to hear of it",
-    kind="server_error",
-    retry_after_s=1.0,
-    should_retry=True,
-)
 
 
 class App:
@@ -167,7 +158,7 @@ class App:
         except asyncio.CancelledError:
             if not self._health.draining:
                 raise
-            problem = SHUTTING_DOWN
+            problem = shutting_down(exchange.headers)
         except Exception as error:
             log.error(
                 "%s %s (%s)", exchange.method, exchange.path, exchange.request_id, exc_info=error

@@ -7,6 +7,7 @@ permanent errors and after acting. SDKs obey it over the status.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
@@ -107,6 +108,24 @@ def unexpected(request_id: str) -> Problem:
         "internal_error",
         f"an unexpected error inside the server; its log has more about {request_id}",
         kind="server_error",
+    )
+
+
+def shutting_down(headers: Mapping[str, str]) -> Problem:
+    """What a client is told that still waits when its server goes.
+
+    Whether anything of its request was kept is not known here. Under an idempotency key a retry is told; an SDK's own
+    is recognised, and SDKs retry by the status; words that were steered into a turn would be heard again.
+    """
+    keyed, steers = "idempotency-key" in headers, headers.get("x-on-busy") == "steer"
+    return Problem(
+        status=503,
+        code="server_shutting_down",
+        message="the server is shutting down, and another one goes on; "
+        + ("retry to hear of it" if keyed else "look at the conversation before you repeat this"),
+        kind="server_error",
+        retry_after_s=ENDED_RETRY_S,
+        should_retry=True if keyed else False if steers else None,
     )
 
 
