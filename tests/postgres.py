@@ -152,6 +152,32 @@ class Server:
                 self.call("pg_ctl", "stop", "-D", str(self.data), "-m", mode, "-w")
         process.wait(START_S)
 
+    @contextmanager
+    def followed(self) -> Iterator[Server]:
+        """A standby that has everything before a commit returns: no commit does without it, as long as it is there.
+
+        `promote` makes it the one that takes writes.
+        """
+        standby = Server(
+            scratch_folder("holdfast-pg-"), {**self.settings, "synchronous_standby_names": ""}
+        )
+        standby.settings["unix_socket_directories"] = str(standby.folder)
+        try:
+            copied = ("--pgdata", str(standby.data), "--write-recovery-conf", "--no-sync")
+            self.call("pg_basebackup", *copied, "--checkpoint=fast", "--dbname", self.url())
+            standby.start()
+            self.execute(
+                "alter system set synchronous_standby_names = '*'", "select pg_reload_conf()"
+            )
+            yield standby
+        finally:
+            standby.stop("immediate")
+            shutil.rmtree(standby.folder, ignore_errors=True)
+
+    def promote(self) -> None:
+        """From now on it takes writes, and follows nobody."""
+        self.call("pg_ctl", "promote", "-D", str(self.data), "-w")
+
     def crash(self) -> None:
         """Every process of it ends at once; the next start recovers from the log."""
         self.stop("immediate")

@@ -162,11 +162,11 @@ class World:
     async def start(self, *, listen: str = "127.0.0.1:0", **environment: str) -> None:
         """Start every server, and wait until each says that it is ready."""
         began = time.perf_counter()
-        agent = str(self.here / "agent.yaml")
-        asked = ["serve", agent, "--listen", listen, "--workers", str(self._workers)]
         if self.workers is not None:
             environment = {"HOLDFAST_LOG_FORMAT": "json", **environment}
-        self._processes = [await self.run(*asked, **environment) for _ in range(self.replicas)]
+        self._processes = [
+            await self._serve(listen=listen, **environment) for _ in range(self.replicas)
+        ]
         if self.workers is not None:
             self.url = await self.workers.read(self._processes[0])
             self.urls = [self.url] * self._workers
@@ -175,11 +175,16 @@ class World:
         said = [await _said_at_start(each) for each in self._processes]
         self.started_in_s = time.perf_counter() - began
         self.output = said[0]
-        self.urls = [next(iter(re.findall(r"listening\s+(\S+)", each))) for each in said]
+        self.urls = [_address_in(each) for each in said]
         self.url = self.urls[0]
         if self._balancer is not None:
             self._balancer.urls = self.urls
             self.url = self._balancer.url
+
+    async def _serve(self, *, listen: str = "127.0.0.1:0", **environment: str) -> Process:
+        agent = str(self.here / "agent.yaml")
+        asked = ("serve", agent, "--listen", listen, "--workers", str(self._workers))
+        return await self.run(*asked, **environment)
 
     async def run(self, *arguments: str, **environment: str) -> Process:
         """Any command, on this store."""
@@ -204,6 +209,13 @@ class World:
 
     async def kill(self) -> None:
         await self.stop(signal.SIGKILL)
+
+    async def restart_one(self, at: int) -> None:
+        """Stop one of several servers, and start another one in its place."""
+        self.signal(signal.SIGTERM, at)
+        assert await self._processes[at].wait() == 0
+        self._processes[at] = await self._serve()
+        self.urls[at] = _address_in(await _said_at_start(self._processes[at]))
 
     async def kill_one(self, at: int) -> None:
         """Kill one of several servers."""
@@ -405,6 +417,11 @@ async def until(happened: Callable[[], bool], *, within_s: float = 10.0) -> None
             if happened():
                 return
             await asyncio.sleep(0.005)
+
+
+def _address_in(said: str) -> str:
+    found: str = re.findall(r"listening\s+(\S+)", said)[0]
+    return found
 
 
 async def _said_at_start(process: Process) -> str:

@@ -43,10 +43,9 @@ class Wire:
             yield wire
         finally:
             server.close()
-            wire.restore()
             links = tuple(wire._links)
-            for each in links:
-                each.cancel()
+            wire.restore()
+            wire.cut()
             await asyncio.gather(*links, return_exceptions=True)
 
     def cut(self) -> None:

@@ -1,0 +1,195 @@
+"""What befalls a database, with live turns on two servers: they say so, lose nothing, and go on by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from tests.e2e.world import LEASE_S, World
+from tests.e2e.world import world as new_world
+from tests.postgres import SAFE, Server
+from tests.replicas.wire import Wire
+from tests.server.stubs import Answer
+
+pytestmark = pytest.mark.slow
+
+ONE, OTHER = 0, 1
+ANSWER = "This is the whole answer to {} "
+TIMEOUT_S = 2
+"""How long a call to the database may take: a client is told soon."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A database server that this module may mistreat."""
+    with Server.started({**SAFE, "max_connections": "40"}) as found:
+        yield found
+
+
+class Stage:
+    """Two servers with live turns, and the way between them and their database."""
+
+    def __init__(self, server: Server, world: World, wire: Wire, url: str) -> None:
+        self.server = server
+        self.world = world
+        self.wire = wire
+        self.url = url
+        """The database, directly."""
+
+    async def live_turns(self) -> list[asyncio.Task[Answer]]:
+        """A turn on each server, in the middle of its answer; one of them with a key."""
+        gates = [self.world.hold(said) for said in ("here", "there")]
+        turns = [
+            asyncio.create_task(self.world.chat("here", to="here", at=ONE)),
+            asyncio.create_task(
+                self.world.chat("there", to="there", at=OTHER, headers={"Idempotency-Key": "k"})
+            ),
+        ]
+        for gate in gates:
+            await gate.reached.wait()
+        return turns
+
+    async def all_is_well(self, turns: list[asyncio.Task[Answer]]) -> None:
+        """The turns that were alive end as if nothing had been, and both servers take new ones."""
+        for gate in self.world.gates.values():
+            gate.release()
+        answers = [await each for each in turns]
+        assert [each.text for each in answers] == [ANSWER.format("here"), ANSWER.format("there")]
+        asked = [each[-1] for each in self.world.sent]
+        assert sorted(asked) == ["before", "here", "there"], "nobody was taken for dead"
+        for at, to in ((OTHER, "here"), (ONE, "there")):
+            assert (await self.world.chat("after", to=to, at=at)).status == 200
+        assert len(await self.world.items("before")) == 2
+        await self.world.verify()
+
+    async def ready(self, at: int) -> int:
+        return (await self.world.request("GET", "/readyz", at=at)).status
+
+    async def until_ready(self, at: int, status: int) -> None:
+        async with asyncio.timeout(4 * LEASE_S):
+            while True:
+                if await self.ready(at) == status:
+                    return
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def stage(server: Server, tmp_path: Path) -> AsyncIterator[Stage]:
+    name = await asyncio.to_thread(server.fresh_database)
+    async with AsyncExitStack() as entered:
+        wire = await entered.enter_async_context(Wire.before("127.0.0.1", server.port))
+        url = server.url(name)
+        there = url.replace(f":{server.port}", f":{wire.port}")
+        database = f"{there}?sslmode=disable&timeout={TIMEOUT_S}"
+        world = await entered.enter_async_context(new_world(tmp_path, database=database))
+        await world.start()
+        assert (await world.chat("before", to="before")).status == 200
+        yield Stage(server, world, wire, url)
+
+
+def says_so(answer: Answer) -> bool:
+    """Whether a client is told that the store is away, and when to come back."""
+    told = (answer.status, answer.error["code"], answer.headers["x-should-retry"])
+    return told == (503, "storage_unavailable", "true") and "retry-after" in answer.headers
+
+
+def restarted(server: Server) -> None:
+    server.stop("fast")
+    server.start()
+
+
+def crashed(server: Server) -> None:
+    server.crash()
+    server.start()
+
+
+@pytest.mark.parametrize("how", [restarted, crashed], ids=lambda each: each.__name__)
+async def test_a_database_that_is_restarted_costs_no_turn(
+    stage: Stage, how: Callable[[Server], None]
+) -> None:
+    turns = await stage.live_turns()
+    await asyncio.to_thread(how, stage.server)
+    await stage.all_is_well(turns)
+
+
+async def test_a_database_without_a_free_connection_is_said_so(stage: Stage) -> None:
+    turns = await stage.live_turns()
+    taken: list[asyncpg.Connection[asyncpg.Record]] = []
+    try:
+        while True:
+            try:
+                taken.append(await asyncpg.connect(stage.url))
+            except asyncpg.TooManyConnectionsError:
+                if not await taken[0].fetch(_END_OTHERS):
+                    break
+        for at in (ONE, OTHER):
+            assert says_so(await stage.world.chat("not now", to="other", at=at))
+    finally:
+        for each in taken:
+            await each.close()
+    await stage.all_is_well(turns)
+
+
+_END_OTHERS = (
+    "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'holdfast'"
+)
+
+
+async def test_a_slow_database_makes_turns_slow_and_nothing_else(stage: Stage) -> None:
+    turns = await stage.live_turns()
+    stage.wire.slow_down(0.2)
+    slow = await stage.world.chat("slowly", to="other")
+    assert slow.text == ANSWER.format("slowly")
+    stage.wire.restore()
+    stage.world.upstream.requests.pop()
+    await stage.all_is_well(turns)
+
+
+@pytest.mark.parametrize("ends", ["while it is away", "when it is back"])
+async def test_a_database_that_is_away_for_longer_than_a_lease_kills_no_healthy_turn(
+    stage: Stage, ends: str
+) -> None:
+    """Everybody looks dead to everybody when it is back, and nobody acts on that."""
+    turns = await stage.live_turns()
+    await asyncio.to_thread(stage.server.stop)
+    try:
+        assert says_so(await stage.world.chat("not now", to="other", at=ONE))
+        for at in (ONE, OTHER):
+            await stage.until_ready(at, 503)  # its lease has ended
+        if ends == "while it is away":
+            for gate in stage.world.gates.values():
+                gate.release()
+        assert says_so(await stage.world.chat("not now", to="other", at=OTHER))
+    finally:
+        await asyncio.to_thread(stage.server.start)
+    for at in (ONE, OTHER):
+        await stage.until_ready(at, 200)
+    await stage.all_is_well(turns)
+
+
+async def test_a_server_that_was_stopped_for_longer_than_its_lease_writes_nothing_late(
+    stage: Stage,
+) -> None:
+    """It wakes up in the middle of a turn that another one has finished, and finds that out."""
+    turns = await stage.live_turns()
+    stage.world.signal(signal.SIGSTOP, OTHER)
+    gate = stage.world.gates.pop("there")
+    answer = await stage.world.chat("there", to="there", at=ONE, headers={"Idempotency-Key": "k"})
+    assert answer.text == ANSWER.format("there")
+    stage.world.signal(signal.SIGCONT, OTHER)
+    gate.release()
+    late = await turns[1]
+    assert (late.text, late.headers["x-turn-id"]) == (answer.text, answer.headers["x-turn-id"])
+    stage.world.gates["here"].release()
+    assert (await turns[0]).status == 200
+    said = [each["type"] for each in await stage.world.items("there")]
+    assert said.count("user") == 1 and said[-1] == "assistant"
+    (turn,) = await stage.world.turns("there")
+    assert (turn["state"], turn["attempt"]) == ("committed", 2)
+    await stage.world.verify()
