@@ -1,0 +1,129 @@
+"""Ways in which a run of replicas can go wrong on the wire, done to a run that went right.
+
+Each finds a place where it can happen, and returns the traffic as it would have been; None if there is no such place.
+The simulation's own are for the rules that it shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from holdfast.ids import CallId
+from tests.simulation.checker import Facts
+from tests.torture.replicas.traffic import Traffic, Wired
+from tests.torture.replicas.upstream import Prompt
+
+Anomaly: TypeAlias = Callable[[Traffic], Traffic | None]
+
+ANOMALIES: dict[str, tuple[str, Anomaly]] = {}
+"""By name: the rule that has to notice it, and how it is done."""
+
+
+def noticed_as(code: str) -> Callable[[Anomaly], Anomaly]:
+    def register(anomaly: Anomaly) -> Anomaly:
+        ANOMALIES[anomaly.__name__] = (code, anomaly)
+        return anomaly
+
+    return register
+
+
+def _with_wired(traffic: Traffic, old: Wired, new: Wired) -> Traffic:
+    """The traffic with one attempt changed, wherever it is written down."""
+    wired = tuple(new if each is old else each for each in traffic.wired)
+    recording = replace(traffic.recording, sends=tuple(each.send for each in wired))
+    return replace(traffic, wired=wired, recording=recording)
+
+
+def _acknowledged(traffic: Traffic) -> list[Wired]:
+    return [each for each in traffic.wired if each.send.acknowledged]
+
+
+@noticed_as("answer_astray")
+def the_answer_to_somebody_else(traffic: Traffic) -> Traffic | None:
+    one, other, *_ = [each for each in _acknowledged(traffic) if each.send.key is None]
+    changed = replace(one, send=replace(one.send, answer=other.send.answer))
+    return _with_wired(traffic, one, changed)
+
+
+@noticed_as("answer_astray")
+def half_an_answer(traffic: Traffic) -> Traffic | None:
+    one = next(each for each in _acknowledged(traffic) if each.send.key is None)
+    half = one.send.answer[: len(one.send.answer) // 2]
+    return _with_wired(traffic, one, replace(one, send=replace(one.send, answer=half)))
+
+
+def _answered(traffic: Traffic, *, after: int) -> Prompt | None:
+    """A prompt that was answered, and had so much before it."""
+    facts = Facts(traffic.recording)
+    told = {each.send.text for each in _acknowledged(traffic)}
+    for prompt in reversed(traffic.prompts):
+        kept = all(each in facts.places for each in prompt.said)
+        if len(prompt.said) > after and prompt.said[-1] in told and kept:
+            return prompt
+    return None
+
+
+def _with_prompts(traffic: Traffic, text: str, said: tuple[str, ...]) -> Traffic:
+    """The traffic as if the model had always been shown this when it was told that."""
+    prompts = tuple(
+        Prompt(said=said) if each.said[-1] == text else each for each in traffic.prompts
+    )
+    return replace(traffic, prompts=prompts)
+
+
+@noticed_as("prompt_astray")
+def a_model_that_is_not_told_the_last_turn(traffic: Traffic) -> Traffic | None:
+    """Somebody has read an old copy."""
+    found = _answered(traffic, after=2)
+    if found is None:
+        return None
+    return _with_prompts(traffic, found.said[-1], (*found.said[:-2], found.said[-1]))
+
+
+@noticed_as("prompt_astray")
+def a_model_that_is_not_told_how_it_began(traffic: Traffic) -> Traffic | None:
+    found = _answered(traffic, after=2)
+    return None if found is None else _with_prompts(traffic, found.said[-1], found.said[1:])
+
+
+@noticed_as("prompt_astray")
+def turns_in_another_order(traffic: Traffic) -> Traffic | None:
+    found = _answered(traffic, after=2)
+    if found is None:
+        return None
+    one, other, *rest = found.said
+    return _with_prompts(traffic, found.said[-1], (other, one, *rest))
+
+
+@noticed_as("effect_doubled")
+def a_tool_that_is_called_again_in_silence(traffic: Traffic) -> Traffic | None:
+    """Under a key of its own, as if the model had asked twice."""
+    facts = Facts(traffic.recording)
+    for effect in traffic.recording.effects:
+        sends = facts.ops.get(effect.said, [])
+        if effect.kind == "act" and sends and sends[0].key:
+            keys = {str(each.key) for each in traffic.recording.effects if each.said == effect.said}
+            if len(keys) == effect.said.split().count("act"):
+                last = str(effect.key)
+                again = replace(effect, key=CallId(last[:-1] + ("0" if last[-1] != "0" else "1")))
+                effects = (*traffic.recording.effects, again)
+                return replace(traffic, recording=replace(traffic.recording, effects=effects))
+    return None
+
+
+@noticed_as("retry_misled")
+def a_client_that_is_told_to_repeat_what_was_kept(traffic: Traffic) -> Traffic | None:
+    facts = Facts(traffic.recording)
+    for each in _acknowledged(traffic):
+        if each.send.key is None and len(facts.ops[each.send.text]) == 1:
+            return _with_wired(traffic, each, replace(each, should_retry=True))
+    return None
+
+
+@noticed_as("no_way_out")
+def a_503_that_does_not_say_when(traffic: Traffic) -> Traffic | None:
+    first = traffic.wired[0]
+    return _with_wired(traffic, first, replace(first, status=503, retry_after=False))

@@ -1,0 +1,148 @@
+"""What a run of real replicas must look like: the simulation's rules, as far as the wire shows what they need, and
+a few about what only the wire shows.
+
+  answer_astray   a client was given an answer to something else than what was said in its turn
+  prompt_astray   a model was shown something else than what was committed before, and what is new
+  effect_doubled  a tool acted twice for one message, and no `outcome unknown` says why
+  retry_misled    a client was told to retry, and what it had said is in the history
+  no_way_out      a 503 does not say when to come back
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from holdfast.core.items import ToolResult
+from tests.simulation import checker
+from tests.simulation.checker import Anomaly, Facts, said_in
+from tests.torture.replicas.traffic import Traffic
+from tests.torture.replicas.upstream import answer_to
+
+NOT_SEEN = frozenset(
+    {
+        "unfair",  # which replica a request met first is not known
+        "key_steered",  # how a request was admitted is not on the wire
+        "stale_notes",  # nobody annotates
+        "stopped_resumed",  # who was told to stop when is not on the wire
+        "after_delete",  # nobody deletes
+        "reborn",
+        "leftover",
+    }
+)
+"""Rules of the simulation that need more than can be seen from outside."""
+
+SHARED: dict[str, checker.Rule] = {
+    code: rule for code, rule in checker.RULES.items() if code not in NOT_SEEN
+}
+
+WireRule: TypeAlias = Callable[[Traffic, Facts], Iterator[str]]
+
+
+def check(traffic: Traffic) -> list[Anomaly]:
+    """Everything that is wrong with this run."""
+    facts = Facts(traffic.recording)
+    found = checker.check(traffic.recording, SHARED)
+    found += (
+        Anomaly(code=code, what=what)
+        for code, rule in RULES.items()
+        for what in sorted(set(rule(traffic, facts)))
+    )
+    return found
+
+
+def answer_astray(traffic: Traffic, facts: Facts) -> Iterator[str]:
+    for send in traffic.recording.sends:
+        turn = facts.turns.get(send.turn_id) if send.turn_id else None
+        if turn is None or not send.acknowledged:
+            continue
+        left = send.answer
+        for text in said_in(turn.items):
+            left = left.replace(answer_to(text), "")
+        if left.strip() or not send.answer:
+            yield f"{send.text} was answered {send.answer!r} in {send.turn_id}"
+
+
+def prompt_astray(traffic: Traffic, facts: Facts) -> Iterator[str]:
+    """Of words that were not kept there is at most what was said into one turn. What was answered was, at least
+    once, shown with everything before it."""
+    histories = _histories(traffic)
+    acknowledged = {send.text for send in traffic.recording.sends if send.acknowledged}
+    shown: dict[str, int] = {}
+    for prompt in traffic.prompts:
+        *before, last = prompt.said
+        history = histories.get(str(facts.ops[last][0].name), [])
+        old = [each for each in before if each in history]
+        shown[last] = max(shown.get(last, 0), len(old))
+        at = _last_place(history, last)
+        if old != history[: len(old)] or len(old) > at or len(before) - len(old) > STEERS_MAX:
+            yield f"{last}: a model was shown {before}, and the history begins {history[:at]}"
+        elif last in acknowledged and last not in history:
+            yield f"{last} was answered, and is in no history"
+    for text in acknowledged & shown.keys():
+        history = histories.get(str(facts.ops[text][0].name), [])
+        at = _last_place(history, text)
+        if text in history and shown[text] < at:
+            yield f"{text} was answered without {history[shown[text] : at]}"
+
+
+def _last_place(history: list[str], text: str) -> int:
+    """Where it was said; an SDK that asks again without a key may be heard again. The end if it was not."""
+    places = [n for n, each in enumerate(history) if each == text]
+    return places[-1] if places else len(history)
+
+
+def _histories(traffic: Traffic) -> dict[str, list[str]]:
+    """What people have said in each session, by its key."""
+    found: dict[str, list[str]] = {}
+    for session in traffic.recording.sessions:
+        kept = sorted(
+            (each for each in session.turns if each.row.seq), key=lambda each: each.row.seq or 0
+        )
+        said = [text for turn in kept for text in said_in(turn.items)]
+        found |= {str(each.key): said for each in session.dump.keys}
+    return found
+
+
+STEERS_MAX = 8
+"""How much may have been said into one turn."""
+
+
+def effect_doubled(traffic: Traffic, facts: Facts) -> Iterator[str]:
+    acted: dict[str, set[str]] = defaultdict(set)
+    for effect in traffic.recording.effects:
+        if effect.kind == "act":
+            acted[effect.said].add(effect.key)
+    for text, keys in acted.items():
+        turns = facts.places.get(text, [])
+        attempts = facts.ops[text]
+        # Who asks again without a key may be heard again.
+        wanted = text.split().count("act") * (1 if attempts[0].key else len(attempts))
+        unknown = any(
+            isinstance(item, ToolResult) and item.outcome == "unknown"
+            for turn in turns
+            for item in turn.items
+        )
+        if len(keys) > wanted and not unknown:
+            yield f"{text} acted {len(keys)} times: {sorted(keys)}"
+
+
+def retry_misled(traffic: Traffic, facts: Facts) -> Iterator[str]:
+    for wired in traffic.wired:
+        send = wired.send
+        alone = send.key is None and len(facts.ops[send.text]) == 1
+        if wired.should_retry and alone and facts.places.get(send.text):
+            yield f"{send.text} was to be sent again ({send.error}), and is there"
+
+
+def no_way_out(traffic: Traffic, facts: Facts) -> Iterator[str]:
+    for wired in traffic.wired:
+        if wired.status == 503 and not wired.retry_after:
+            yield f"{wired.send.text}: {wired.send.error}"
+
+
+RULES: dict[str, WireRule] = {
+    rule.__name__: rule
+    for rule in (answer_astray, prompt_astray, effect_doubled, retry_misled, no_way_out)
+}
