@@ -27,6 +27,7 @@ from holdfast.store.base import Query, SessionFilter, SessionInfo
 from holdfast.store.rows import TurnRow
 from holdfast.store.searching import parse_query
 from holdfast.wire import api
+from holdfast.wire.pages import read_limit
 from holdfast.wire.problems import bad_request
 from holdfast.wire.sse import HEARTBEAT, data_frame
 
@@ -65,7 +66,7 @@ class Api:
             busy={"true": True, "false": False}.get(query.get("busy", "")),
             anonymous=query.get("anonymous") == "true",
         )
-        cursor, limit = query.get("cursor"), _limit(query.get("limit"))
+        cursor, limit = query.get("cursor"), read_limit(query)
         if "q" in query:
             results = await self._store.search(
                 tenant, _sought(query["q"]), where=where, cursor=cursor, limit=limit
@@ -268,14 +269,6 @@ def _turn_id(call: Call) -> TurnId:
         return TurnId(name)
     except InvalidId as error:
         raise SessionMissing("turn", name) from error
-
-
-def _limit(text: str | None) -> int:
-    if text is None:
-        return limits.page_size_default
-    if not text.isdigit() or not 1 <= int(text) <= limits.page_size_max:
-        raise bad_request("invalid_value", f"limit is 1 to {limits.page_size_max}", param="limit")
-    return int(text)
 
 
 def _agent(entry: ModelEntry) -> api.Agent:

@@ -20,12 +20,18 @@ class PageAsk(Value):
 
 def read_page(query: Mapping[str, str]) -> PageAsk:
     """Read a query. Raises Refused."""
-    limit, order = query.get("limit", str(limits.page_size_default)), query.get("order", "desc")
-    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= limits.page_size_max):
-        raise bad_request("invalid_value", f"limit is 1 to {limits.page_size_max}", param="limit")
+    order = query.get("order", "desc")
     if order not in ("asc", "desc"):
         raise bad_request("invalid_value", "order is asc or desc", param="order")
-    return PageAsk(limit=int(limit), newest_first=order == "desc", after=query.get("after"))
+    return PageAsk(limit=read_limit(query), newest_first=order == "desc", after=query.get("after"))
+
+
+def read_limit(query: Mapping[str, str]) -> int:
+    """How many are asked for. Raises Refused."""
+    text = query.get("limit", str(limits.page_size_default))
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= limits.page_size_max):
+        raise bad_request("invalid_value", f"limit is 1 to {limits.page_size_max}", param="limit")
+    return int(text)
 
 
 def page_object(items: Sequence[Mapping[str, Any]], ask: PageAsk) -> dict[str, Any]:
