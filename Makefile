@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale fuzz lock-fuzz openapi torture-replicas
+.PHONY: help schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale fuzz lock-fuzz openapi torture-replicas torture-api
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,7 +52,7 @@ TURNS    ?= 1000000
 bench-scale: $(READY) ## list, search and open among 100,000 sessions with 1,000,000 turns, on both homes
 	@PYTHONPATH=. $(BIN)/python bench/scale.py --sessions $(SESSIONS) --turns $(TURNS) $(ARGS)
 
-torture: torture-store torture-sessions torture-http torture-replicas ## run every torture suite
+torture: torture-store torture-sessions torture-http torture-api torture-replicas ## run every torture suite
 
 # STORE=postgres kills the clients and the server of a PostgreSQL; `--only`, `--seed` and `--scale` go into ARGS.
 STORE ?= sqlite
@@ -66,6 +66,11 @@ torture-http: $(READY) ## besiege a server with 3,000 slow, silent and half-sent
 MINUTES ?= 10
 torture-replicas: $(READY) ## kill, pause and cut off three replicas, and their database, under hundreds of clients (MINUTES=10)
 	@$(BIN)/python -m tests.torture.replicas --minutes $(MINUTES) $(ARGS)
+
+# CASES=500000 for a night; `--seed` and `--examples` go into ARGS.
+CASES ?= 50000
+torture-api: $(READY) ## ask a server 50,000 things that nobody would think of, made from its own description
+	@$(BIN)/python -m tests.torture.http_api --cases $(CASES) $(ARGS)
 
 # SEEDS=100000 for a night; `--minutes`, `--store` and `--first` go into ARGS.
 SEEDS ?= 10000

@@ -50,9 +50,10 @@ def demand_described(
         return
     content = said["content"][media_type]
     if media_type == "text/event-stream":
-        events = msgspec.json.encode({"anyOf": content["x-events"]})
+        said = content["schema"]["properties"]["data"]
+        said = said["anyOf"][-1] if "anyOf" in said else said
         for data in _frames(body):
-            _demand_valid(events, data, route.label)
+            _demand_valid(msgspec.json.encode(said["contentSchema"]), data, route.label)
     elif media_type == "application/json":
         _demand_valid(msgspec.json.encode(content["schema"]), body, route.label)
 

@@ -62,6 +62,8 @@ class Answer(Struct, frozen=True):
     headers: tuple[str, ...] = ()
     events: tuple[Kind, ...] = ()
     """What a stream of events can have in it; empty if this is no stream."""
+    done: bool = False
+    """The last event of a stream that came to its end is `[DONE]`."""
 
 
 class Operation(Struct, frozen=True):
@@ -203,15 +205,22 @@ def _answer(answer: Answer) -> Schema:
 
 
 def _content(answer: Answer, shapes: _Shapes) -> Schema:
-    if answer.events:
-        events = [shapes.of(each) for each in answer.events]
-        schema = {
-            "type": "string",
-            "description": "Server-sent events. The data of each is JSON, one of `x-events`; "
-            "a line that begins with a colon is a sign of life.",
-        }
-        return {"text/event-stream": {"schema": schema, "x-events": events}}
-    return {answer.media_type: {"schema": shapes.of(answer.kind)}}
+    if not answer.events:
+        return {answer.media_type: {"schema": shapes.of(answer.kind)}}
+    said: Schema = {
+        "contentMediaType": "application/json",
+        "contentSchema": {"anyOf": [shapes.of(each) for each in answer.events]},
+    }
+    if answer.done:
+        said = {"anyOf": [{"const": "[DONE]"}, said]}
+    schema = {
+        "type": "object",
+        "description": "One of the server-sent events that the answer consists of. "
+        "A line that begins with a colon is a sign of life.",
+        "properties": {"event": {"type": "string"}, "data": {"type": "string", **said}},
+        "required": ["data"],
+    }
+    return {"text/event-stream": {"schema": schema}}
 
 
 # ── refusals ─────────────────────────────────────────────────────────────────────────────────

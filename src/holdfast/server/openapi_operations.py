@@ -170,6 +170,7 @@ _CHAT: Mapping[str, Operation] = {
             Answer(
                 "The same as it comes, with `stream: true`; `data: [DONE]` is the last event of one that succeeded.",
                 events=(openai.ChatChunk, ErrorAnswer),
+                done=True,
                 headers=_ABOUT_TURN,
             ),
         ),
@@ -213,6 +214,7 @@ _RESPONSES: Mapping[str, Operation] = {
             Answer(
                 "Its events, with `stream: true`; `data: [DONE]` comes last.",
                 events=openai.RESPONSE_EVENTS,
+                done=True,
                 headers=_ABOUT_TURN,
             ),
         ),
@@ -247,6 +249,7 @@ _RESPONSES: Mapping[str, Operation] = {
             Answer(
                 "Its events again, with `stream=true`, and on until its end.",
                 events=openai.RESPONSE_EVENTS,
+                done=True,
                 headers=("x-turn-id",),
             ),
         ),
