@@ -19,7 +19,9 @@ from holdfast.errors import HoldfastError
 
 COMMANDS = {
     "demo": ("holdfast.cli.demo", "See in two minutes what makes it different."),
+    "chat": ("holdfast.cli.chat", "Talk to an agent."),
     "agents": ("holdfast.cli.agents", "Look at agent files: check, list, schema."),
+    "run": ("holdfast.cli.run", "Run one turn, for scripts."),
     "serve": ("holdfast.cli.serve", "Serve agents over the OpenAI API."),
     "keys": ("holdfast.cli.keys", "Make, list and revoke API keys."),
     "approvals": ("holdfast.cli.approvals", "Decide on calls that wait for a person."),

@@ -5,6 +5,7 @@ What was asked for goes to stdout, everything about the work itself to stderr.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -42,6 +43,15 @@ def bar() -> Iterator[Tell]:
         yield tell
 
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def clean(text: str) -> str:
+    """Text that a terminal only shows. What an agent or a user has said could otherwise move the cursor, set
+    the title, or write over what stands above it."""
+    return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
 def is_watched() -> bool:
     """Whether a person reads stdout."""
     return sys.stdout.isatty()
@@ -53,7 +63,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for heading in headings:
         shown.add_column(heading, overflow="fold")
     for row in rows:
-        shown.add_row(*row)
+        shown.add_row(*map(clean, row))
     Console(markup=False, highlight=False, emoji=False).print(shown)
 
 

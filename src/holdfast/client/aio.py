@@ -286,12 +286,14 @@ class AsyncAnswer:
         self._request = request
         self.turn_id: str | None = None
         """Known as soon as the server has begun to answer."""
+        self.base: int | None = None
+        """The version that the turn stands on; known as soon, if it is in a session."""
 
     async def __aiter__(self) -> AsyncIterator[AnswerEvent]:
         """Raises ServerRefused if the turn fails, ServerUnreachable if its end is not heard of."""
         async with self._client._open(self._request) as response:
             first = began(_headers(response))
-            self.turn_id = first.turn_id
+            self.turn_id, self.base = first.turn_id, first.base
             yield first
             reader = ChatReader(first.turn_id)
             async for piece in response.content.iter_any():

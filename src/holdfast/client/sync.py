@@ -281,6 +281,8 @@ class Answer:
         self._connection: http.client.HTTPConnection | None = None
         self.turn_id: str | None = None
         """Known as soon as the server has begun to answer."""
+        self.base: int | None = None
+        """The version that the turn stands on; known as soon, if it is in a session."""
 
     def __enter__(self) -> Self:
         with self._client._translating():
@@ -303,7 +305,7 @@ class Answer:
         with self._client._translating():
             response = self._client._begin(self._connection)
             first = began(_headers(response))
-            self.turn_id = first.turn_id
+            self.turn_id, self.base = first.turn_id, first.base
             yield first
             reader = ChatReader(first.turn_id)
             for piece in _pieces(response):

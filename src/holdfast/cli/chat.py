@@ -1,0 +1,123 @@
+"""`holdfast chat`: talk to an agent, in a terminal or through a pipe."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from holdfast.cli.options import store_option
+from holdfast.cli.reaching import reach, server_options
+from holdfast.cli.talk.chatting import Chat, Leave
+from holdfast.cli.talk.lines import Lines
+from holdfast.cli.talk.saying import Command, Nothing, Say, Wrong, parse
+from holdfast.cli.talk.screens import PlainScreen, Screen, TerminalScreen, is_terminal
+from holdfast.errors import ServerRefused
+
+
+@click.command(short_help="Talk to an agent.")
+@click.argument("agent", required=False)
+@click.option(
+    "--session", "name", metavar="KEY|ID", help="Which conversation; a new one by default."
+)
+@store_option
+@server_options
+def chat(
+    agent: str | None, name: str | None, url: str, server: str | None, key: str | None
+) -> None:
+    """Talk to AGENT: a source as `serve` takes it, or with --server the name of one of its agents.
+
+    Without one it is the demo agent, which needs no key and no network.
+    Ctrl-C stops an answer and keeps what was said; /help says what else there is.
+
+    \b
+    Examples:
+      holdfast chat                                   the demo agent
+      holdfast chat butler.yaml --session kitchen     your own, in a conversation with a name
+      holdfast chat butler --server http://127.0.0.1:8484
+      echo "What time is it?" | holdfast chat
+    """
+    screen: Screen = TerminalScreen() if is_terminal() else PlainScreen()
+    with reach(agent, server=server, key=key, store=url) as reached:
+        talking = Chat(
+            reached.client,
+            screen,
+            model=reached.model,
+            name=name or new_name("chat"),
+            new_name=lambda: new_name("chat"),
+        )
+        try:
+            if is_terminal():
+                _talk(talking, reached.where)
+            else:
+                _take(talking, sys.stdin)
+        finally:
+            screen.settle()
+        screen.note(f"This conversation goes on with --session {talking.name}")
+
+
+def new_name(kind: str) -> str:
+    """A name for a conversation that nobody has named."""
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    return f"{kind}-{today}-{secrets.token_hex(3)}"
+
+
+def _talk(chat: Chat, where: str) -> None:
+    """With somebody at a terminal."""
+    chat.screen.note(f"Holdfast, on {where}. /help says what there is, Ctrl-D leaves.")
+    chat.greet()
+    leaving = False
+    with Lines(_history()) as lines:
+        while True:
+            try:
+                typed = lines.read()
+            except KeyboardInterrupt:
+                if leaving:
+                    return
+                leaving = True
+                chat.screen.note("Ctrl-C once more leaves.")
+                continue
+            leaving = False
+            try:
+                if typed is None or not _handle(chat, typed):
+                    return
+            except KeyboardInterrupt:  # the second one, while an answer came
+                chat.screen.settle()
+                return
+
+
+def _take(chat: Chat, lines: Iterator[str]) -> None:
+    """From a pipe: each line is a message, or a command."""
+    for line in lines:
+        if not _handle(chat, line.removesuffix("\n")):
+            return
+
+
+def _handle(chat: Chat, typed: str) -> bool:
+    """Do what was typed. False if that was to leave."""
+    try:
+        match parse(typed):
+            case Say(text=text):
+                chat.say(text)
+            case Command() as command:
+                chat.do(command)
+            case Wrong(why=why):
+                chat.screen.trouble(why)
+            case Nothing():
+                pass
+    except Leave:
+        return False
+    except ServerRefused as refused:  # one that a command met: the conversation goes on
+        chat.screen.trouble(str(refused))
+    return True
+
+
+def _history() -> Path:
+    """Where typed lines are kept, as the user's other programs do."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "holdfast" / "history"

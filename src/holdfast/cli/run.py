@@ -1,0 +1,222 @@
+"""`holdfast run`: one turn, for scripts. Its exit code is the truth about the turn, and 0 says one thing only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Protocol
+
+import click
+import msgspec
+
+from holdfast.cli.chat import new_name
+from holdfast.cli.options import store_option
+from holdfast.cli.reaching import Reached, reach, server_options
+from holdfast.cli.showing import clean, is_watched
+from holdfast.cli.talk.stopping import stopping
+from holdfast.client.events import AnswerEvent, Declined, Event, Finished, Said
+from holdfast.client.sync import Answer
+from holdfast.errors import HoldfastError, ServerRefused, ServerUnreachable
+
+COMPLETED = 0
+FAILED = 3
+INTERRUPTED = 4
+WAITING = 5
+REFUSED = 6
+UNREACHABLE = 7
+STOPPED = 130
+
+MEANINGS = {
+    COMPLETED: "the turn is committed, and complete",
+    FAILED: "the turn began and failed; --json and stderr say how, and whether anything was kept",
+    INTERRUPTED: "it was cancelled, or reached a limit or its deadline: the answer is not whole",
+    WAITING: "it is committed, with calls that wait for a person",
+    REFUSED: "no turn began: the request was refused",
+    UNREACHABLE: "no server answers, or its answer broke off: what became of the turn is not known here",
+    STOPPED: "stopped by Ctrl-C; the turn was cancelled",
+}
+"""How a run may end, besides what is the same for every command."""
+
+
+BROKEN_OFF = frozenset(
+    """
+    turn_cancelled turn_disconnected turn_deadline_exceeded turn_limit_reached turn_crashed turn_superseded
+    server_shutting_down conversation_gone answer_restarted
+    """.split()
+)
+"""What a server says of turns that somebody or something ended before they had an answer or a failure."""
+
+
+class Failed(Event, tag="failed"):
+    """The last line of `--json`, in place of `finished`."""
+
+    code: str
+    message: str
+    exit_code: int
+    turn_id: str | None = None
+
+
+@click.command(short_help="Run one turn, for scripts.")
+@click.argument("agent")
+@click.argument("prompt")
+@click.option(
+    "--session", "name", metavar="KEY|ID", help="Which conversation; a new one by default."
+)
+@click.option(
+    "--idempotency-key",
+    metavar="TEXT",
+    help="A name for this request: saying it again gives the same answer, and runs nothing twice.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Events as lines of JSON, as they happen.")
+@store_option
+@server_options
+@click.pass_context
+def run(
+    ctx: click.Context,
+    agent: str,
+    prompt: str,
+    name: str | None,
+    idempotency_key: str | None,
+    as_json: bool,
+    url: str,
+    server: str | None,
+    key: str | None,
+) -> None:
+    """Ask AGENT for one turn, and write its answer to stdout as it comes.
+
+    AGENT is a source as `serve` takes it, or with --server the name of an agent; PROMPT may be - for stdin.
+
+    \b
+    Ends with 0 only if the turn is committed and complete:
+      3 it failed           4 it was interrupted, or cut short
+      5 it waits for leave  6 it was refused, and never began
+      7 no server answers, or the answer broke off
+
+    \b
+    Examples:
+      holdfast run demo "Hello"
+      git diff | holdfast run reviewer.yaml - --session reviews
+      holdfast run demo "Pay" --idempotency-key invoice-17 --json
+    """
+    said = sys.stdin.read() if prompt == "-" else prompt
+    writer: Writer = JsonLines() if as_json else PlainText()
+    try:
+        with reach(agent, server=server, key=key, store=url) as reached:
+            session = name or _name(idempotency_key)
+            answer = reached.client.ask(
+                reached.model, said, session=session, idempotency_key=idempotency_key
+            )
+            code = _run(reached, answer, writer, session)
+    except ServerUnreachable as error:
+        code = UNREACHABLE
+        writer.failed(Failed(code=error.code, message=str(error), exit_code=code))
+    ctx.exit(code)
+
+
+def _run(reached: Reached, answer: Answer, writer: Writer, session: str) -> int:
+    """Run the turn to its end, and say how it was."""
+    error: ServerRefused | ServerUnreachable
+    with answer, stopping(answer, reached.client.cancel) as stop:
+        try:
+            return _ending(writer.write(answer), writer, session)
+        except (ServerRefused, ServerUnreachable) as raised:
+            error = raised
+    code = STOPPED if stop.pressed else code_of(error)
+    reason = error.reason if isinstance(error, ServerRefused) else error.code
+    writer.failed(Failed(code=reason, message=str(error), turn_id=answer.turn_id, exit_code=code))
+    return code
+
+
+def _ending(finished: Finished, writer: Writer, session: str) -> int:
+    if finished.approvals:
+        calls = ", ".join(each.name for each in finished.approvals)
+        writer.note(f"{calls}: waiting for a person, whom `holdfast chat --session {session}` asks")
+        return WAITING
+    if finished.reason != "stop":
+        writer.note(f"the answer is not whole: {finished.reason}")
+        return INTERRUPTED
+    return COMPLETED
+
+
+def code_of(error: HoldfastError) -> int:
+    """How a run ends that met this."""
+    match error:
+        case ServerUnreachable():
+            return UNREACHABLE
+        case ServerRefused(turn_id=None):
+            return REFUSED
+        case ServerRefused(reason=reason) if reason in BROKEN_OFF:
+            return INTERRUPTED
+        case _:
+            return FAILED
+
+
+def _name(idempotency_key: str | None) -> str:
+    """A conversation for a run that names none. A request that is said again has to name the same one."""
+    if idempotency_key is None:
+        return new_name("run")
+    return f"run-{sha256(idempotency_key.encode()).hexdigest()[:20]}"
+
+
+class Writer(Protocol):
+    """Where a run is told."""
+
+    def write(self, events: Iterable[AnswerEvent]) -> Finished:
+        """Tell events as they come, and give back the last one."""
+        ...
+
+    def note(self, text: str) -> None: ...
+
+    def failed(self, failed: Failed) -> None: ...
+
+
+class PlainText:
+    """The answer on stdout, and everything else on stderr."""
+
+    def __init__(self) -> None:
+        self._open = False
+
+    def write(self, events: Iterable[AnswerEvent]) -> Finished:
+        shown = clean if is_watched() else str
+        finished: Finished | None = None
+        try:
+            for event in events:
+                if isinstance(event, Said | Declined):
+                    click.echo(shown(event.text), nl=False)
+                    self._open = True
+                elif isinstance(event, Finished):
+                    finished = event
+        finally:
+            if self._open:
+                click.echo()
+        assert finished is not None, "an answer that ends without an error has finished"
+        return finished
+
+    def note(self, text: str) -> None:
+        click.echo(f"holdfast: {text}", err=True)
+
+    def failed(self, failed: Failed) -> None:
+        self.note(failed.message)
+
+
+class JsonLines:
+    """Every event on stdout, a line each."""
+
+    def write(self, events: Iterable[AnswerEvent]) -> Finished:
+        finished: Finished | None = None
+        for event in events:
+            self._line(event)
+            if isinstance(event, Finished):
+                finished = event
+        assert finished is not None, "an answer that ends without an error has finished"
+        return finished
+
+    def note(self, text: str) -> None:
+        pass  # the last event says it
+
+    def failed(self, failed: Failed) -> None:
+        self._line(failed)
+
+    def _line(self, event: Event) -> None:
+        click.echo(msgspec.json.encode(event))

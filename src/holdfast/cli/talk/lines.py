@@ -1,0 +1,69 @@
+"""Lines from somebody at a terminal: edited, remembered, and put together where they go on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Self
+
+from holdfast.cli.talk.saying import completions, is_unfinished, joined
+
+try:
+    import readline as _found
+except ImportError:  # Python can be built without it: then a line is what the terminal makes of it
+    readline: ModuleType | None = None
+else:
+    readline = _found
+
+HISTORY_LINES = 2_000
+FIRST, MORE = "› ", "… "
+
+
+class Lines:
+    """Reads what is typed. Its history is a file that only this user may read."""
+
+    def __init__(self, history: Path) -> None:
+        self._history = history
+
+    def __enter__(self) -> Self:
+        if readline is not None:
+            self._history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(self._history, os.O_CREAT | os.O_RDWR, 0o600))
+            readline.clear_history()
+            readline.read_history_file(self._history)
+            readline.set_history_length(HISTORY_LINES)
+            readline.set_completer_delims(" ")
+            readline.set_completer(_complete)
+            is_libedit = "libedit" in (readline.__doc__ or "")
+            readline.parse_and_bind("bind ^I rl_complete" if is_libedit else "tab: complete")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if readline is not None:
+            readline.write_history_file(self._history)
+
+    def read(self) -> str | None:
+        """What was typed next; None at the end. Ctrl-C throws it away, and raises KeyboardInterrupt."""
+        lines: list[str] = []
+        try:
+            lines.append(input(FIRST))
+            while is_unfinished(lines):
+                lines.append(input(MORE))
+        except EOFError:
+            sys.stdout.write("\n")
+            return joined(lines) if lines else None
+        except KeyboardInterrupt:
+            sys.stdout.write("\n")
+            raise
+        return joined(lines)
+
+
+def _complete(text: str, n: int) -> str | None:
+    return [*completions(text), None][n] if text.startswith("/") else None

@@ -1,0 +1,135 @@
+"""One turn, as a chat shows it: asked for, seen, perhaps stopped, and asked about until nothing waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from holdfast.cli.talk.screens import Screen
+from holdfast.cli.talk.stopping import stopping
+from holdfast.client.events import (
+    AnswerEvent,
+    Began,
+    Call,
+    Declined,
+    Finished,
+    Said,
+    ToolFinished,
+    ToolStarted,
+)
+from holdfast.client.sync import Answer, Client, Watched
+from holdfast.core.codec import Value
+from holdfast.errors import ServerRefused, ServerUnreachable
+from holdfast.wire import api
+
+KEEPING = "cancel=keep, disconnect=keep"
+"""Who stops an answer in a chat has read it; the agent should know what it said."""
+
+
+class Played(Value):
+    """What became of a turn."""
+
+    turn_id: str | None
+    version: int | None = None
+    """The one that it made; None if nothing was kept."""
+    waiting: tuple[Call, ...] = ()
+    """Calls that wait for a person."""
+
+
+def play(client: Client, screen: Screen, answer: Answer) -> Played:
+    """Show a turn to its end. Raises ServerRefused and ServerUnreachable, but not for one that was stopped."""
+    screen.wait()
+    with answer, stopping(answer, client.cancel) as stop:
+        try:
+            finished = show(screen, answer)
+        except (ServerRefused, ServerUnreachable) as error:
+            if not stop.pressed:
+                raise
+            return _stopped(client, screen, answer.turn_id, error)
+    assert finished is not None, "an answer that ends without an error has finished"
+    if finished.reason == "length":
+        screen.note("The answer reached a limit, and is cut short.")
+    return Played(turn_id=finished.turn_id, version=finished.version, waiting=finished.approvals)
+
+
+def play_decided(client: Client, screen: Screen, turn_id: str) -> Played:
+    """Show the turn that began with a decision."""
+    screen.wait()
+    watched = _Following(client.events(turn_id), turn_id)
+    with stopping(watched, client.cancel) as stop:
+        try:
+            show(screen, watched.watched)
+        except ServerUnreachable as error:
+            if not stop.pressed:
+                raise
+            return _stopped(client, screen, turn_id, error)
+    turn = watched.watched.turn
+    if stop.pressed or turn.ended_by != "completed":
+        return _told(screen, turn_id, turn.version, turn.ended_by or turn.state, turn.detail)
+    return waiting_in(client, turn)
+
+
+def waiting_in(client: Client, turn: api.Turn) -> Played:
+    """A turn that has ended, with the calls of it that still wait for a person."""
+    calls = tuple(
+        Call(id=each.id, name=each.name, arguments=each.arguments, agent=each.agent)
+        for each in client.approvals(turn.id).approvals
+    )
+    return Played(turn_id=turn.id, version=turn.version, waiting=calls)
+
+
+class _Following:
+    """A turn that is watched, to be stopped like one that was asked for."""
+
+    def __init__(self, watched: Watched, turn_id: str) -> None:
+        self.watched = watched
+        self.turn_id: str | None = turn_id
+
+    def hang_up(self) -> None:
+        pass  # its turn is known, so it is told
+
+
+def show(screen: Screen, events: Iterable[AnswerEvent]) -> Finished | None:
+    """Show events as they come; the last of them, if it says that the turn is committed."""
+    finished: Finished | None = None
+    try:
+        for event in events:
+            match event:
+                case Said(text=text) | Declined(text=text):
+                    screen.say(text)
+                case ToolStarted(call=call):
+                    screen.tool(call)
+                case ToolFinished(call=call, outcome=outcome):
+                    screen.tool(call, outcome)
+                case Finished():
+                    finished = event
+                case Began():
+                    pass
+                case _:
+                    assert_never(event)
+    finally:
+        screen.settle()
+    return finished
+
+
+def _stopped(
+    client: Client, screen: Screen, turn_id: str | None, error: ServerRefused | ServerUnreachable
+) -> Played:
+    if turn_id is None:
+        screen.note("Stopped, before there was an answer.")
+        return Played(turn_id=None)
+    if isinstance(error, ServerRefused) and error.reason != "turn_cancelled":
+        raise error  # it came to another end before it could be stopped
+    turn = client.turn(turn_id)
+    return _told(screen, turn_id, turn.version, turn.ended_by or turn.state, turn.detail)
+
+
+def _told(screen: Screen, turn_id: str, version: int | None, how: str, detail: str) -> Played:
+    why = f" ({detail})" if detail else ""
+    if how == "cancelled":
+        kept = f"kept, as version {version}" if version is not None else "not kept"
+        screen.note(f"Stopped; what was said is {kept}.")
+    else:
+        kept = f"kept, as version {version}" if version is not None else "discarded"
+        screen.note(f"The turn ended by {how}{why}, and is {kept}.")
+    return Played(turn_id=turn_id, version=version)

@@ -1,0 +1,99 @@
+"""What a person types in a chat: something to say, or a command. Plain functions over text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import TypeAlias
+
+from holdfast.core.codec import Value
+
+HELP = (
+    ("/help", "this"),
+    ("/sessions [WORDS]", "the last conversations, or those in which these words were said"),
+    ("/open KEY|ID", "go on with another conversation"),
+    ("/new [KEY]", "begin another conversation"),
+    ("/show", "this conversation so far"),
+    ("/fork [VERSION]", "go on in a copy, as this one stands or stood at a version"),
+    ("/rewind [VERSION]", "take back the last turn, or everything after a version"),
+    ("/retry", "take back the last turn, and ask the same again"),
+    ("/model [NAME]", "who there is to talk to; talk to this one"),
+    ("/quit", "leave; so does Ctrl-D"),
+)
+"""Every command, and what it does."""
+
+KEYS = (
+    ("Ctrl-C", "stops an answer, and keeps what was said; twice leaves"),
+    ("\\ at the end of a line", "goes on in the next one"),
+    ('""" alone on a line', "begins and ends a text of several lines"),
+)
+"""What else one can do."""
+
+
+class Nothing(Value):
+    """White space."""
+
+
+class Say(Value):
+    text: str
+
+
+class Command(Value):
+    """`name` is one of those in HELP, without its slash."""
+
+    name: str
+    rest: str = ""
+
+
+class Wrong(Value):
+    """A command that there is not, or that cannot be meant so."""
+
+    why: str
+
+
+Typed: TypeAlias = Nothing | Say | Command | Wrong
+
+_NAMES = tuple(each.split()[0].removeprefix("/") for each, _ in HELP)
+_NUMBERED = frozenset({"fork", "rewind"})
+_NAMED = frozenset({"open"})
+
+
+def parse(text: str) -> Typed:
+    """What was typed. A line that begins with two slashes is said with one."""
+    said = text.strip()
+    if not said:
+        return Nothing()
+    if not said.startswith("/"):
+        return Say(text=said)
+    if said.startswith("//"):
+        return Say(text=said[1:])
+    name, _, rest = said[1:].partition(" ")
+    rest = rest.strip()
+    if name not in _NAMES:
+        near = get_close_matches(name, _NAMES, n=1)
+        hint = f"did you mean /{near[0]}?" if near else "/help has them all"
+        return Wrong(why=f"there is no /{name}; {hint}")
+    if name in _NUMBERED and rest and not (rest.isascii() and rest.isdigit()):
+        return Wrong(why=f"/{name} takes the number of a version, not {rest!r}; /show has them")
+    if name in _NAMED and not rest:
+        return Wrong(why=f"/{name} takes a name; /sessions has some")
+    return Command(name=name, rest=rest)
+
+
+def is_unfinished(lines: list[str]) -> bool:
+    """Whether what was typed so far goes on in the next line."""
+    if lines[0].strip() == '"""':
+        return len(lines) == 1 or lines[-1].strip() != '"""'
+    return lines[-1].endswith("\\")
+
+
+def joined(lines: list[str]) -> str:
+    """What was typed in these lines, without the marks that held them together."""
+    if lines[0].strip() == '"""':
+        return "\n".join(lines[1:-1] if lines[-1].strip() == '"""' else lines[1:])
+    return "\n".join(each.removesuffix("\\") for each in lines)
+
+
+def completions(text: str) -> Iterator[str]:
+    """The commands that begin so."""
+    return (f"/{each}" for each in _NAMES if f"/{each}".startswith(text))

@@ -1,0 +1,68 @@
+"""What is typed in a chat, as values."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.cli.talk.saying import (
+    HELP,
+    Command,
+    Nothing,
+    Say,
+    Typed,
+    Wrong,
+    completions,
+    is_unfinished,
+    joined,
+    parse,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        ("", Nothing()),
+        ("  \t", Nothing()),
+        ("Hello", Say(text="Hello")),
+        ("  two\nlines ", Say(text="two\nlines")),
+        ("//etc", Say(text="/etc")),
+        ("/quit", Command(name="quit")),
+        ("/open  trip to", Command(name="open", rest="trip to")),
+        ("/fork 3", Command(name="fork", rest="3")),
+        ("/rewind", Command(name="rewind")),
+    ],
+)
+def test_a_line_is_something_to_say_or_a_command(text: str, typed: Typed) -> None:
+    assert parse(text) == typed
+
+
+@pytest.mark.parametrize(
+    ("text", "way_out"),
+    [
+        ("/rewnd", "did you mean /rewind?"),
+        ("/xyzzy", "/help has them all"),
+        ("/fork three", "/show has them"),
+        ("/rewind ²", "/show has them"),
+        ("/open", "/sessions has some"),
+    ],
+)
+def test_a_command_that_cannot_be_meant_has_a_way_out(text: str, way_out: str) -> None:
+    typed = parse(text)
+    assert isinstance(typed, Wrong)
+    assert way_out in typed.why
+
+
+def test_a_line_goes_on_after_a_backslash_and_between_quotes() -> None:
+    assert is_unfinished(["a\\"])
+    assert not is_unfinished(["a\\", "b"])
+    assert joined(["a\\", "b"]) == "a\nb"
+    assert is_unfinished(['"""'])
+    assert is_unfinished(['"""', "a", ""])
+    assert not is_unfinished(['"""', "a", '"""'])
+    assert joined(['"""', "a", "", "b", '"""']) == "a\n\nb"
+    assert joined(['"""', "a"]) == "a", "as when the terminal is closed"
+
+
+def test_commands_are_completed() -> None:
+    assert list(completions("/re")) == ["/rewind", "/retry"]
+    assert len(list(completions("/"))) == len(HELP)
