@@ -14,20 +14,15 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from holdfast.config import Config, load_config
-from holdfast.loop.play import Player
-from holdfast.server.agents import AgentDirectory, load_directory
-from holdfast.server.app import App
-from holdfast.server.playing import playing
-from holdfast.server.run import HttpServer
-from holdfast.sessions.lease import HeartTask, HeartThread
-from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import Store
-from holdfast.store.memory import MemoryStore
-from holdfast.store.open import open_store
+from holdfast.server.agents import load_directory
+from holdfast.server.run import serve
+from holdfast.server.station import Ready, Stoppable
+
+ALONE = {"listen": "127.0.0.1:0", "auth": "off", "tls_cert": "", "tls_key": ""}
+"""Settings that are about who else may come in: nobody."""
 
 
 @contextmanager
@@ -37,76 +32,64 @@ def private_server(sources: tuple[str, ...], store: str) -> Iterator[str]:
     Turns that are running when it ends get the time that a server gives them; Ctrl-C takes it away.
     Raises what keeps the server from starting.
     """
-    config = load_config({"store": store}, os.environ, sources)
+    config = load_config({**ALONE, "store": store}, os.environ, sources)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-        running = _Running(config, Path(folder) / "socket")
+        corner = _Corner(Path(folder) / "socket")
+        thread = threading.Thread(target=corner.run, args=(config,), daemon=True)
+        thread.start()
         try:
-            yield running.ready.result()
+            yield corner.address.result()
         finally:
-            running.end()
+            corner.stop()
+            try:
+                thread.join()
+            except KeyboardInterrupt:
+                corner.stop()  # the second time means at once
+                thread.join()
 
 
-class _Running:
-    """A server in its thread."""
+class _Corner:
+    """A `Station` in a corner of this process."""
 
-    def __init__(self, config: Config, path: Path) -> None:
-        self.ready: Future[str] = Future()
-        """Where it listens, or why it does not."""
-        self._stop: Callable[[], None] = lambda: None
-        self._thread = threading.Thread(
-            target=self._run, args=(config, path), name="holdfast-private", daemon=True
-        )
-        self._thread.start()
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.address: Future[str] = Future()
+        """Where the server listens, or why it does not."""
+        self.stop: Callable[[], None] = lambda: None
+        """Tell the server to stop, from any thread."""
 
-    def end(self) -> None:
-        self._stop()
+    def run(self, config: Config) -> None:
+        """Serve until told to stop."""
         try:
-            self._thread.join()
-        except KeyboardInterrupt:
-            self._stop()  # the second time means at once
-            self._thread.join()
-
-    def _run(self, config: Config, path: Path) -> None:
-        try:
-            asyncio.run(self._serve(config, path))
+            asyncio.run(self._serve(config))
         except BaseException as error:
-            if self.ready.done():
+            if self.address.done():
                 raise
-            self.ready.set_exception(error)
+            self.address.set_exception(error)
 
-    async def _serve(self, config: Config, path: Path) -> None:
+    async def _serve(self, config: Config) -> None:
         directory = await load_directory(config.sources, aliases=dict(config.model_aliases))
         try:
-            store = await open_store(config.store)
-            try:
-                await self._serve_on(path, config, directory, store)
-            finally:
-                await store.close()
+            await serve(config, directory, self)
         finally:
             await directory.close()
 
-    async def _serve_on(
-        self, path: Path, config: Config, directory: AgentDirectory, store: Store
-    ) -> None:
-        heart = HeartTask() if isinstance(store, MemoryStore) else HeartThread()
-        play = playing(directory.playing(Player(directory.team_for)))
-        async with Sessions(store, play, choose=directory.choose, heart=heart) as sessions:
-            app = App(sessions, directory, policy=config.policy, deadline_s=config.turn_deadline_s)
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-                listener.bind(str(path))
-                ready = partial(self.ready.set_result, f"unix:{path}")
-                server = HttpServer(app, sessions, on_ready=ready)
-                with self._heeding(server.stop):
-                    await server.serve(sockets=[listener])
+    def listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(self._path))
+        return listener
 
     @contextmanager
-    def _heeding(self, stop: Callable[[], None]) -> Iterator[None]:
+    def heeding(self, server: Stoppable) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        self._stop = lambda: _quietly(loop, stop)
+        self.stop = lambda: _quietly(loop, server.stop)
         try:
             yield
         finally:
-            self._stop = lambda: None
+            self.stop = lambda: None
+
+    def ready(self, ready: Ready) -> None:
+        self.address.set_result(ready.url)
 
 
 def _quietly(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:

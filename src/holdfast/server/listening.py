@@ -36,6 +36,8 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 def shown(listener: socket.socket, *, tls: bool) -> str:
     """Where clients find it."""
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{listener.getsockname()}"
     host, port, *_ = listener.getsockname()
     scheme = "https" if tls else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
