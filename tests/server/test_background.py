@@ -103,17 +103,14 @@ async def test_more_than_may_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -
         await gate.reached.wait()
         keyed = {"Idempotency-Key": "k"}
         second = await queue(server, "two", headers=keyed)
-        for name, expected in (
-            ("background_queued_tenant_max", 429),
-            ("background_queued_max", 503),
+        for name, status, code in (
+            ("background_queued_tenant_max", 429, "concurrency_limit_exceeded"),
+            ("background_queued_max", 503, "background_queue_full"),
         ):
             with monkeypatch.context() as context:
                 context.setattr(limits, name, 1)
                 refused = await server.respond("three", background=True)
-                assert (refused.status, refused.error["code"]) == (
-                    expected,
-                    "background_queue_full",
-                )
+                assert (refused.status, refused.error["code"]) == (status, code)
                 assert refused.headers["x-should-retry"] == "true"
                 assert (await server.respond("four")).status == 200
                 again = await server.respond("two", background=True, headers=keyed)

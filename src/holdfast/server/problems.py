@@ -52,7 +52,7 @@ def problem_of(error: HoldfastError, *, busy_status: BusyStatus = 409) -> Proble
         case QueueFull():
             return Problem(
                 status=429 if error.yours else 503,
-                code=error.code,
+                code="concurrency_limit_exceeded" if error.yours else error.code,
                 message=message,
                 kind="requests" if error.yours else "server_error",
                 retry_after_s=error.retry_after_s,
