@@ -160,6 +160,13 @@ class KeyId(MintedId, prefix="key_"):
     kind = "key id"
 
 
+class GrantId(MintedId, prefix="grant_"):
+    """A remembered approval."""
+
+    __slots__ = ()
+    kind = "approval id"
+
+
 class ItemId(MintedId):
     """One item of a history. The prefix tells messages, calls and the rest apart, as clients expect."""
 

@@ -62,6 +62,10 @@ attribute_name_chars_max: Final = 64
 attribute_value_chars_max: Final = 512
 """OpenAI's `metadata` bounds, so that either API can show the other's values."""
 
+grants_max: Final = 256
+"""Approvals that are remembered for one agent: all of them are read when a tool is asked about."""
+grant_arguments_bytes_max: Final = 16 * 1024
+"""Of arguments that an approval is remembered for."""
 granted_tools_max: Final = 256
 """Tools of one session that a person need not be asked about again."""
 

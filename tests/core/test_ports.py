@@ -13,6 +13,7 @@ from holdfast.core.closing import advanced
 from holdfast.core.conversation import Snapshot
 from holdfast.core.effects import wanted
 from holdfast.core.events import Event
+from holdfast.core.grants import Grant
 from holdfast.core.items import Blob, ToolResult, TurnLimits, UserMessage
 from holdfast.core.ports import OpenTurn, Play
 from holdfast.core.turn import Turn
@@ -66,6 +67,9 @@ class TurnInMemory:
 
     async def memories(self, agent: str) -> Mapping[str, str]:
         return {}
+
+    async def grants(self, agent: str) -> tuple[Grant, ...]:
+        return ()
 
     async def take_steering(self) -> tuple[UserMessage, ...]:
         if not self.turn.root.idle or not self._steering:

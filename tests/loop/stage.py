@@ -23,6 +23,7 @@ from holdfast.core.check import check_turn
 from holdfast.core.closing import advanced, closing
 from holdfast.core.conversation import Snapshot
 from holdfast.core.effects import Finish, wanted
+from holdfast.core.grants import Grant
 from holdfast.core.items import (
     Blob,
     Item,
@@ -229,6 +230,8 @@ class OpenInMemory:
         self.deadline_s: float | None = None
         self.blobs: dict[str, bytes] = {}
         self.remembered: dict[str, str] = {}
+        self.granted: list[Grant] = []
+        """What people have allowed for good."""
         self.steering: list[str] = []
         """What people say next, one at a time."""
         self.records: list[Record] = []
@@ -263,6 +266,10 @@ class OpenInMemory:
     async def memories(self, agent: str) -> Mapping[str, str]:
         await asyncio.sleep(0)
         return self.remembered
+
+    async def grants(self, agent: str) -> tuple[Grant, ...]:
+        await asyncio.sleep(0)
+        return tuple(self.granted)
 
     async def take_steering(self) -> tuple[UserMessage, ...]:
         if not self.steering or not self.turn.root.idle or self.turn.interrupted:

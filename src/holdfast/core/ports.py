@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import Event
+from holdfast.core.grants import Grant
 from holdfast.core.items import Blob, UserMessage
 from holdfast.core.turn import Turn
 from holdfast.ids import Minter, Tenant
@@ -69,6 +70,10 @@ class OpenTurn(Protocol):
 
     async def memories(self, agent: str) -> Mapping[str, str]:
         """What an agent remembers across sessions, by id, as it was last committed; oldest first."""
+        ...
+
+    async def grants(self, agent: str) -> tuple[Grant, ...]:
+        """What people have allowed an agent of this turn's source for good, as it stands now."""
         ...
 
     async def take_steering(self) -> tuple[UserMessage, ...]:

@@ -19,7 +19,7 @@ from holdfast.core.items import EndedBy
 from holdfast.core.journal import Record
 from holdfast.core.ports import Play
 from holdfast.core.turn import begin
-from holdfast.ids import SessionId, Tenant
+from holdfast.ids import GrantId, SessionId, Tenant
 from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Admission, Ask, Choose
@@ -30,7 +30,7 @@ from holdfast.sessions.resolve import request_of
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.sessions.watch import Watch
 from holdfast.store.base import Committed, Fence, Settlement, Store
-from holdfast.store.rows import MemoryRow
+from holdfast.store.rows import GrantRow, MemoryRow
 
 
 class Loose(Struct, frozen=True):
@@ -96,6 +96,21 @@ class Nowhere:
     async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]:
         """What is remembered can be used; nothing is added to it."""
         return await self._store.memories(tenant, agent)
+
+    async def grants(
+        self,
+        tenant: Tenant,
+        *,
+        source_key: str | None = None,
+        agent: str | None = None,
+        live: bool = False,
+        after: GrantId | None = None,
+        limit: int,
+    ) -> tuple[GrantRow, ...]:
+        """What was granted holds here, too: nobody can be asked."""
+        return await self._store.grants(
+            tenant, source_key=source_key, agent=agent, live=live, after=after, limit=limit
+        )
 
 
 class Stateless:

@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
+from holdfast import limits
 from holdfast.core import events as ev
 from holdfast.core.codec import Decoder, Value, encode
 from holdfast.core.conversation import Snapshot
 from holdfast.core.effects import Finish, StopAtLimit, wanted
+from holdfast.core.grants import Grant
 from holdfast.core.items import Blob, EndedBy, UserMessage
 from holdfast.core.policy import Verdict, decide
 from holdfast.core.ports import Play
@@ -134,6 +136,16 @@ class LiveTurn:
     async def memories(self, agent: str) -> Mapping[str, str]:
         rows = await self._store.memories(self.fence.tenant, agent)
         return {row.memory_id: row.text for row in rows}
+
+    async def grants(self, agent: str) -> tuple[Grant, ...]:
+        rows = await self._store.grants(
+            self.fence.tenant,
+            source_key=self.turn.request.source_key,
+            agent=agent,
+            live=True,
+            limit=limits.grants_max,
+        )
+        return tuple(row.grant for row in rows)
 
     async def take_steering(self) -> tuple[UserMessage, ...]:
         if not self._steers or not self.turn.root.idle or self.turn.interrupted:

@@ -28,6 +28,7 @@ from holdfast.core.conversation import Annotation, Commit, Patch, Snapshot
 from holdfast.core.events import TurnRequest
 from holdfast.core.items import EndedBy
 from holdfast.ids import (
+    GrantId,
     IdempotencyKey,
     ItemId,
     NodeId,
@@ -86,7 +87,9 @@ from holdfast.store.found import (
 from holdfast.store.found import (
     StoreStats as StoreStats,
 )
+from holdfast.store.granting import GrantStore
 from holdfast.store.rows import (
+    GrantRow,
     IdempotencyRow,
     JournalRow,
     KeyRow,
@@ -353,6 +356,17 @@ class TurnStore(Protocol):
 
     async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]: ...
 
+    async def grants(
+        self,
+        tenant: Tenant,
+        *,
+        source_key: str | None = None,
+        agent: str | None = None,
+        live: bool = False,
+        after: GrantId | None = None,
+        limit: int,
+    ) -> tuple[GrantRow, ...]: ...
+
 
 @runtime_checkable
 class Hinting(Protocol):
@@ -363,7 +377,7 @@ class Hinting(Protocol):
         ...
 
 
-class Store(TurnStore, KeyStore, Protocol):
+class Store(TurnStore, KeyStore, GrantStore, Protocol):
     """Where conversations live. See the rules at the top of this module."""
 
     # nodes

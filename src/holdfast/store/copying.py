@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 from holdfast.core.codec import Value
 from holdfast.errors import ImportConflict
-from holdfast.ids import KeyId, Tenant
+from holdfast.ids import GrantId, KeyId, Tenant
 from holdfast.store import exporting
 from holdfast.store.base import Refused, Store
 from holdfast.store.rows import MemoryRow
@@ -40,6 +40,7 @@ async def copy(source: Store, target: Store) -> AsyncIterator[Copied]:
     done = fresh = memories = 0
     for tenant, ids in everyone.items():
         memories += await _copy_memories(source, target, tenant)
+        await _copy_grants(source, target, tenant)
         async for dump in exporting.dumps(source, tenant, ids, tombstones=True):
             outcome = await target.restore(tenant, dump)
             if isinstance(outcome, Refused):
@@ -64,3 +65,11 @@ async def _copy_memories(source: Store, target: Store, tenant: Tenant) -> int:
         fresh += await target.restore_memories(tenant, rows)
         after = rows[-1]
     return fresh
+
+
+async def _copy_grants(source: Store, target: Store, tenant: Tenant) -> None:
+    after: GrantId | None = None
+    while rows := await source.grants(tenant, after=after, limit=PAGE):
+        for row in rows:
+            await target.put_grant(row)
+        after = rows[-1].grant_id

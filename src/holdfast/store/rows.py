@@ -10,8 +10,11 @@ from typing import Literal, TypeAlias
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Lineage
 from holdfast.core.events import Change, Usage
+from holdfast.core.grants import Grant
 from holdfast.core.items import EndedBy, SessionSettings
 from holdfast.ids import (
+    CallId,
+    GrantId,
     IdempotencyKey,
     ItemId,
     KeyId,
@@ -193,6 +196,29 @@ class ApiKeyRow(Value):
     """SHA-256 of the secret."""
     expires_ms: int | None = None
     revoked_ms: int | None = None
+
+
+class GrantRow(Value):
+    """An approval that is remembered: which tool of which agent may run without asking."""
+
+    tenant: Tenant
+    grant_id: GrantId
+    """When it was made is in it."""
+    source_key: str
+    agent: str
+    tool: str
+    fingerprint: str
+    arguments: str | None
+    """The very arguments that it is about; None: any."""
+    call: CallId
+    """The call that was approved."""
+    made_by: KeyId | None = None
+    """The API key that it was made with; None where none is needed."""
+    revoked_ms: int | None = None
+
+    @property
+    def grant(self) -> Grant:
+        return Grant(tool=self.tool, fingerprint=self.fingerprint, arguments=self.arguments)
 
 
 class ItemRow(Value):

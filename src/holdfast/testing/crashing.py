@@ -68,6 +68,8 @@ class CrashingStore:
         self.put_blob = self._write(store.put_blob)
         self.put_api_key = self._write(store.put_api_key)
         self.revoke_api_key = self._write(store.revoke_api_key)
+        self.put_grant = self._write(store.put_grant)
+        self.revoke_grant = self._write(store.revoke_grant)
         self.index = self._write(store.index)
         self.prune = self._write(store.prune)
 
@@ -95,6 +97,7 @@ class CrashingStore:
         self.all_memories = self._read(store.all_memories)
         self.api_key = self._read(store.api_key)
         self.api_keys = self._read(store.api_keys)
+        self.grants = self._read(store.grants)
         self.stats = self._read(store.stats)
         self.close = self._read(store.close)
 

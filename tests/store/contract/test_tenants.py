@@ -25,9 +25,11 @@ from holdfast.store.base import (
     Started,
     Store,
 )
+from holdfast.store.granting import GrantStore
 from holdfast.store.moving import digest_of
 from holdfast.store.searching import parse_query
 from tests.store.builders import ACME, Player, Playing
+from tests.store.contract.test_grants import granted
 from tests.store.state import contents
 
 RIVAL = Tenant("rival")
@@ -60,6 +62,7 @@ async def ours(store: Store, player: Player) -> Playing:
     running = await player.open("trip", request_hash=b"running")
     await store.signal(ACME, running.turn_id, kind="cancel")
     await running.answer()
+    await store.put_grant(granted(player.mint, ACME))
     return running
 
 
@@ -119,6 +122,7 @@ def reads(store: Store, tenant: Tenant, names: Names) -> list[Call]:
         ("memories", lambda: store.memories(tenant, "butler")),
         ("blob", lambda: store.blob(tenant, session_id, names.digest)),
         ("sessions", lambda: store.sessions(tenant)),
+        ("grants", lambda: store.grants(tenant, limit=10)),
         ("all_memories", lambda: store.all_memories(tenant, after=None, limit=10)),
         ("search", lambda: store.search(tenant, parse_query("h*"))),
         ("dump", lambda: store.dump(tenant, session_id)),
@@ -177,10 +181,13 @@ async def test_every_method_that_knows_tenants_is_asked_above(
 ) -> None:
     """A method that is new in the protocol needs its place here."""
     asked = [*reads(store, RIVAL, names), *refused_writes(store, ours, RIVAL)]
-    elsewhere = {"begin", "takeover", "acknowledge", "put_blob", "restore", "restore_memories"}
+    elsewhere = {
+        *("begin", "takeover", "acknowledge", "put_blob", "restore", "restore_memories"),
+        "revoke_grant",
+    }
     knows = {
         name
-        for name, method in vars(Store).items()
+        for name, method in {**vars(Store), **vars(GrantStore)}.items()
         if inspect.isfunction(method)
         and {"tenant", "fence", "ask"} & inspect.signature(method).parameters.keys()
     }

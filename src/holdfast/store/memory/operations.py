@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.codec import encode
 from holdfast.core.conversation import Patch
 from holdfast.errors import SessionGone, SessionMissing
-from holdfast.ids import ItemId, KeyId, SessionId, SessionKey, Tenant, Version
+from holdfast.ids import GrantId, ItemId, KeyId, SessionId, SessionKey, Tenant, Version
 from holdfast.store import decisions, moving, shaping
 from holdfast.store.assemble import notes_of
 from holdfast.store.base import (
@@ -23,7 +23,7 @@ from holdfast.store.base import (
 )
 from holdfast.store.memory import reading, turns
 from holdfast.store.memory.tables import Tables
-from holdfast.store.rows import AnnotationRow, ApiKeyRow, KeyRow, MemoryRow, SessionRow
+from holdfast.store.rows import AnnotationRow, ApiKeyRow, GrantRow, KeyRow, MemoryRow, SessionRow
 
 
 def annotate(
@@ -205,4 +205,14 @@ def revoke_api_key(tables: Tables, key_id: KeyId, *, now_ms: int) -> ApiKeyRow |
     row = tables.api_keys.get(key_id)
     if row is not None and row.revoked_ms is None:
         row = tables.api_keys[key_id] = msgspec.structs.replace(row, revoked_ms=now_ms)
+    return row
+
+
+def revoke_grant(
+    tables: Tables, tenant: Tenant, grant_id: GrantId, *, now_ms: int
+) -> GrantRow | None:
+    row = tables.grants.get((tenant, grant_id))
+    if row is not None and row.revoked_ms is None:
+        row = msgspec.structs.replace(row, revoked_ms=now_ms)
+        tables.grants[tenant, grant_id] = row
     return row

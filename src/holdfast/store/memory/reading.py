@@ -7,12 +7,20 @@ from itertools import islice
 
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Lineage, Snapshot
-from holdfast.ids import KeyId, SessionId, Tenant, TurnId, Version
+from holdfast.ids import GrantId, KeyId, SessionId, Tenant, TurnId, Version
 from holdfast.store import decisions, listing, shaping
 from holdfast.store.assemble import empty_snapshot, extended_snapshot
 from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.memory.tables import Tables
-from holdfast.store.rows import AnnotationRow, ApiKeyRow, JournalRow, MemoryRow, SessionRow, TurnRow
+from holdfast.store.rows import (
+    AnnotationRow,
+    ApiKeyRow,
+    GrantRow,
+    JournalRow,
+    MemoryRow,
+    SessionRow,
+    TurnRow,
+)
 
 # ── one session ──────────────────────────────────────────────────────────────────────────────
 
@@ -235,3 +243,25 @@ def api_keys(
 ) -> tuple[ApiKeyRow, ...]:
     found = (row for key_id, row in sorted(tables.api_keys.items()) if key_id > (after or ""))
     return tuple(islice((row for row in found if tenant in (None, row.tenant)), limit))
+
+
+def grants(
+    tables: Tables,
+    tenant: Tenant,
+    *,
+    source_key: str | None,
+    agent: str | None,
+    live: bool,
+    after: GrantId | None,
+    limit: int,
+) -> tuple[GrantRow, ...]:
+    found = (
+        row
+        for (whose, grant_id), row in sorted(tables.grants.items())
+        if whose == tenant
+        and grant_id > (after or "")
+        and source_key in (None, row.source_key)
+        and agent in (None, row.agent)
+        and not (live and row.revoked_ms is not None)
+    )
+    return tuple(islice(found, limit))

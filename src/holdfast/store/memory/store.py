@@ -15,6 +15,7 @@ from holdfast.core.conversation import Commit, Patch, Snapshot
 from holdfast.core.items import EndedBy
 from holdfast.errors import StoreClosed
 from holdfast.ids import (
+    GrantId,
     IdempotencyKey,
     ItemId,
     KeyId,
@@ -30,6 +31,7 @@ from holdfast.store.memory import operations, reading, search, turns, upkeep
 from holdfast.store.memory.tables import Tables
 from holdfast.store.rows import (
     ApiKeyRow,
+    GrantRow,
     IdempotencyRow,
     JournalRow,
     KeyRow,
@@ -341,6 +343,37 @@ class MemoryStore:
 
     async def revoke_api_key(self, key_id: KeyId) -> ApiKeyRow | None:
         return operations.revoke_api_key(self.tables, key_id, now_ms=self._now_ms())
+
+    # remembered approvals
+
+    async def put_grant(self, row: GrantRow) -> bool:
+        name = (row.tenant, row.grant_id)
+        fresh = name not in self.tables.grants
+        self.tables.grants.setdefault(name, row)
+        return fresh
+
+    async def grants(
+        self,
+        tenant: Tenant,
+        *,
+        source_key: str | None = None,
+        agent: str | None = None,
+        live: bool = False,
+        after: GrantId | None = None,
+        limit: int,
+    ) -> tuple[GrantRow, ...]:
+        return reading.grants(
+            self.tables,
+            tenant,
+            source_key=source_key,
+            agent=agent,
+            live=live,
+            after=after,
+            limit=limit,
+        )
+
+    async def revoke_grant(self, tenant: Tenant, grant_id: GrantId) -> GrantRow | None:
+        return operations.revoke_grant(self.tables, tenant, grant_id, now_ms=self._now_ms())
 
     # upkeep
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from holdfast.ids import (
+    GrantId,
     IdempotencyKey,
     KeyId,
     NodeId,
@@ -20,6 +21,7 @@ from holdfast.store import decisions
 from holdfast.store.rows import (
     AnnotationRow,
     ApiKeyRow,
+    GrantRow,
     IdempotencyRow,
     ItemRow,
     JournalRow,
@@ -57,6 +59,7 @@ class Tables:
         self.claims: dict[tuple[Tenant, IdempotencyKey], IdempotencyRow] = {}
 
         self.api_keys: dict[KeyId, ApiKeyRow] = {}
+        self.grants: dict[tuple[Tenant, GrantId], GrantRow] = {}
 
     def put_session(self, row: SessionRow) -> None:
         self.sessions[row.tenant, row.id] = row

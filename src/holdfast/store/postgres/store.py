@@ -15,6 +15,7 @@ from holdfast.core.conversation import Commit, Patch, Snapshot
 from holdfast.core.items import EndedBy
 from holdfast.errors import StoreUnusable
 from holdfast.ids import (
+    GrantId,
     IdempotencyKey,
     ItemId,
     KeyId,
@@ -47,6 +48,7 @@ from holdfast.store.postgres.recall import Recall
 from holdfast.store.postgres.visits import Visits
 from holdfast.store.rows import (
     ApiKeyRow,
+    GrantRow,
     IdempotencyRow,
     JournalRow,
     KeyRow,
@@ -442,6 +444,41 @@ class PostgresStore:
     async def revoke_api_key(self, key_id: KeyId) -> ApiKeyRow | None:
         rows = await self.engine.run(lambda db: db.write("revoke_api_key", key_id=key_id))
         return tables.api_keys.made(rows[0]) if rows else None
+
+    # remembered approvals
+
+    async def put_grant(self, row: GrantRow) -> bool:
+        bound = tables.grants.bound(row)
+        return bool(await self.engine.run(lambda db: db.write("put_grant", **bound)))
+
+    async def grants(
+        self,
+        tenant: Tenant,
+        *,
+        source_key: str | None = None,
+        agent: str | None = None,
+        live: bool = False,
+        after: GrantId | None = None,
+        limit: int,
+    ) -> tuple[GrantRow, ...]:
+        return await self.engine.run(
+            lambda db: db.all(
+                tables.grants,
+                "grants",
+                tenant=tenant,
+                source_key=None if source_key is None else tables.utf8(source_key),
+                agent=None if agent is None else tables.utf8(agent),
+                live=live,
+                after=after or "",
+                limit=limit,
+            )
+        )
+
+    async def revoke_grant(self, tenant: Tenant, grant_id: GrantId) -> GrantRow | None:
+        rows = await self.engine.run(
+            lambda db: db.write("revoke_grant", tenant=tenant, grant_id=grant_id)
+        )
+        return tables.grants.made(rows[0]) if rows else None
 
     # upkeep
 

@@ -19,6 +19,8 @@ from holdfast.core.codec import Decoder, Value, encode
 from holdfast.core.conversation import Lineage, settings_decoder
 from holdfast.core.events import Change, Usage
 from holdfast.ids import (
+    CallId,
+    GrantId,
     IdempotencyKey,
     ItemId,
     KeyId,
@@ -33,6 +35,7 @@ from holdfast.store.queries import load_queries
 from holdfast.store.rows import (
     AnnotationRow,
     ApiKeyRow,
+    GrantRow,
     IdempotencyRow,
     ItemRow,
     JournalRow,
@@ -99,7 +102,8 @@ class Table(Generic[R]):
         """A row's fields by name, as columns."""
         values: dict[str, Bound] = msgspec.structs.asdict(row)
         for name, write in self._write:
-            values[name] = write(values[name])
+            if values[name] is not None:
+                values[name] = write(values[name])
         return values
 
 
@@ -169,6 +173,17 @@ notes = Table(AnnotationRow, tenant=Tenant, session_id=SessionId, item=ItemId)
 state = Table(StateRow, tenant=Tenant, session_id=SessionId, name=WORDS, seq=Version, value=WORDS)
 memories = Table(MemoryRow, tenant=Tenant, agent=WORDS, memory_id=WORDS, text=WORDS, turn_id=TurnId)
 api_keys = Table(ApiKeyRow, key_id=KeyId, tenant=Tenant, name=WORDS, scopes=_json(_scopes.strict))
+grants = Table(
+    GrantRow,
+    tenant=Tenant,
+    grant_id=GrantId,
+    source_key=WORDS,
+    agent=WORDS,
+    tool=WORDS,
+    arguments=WORDS,
+    call=CallId,
+    made_by=KeyId,
+)
 items = Table(ItemRow, turn_id=TurnId)
 journal = Table(JournalRow)
 
@@ -185,6 +200,7 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "state": state.fields,
     "memory": memories.fields,
     "api_key": api_keys.fields,
+    "tool_grant": grants.fields,
     "item": items.fields,
     "journal": journal.fields,
 }

@@ -19,6 +19,7 @@ from holdfast import limits
 from holdfast.core.conversation import Commit, Patch, Snapshot
 from holdfast.core.items import EndedBy
 from holdfast.ids import (
+    GrantId,
     IdempotencyKey,
     ItemId,
     KeyId,
@@ -33,6 +34,7 @@ from holdfast.store import base
 from holdfast.store.migrations import Migrated
 from holdfast.store.rows import (
     ApiKeyRow,
+    GrantRow,
     IdempotencyRow,
     JournalRow,
     KeyRow,
@@ -455,6 +457,45 @@ class SqliteStore:
         def work(db: Connection) -> ApiKeyRow | None:
             tables.run(db, "revoke_api_key", key_id=key_id, now_ms=self._now_ms())
             return tables.api_key_rows.one(db, "api_key", key_id=key_id)
+
+        return await self.engine.write(work)
+
+    # remembered approvals
+
+    async def put_grant(self, row: GrantRow) -> bool:
+        def work(db: Connection) -> bool:
+            tables.grant_rows.put(db, "put_grant", row)
+            return db.changes() > 0
+
+        return await self.engine.write(work)
+
+    async def grants(
+        self,
+        tenant: Tenant,
+        *,
+        source_key: str | None = None,
+        agent: str | None = None,
+        live: bool = False,
+        after: GrantId | None = None,
+        limit: int,
+    ) -> tuple[GrantRow, ...]:
+        return await self.engine.read(
+            lambda db: tables.grant_rows.all(
+                db,
+                "grants",
+                tenant=tenant,
+                source_key=source_key,
+                agent=agent,
+                live=live,
+                after=after or "",
+                limit=limit,
+            )
+        )
+
+    async def revoke_grant(self, tenant: Tenant, grant_id: GrantId) -> GrantRow | None:
+        def work(db: Connection) -> GrantRow | None:
+            tables.run(db, "revoke_grant", tenant=tenant, grant_id=grant_id, now_ms=self._now_ms())
+            return tables.grant_rows.one(db, "grant", tenant=tenant, grant_id=grant_id)
 
         return await self.engine.write(work)
 

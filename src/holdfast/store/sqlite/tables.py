@@ -19,6 +19,8 @@ from holdfast.core.codec import Decoder, Value, encode
 from holdfast.core.conversation import Lineage, settings_decoder
 from holdfast.core.events import Change, Usage
 from holdfast.ids import (
+    CallId,
+    GrantId,
     IdempotencyKey,
     ItemId,
     KeyId,
@@ -35,6 +37,7 @@ from holdfast.store.queries import load_queries
 from holdfast.store.rows import (
     AnnotationRow,
     ApiKeyRow,
+    GrantRow,
     IdempotencyRow,
     ItemRow,
     JournalRow,
@@ -233,5 +236,6 @@ annotation_rows = Table(AnnotationRow, tenant=Tenant, session_id=SessionId, item
 state_rows = Table(StateRow, tenant=Tenant, session_id=SessionId, seq=Version)
 memory_rows = Table(MemoryRow, tenant=Tenant, turn_id=TurnId)
 api_key_rows = Table(ApiKeyRow, key_id=KeyId, tenant=Tenant, scopes=_Json(_scopes.strict))
+grant_rows = Table(GrantRow, tenant=Tenant, grant_id=GrantId, call=CallId, made_by=KeyId)
 item_rows = Table(ItemRow, turn_id=TurnId)
 journal_rows = Table(JournalRow)

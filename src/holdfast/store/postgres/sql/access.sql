@@ -18,3 +18,22 @@ select {api_key} from holdfast.api_key
 -- Take a key back; one that was taken back before keeps its time.
 update holdfast.api_key set revoked_ms = coalesce(revoked_ms, {now}) where key_id = :key_id
 returning {api_key};
+
+-- put_grant
+-- A remembered approval; one that is there stays as it is.
+insert into holdfast.tool_grant ({tool_grant}) values ({:tool_grant}) on conflict do nothing returning grant_id;
+
+-- grants
+-- Some remembered approvals of a tenant, the oldest first.
+select {tool_grant} from holdfast.tool_grant
+ where tenant = :tenant and grant_id > :after
+   and (:source_key::bytea is null or source_key = :source_key)
+   and (:agent::bytea is null or agent = :agent)
+   and (not :live::boolean or revoked_ms is null)
+ order by grant_id limit :limit;
+
+-- revoke_grant
+-- Take a remembered approval back; one that was taken back before keeps its time.
+update holdfast.tool_grant set revoked_ms = coalesce(revoked_ms, {now})
+ where tenant = :tenant and grant_id = :grant_id
+returning {tool_grant};

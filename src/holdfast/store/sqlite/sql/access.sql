@@ -19,3 +19,28 @@ select key_id, tenant, name, scopes, digest, expires_ms, revoked_ms from api_key
 -- revoke_api_key
 -- Take a key back; one that was taken back before keeps its time.
 update api_key set revoked_ms = coalesce(revoked_ms, :now_ms) where key_id = :key_id;
+
+-- put_grant
+-- A remembered approval; one that is there stays as it is.
+insert into tool_grant (tenant, grant_id, source_key, agent, tool, fingerprint, arguments, call, made_by, revoked_ms)
+values (:tenant, :grant_id, :source_key, :agent, :tool, :fingerprint, :arguments, :call, :made_by, :revoked_ms)
+on conflict do nothing;
+
+-- grant
+-- A remembered approval by its id.
+select tenant, grant_id, source_key, agent, tool, fingerprint, arguments, call, made_by, revoked_ms
+  from tool_grant where tenant = :tenant and grant_id = :grant_id;
+
+-- grants
+-- Some remembered approvals of a tenant, the oldest first.
+select tenant, grant_id, source_key, agent, tool, fingerprint, arguments, call, made_by, revoked_ms
+  from tool_grant
+ where tenant = :tenant and grant_id > :after
+   and (:source_key is null or source_key = :source_key) and (:agent is null or agent = :agent)
+   and (not :live or revoked_ms is null)
+ order by grant_id limit :limit;
+
+-- revoke_grant
+-- Take a remembered approval back; one that was taken back before keeps its time.
+update tool_grant set revoked_ms = coalesce(revoked_ms, :now_ms)
+ where tenant = :tenant and grant_id = :grant_id;
