@@ -109,7 +109,6 @@ NOT_OVER_HTTP = {
     "storage_unusable": "told as storage_unavailable",
     "source_unusable": "nobody is served who has it",
     "superseded": "told as turn_superseded",
-    "outcome_unknown": "what our client says when it has lost its server",
     "server_refused": "what our client says of an answer",
     "server_unreachable": "what our client says when there is none",
     "too_many_messages_waiting": "told over a WebSocket",
