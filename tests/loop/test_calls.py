@@ -9,8 +9,9 @@ from holdfast.agents.base import Agent
 from holdfast.core import events as ev
 from holdfast.core.closing import advanced, resuming
 from holdfast.core.conversation import SettingsChanged
+from holdfast.core.grants import Grant
 from holdfast.core.items import Permissions, SessionSettings, ToolCall
-from holdfast.core.turn import begin
+from holdfast.core.turn import Turn, begin
 from holdfast.testing import says
 from tests.core.builders import after, answered, asked, call, mint, result, started, user
 from tests.core.histories import noted, turn_on
@@ -22,6 +23,7 @@ from tests.loop.stage import (
     calls_of,
     outcomes,
     scripted,
+    task,
     told,
     words,
 )
@@ -261,3 +263,110 @@ async def test_nobody_is_asked_about_a_tool_that_is_not_loaded() -> None:
     butler = agent("butler", says(calls=[FLY]), "Well.", tools=[fly], permissions=ASKING)
     turn = await Stage(butler).play("Go")
     assert (waiting(turn), outcomes(turn)) == ({}, {"fly": "error"})
+
+
+# ── granted for good ─────────────────────────────────────────────────────────────────────────
+
+
+def grant_of(call: ToolCall, *, arguments: str | None) -> Grant:
+    return Grant(tool=call.name, fingerprint=call.fingerprint, arguments=arguments)
+
+
+async def played_with(grants: list[Grant], butler: Agent) -> OpenInMemory:
+    stage = Stage(butler)
+    turn = stage.open("Go")
+    turn.granted = grants
+    await stage.go_on(turn)
+    return turn
+
+
+async def flight(*, to: str = "Oslo", **fields: str) -> tuple[Agent, Deed]:
+    fly = Deed("fly", parameters=TO)
+    fly.spec = msgspec.structs.replace(fly.spec, **fields)
+    calls = [(fly.spec.name, f'{{"to":"{to}"}}')]
+    asking = Permissions(ask=("*",))
+    made = agent("butler", says(calls=calls), "There.", tools=[fly], permissions=asking)
+    return made, fly
+
+
+async def first_asked() -> ToolCall:
+    """The call that a person was asked about."""
+    (call,) = (await Stage((await flight())[0]).play("Go")).turn.waiting
+    assert call.fingerprint
+    return call
+
+
+@pytest.mark.parametrize("arguments", [None, '{"to":"Oslo"}'])
+async def test_what_was_granted_runs_without_asking(arguments: str | None) -> None:
+    butler, fly = await flight()
+    turn = await played_with([grant_of(await first_asked(), arguments=arguments)], butler)
+    assert (waiting(turn), outcomes(turn)) == ({}, {"fly": "ok"})
+    assert len(fly.runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"to": "Bergen"}, "fly"),
+        ({"name": "flee"}, "flee"),
+        ({"description": "to fly first class"}, "fly"),
+        ({"parameters": '{"type":"object"}'}, "fly"),
+    ],
+    ids=["other arguments", "other name", "other description", "other schema"],
+)
+async def test_a_grant_is_good_for_that_tool_as_it_was_with_those_arguments(
+    fields: dict[str, str], name: str
+) -> None:
+    granted = grant_of(await first_asked(), arguments='{"to":"Oslo"}')
+    butler, fly = await flight(**fields)
+    assert waiting(await played_with([granted], butler)) == {name: "approval"}
+    assert fly.runs == []
+
+
+async def test_a_grant_is_not_good_for_a_toolset_from_elsewhere() -> None:
+    granted = grant_of(await first_asked(), arguments=None)
+    butler, _ = await flight()
+    butler.origins = ("another server",)
+    assert waiting(await played_with([granted], butler)) == {"fly": "approval"}
+
+
+async def test_a_grant_answers_the_question_and_no_other_rule() -> None:
+    granted = grant_of(await first_asked(), arguments=None)
+    for rules in (NOTHING, Permissions(ask=("*",), deny=("fly",))):
+        butler, fly = await flight()
+        butler.permissions = rules
+        assert outcomes(await played_with([granted], butler)) == {"fly": "refused"}
+        assert fly.runs == []
+
+
+async def test_a_grant_that_is_taken_back_before_the_call_runs_stops_it() -> None:
+    """It was granted when the answer was recorded; it is looked at again before the intent."""
+    granted = grant_of(await first_asked(), arguments=None)
+    butler, fly = await flight()
+    stage = Stage(butler)
+    turn = stage.open("Go")
+    turn.granted = [granted]
+    record = turn.record
+
+    async def record_and_revoke(*events: ev.Event) -> Turn:
+        if any(isinstance(each, ev.Answered) for each in events):
+            turn.granted = []
+        return await record(*events)
+
+    turn.record = record_and_revoke  # type: ignore[method-assign]
+    await stage.go_on(turn)
+    assert outcomes(turn) == {"fly": "refused"}
+    assert fly.runs == []
+
+
+async def test_a_sub_agent_may_do_what_it_was_granted() -> None:
+    granted = grant_of(await first_asked(), arguments=None)
+    for grants, outcome in (([granted], "ok"), ([], "refused")):
+        pilot, _ = await flight()
+        pilot.name = "pilot"
+        butler = agent("butler", says(calls=[task("pilot")]), "Done.", sub_agents=("pilot",))
+        stage = Stage(butler, pilot)
+        turn = stage.open("Go")
+        turn.granted = grants
+        await stage.go_on(turn)
+        assert outcomes(turn)["fly"] == outcome

@@ -79,6 +79,7 @@ class Agent:
         commands: tuple[Command, ...] = (),
         add_date: bool = False,
         toolsets: tuple[Toolset, ...] = (),
+        origins: tuple[str, ...] = (),
         sub_agents: tuple[str, ...] = (),
         handoffs: tuple[str, ...] = (),
         parameters: Parameters = Parameters(),  # noqa: B008
@@ -99,6 +100,8 @@ class Agent:
         self.add_date = add_date
         """Its model is told the day on which the turn began, in UTC."""
         self.toolsets = toolsets
+        self.origins = origins
+        """Where each of them comes from: an approval that is remembered does not hold for another."""
         self.sub_agents = sub_agents
         """Colleagues who can be given a task; they answer to this agent."""
         self.handoffs = handoffs

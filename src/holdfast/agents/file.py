@@ -56,6 +56,7 @@ class AgentPlan:
         model: ModelConfig,
         *,
         toolsets: tuple[Toolset, ...],
+        origins: tuple[str, ...],
         sub_agents: tuple[str, ...],
         handoffs: tuple[str, ...],
         permissions: Permissions,
@@ -66,6 +67,7 @@ class AgentPlan:
         self.shape = shape
         self.model = model
         self.toolsets = toolsets
+        self.origins = origins
         self.sub_agents = sub_agents
         self.handoffs = handoffs
         self.permissions = permissions
@@ -220,6 +222,7 @@ def _agent(plan: AgentPlan, model: Model) -> Agent:
         commands=_commands(shape),
         add_date=shape.add_date,
         toolsets=plan.toolsets,
+        origins=plan.origins,
         sub_agents=plan.sub_agents,
         handoffs=plan.handoffs,
         parameters=_parameters(plan.model.parameters, shape.structured_output),
@@ -329,7 +332,7 @@ class _Reading:
         self._check_output(shape.structured_output, (*where, "structured_output", "schema"))
         self._check_commands(shape, (*where, "commands"))
         model = models.of_agent(shape, where)
-        toolsets = tools.of_agent(shape, where)
+        equipment = tools.of_agent(shape, where)
         sub_agents = self._colleagues(shape.sub_agents, file, (*where, "sub_agents"))
         handoffs = self._colleagues(shape.handoffs, file, (*where, "handoffs"))
         if name in handoffs:
@@ -342,7 +345,8 @@ class _Reading:
             name,
             shape,
             model,
-            toolsets=toolsets,
+            toolsets=tuple(toolset for toolset, _ in equipment),
+            origins=tuple(origin for _, origin in equipment),
             sub_agents=sub_agents,
             handoffs=handoffs,
             surroundings=surroundings,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
+from hashlib import sha256
 from pathlib import Path
 
 from holdfast import limits
@@ -83,15 +84,21 @@ class FileTools:
         self._mcps = file.mcps
         self._servers: dict[bytes, McpToolset] = {}
 
-    def of_agent(self, shape: AgentShape, where: Where) -> tuple[Toolset, ...]:
-        """An agent's toolsets. What is wrong with them is told."""
+    def of_agent(self, shape: AgentShape, where: Where) -> tuple[tuple[Toolset, str], ...]:
+        """An agent's toolsets, each with where it comes from. What is wrong with them is told."""
         taken = set(RESERVED_TOOLS)
         made = [
-            self._toolset(toolset, (*where, "toolsets", n), taken)
+            (self._toolset(toolset, (*where, "toolsets", n), taken), self._origin(toolset))
             for n, toolset in enumerate(shape.toolsets)
             if toolset is not None  # one that is not run yet
         ]
-        return tuple(each for each in made if each is not None)
+        return tuple((toolset, origin) for toolset, origin in made if toolset is not None)
+
+    def _origin(self, shape: AnyToolset) -> str:
+        """Names all that the file says about a toolset, and where the file is. Variables are not filled in."""
+        ref = shape.ref if isinstance(shape, McpToolsetShape) else ""
+        said = (str(self._directory), shape, self._mcps.get(ref))
+        return sha256(encode(said)).hexdigest()
 
     def _toolset(self, shape: AnyToolset, at: Where, taken: set[str]) -> Toolset | None:
         if not self._trusted and (what := _NEEDS_TRUST.get(type(shape))):

@@ -157,6 +157,8 @@ class ToolCall(Value, tag="call"):
     state: Completeness = "complete"
     path: Path = ()
     extras: Opaques = ()
+    fingerprint: str = ""
+    """What its tool was known by when a person was asked about it."""
 
 
 Outcome = Literal["ok", "error", "not_run", "unknown", "refused", "not_answered"]

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
 from contextlib import nullcontext
-
-import msgspec
 
 from holdfast import limits
 from holdfast.agents.base import Agent, Team
 from holdfast.core import events as ev
 from holdfast.core.closing import UNKNOWN
-from holdfast.core.conversation import changed_memories, changed_state
+from holdfast.core.conversation import changed_memories
 from holdfast.core.items import (
     HandOff,
     Outcome,
@@ -25,20 +22,18 @@ from holdfast.core.items import (
     Text,
     ToolCall,
     UserMessage,
-    WaitsFor,
     plain_text,
     result_for,
 )
 from holdfast.core.ports import OpenTurn
-from holdfast.ids import CallId, MessageId, NoteId
+from holdfast.ids import MessageId, NoteId
 from holdfast.loop import colleagues
-from holdfast.loop.hooks import Reviewed, TurnHooks
+from holdfast.loop.hooks import TurnHooks
+from holdfast.loop.leave import Leave
+from holdfast.loop.toolbox import Toolbox
 from holdfast.tools.base import Json, Tool, ToolRun
-from holdfast.tools.deferring import ADD, is_offered, loaded_by, loaders
-from holdfast.tools.permissions import Permission, permission_for
+from holdfast.tools.deferring import ADD
 from holdfast.tools.run import InvalidArguments, execute, parse_arguments
-
-NOBODY_TO_ASK = "a hook wants a person to be asked about it, and nobody can be asked here"
 
 
 class Calls:
@@ -49,41 +44,24 @@ class Calls:
         self._team = team
         self._hooks = hooks
         self._room = asyncio.Semaphore(limits.calls_side_by_side_max)
-        self._tools: dict[str, dict[str, Tool]] = {}
+        self._toolbox = Toolbox(turn)
+        self._leave = Leave(turn, self._toolbox, hooks, self._room)
         self._setting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Whoever sets a piece of state has seen what the call before it made of it."""
-        self._asked_about: set[CallId] = set()
-        """Calls that hooks have seen as they were recorded, by us and not before a crash."""
 
     async def offered(self, agent: Agent, path: Path) -> tuple[ev.ToolDefinition, ...]:
         """The tools that an agent's model is told of: its own, its colleagues, and the client's.
 
         No two have the same name: colleagues come before an agent's own tools, the client's before both.
         """
-        tools, loaded = await self._tools_of(agent), self._loaded_by(agent)
-        own = [_definition(each) for each in tools.values() if is_offered(each.spec, loaded)]
+        own = map(_definition, await self._toolbox.offered(agent))
         theirs = colleagues.definitions(agent, self._team, depth=len(path))
         client = () if path else self._turn.turn.request.client_tools
         return tuple({each.name: each for each in (*own, *theirs, *client)}.values())
 
-    async def classifier(self, agent: Agent, path: Path) -> Callable[[ToolCall], WaitsFor | None]:
-        """How calls of this branch are told apart when they are recorded: who answers them."""
-        client = {each.name for each in self._turn.turn.request.client_tools}
-        tools, loaded = await self._tools_of(agent), self._loaded_by(agent)
-
-        def waits_for(call: ToolCall) -> WaitsFor | None:
-            if path:
-                return None  # nobody can be asked on a sub-agent's behalf
-            if call.name in client:
-                return "client"
-            tool = tools.get(call.name)
-            if tool is None or _is_for_colleagues(call, agent):
-                return None
-            if not is_offered(tool.spec, loaded):
-                return None
-            return "approval" if self._permission(agent, tool) == "ask" else None
-
-        return waits_for
+    async def judged(self, agent: Agent, answered: ev.Answered) -> tuple[ev.Event, ...]:
+        """An answer as it is to be recorded: who answers its calls, and the results of those that are refused."""
+        return await self._leave.judged(agent, answered)
 
     async def run(self, call: ToolCall) -> None:
         """See to it that this call gets its answer, or a colleague to work on it."""
@@ -92,7 +70,7 @@ class Calls:
             if agent is None:
                 words = f"{call.agent!r}, who asked for this, is not in the team any more."
                 await self._answer(call, "error", words)
-            elif _is_for_colleagues(call, agent):
+            elif colleagues.means_one(call, agent):
                 if not await self._is_refused(call, agent):
                     handle = self._transfer if call.name == colleagues.TRANSFER else self._hand_off
                     await handle(call, agent)
@@ -108,17 +86,16 @@ class Calls:
     # ── tools ──
 
     async def _use_tool(self, call: ToolCall, agent: Agent) -> None:
-        tool = (await self._tools_of(agent)).get(call.name)
+        tool = await self._toolbox.find(agent, call.name)
         if tool is None:
             there = [each.name for each in await self.offered(agent, call.path)]
             words = f"There is no tool {call.name!r}. There are: {', '.join(there) or 'none'}."
             await self._answer(call, "error", words)
-        elif not is_offered(tool.spec, self._loaded_by(agent)):
+        elif not self._toolbox.is_offered(agent, tool):
             words = f"{call.name!r} is not loaded; load it with {ADD} first."
             await self._answer(call, "error", words)
-        elif not self._is_allowed(call, agent, tool):
-            words = f"Refused: no rule allows {call.name!r}. Do without it, or ask the user."
-            await self._answer(call, "refused", words)
+        elif (why := await self._leave.refused(call, agent, tool)) is not None:
+            await self._answer(call, "refused", f"Refused: {why}")
         else:
             try:
                 arguments = parse_arguments(tool.spec, call.arguments)
@@ -128,84 +105,12 @@ class Calls:
                 if not await self._is_refused(call, agent):
                     await self._run_tool(call, agent, tool, arguments)
 
-    # ── hooks ──
-
-    async def reviewed(self, agent: Agent, answered: ev.Answered) -> tuple[ev.Event, ...]:
-        """An answer as it is to be recorded: its calls as hooks have left them, and the results of those refused."""
-        if not agent.hooks.pre_tool_use:
-            return (answered,)
-        guarded = [
-            each
-            for each in answered.items
-            if isinstance(each, ToolCall) and await self._is_guarded(each, agent)
-        ]
-        verdicts = await asyncio.gather(*(self._reviewed(each, agent) for each in guarded))
-        found = {each.id: verdict for each, verdict in zip(guarded, verdicts, strict=True)}
-        self._asked_about |= found.keys()
-        items = tuple(
-            _as_reviewed(each, found[each.id])
-            if isinstance(each, ToolCall) and each.id in found
-            else each
-            for each in answered.items
-        )
-        refusals = (
-            self._refusal(each, found[each.id].refused)
-            for each in items
-            if isinstance(each, ToolCall) and each.id in found and found[each.id].refused
-        )
-        return (msgspec.structs.replace(answered, items=items), *refusals)
-
-    async def _reviewed(self, call: ToolCall, agent: Agent) -> Reviewed:
-        async with self._room:
-            verdict = await self._hooks.reviewed(call, agent)
-        if verdict.asks and not verdict.refused and (call.path or _is_for_colleagues(call, agent)):
-            return Reviewed(arguments=call.arguments, refused=NOBODY_TO_ASK)
-        tool = (await self._tools_of(agent)).get(call.name)
-        if tool is None or verdict.arguments == call.arguments or verdict.refused:
-            return verdict
-        try:
-            parse_arguments(tool.spec, verdict.arguments)
-        except InvalidArguments as error:
-            why = f"a hook changed its arguments, and they do not fit: {error}"
-            return Reviewed(arguments=call.arguments, refused=why)
-        return verdict
-
-    async def _is_guarded(self, call: ToolCall, agent: Agent) -> bool:
-        """Whether hooks have a say in a call: not if it is the client's, or if it will not run in any case."""
-        if call.state != "complete" or call.waits_for == "client":
-            return False
-        if _is_for_colleagues(call, agent):
-            return True
-        tool = (await self._tools_of(agent)).get(call.name)
-        if tool is None or not is_offered(tool.spec, self._loaded_by(agent)):
-            return False
-        permission = self._permission(agent, tool)
-        if permission == "deny" or (permission == "ask" and call.path):
-            return False
-        try:
-            parse_arguments(tool.spec, call.arguments)
-        except InvalidArguments:
-            return False
-        return True
-
     async def _is_refused(self, call: ToolCall, agent: Agent) -> bool:
-        """Whether a hook objects to a call that was recorded earlier; if so, it is answered."""
-        pending = self._turn.turn.find_pending(call.id)
-        if call.id in self._asked_about or (pending is not None and pending.tried):
-            return False  # nobody objected when it was recorded, or when it ran the first time
-        verdict = await self._hooks.reviewed(call, agent, final=True)
-        why = verdict.refused
-        if verdict.asks and call.id not in self._turn.turn.request.approved:
-            why = why or NOBODY_TO_ASK
+        """Whether a hook objects; if so, the call is answered."""
+        why = await self._leave.objection(call, agent)
         if why is not None:
             await self._answer(call, "refused", f"Refused: {why}")
         return why is not None
-
-    def _refusal(self, call: ToolCall, why: str | None) -> ev.ToolFinished:
-        words = (Text(text=f"Refused: {why}"),)
-        return ev.ToolFinished(result=result_for(call, "refused", words, self._turn.mint))
-
-    # ── running ──
 
     async def _run_tool(
         self, call: ToolCall, agent: Agent, tool: Tool, arguments: dict[str, Json]
@@ -226,7 +131,7 @@ class Calls:
             tenant=str(turn.tenant),
             session_id=str(turn.snapshot.session_id),
             agent=agent.name,
-            state=self._state(),
+            state=self._toolbox.state(),
             memories=await self._memories(agent) if spec.memories else {},
         )
         output = await execute(tool, run, turn.keep_blob)
@@ -237,36 +142,6 @@ class Calls:
     async def _memories(self, agent: Agent) -> dict[str, str]:
         committed = await self._turn.memories(agent.name)
         return changed_memories(committed, self._turn.turn.changes, agent=agent.name)
-
-    def _is_allowed(self, call: ToolCall, agent: Agent, tool: Tool) -> bool:
-        """Whether it may run now. What a person has allowed may not run if a rule forbids it since."""
-        permission = self._permission(agent, tool)
-        asked_and_allowed = permission == "ask" and call.id in self._turn.turn.request.approved
-        return permission == "allow" or asked_and_allowed
-
-    def _permission(self, agent: Agent, tool: Tool) -> Permission:
-        session = self._turn.snapshot.notes.settings.permissions
-        return permission_for(tool.spec, agent.permissions, session)
-
-    async def _tools_of(self, agent: Agent) -> dict[str, Tool]:
-        if agent.name not in self._tools:
-            found: dict[str, Tool] = {}
-            for toolset in agent.toolsets:
-                for tool in await toolset.tools():
-                    # The first of a name is meant: no server can put its own in place of a tool before it.
-                    found.setdefault(tool.spec.name, tool)
-            deferred = [each.spec for each in found.values() if each.spec.deferred]
-            ours = {each.spec.name: each for each in loaders(deferred)}
-            self._tools[agent.name] = {**found, **ours}
-        return self._tools[agent.name]
-
-    def _loaded_by(self, agent: Agent) -> frozenset[str]:
-        """The deferred tools that an agent has loaded by now."""
-        return loaded_by(agent.name, self._state())
-
-    def _state(self) -> dict[str, str]:
-        """What is remembered in the session, as this turn has it."""
-        return dict(changed_state(self._turn.snapshot.state, self._turn.turn.changes))
 
     # ── colleagues ──
 
@@ -319,19 +194,6 @@ class Calls:
             outcome, words = "unknown", f"{UNKNOWN} It was not run again: {words}"
         result = result_for(call, outcome, (Text(text=words),), self._turn.mint)
         await self._turn.record(ev.ToolFinished(result=result))
-
-
-def _is_for_colleagues(call: ToolCall, agent: Agent) -> bool:
-    """Whether a call means one of our two tools: they are an agent's only if it has colleagues."""
-    return (call.name == colleagues.TRANSFER and bool(agent.sub_agents)) or (
-        call.name == colleagues.HANDOFF and bool(agent.handoffs)
-    )
-
-
-def _as_reviewed(call: ToolCall, verdict: Reviewed) -> ToolCall:
-    """A call as hooks have left it. Nobody is asked about one that they refuse."""
-    waits_for = None if verdict.refused else "approval" if verdict.asks else call.waits_for
-    return msgspec.structs.replace(call, arguments=verdict.arguments, waits_for=waits_for)
 
 
 def _definition(tool: Tool) -> ev.ToolDefinition:

@@ -8,6 +8,7 @@ from holdfast import limits
 from holdfast.agents.base import Agent, Team
 from holdfast.core.codec import Value
 from holdfast.core.events import ToolDefinition
+from holdfast.core.items import ToolCall
 
 TRANSFER = "transfer_task"
 HANDOFF = "handoff"
@@ -34,6 +35,13 @@ class Unfit(Value):
     """What is wrong with a call, in words for the model."""
 
     why: str
+
+
+def means_one(call: ToolCall, agent: Agent) -> bool:
+    """Whether a call means one of our two tools: they are an agent's only if it has colleagues."""
+    return (call.name == TRANSFER and bool(agent.sub_agents)) or (
+        call.name == HANDOFF and bool(agent.handoffs)
+    )
 
 
 def gives_tasks(agent: Agent, *, depth: int) -> bool:

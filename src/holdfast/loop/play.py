@@ -189,9 +189,8 @@ class _Playing:
                 f"the model asked for more than {limits.calls_per_step_max} calls at once",
                 reason="upstream_garbled",
             )
-        classify = await self._calls.classifier(agent, path)
-        said = answer.answered(draft, model=agent.model.name, waits_for=classify)
-        await turn.record(*await self._calls.reviewed(agent, said))
+        said = answer.answered(draft, model=agent.model.name)
+        await turn.record(*await self._calls.judged(agent, said))
 
     async def _listen(self, agent: Agent, path: Path, answer: Accumulator, prompt: Prompt) -> bool:
         """Record what a model says until it is done. False if a limit was reached before that."""

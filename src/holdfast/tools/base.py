@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Literal, Protocol, runtime_checkable
 
-from holdfast.core.codec import Value
+from holdfast.core.codec import Value, encode
 from holdfast.core.events import Change
 from holdfast.core.items import Parts
 
@@ -30,6 +31,12 @@ class ToolSpec(Value):
     """It is to be given what its agent remembers."""
     deferred: bool = False
     """Models are told of it once they have loaded it; see `deferring.py`."""
+
+
+def fingerprint(spec: ToolSpec, *, origin: str) -> str:
+    """What a tool is known by to whoever has approved it: where it comes from, and what it says about itself."""
+    told = (origin, spec.name, spec.description, spec.parameters)
+    return sha256(encode(told)).hexdigest()
 
 
 class ToolRun(Value):

@@ -1,0 +1,169 @@
+"""Who may run what: the rules, the hooks, the person who is asked, and what people have granted for good.
+
+It is decided when a model's answer is recorded, so that what is journaled says it: a call that a hook refuses has its
+result at once, one that a person has to be asked about waits. It is decided again before a call runs, by what holds
+then: a rule that has come to deny it, or a grant that was taken back meanwhile, stops it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import assert_never
+
+import msgspec
+
+from holdfast.agents.base import Agent
+from holdfast.core import events as ev
+from holdfast.core.items import Text, ToolCall, WaitsFor, result_for
+from holdfast.core.ports import OpenTurn
+from holdfast.ids import CallId
+from holdfast.loop import colleagues
+from holdfast.loop.hooks import Reviewed, TurnHooks
+from holdfast.loop.toolbox import Toolbox
+from holdfast.tools.base import Tool
+from holdfast.tools.permissions import Permission, permission_for
+from holdfast.tools.run import InvalidArguments, parse_arguments
+
+NOBODY_TO_ASK = "a hook wants a person to be asked about it, and nobody can be asked here"
+
+
+class Leave:
+    """Gives calls of one turn leave to run, or does not."""
+
+    def __init__(
+        self, turn: OpenTurn, toolbox: Toolbox, hooks: TurnHooks, room: asyncio.Semaphore
+    ) -> None:
+        """`room`: for hooks, beside the calls that run."""
+        self._turn = turn
+        self._toolbox = toolbox
+        self._hooks = hooks
+        self._room = room
+        self._asked_about: set[CallId] = set()
+        """Calls that hooks have seen as they were recorded, by us and not before a crash."""
+
+    # ── when an answer is recorded ──
+
+    async def judged(self, agent: Agent, answered: ev.Answered) -> tuple[ev.Event, ...]:
+        """An answer as it is to be recorded: who its calls wait for, and the results of those that are refused."""
+        calls = [
+            each
+            for each in answered.items
+            if isinstance(each, ToolCall) and each.state == "complete"
+        ]
+        verdicts = await asyncio.gather(*(self._judged(each, agent) for each in calls))
+        found = {call.id: verdict for call, verdict in zip(calls, verdicts, strict=True)}
+        items = tuple(
+            found[each.id][0] if isinstance(each, ToolCall) and each.id in found else each
+            for each in answered.items
+        )
+        refusals = tuple(self._refusal(call, why) for call, why in verdicts if why is not None)
+        return (msgspec.structs.replace(answered, items=items), *refusals)
+
+    async def _judged(self, call: ToolCall, agent: Agent) -> tuple[ToolCall, str | None]:
+        """A call as it is recorded, and why it must not run."""
+        if not call.path and call.name in {t.name for t in self._turn.turn.request.client_tools}:
+            return msgspec.structs.replace(call, waits_for="client"), None
+        if colleagues.means_one(call, agent):
+            return await self._guarded(call, agent, None)
+        tool = await self._toolbox.find(agent, call.name)
+        if tool is None or not self._toolbox.is_offered(agent, tool):
+            return call, None  # it is told so when it would run
+        match self._permission(agent, tool):
+            case "deny":
+                return call, None
+            case "ask" | "allow" as permission:
+                return await self._asked_about_or_not(call, agent, tool, permission)
+            case other:
+                assert_never(other)
+
+    async def _asked_about_or_not(
+        self, call: ToolCall, agent: Agent, tool: Tool, permission: Permission
+    ) -> tuple[ToolCall, str | None]:
+        fits = _fits(tool, call.arguments)
+        if permission == "ask" and call.path and not await self._is_granted(call, agent):
+            return call, None  # nobody can be asked on a sub-agent's behalf
+        call, why = await self._guarded(call, agent, tool) if fits else (call, None)
+        if why is not None or call.waits_for is not None:
+            return call, why
+        if permission == "ask" and not call.path and not await self._is_granted(call, agent):
+            return await self._waiting(call, agent), None
+        return call, None
+
+    async def _guarded(
+        self, call: ToolCall, agent: Agent, tool: Tool | None
+    ) -> tuple[ToolCall, str | None]:
+        """A call as hooks have left it, and why it must not run."""
+        if not agent.hooks.of("pre_tool_use", tool=call.name):
+            return call, None
+        async with self._room:
+            verdict = await self._hooks.reviewed(call, agent)
+        self._asked_about.add(call.id)
+        if (why := _objection(call, verdict, tool)) is not None:
+            return call, why
+        call = msgspec.structs.replace(call, arguments=verdict.arguments)
+        return (await self._waiting(call, agent) if verdict.asks else call), None
+
+    async def _waiting(self, call: ToolCall, agent: Agent) -> ToolCall:
+        """A call that a person is asked about, with what its tool is known by."""
+        known_by = await self._toolbox.fingerprint(agent, call.name)
+        waits_for: WaitsFor = "approval"
+        return msgspec.structs.replace(call, waits_for=waits_for, fingerprint=known_by)
+
+    def _refusal(self, call: ToolCall, why: str) -> ev.ToolFinished:
+        words = (Text(text=f"Refused: {why}"),)
+        return ev.ToolFinished(result=result_for(call, "refused", words, self._turn.mint))
+
+    # ── before a call runs ──
+
+    async def refused(self, call: ToolCall, agent: Agent, tool: Tool) -> str | None:
+        """Why a call may not run by the rules and people that there are now; None if it may."""
+        permission = self._permission(agent, tool)
+        if permission == "allow" or (permission == "ask" and self._is_approved(call)):
+            return None
+        if permission == "ask" and await self._is_granted(call, agent):
+            return None
+        return f"no rule allows {call.name!r}. Do without it, or ask the user."
+
+    async def objection(self, call: ToolCall, agent: Agent) -> str | None:
+        """Why a hook objects to a call that was recorded earlier; None if it does not."""
+        pending = self._turn.turn.find_pending(call.id)
+        if call.id in self._asked_about or (pending is not None and pending.tried):
+            return None  # nobody objected when it was recorded, or when it ran the first time
+        verdict = await self._hooks.reviewed(call, agent, final=True)
+        if verdict.refused is None and verdict.asks and not self._is_approved(call):
+            return NOBODY_TO_ASK
+        return verdict.refused
+
+    def _permission(self, agent: Agent, tool: Tool) -> Permission:
+        session = self._turn.snapshot.notes.settings.permissions
+        return permission_for(tool.spec, agent.permissions, session)
+
+    def _is_approved(self, call: ToolCall) -> bool:
+        return call.id in self._turn.turn.request.approved
+
+    async def _is_granted(self, call: ToolCall, agent: Agent) -> bool:
+        """Whether a person has allowed this for good, and not taken it back."""
+        known_by = await self._toolbox.fingerprint(agent, call.name)
+        return any(
+            each.covers(tool=call.name, fingerprint=known_by, arguments=call.arguments)
+            for each in await self._turn.grants(agent.name)
+        )
+
+
+def _objection(call: ToolCall, verdict: Reviewed, tool: Tool | None) -> str | None:
+    """Why hooks do not let a call be made. Nobody is asked about a sub-agent's calls, or about colleagues."""
+    if verdict.refused is not None:
+        return verdict.refused
+    if verdict.asks and (call.path or tool is None):
+        return NOBODY_TO_ASK
+    if tool is not None and not _fits(tool, verdict.arguments):
+        return "a hook changed its arguments, and they do not fit the tool"
+    return None
+
+
+def _fits(tool: Tool, arguments: str) -> bool:
+    try:
+        parse_arguments(tool.spec, arguments)
+    except InvalidArguments:
+        return False
+    return True

@@ -1,0 +1,69 @@
+"""The tools of a turn's agents: which there are, which of them their models have loaded, and what each is known by."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from holdfast.agents.base import Agent
+from holdfast.core.codec import Value
+from holdfast.core.conversation import changed_state
+from holdfast.core.ports import OpenTurn
+from holdfast.tools.base import Tool, Toolset, fingerprint
+from holdfast.tools.deferring import is_offered, loaded_by, loaders
+
+
+class _Kept(Value):
+    """A tool, and where it comes from."""
+
+    tool: Tool
+    origin: str
+
+
+class Toolbox:
+    """The tools of one turn."""
+
+    def __init__(self, turn: OpenTurn) -> None:
+        self._turn = turn
+        self._kept: dict[str, dict[str, _Kept]] = {}
+
+    async def find(self, agent: Agent, name: str) -> Tool | None:
+        """An agent's tool of this name, offered or not."""
+        kept = (await self._of(agent)).get(name)
+        return kept.tool if kept else None
+
+    async def offered(self, agent: Agent) -> tuple[Tool, ...]:
+        """The tools that an agent's model is told of now."""
+        everything = await self._of(agent)
+        return tuple(kept.tool for kept in everything.values() if self.is_offered(agent, kept.tool))
+
+    def is_offered(self, agent: Agent, tool: Tool) -> bool:
+        """Whether an agent may call it: a deferred one has to be loaded first."""
+        return not tool.spec.deferred or is_offered(tool.spec, loaded_by(agent.name, self.state()))
+
+    async def fingerprint(self, agent: Agent, name: str) -> str:
+        """What a tool is known by to whoever has approved it; empty if there is none."""
+        kept = (await self._of(agent)).get(name)
+        return fingerprint(kept.tool.spec, origin=kept.origin) if kept else ""
+
+    def state(self) -> dict[str, str]:
+        """What is remembered in the session, as this turn has it."""
+        return dict(changed_state(self._turn.snapshot.state, self._turn.turn.changes))
+
+    async def _of(self, agent: Agent) -> dict[str, _Kept]:
+        if agent.name not in self._kept:
+            found: dict[str, _Kept] = {}
+            for toolset, origin in zip_longest(agent.toolsets, agent.origins, fillvalue=""):
+                assert not isinstance(toolset, str), "there are no more origins than toolsets"
+                for tool in await toolset.tools():
+                    # The first of a name is meant: no server can put its own in place of a tool before it.
+                    kept = _Kept(tool=tool, origin=origin or _kind_of(toolset))
+                    found.setdefault(tool.spec.name, kept)
+            deferred = [each.tool.spec for each in found.values() if each.tool.spec.deferred]
+            ours = {each.spec.name: _Kept(tool=each, origin="") for each in loaders(deferred)}
+            self._kept[agent.name] = {**found, **ours}
+        return self._kept[agent.name]
+
+
+def _kind_of(toolset: Toolset) -> str:
+    """Where tools come from that are made in code."""
+    return f"{type(toolset).__module__}.{type(toolset).__qualname__}"
