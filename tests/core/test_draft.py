@@ -76,7 +76,7 @@ def test_each_kind_becomes_its_own_item() -> None:
     items = [each.completed(agent="butler", path=(), extras=extras) for each in draft.items]
 
     assert items == [
-        Reasoning(id=THOUGHT, text="Hmm", extras=extras),
+        Reasoning(id=THOUGHT, text="Hmm", agent="butler", extras=extras),
         AssistantMessage(id=MESSAGE, content=(Text(text="Hi"),), agent="butler", extras=extras),
         ToolCall(
             id=CALL, call_id="call_1", name="fly", arguments="{}", agent="butler", extras=extras

@@ -26,6 +26,7 @@ from holdfast.core.items import (
     Outcome,
     Part,
     Parts,
+    Reasoning,
     Source,
     SystemMessage,
     Text,
@@ -45,6 +46,7 @@ from holdfast.core.reconcile import (
     NothingNew,
     Reconciled,
     ResultsMissing,
+    Thought,
     UnknownCall,
     reconcile,
     take_in,
@@ -188,6 +190,18 @@ def test_name_and_extras_of_a_message_are_kept() -> None:
     (item,) = fresh(new_session(), message).input
     assert isinstance(item, UserMessage)
     assert (item.name, item.extras) == ("Ada", (extra,))
+
+
+def test_what_was_thought_comes_before_what_was_said() -> None:
+    extra = Opaque(owner="openai", json="{}")
+    thoughts = (Thought(text="Hm.", extras=(extra,)), Thought())
+    answer = msgspec.structs.replace(heard("Yes.", "call_9"), thoughts=thoughts)
+    found = take_in(new_session(), [says("Hi"), answer, tells("call_9")], new_minter())
+    assert isinstance(found, Fresh)
+    _, first, second, said, call, _ = found.input
+    assert isinstance(first, Reasoning) and isinstance(second, Reasoning)
+    assert (first.text, first.extras, first.agent) == ("Hm.", (extra,), "")
+    assert isinstance(said, AssistantMessage) and isinstance(call, ToolCall)
 
 
 DIVERGED: dict[str, tuple[list[Incoming], list[str], int]] = {

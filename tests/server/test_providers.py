@@ -48,3 +48,34 @@ async def test_what_a_provider_signed_goes_back_to_it(tongue: Tongue) -> None:
         assert SIGNATURE in raw[1] and SIGNATURE in raw[2]
     for name, _, call_id in CALLS:
         assert name in raw[1] and raw[1].count(call_id) == 2, "the call, and its result"
+
+
+@pytest.mark.parametrize("name", ["responses", "anthropic"])
+async def test_what_a_provider_sealed_goes_back_by_way_of_a_client_that_stores_nothing_here(
+    name: str,
+) -> None:
+    """Codex tells everything again with each request, and what was thought is among it."""
+    tongue = TONGUES[name]
+    functions = [{"type": "function", "name": name} for name, _, _ in CALLS]
+    async with FakeUpstream(tongue.script, "Done.") as upstream:
+        model = tongue.model(upstream)
+        async with serving(agent(model)) as server:
+            asked = {"role": "user", "content": "Go"}
+            wants: dict[str, Any] = {
+                "tools": functions,
+                "store": False,
+                "include": ["reasoning.encrypted_content"],
+                "reasoning": {"summary": "auto"},
+            }
+            first = (await server.respond([asked], **wants)).json
+            results = [
+                {"type": "function_call_output", "call_id": each["call_id"], "output": "done"}
+                for each in first["output"]
+                if each["type"] == "function_call"
+            ]
+            second = await server.respond([asked, *first["output"], *results], **wants)
+        await model.close()
+    thought = next(each for each in first["output"] if each["type"] == "reasoning")
+    assert thought["encrypted_content"] and thought["id"].startswith("rs_")
+    assert len(results) == len(CALLS) and second.status == 200
+    assert SIGNATURE in upstream.requests[1].body.decode()

@@ -433,6 +433,66 @@ async def test_a_plain_response_can_be_had_as_a_stream_too() -> None:
     assert answer.named_events[-1]["response"] == plain.json
 
 
+# ── reasoning ────────────────────────────────────────────────────────────────────────────────
+
+THINKS = says("Yes.", thinks=["Let me ", "see."])
+
+
+async def test_thoughts_are_shown_to_those_who_ask_for_them() -> None:
+    asked: list[dict[str, Any]] = [
+        {},
+        {"reasoning": {"effort": "low"}},
+        {"reasoning": {"summary": "auto"}},
+        {"include": ["reasoning.encrypted_content"]},
+    ]
+    async with serving(agent(ScriptedModel(*[THINKS] * 4))) as server:
+        found = [(await server.respond("Hi", **each)).json for each in asked]
+        again = [(await server.get(f"/v1/responses/{each['id']}")).json for each in found]
+        items = (await server.get(f"/v1/responses/{found[2]['id']}/input_items")).json["data"]
+    assert again == found
+    kinds = [[each["type"] for each in response["output"]] for response in found]
+    assert kinds == [["message"], ["message"], ["reasoning", "message"], ["reasoning", "message"]]
+    shown, sealed = found[2]["output"][0], found[3]["output"][0]
+    assert shown["summary"] == [{"type": "summary_text", "text": "Let me see."}]
+    assert (shown["encrypted_content"], shown["status"]) == (None, "completed")
+    assert (sealed["summary"], sealed["encrypted_content"]) == ([], None), "nobody has sealed it"
+    assert [each["role"] for each in items] == ["user"]
+
+
+async def test_thoughts_are_streamed_as_they_come() -> None:
+    async with serving(agent(ScriptedModel(THINKS))) as server:
+        answer = await server.respond("Hi", stream=True, reasoning={"summary": "detailed"})
+        again = await server.get(
+            f"/v1/responses/{answer.named_events[0]['response']['id']}?stream=true"
+        )
+    names = [each["type"].removeprefix("response.") for each in answer.named_events]
+    assert names[2:10] == [
+        "output_item.added",
+        "reasoning_summary_part.added",
+        "reasoning_summary_text.delta",
+        "reasoning_summary_text.delta",
+        "output_item.added",
+        "content_part.added",
+        "output_text.delta",
+        "reasoning_summary_text.done",
+    ]
+    last, told = answer.named_events[-1]["response"], again.named_events[-1]["response"]
+    assert [each["type"] for each in last["output"]] == ["reasoning", "message"]
+    assert told == last
+
+
+async def test_a_thought_that_is_referred_to_or_told_again_disturbs_nobody() -> None:
+    model = ScriptedModel(THINKS, says("Well."), says("Fine."))
+    async with serving(agent(model)) as server:
+        first = (await server.respond("Hi", reasoning={"summary": "auto"})).json
+        references = [{"type": "item_reference", "id": each["id"]} for each in first["output"]]
+        hi = {"role": "user", "content": "Hi"}
+        for before in (references, first["output"]):
+            said = [hi, *before, {"role": "user", "content": "And?"}]
+            assert (await server.respond(said)).status == 200
+            assert heard(model) == ["Hi", "Yes.", "And?"]
+
+
 # ── background ───────────────────────────────────────────────────────────────────────────────
 
 

@@ -103,7 +103,8 @@ def test_calls_side_by_side_are_one_step_and_their_results_are_tool_messages() -
         IncomingCall(call_id="a", name="f", arguments="{}"),
         IncomingCall(call_id="b", name="g", arguments="{}"),
     )
-    assert [each.owner for each in step.extras] == ["openai"]
+    (thought,) = step.thoughts
+    assert [each.owner for each in thought.extras] == ["openai"]
     assert (one.call_id, two.call_id) == ("a", "b")
     assert two.content == (Text(text="2"),)
 

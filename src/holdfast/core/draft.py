@@ -66,7 +66,12 @@ class DraftItem(Value):
             )
         if self.kind == "reasoning":
             return Reasoning(
-                id=ReasoningId(self.id), text=self.text, state=state, path=path, extras=extras
+                id=ReasoningId(self.id),
+                text=self.text,
+                agent=agent,
+                state=state,
+                path=path,
+                extras=extras,
             )
         return ToolCall(
             id=CallId(self.id),

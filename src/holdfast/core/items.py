@@ -137,6 +137,8 @@ class Reasoning(Value, tag="reasoning"):
     state: Completeness = "complete"
     path: Path = ()
     extras: Opaques = ()
+    agent: str = ""
+    """Who thought it in this turn; what a request brought along has none."""
 
 
 WaitsFor = Literal["client", "approval"]

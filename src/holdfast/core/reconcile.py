@@ -37,6 +37,7 @@ from holdfast.core.items import (
     Opaques,
     Outcome,
     Parts,
+    Reasoning,
     Refusal,
     Source,
     StoredItem,
@@ -49,7 +50,7 @@ from holdfast.core.items import (
     result_for,
     text_of,
 )
-from holdfast.ids import CallId, MessageId, Minter
+from holdfast.ids import CallId, MessageId, Minter, ReasoningId
 
 # ── what a request brings ────────────────────────────────────────────────────────────────────
 
@@ -58,6 +59,13 @@ class IncomingCall(Value):
     call_id: str
     name: str
     arguments: str
+
+
+class Thought(Value):
+    """What an assistant thought before it spoke, as far as its client can tell; `extras` are its provider's."""
+
+    text: str = ""
+    extras: Opaques = ()
 
 
 class Incoming(Value):
@@ -71,6 +79,8 @@ class Incoming(Value):
     call_id: str = ""
     """The call that a tool message answers."""
     extras: Opaques = ()
+    thoughts: tuple[Thought, ...] = ()
+    """An assistant's, before what it said."""
 
 
 # ── what becomes of it ───────────────────────────────────────────────────────────────────────
@@ -396,6 +406,10 @@ class _Intake:
 
     def _take_answer(self, message: Incoming) -> None:
         """An assistant's message that this session has not heard: brought along from elsewhere."""
+        self._items += (
+            Reasoning(id=self._mint(ReasoningId), text=each.text, extras=each.extras)
+            for each in message.thoughts
+        )
         if is_substantial(message.content):
             self._items.append(
                 AssistantMessage(

@@ -20,7 +20,7 @@ from holdfast.core.items import EndedBy, Item, Opaque, StoredItem
 from holdfast.ids import ResponseId, SessionId, Version
 from holdfast.wire.chat_answer import about_turn
 from holdfast.wire.problems import Problem
-from holdfast.wire.responses_items import ItemObject, output_objects
+from holdfast.wire.responses_items import ItemObject, Shows, output_objects
 
 OWNER = "holdfast.responses"
 """Whose `Opaque` an echo is."""
@@ -61,6 +61,16 @@ class Echo(Value):
     named: bool = False
     """The request named its conversation, so its answer does."""
     show_tools: bool = False
+    seal_reasoning: bool = False
+
+    @property
+    def shows(self) -> Shows:
+        """What of the turn the request has asked to see."""
+        return Shows(
+            tools=self.show_tools,
+            thoughts=self.reasoning_summary is not None,
+            seals=self.seal_reasoning,
+        )
 
 
 _decoder: Decoder[Echo] = Decoder(Echo)
@@ -219,5 +229,5 @@ def response_object(
 
 def whole_response(head: ResponseHead, end: ResponseEnd) -> dict[str, Any]:
     """A Response that has ended."""
-    output = output_objects(end.items, head.session_id, show_tools=head.echo.show_tools)
+    output = output_objects(end.items, head.session_id, head.echo.shows)
     return response_object(head, end.status, end, output)

@@ -10,6 +10,7 @@ is understood too, wherever the session is known.
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias, assert_never
 
@@ -29,6 +30,7 @@ from holdfast.core.items import (
     Opaque,
     Part,
     Parts,
+    Reasoning,
     Refusal,
     SystemMessage,
     Text,
@@ -37,7 +39,7 @@ from holdfast.core.items import (
     UserMessage,
     text_of,
 )
-from holdfast.core.reconcile import Incoming, IncomingCall
+from holdfast.core.reconcile import Incoming, IncomingCall, Thought
 from holdfast.errors import InvalidId, InvalidValue
 from holdfast.ids import ItemId, SessionId
 from holdfast.wire.chat import AudioData, AudioPart, FileData, FilePart, part_of, source_of, url_of
@@ -137,16 +139,16 @@ def read_input(raw: Raw | bytes, *, param: str = "input") -> tuple[InputPiece, .
 
 def _pieces(items: Sequence[Raw], param: str) -> Iterator[InputPiece]:
     """Each item by itself. What an assistant thought is kept with what it said next."""
-    thoughts: list[Opaque] = []
+    thoughts: list[Thought] = []
     for n, raw in enumerate(items):
         where = f"{param}[{n}]"
         item = _read_item(raw, where)
         if item.type == "reasoning":
-            thoughts += _sealed(item, raw)
+            thoughts += _thought(item, raw)
             continue
         piece = _piece(item, where)
         if isinstance(piece, Incoming) and piece.role == "assistant" and thoughts:
-            piece = msgspec.structs.replace(piece, extras=tuple(thoughts[-limits.opaques_max :]))
+            piece = msgspec.structs.replace(piece, thoughts=tuple(thoughts))
             thoughts = []
         if piece is not None:
             yield piece
@@ -159,11 +161,16 @@ def _read_item(raw: Raw, where: str) -> InputItem:
         raise bad_request("invalid_type", f"{where}: {error}", param=where) from error
 
 
-def _sealed(item: InputItem, raw: Raw) -> Iterator[Opaque]:
-    """Reasoning as its provider sealed it: to go back as it came, and looked into by nobody."""
+def _thought(item: InputItem, raw: Raw) -> Iterator[Thought]:
+    """Reasoning as its provider sealed it: to go back as it came. What is not sealed nobody can read again."""
+    if not item.encrypted_content:
+        return
+    ours = opened_reasoning(item.encrypted_content)
     said = bytes(raw).decode()
-    if item.encrypted_content and len(said) <= limits.opaque_bytes_max:
-        yield Opaque(owner="openai", json=said)
+    if ours is not None:
+        yield ours
+    elif len(said) <= limits.opaque_bytes_max:
+        yield Thought(extras=(Opaque(owner="openai", json=said),))
 
 
 def _piece(item: InputItem, where: str) -> InputPiece | None:
@@ -278,6 +285,7 @@ def joined(messages: Iterable[Incoming]) -> tuple[Incoming, ...]:
                 content=before.content + each.content,
                 calls=before.calls + each.calls,
                 extras=(before.extras + each.extras)[-limits.opaques_max :],
+                thoughts=before.thoughts + each.thoughts,
             )
         else:
             found.append(each)
@@ -294,8 +302,30 @@ _STATUS: dict[Completeness, str] = {
 }
 
 
+class Shows(Value):
+    """What of a turn a client is shown because it has asked for it."""
+
+    tools: bool = False
+    """The agent's own calls."""
+    thoughts: bool = False
+    """What its model tells about its reasoning."""
+    seals: bool = False
+    """What its provider needs to see again of its reasoning."""
+
+    @property
+    def reasoning(self) -> bool:
+        return self.thoughts or self.seals
+
+
+PLAINLY = Shows()
+
+
 def item_object(
-    item: Item, session_id: SessionId | None, *, result: ToolResult | None = None
+    item: Item,
+    session_id: SessionId | None,
+    *,
+    result: ToolResult | None = None,
+    shows: Shows = PLAINLY,
 ) -> ItemObject | None:
     """An item as clients read it; None for what they are not shown.
 
@@ -311,6 +341,8 @@ def item_object(
             return _message_object(where, role, content, "completed")
         case AssistantMessage():
             return message_object(item, where)
+        case Reasoning() if shows.reasoning:
+            return reasoning_object(item, where, shows)
         case ToolCall() if item.waits_for == "client" or not item.agent:
             return call_object(item, where)
         case ToolCall() if result is not None:
@@ -336,6 +368,21 @@ def message_object(item: AssistantMessage, where: str) -> ItemObject:
         *([{"type": "refusal", "refusal": refusal}] if refusal else []),
     ]
     return _message_object(where, "assistant", content, _STATUS[item.state])
+
+
+def reasoning_object(item: Reasoning, where: str, shows: Shows) -> ItemObject:
+    """What a model thought, as far as it was asked for."""
+    return {
+        "id": where,
+        "type": "reasoning",
+        "status": _STATUS[item.state],
+        "summary": [summary_part(item.text)] if shows.thoughts and item.text else [],
+        "encrypted_content": sealed_reasoning(item) if shows.seals else None,
+    }
+
+
+def summary_part(text: str) -> ItemObject:
+    return {"type": "summary_text", "text": text}
 
 
 def text_part(text: str) -> ItemObject:
@@ -375,21 +422,24 @@ def served_call_object(item: ToolCall, where: str, result: ToolResult | None) ->
 
 
 def output_objects(
-    items: Sequence[Item], session_id: SessionId | None, *, show_tools: bool
+    items: Sequence[Item], session_id: SessionId | None, shows: Shows
 ) -> list[ItemObject]:
     """What a turn said: the items that are its output, in order."""
     results = {each.call: each for each in items if isinstance(each, ToolResult)}
     found = []
     for each in items:
-        result = results.get(each.id) if show_tools and isinstance(each, ToolCall) else None
-        if is_output(each) and (shown := item_object(each, session_id, result=result)):
+        result = results.get(each.id) if shows.tools and isinstance(each, ToolCall) else None
+        shown = item_object(each, session_id, result=result, shows=shows)
+        if is_output(each) and shown:
             found.append(shown)
     return found
 
 
 def is_output(item: Item) -> bool:
     """Whether an agent said it in this turn. What a request brought along has no agent."""
-    return isinstance(item, AssistantMessage | ToolCall) and bool(item.agent) and not item.path
+    if not isinstance(item, AssistantMessage | Reasoning | ToolCall):
+        return False
+    return bool(item.agent) and not item.path
 
 
 def _input_part(part: Part) -> ItemObject:
@@ -425,6 +475,33 @@ def _output(parts: Parts) -> str | list[ItemObject]:
     if all(isinstance(each, Text) for each in parts):
         return text_of(parts)
     return [_input_part(each) for each in parts]
+
+
+# ── reasoning ────────────────────────────────────────────────────────────────────────────────
+
+
+class _SealedReasoning(Struct, frozen=True):
+    holdfast_reasoning: Thought
+
+
+def sealed_reasoning(item: Reasoning) -> str | None:
+    """What a provider needs to see again, as an `encrypted_content` that clients hand back and do not look into;
+    None if it needs nothing. It is as secret as its provider has made it: ours is only the wrapping."""
+    if not item.extras:
+        return None
+    thought = Thought(text=item.text, extras=item.extras)
+    return b64encode(msgspec.json.encode(_SealedReasoning(thought))).decode()
+
+
+def opened_reasoning(sealed: str) -> Thought | None:
+    """What was wrapped so; None if it is another server's."""
+    try:
+        found = msgspec.json.decode(b64decode(sealed, validate=True), type=_SealedReasoning)
+        for each in found.holdfast_reasoning.extras:
+            msgspec.json.decode(each.json)  # it becomes a part of a request
+    except (ValueError, msgspec.DecodeError):
+        return None
+    return found.holdfast_reasoning
 
 
 # ── summaries ────────────────────────────────────────────────────────────────────────────────

@@ -6,6 +6,8 @@ what nobody can pass on is named in `X-Ignored-Params`. Fields, tools and items 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -33,6 +35,9 @@ from holdfast.wire.responses_items import InputPiece, read_input
 
 SHOW_TOOLS = "holdfast.tool_calls"
 """The value of `include` that asks for the agent's own calls."""
+
+SEAL_REASONING = "reasoning.encrypted_content"
+"""The value of `include` that asks for what a provider needs to see again of its reasoning."""
 
 # ── the body ─────────────────────────────────────────────────────────────────────────────────
 
@@ -92,7 +97,29 @@ class ResponsesRequest(Struct, frozen=True):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     user: str | None = None
+    prompt: Raw = NULL
+    moderation: Raw = NULL
+    context_management: Raw = NULL
+    prompt_cache_options: Raw = NULL
+    prompt_cache_retention: Raw = NULL
+    image: Raw = NULL
+    access_programs: Raw = NULL
 
+
+_REFUSED = {
+    "prompt": "prompts are not kept here; send what it says as instructions",
+    "moderation": "answers are not moderated here; ask a server that does",
+}
+"""What an answer would have to keep to, and cannot."""
+
+_LEFT_ALONE = (
+    "context_management",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "image",
+    "access_programs",
+)
+"""What is for other servers, and changes nothing here."""
 
 _PASSED_ON = (
     "frequency_penalty",
@@ -121,7 +148,7 @@ class ResponsesAsk(Value):
     calls_max: int | None = None
     given: tuple[Given, ...] = ()
     left_alone: tuple[str, ...] = ()
-    """What of the request is for other servers: tools of types that only they run."""
+    """What of the request is for other servers: tools of types that only they run, and the like."""
 
 
 _decoder = msgspec.json.Decoder(ResponsesRequest)
@@ -151,7 +178,7 @@ def read_responses_request(body: bytes, *, needs_input: bool = True) -> Response
         conversation=_conversation(request.conversation),
         calls_max=request.max_tool_calls,
         given=_given(parameters),
-        left_alone=left_alone,
+        left_alone=(*_ignored(request), *left_alone),
     )
 
 
@@ -210,6 +237,9 @@ def _check(request: ResponsesRequest) -> None:
         raise bad_request(
             "invalid_value", "background needs store: true, to be found again", param="background"
         )
+    for name, why in _REFUSED.items():
+        if as_json(getattr(request, name)) is not None:
+            raise unsupported(name, why)
     if request.top_logprobs:
         raise unsupported("top_logprobs", "log probabilities are not offered by agents")
     demand_between("temperature", request.temperature, 0, 2)
@@ -221,6 +251,17 @@ def _check(request: ResponsesRequest) -> None:
         if value is not None and value < least:
             raise bad_request("invalid_value", f"{name} must be at least {least}", param=name)
     demand_metadata(request.metadata or {})
+
+
+def _ignored(request: ResponsesRequest) -> Iterator[str]:
+    yield from (name for name in _LEFT_ALONE if as_json(getattr(request, name)) is not None)
+    for each in request.include or ():
+        if each not in (SHOW_TOOLS, SEAL_REASONING) and _PLAIN.fullmatch(each):
+            yield f"include.{each}"
+
+
+_PLAIN = re.compile(r"[a-z0-9_.]{1,64}")
+"""What may stand in a header."""
 
 
 def _demand_one_line(conversation: object, previous: str | None) -> None:
@@ -460,6 +501,7 @@ def _echo(request: ResponsesRequest, tools: str, parameters: Parameters) -> Echo
         prompt_cache_key=request.prompt_cache_key,
         user=request.user,
         show_tools=SHOW_TOOLS in (request.include or ()),
+        seal_reasoning=SEAL_REASONING in (request.include or ()),
     )
 
 

@@ -20,9 +20,17 @@ from typing import Literal
 import msgspec
 
 from holdfast.core import events as ev
-from holdfast.core.items import AssistantMessage, Item, Refusal, Text, ToolCall, ToolResult
+from holdfast.core.items import (
+    AssistantMessage,
+    Item,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from holdfast.core.journal import Record
-from holdfast.ids import CallId, ItemId, MessageId
+from holdfast.ids import CallId, ItemId, MessageId, ReasoningId
 from holdfast.wire.problems import Problem
 from holdfast.wire.responses_answer import (
     ResponseEnd,
@@ -37,7 +45,9 @@ from holdfast.wire.responses_items import (
     call_object,
     is_output,
     message_object,
+    reasoning_object,
     served_call_object,
+    summary_part,
     text_part,
 )
 from holdfast.wire.sse import DONE, event_frame, one_line
@@ -70,6 +80,7 @@ class ResponseStream:
     def __init__(self, head: ResponseHead, *, after: int = -1) -> None:
         """Events up to number `after` are counted and left out."""
         self._head = head
+        self._shows = head.echo.shows
         self._client_tools: frozenset[str] = frozenset()
         self._after = after
         self._number = 0
@@ -154,7 +165,9 @@ class ResponseStream:
     def _opened(self, event: ev.ItemOpened) -> bytes:
         if event.kind == "message":
             return self._add_message(event.item)
-        if event.kind == "call" and event.name in self._client_tools:
+        if event.kind == "reasoning":
+            return self._add_reasoning(event.item) if self._shows.reasoning else b""
+        if event.name in self._client_tools:
             call = ToolCall(
                 id=CallId(event.item), call_id=event.call_id, name=event.name, arguments=""
             )
@@ -168,6 +181,8 @@ class ResponseStream:
             return b""
         if place.kind == "function_call":
             return self._delta(place, event.text)
+        if place.kind == "reasoning":
+            return self._thinks(place, event.text) if self._shows.thoughts else b""
         kind: PartKind = "refusal" if event.refusal else "output_text"
         if kind == "output_text" and place.before_delta:
             return self._delta(place, event.text)  # nearly always
@@ -180,9 +195,11 @@ class ResponseStream:
             return b""
         if isinstance(item, AssistantMessage):
             return self._whole_message(item)
+        if isinstance(item, Reasoning):
+            return self._whole_reasoning(item) if self._shows.reasoning else b""
         if isinstance(item, ToolCall) and (item.waits_for == "client" or item.id in self._open):
             return self._whole_call(item)
-        if isinstance(item, ToolCall) and self._head.echo.show_tools and item.state == "complete":
+        if isinstance(item, ToolCall) and self._shows.tools and item.state == "complete":
             self._served[item.id] = item
         return b""
 
@@ -217,6 +234,20 @@ class ResponseStream:
         shown["content"] = [_part_object(kind, text) for kind, _, text in parts]
         return frames + self._item_done(place, shown)
 
+    def _whole_reasoning(self, item: Reasoning) -> bytes:
+        frames = b"" if item.id in self._open else self._add_reasoning(item.id)
+        place = self._open[item.id]
+        if self._shows.thoughts and item.text:
+            if not place.before_delta:
+                frames += self._thinks(place, item.text)
+            at = {"item_id": place.where, "output_index": place.index, "summary_index": 0}
+            frames += self._frame(
+                "response.reasoning_summary_text.done", {**at, "text": item.text}
+            ) + self._frame(
+                "response.reasoning_summary_part.done", {**at, "part": summary_part(item.text)}
+            )
+        return frames + self._item_done(place, reasoning_object(item, place.where, self._shows))
+
     def _whole_call(self, item: ToolCall) -> bytes:
         frames = b""
         if item.id not in self._open:
@@ -245,6 +276,23 @@ class ResponseStream:
         place = self._place(call.id, "function_call")
         self._lay_down(place, "response.function_call_arguments.delta", b'"delta":')
         return self._added(place, {**call_object(call, place.where), "status": "in_progress"})
+
+    def _add_reasoning(self, item: ItemId) -> bytes:
+        place = self._place(item, "reasoning")
+        shown = reasoning_object(Reasoning(id=ReasoningId(item)), place.where, self._shows)
+        return self._added(place, {**shown, "status": "in_progress"})
+
+    def _thinks(self, place: _Place, text: str) -> bytes:
+        """A piece of what was thought, as the only part of its summary."""
+        added = b""
+        if not place.before_delta:
+            at = {"item_id": place.where, "output_index": place.index, "summary_index": 0}
+            added = self._frame(
+                "response.reasoning_summary_part.added", {**at, "part": summary_part("")}
+            )
+            name = "response.reasoning_summary_text.delta"
+            self._lay_down(place, name, b'"summary_index":0,"delta":')
+        return added + self._delta(place, text)
 
     def _place(self, item: ItemId, kind: str) -> _Place:
         where = str(Address(item=item, session_id=self._head.session_id))
