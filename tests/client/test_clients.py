@@ -12,6 +12,7 @@ import pytest
 from holdfast.client.aio import AsyncClient
 from holdfast.client.events import AnswerEvent, Began, Finished, Said, ToolFinished, ToolStarted
 from holdfast.client.sync import Client
+from holdfast.core.events import Ended
 from holdfast.core.items import AssistantMessage, UserMessage, text_of
 from holdfast.errors import ServerRefused, ServerUnreachable
 from holdfast.models.base import ModelFailed
@@ -173,11 +174,14 @@ async def test_calls_that_wait_are_decided_on_and_the_next_turn_is_watched(
             "decide", finished.turn_id, {call.id: api.Decision(approve=True)}, idempotency_key="k"
         )
         seen = await client.read("events", begun.id)
+        records = await client.read("records", begun.id)
         with pytest.raises(ServerRefused, match="approv"):
             await client.call("decide_one", finished.turn_id, call.id, api.Decision(approve=False))
     assert (call.name, waiting.id, call.arguments) == ("pay", call.id, '{"kr":5}')
     assert [type(each) for each in seen] == [ToolStarted, ToolFinished, Said]
     assert tool.runs == 1
+    assert [each.n for each in records] == list(range(len(records)))
+    assert isinstance(records[-1].event, Ended)
 
 
 @pytest.mark.parametrize(

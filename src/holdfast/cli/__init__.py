@@ -25,7 +25,11 @@ COMMANDS = {
     "serve": ("holdfast.cli.serve", "Serve agents over the OpenAI API."),
     "keys": ("holdfast.cli.keys", "Make, list and revoke API keys."),
     "approvals": ("holdfast.cli.approvals", "Decide on calls that wait for a person."),
-    "sessions": ("holdfast.cli.sessions", "Look at conversations: list, search, show."),
+    "sessions": (
+        "holdfast.cli.sessions",
+        "Look after conversations: list, search, show, move, fork, rewind, delete.",
+    ),
+    "turns": ("holdfast.cli.turns", "See what became of turns, and stop one."),
     "db": (
         "holdfast.cli.db",
         "Look after a database: migrate, verify, back up, move, count, prune.",

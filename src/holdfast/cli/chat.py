@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.options import store_option
-from holdfast.cli.reaching import reach, server_options
+from holdfast.cli.options import Where, where_options
+from holdfast.cli.reaching import reach
 from holdfast.cli.talk.chatting import Chat, Leave
 from holdfast.cli.talk.lines import Lines
 from holdfast.cli.talk.saying import Command, Nothing, Say, Wrong, parse
@@ -25,11 +25,8 @@ from holdfast.errors import ServerRefused
 @click.option(
     "--session", "name", metavar="KEY|ID", help="Which conversation; a new one by default."
 )
-@store_option
-@server_options
-def chat(
-    agent: str | None, name: str | None, url: str, server: str | None, key: str | None
-) -> None:
+@where_options
+def chat(agent: str | None, name: str | None, at: Where) -> None:
     """Talk to AGENT: a source as `serve` takes it, or with --server the name of one of its agents.
 
     Without one it is the demo agent, which needs no key and no network.
@@ -43,7 +40,7 @@ def chat(
       echo "What time is it?" | holdfast chat
     """
     screen: Screen = TerminalScreen() if is_terminal() else PlainScreen()
-    with reach(agent, server=server, key=key, store=url) as reached:
+    with reach(agent, at) as reached:
         talking = Chat(
             reached.client,
             screen,

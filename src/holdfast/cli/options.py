@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import TypeVar
 
 import click
+from click.core import ParameterSource
 
+from holdfast.core.codec import Value
 from holdfast.store.open import DEFAULT_URL
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -33,3 +36,54 @@ def tenant_option(command: F) -> F:
     return click.option(
         "--tenant", metavar="NAME", help="Whose sessions; needed if the store has several tenants."
     )(command)
+
+
+class Where(Value):
+    """Where a command finds conversations: on a server, or else in a store."""
+
+    server: str | None
+    key: str | None
+    store: str
+    tenant: str | None = None
+
+
+def where_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`--store`, `--server` and `--key`, together as `at`. What is said on the command line beats the environment."""
+
+    @wraps(command)
+    def placed(
+        *args: object, url: str, server: str | None, api_key: str | None, **rest: object
+    ) -> None:
+        tenant = rest.pop("tenant", None)
+        assert tenant is None or isinstance(tenant, str)
+        said = _said("url"), _said("server")
+        if said == (True, True):
+            raise click.UsageError("--store and --server name two places; use one of them")
+        found = None if said[0] else server
+        command(*args, at=Where(server=found, key=api_key, store=url, tenant=tenant), **rest)
+
+    for option in (_server_option, _key_option):
+        placed = option(placed)
+    return store_option(placed)
+
+
+def _said(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.COMMANDLINE
+
+
+_server_option = click.option(
+    "--server",
+    envvar="HOLDFAST_SERVER",
+    show_envvar=True,
+    metavar="URL",
+    help="A server that runs, in place of a store: http://HOST:PORT.",
+)
+_key_option = click.option(
+    "--key",
+    "api_key",
+    envvar="HOLDFAST_API_KEY",
+    show_envvar=True,
+    metavar="KEY",
+    help="The API key that the server wants, if it does.",
+)

@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from holdfast.cli.chat import new_name
-from holdfast.cli.options import store_option
-from holdfast.cli.reaching import Reached, reach, server_options
+from holdfast.cli.options import Where, where_options
+from holdfast.cli.reaching import Reached, reach
 from holdfast.cli.showing import clean, is_watched
 from holdfast.cli.talk.stopping import stopping
 from holdfast.client.events import AnswerEvent, Declined, Event, Finished, Said
@@ -69,8 +69,7 @@ class Failed(Event, tag="failed"):
     help="A name for this request: saying it again gives the same answer, and runs nothing twice.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Events as lines of JSON, as they happen.")
-@store_option
-@server_options
+@where_options
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -79,9 +78,7 @@ def run(
     name: str | None,
     idempotency_key: str | None,
     as_json: bool,
-    url: str,
-    server: str | None,
-    key: str | None,
+    at: Where,
 ) -> None:
     """Ask AGENT for one turn, and write its answer to stdout as it comes.
 
@@ -102,7 +99,7 @@ def run(
     said = sys.stdin.read() if prompt == "-" else prompt
     writer: Writer = JsonLines() if as_json else PlainText()
     try:
-        with reach(agent, server=server, key=key, store=url) as reached:
+        with reach(agent, at) as reached:
             session = name or _name(idempotency_key)
             answer = reached.client.ask(
                 reached.model, said, session=session, idempotency_key=idempotency_key

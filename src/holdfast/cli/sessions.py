@@ -1,31 +1,19 @@
-"""`holdfast sessions`: look at conversations. Nothing here loads an agent or changes a store."""
+"""`holdfast sessions`: conversations, in a store or on a server. Nothing here loads an agent."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Literal
 
 import click
 
 from holdfast import limits
 from holdfast.cli import showing
-from holdfast.cli.finding import find_session, find_tenant
-from holdfast.cli.options import json_option, store_option, tenant_option
-from holdfast.core.codec import Unreadable, encode
-from holdfast.core.conversation import Snapshot, TurnMark, seen_by_model, summary_seen
-from holdfast.core.items import StoredItem, Summary, item_id
-from holdfast.core.transcript import entry_of
-from holdfast.errors import SessionMissing
-from holdfast.ids import Tenant
-from holdfast.server.shown import match_shown, session_shown
-from holdfast.store.base import Match, SessionFilter, SessionInfo, Store
-from holdfast.store.open import open_existing
-from holdfast.store.searching import parse_query
-from holdfast.wire.api import items_of
-
-T = TypeVar("T")
+from holdfast.cli.desk import StoreDesk, desk
+from holdfast.cli.options import Where, json_option, tenant_option, where_options
+from holdfast.cli.sessions_changing import annotate, delete, export, fork, import_command, rewind
+from holdfast.cli.telling import flat_lines, model_lines, turn_lines, when
+from holdfast.core.codec import encode
+from holdfast.wire import api
 
 limit_option = click.option(
     "--limit",
@@ -38,7 +26,19 @@ limit_option = click.option(
 
 @click.group()
 def sessions() -> None:
-    """Look at the conversations of a store, also while a server uses it."""
+    """Look after conversations, also while a server uses their store.
+
+    \b
+    Examples:
+      holdfast sessions list --agent clerk
+      holdfast sessions show trip-to-oslo
+      holdfast sessions rewind trip-to-oslo 3
+      holdfast sessions list --server https://agents.example --key hf_…
+    """
+
+
+for command in (export, import_command, fork, rewind, annotate, delete):
+    sessions.add_command(command)
 
 
 # ── list and search ──────────────────────────────────────────────────────────────────────────
@@ -51,27 +51,29 @@ def sessions() -> None:
 @limit_option
 @tenant_option
 @json_option
-@store_option
+@where_options
 def list_command(
     agent: str | None,
     key_prefix: str | None,
     anonymous: bool,
     limit: int,
-    tenant: str | None,
     as_json: bool,
-    url: str,
+    at: Where,
 ) -> None:
-    """List conversations, the last active first."""
-    where = SessionFilter(agent=agent, key_prefix=key_prefix, anonymous=anonymous)
+    """List conversations, the last active first.
 
-    async def read(store: Store, whose: Tenant) -> tuple[SessionInfo, ...]:
-        return (await store.sessions(whose, where=where, limit=limit)).sessions
-
-    found = _look(url, tenant, read)
+    \b
+    Example:
+      holdfast sessions list --key-prefix kitchen/ --limit 50
+    """
+    with desk(at) as here:
+        found = here.sessions(
+            agent=agent, key_prefix=key_prefix, anonymous=anonymous, limit=limit
+        ).sessions
     if as_json:
-        click.echo(encode(list(map(session_shown, found))))
+        click.echo(encode(found))
     else:
-        showing.table(_HEADINGS, map(_row, found))
+        showing.rows(_HEADINGS, map(_row, found))
 
 
 @sessions.command(short_help="Find conversations by what was said in them.")
@@ -79,46 +81,45 @@ def list_command(
 @limit_option
 @tenant_option
 @json_option
-@store_option
-def search(words: tuple[str, ...], limit: int, tenant: str | None, as_json: bool, url: str) -> None:
+@where_options
+def search(words: tuple[str, ...], limit: int, as_json: bool, at: Where) -> None:
     """Find conversations in which one message, or the title, has all these WORDS.
 
-    Quotes keep words together, and a star ends a word that only begins so: "north sea" ferr*
-    """
-    query = parse_query(" ".join(words))
+    Quotes keep words together, and a star ends a word that only begins so.
 
-    async def read(store: Store, whose: Tenant) -> list[Match]:
-        found: list[Match] = []
-        cursor: str | None = None
+    \b
+    Example:
+      holdfast sessions search '"north sea"' 'ferr*'
+    """
+    found: list[api.Session] = []
+    cursor: str | None = None
+    with desk(at) as here:
         while len(found) < limit:
-            page = await store.search(whose, query, cursor=cursor, limit=limit - len(found))
-            found += page.matches
+            page = here.sessions(q=" ".join(words), cursor=cursor, limit=limit - len(found))
+            found += page.sessions
             cursor = page.cursor
             if cursor is None:
                 break
-        return found
-
-    matches = _look(url, tenant, read)
     if as_json:
-        click.echo(encode(list(map(match_shown, matches))))
+        click.echo(encode(found))
     else:
-        showing.table(
-            (*_HEADINGS, "found"), ((*_row(each.info), _excerpt(each)) for each in matches)
-        )
+        showing.rows((*_HEADINGS, "found"), ((*_row(each), _excerpt(each)) for each in found))
 
 
-_HEADINGS = ("conversation", "title", "agent", "turns", "last active")
+_HEADINGS = ("conversation", "title", "agent", "version", "last active")
 
 
-def _row(info: SessionInfo) -> tuple[str, ...]:
-    row = info.session
-    name = ", ".join(info.keys) or str(row.id)
-    busy = " (busy)" if row.open_turn else ""
-    return name, row.title or row.opening, row.agent, f"{int(row.head)}{busy}", _when(row.active_ms)
+def _row(session: api.Session) -> tuple[str, ...]:
+    name = ", ".join(session.keys) or session.id
+    busy = " (busy)" if session.open_turn else ""
+    version = f"{session.version}{busy}"
+    return name, session.title, session.agent, version, when(session.active_at)
 
 
-def _excerpt(match: Match) -> str:
-    marked = (f"[{piece.text}]" if piece.hit else piece.text for piece in match.excerpt)
+def _excerpt(session: api.Session) -> str:
+    if not isinstance(session.match, api.Match):
+        return ""
+    marked = (f"[{each.text}]" if each.hit else each.text for each in session.match.excerpt)
     return " ".join("".join(marked).split())
 
 
@@ -136,81 +137,25 @@ def _excerpt(match: Match) -> str:
 )
 @tenant_option
 @json_option
-@store_option
-def show(name: str, view: str, tenant: str | None, as_json: bool, url: str) -> None:
+@where_options
+def show(name: str, view: Literal["people", "model"], as_json: bool, at: Where) -> None:
     """Show a conversation, turn by turn, and from where on its model sees it in full.
 
     What stands above that line the model knows by a summary only; people see everything.
+    A server tells what was said, and not where turns begin; `holdfast turns list` has those.
+
+    \b
+    Examples:
+      holdfast sessions show trip-to-oslo
+      holdfast sessions show trip-to-oslo --view model --json
     """
-
-    async def read(store: Store, whose: Tenant) -> Snapshot:
-        found = await store.snapshot(whose, await find_session(store, whose, name))
-        if found is None:
-            raise SessionMissing("session", name)
-        return found
-
-    snapshot = _look(url, tenant, read)
-    if as_json:
-        click.echo(encode(items_of(snapshot, as_model=view == "model")))
-    else:
-        click.echo("\n".join(_model_lines(snapshot) if view == "model" else _lines(snapshot)))
-
-
-def _lines(snapshot: Snapshot) -> Iterator[str]:
-    """The whole conversation, and where the model's full view of it begins."""
-    summary = summary_seen(snapshot)
-    hidden = snapshot.notes.hidden_from_people
-    for mark in snapshot.marks:
-        if summary is not None and mark.start == summary.covers_to:
-            yield from _boundary(summary)
-        yield _heading(mark)
-        for item in snapshot.items[mark.start : mark.end]:
-            if item_id(item) not in hidden and not isinstance(item, Summary):
-                yield from _said(item)
-        yield ""
-    if summary is not None and summary.covers_to == len(snapshot.items):
-        yield from _boundary(summary)
-
-
-def _model_lines(snapshot: Snapshot) -> Iterator[str]:
-    for item in seen_by_model(snapshot):
-        yield from _said(item)
-
-
-def _heading(mark: TurnMark) -> str:
-    ended = "" if mark.ended_by == "completed" else f", {mark.ended_by}"
-    when = _when(mark.turn_id.minted_at_ms)
-    return f"── version {int(mark.version)}, {when}, {mark.turn_id}{ended}"
-
-
-def _boundary(summary: Summary) -> Iterator[str]:
-    yield "══ what is above, the model knows by this summary:"
-    yield from (f"   {line}" for line in summary.text.splitlines())
-    yield "══ what is below, it sees in full"
-    yield ""
-
-
-def _said(item: StoredItem) -> Iterator[str]:
-    if isinstance(item, Unreadable):
-        yield "   [this cannot be read; `holdfast db verify` says more]"
-        return
-    indent = "   " * (1 + len(item.path))
-    yield from (indent + line for line in entry_of(item).splitlines())
-
-
-# ── small things ─────────────────────────────────────────────────────────────────────────────
-
-
-def _look(url: str, tenant: str | None, read: Callable[[Store, Tenant], Awaitable[T]]) -> T:
-    async def look() -> T:
-        store = await open_existing(url)
-        try:
-            return await read(store, await find_tenant(store, tenant))
-        finally:
-            await store.close()
-
-    return asyncio.run(look())
-
-
-def _when(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+    with desk(at) as here:
+        if as_json:
+            click.echo(encode(here.items(name, view=view)))
+            return
+        if isinstance(here, StoreDesk):
+            snapshot = here.snapshot(name)
+            lines = model_lines(snapshot) if view == "model" else turn_lines(snapshot)
+        else:
+            lines = flat_lines(here.items(name, view=view))
+    click.echo(showing.seen("\n".join(lines)))

@@ -67,6 +67,20 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     Console(markup=False, highlight=False, emoji=False).print(shown)
 
 
+def rows(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
+    """A table for people; in a pipe a line for each row, with tabs between what is in it, and no headings."""
+    if is_watched():
+        table(headings, lines)
+        return
+    for line in lines:
+        sys.stdout.write("\t".join(" ".join(each.split()) for each in line) + "\n")
+
+
+def seen(text: str) -> str:
+    """Text as it is in a pipe, and as a terminal only shows it."""
+    return clean(text) if is_watched() else text
+
+
 def counted(number: int, noun: str) -> str:
     """How many of something: 1 session, 1,204 rows."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -12,12 +12,21 @@ import msgspec
 
 from holdfast.client import requests
 from holdfast.client.address import parse_address
-from holdfast.client.events import AnswerEvent, ChatReader, CutOff, Retelling, began
+from holdfast.client.events import (
+    EVENT_BYTES_MAX,
+    AnswerEvent,
+    ChatReader,
+    CutOff,
+    Retelling,
+    began,
+    read_record,
+)
 from holdfast.client.reading import QUIET_S, checked, headers_of, refused, strange
 from holdfast.client.requests import Request
+from holdfast.core.journal import Record
 from holdfast.wire import api, overview
 from holdfast.wire.headers import OnBusy
-from holdfast.wire.sse import EventTooLong
+from holdfast.wire.sse import EventTooLong, SseParser
 
 T = TypeVar("T")
 
@@ -183,6 +192,18 @@ class AsyncClient:
     def events(self, turn_id: str, *, after: int = -1) -> AsyncWatched:
         """Watch a turn, whoever began it, from its first event or the one after `after`."""
         return AsyncWatched(self, turn_id, requests.events(turn_id, after=after))
+
+    async def records(self, turn_id: str, *, after: int = -1) -> AsyncIterator[Record]:
+        """The same, as the turn's journal has it: every event, numbered, until the turn has ended."""
+        sse = SseParser(event_bytes_max=EVENT_BYTES_MAX)
+        async with self._open(requests.events(turn_id, after=after)) as response:
+            async for piece in response.content.iter_any():
+                for event in sse.feed(piece):
+                    told = read_record(event.data)
+                    if told is None:
+                        return
+                    yield told
+            raise CutOff
 
     async def cancel(self, turn_id: str) -> api.Turn:
         """Stop a turn, and say what became of it: also if it had ended before."""

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.core.codec import Value
+from holdfast.core.journal import Record
 from holdfast.errors import ServerRefused
 from holdfast.ids import TurnId
 from holdfast.wire import api
@@ -219,6 +220,17 @@ def refusal(
 
 
 # ── the events of a turn that somebody else began ────────────────────────────────────────────
+
+
+def read_record(data: bytes) -> Record | None:
+    """One frame of `/api/turns/{id}/events`; None for the one that ends it. Raises ServerRefused."""
+    match api.read_event(data):
+        case api.TurnEnded():
+            return None
+        case ErrorAnswer(error=error):
+            raise refusal(error, status=200)
+        case record:
+            return record
 
 
 class Retelling:

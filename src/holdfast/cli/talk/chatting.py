@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 
 from holdfast.cli.talk.playing import KEEPING, Played, play, play_decided, waiting_in
 from holdfast.cli.talk.saying import HELP, KEYS, Command
 from holdfast.cli.talk.screens import Screen
+from holdfast.cli.telling import when
 from holdfast.client.sync import Client
 from holdfast.core.items import Item
 from holdfast.core.transcript import entry_of
@@ -185,7 +185,3 @@ class Chat:
 
 def name_of(session: api.Session) -> str:
     return ", ".join(session.keys) or session.id
-
-
-def when(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M")

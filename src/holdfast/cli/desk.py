@@ -1,0 +1,288 @@
+"""Sessions and turns, as commands handle them: in a store, or on a server.
+
+Both answer with the types of `/api`. A store is written by the same atomic steps that a server uses, so it may be in
+use meanwhile: a server sees what was changed when it next looks, as it does with another server on its store.
+Nothing here loads an agent, joins as a node, or plays or recovers a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Literal, Protocol, TypeVar
+
+import msgspec
+
+from holdfast import limits
+from holdfast.cli.finding import find_session, find_tenant
+from holdfast.cli.options import Where
+from holdfast.client.sync import Client
+from holdfast.core.codec import Unreadable, encode
+from holdfast.core.conversation import Patch, SettingsMerged, Snapshot, Titled, patch_decoder
+from holdfast.core.events import Usage
+from holdfast.core.journal import Record, decode_records
+from holdfast.errors import InvalidId, InvalidValue, SessionGone, SessionMissing
+from holdfast.ids import Minter, SessionId, SessionKey, Tenant, TurnId, Version
+from holdfast.server.shown import match_shown, session_shown, turn_shown
+from holdfast.server.transfer import take_sessions
+from holdfast.store.base import SessionFilter, Store, TooLate
+from holdfast.store.exporting import Exported
+from holdfast.store.exporting import export as export_session
+from holdfast.store.open import open_existing
+from holdfast.store.rows import TurnRow
+from holdfast.store.searching import parse_query
+from holdfast.wire import api
+
+T = TypeVar("T")
+
+
+class Desk(Protocol):
+    """Where sessions and turns are handled. `Client` says what each method does."""
+
+    def sessions(
+        self,
+        *,
+        q: str | None = None,
+        agent: str | None = None,
+        key_prefix: str | None = None,
+        anonymous: bool = False,
+        cursor: str | None = None,
+        limit: int | None = None,
+    ) -> api.SessionPage: ...
+
+    def session(self, name: str) -> api.Session: ...
+
+    def items(self, name: str, *, view: Literal["people", "model"] = "people") -> api.Items: ...
+
+    def turns(self, name: str) -> api.Turns: ...
+
+    def change(
+        self,
+        name: str,
+        *,
+        title: str | None = None,
+        attributes: Mapping[str, str | None] | None = None,
+    ) -> api.Session: ...
+
+    def delete(self, name: str) -> api.Deleted: ...
+
+    def export(self, name: str) -> Iterator[bytes]: ...
+
+    def take_in(
+        self, exported: bytes, *, on_conflict: Literal["stop", "skip"] = "stop"
+    ) -> api.Imported: ...
+
+    def fork(self, name: str, *, version: int | None = None) -> api.Session: ...
+
+    def rewind(self, key: str, *, version: int) -> api.Session: ...
+
+    def turn(self, turn_id: str) -> api.Turn: ...
+
+    def cancel(self, turn_id: str) -> api.Turn: ...
+
+    def journal(self, turn_id: str) -> tuple[Record, ...]:
+        """What happened in a turn, as far as it is still known."""
+        ...
+
+
+@contextmanager
+def desk(at: Where) -> Iterator[ServerDesk | StoreDesk]:
+    """A server if one is named, and else a store that is there. Raises HoldfastError, with the way out."""
+    if at.server is not None:
+        if at.tenant is not None:
+            raise InvalidValue(
+                "on a server the key says whose sessions they are; leave --tenant out"
+            )
+        yield ServerDesk(at.server, key=at.key)
+        return
+    with asyncio.Runner() as runner:
+        opened = runner.run(open_existing(at.store))
+        try:
+            yield StoreDesk(runner, opened, runner.run(find_tenant(opened, at.tenant)))
+        finally:
+            runner.run(opened.close())
+
+
+class ServerDesk(Client):
+    """A `Desk` on a server."""
+
+    def journal(self, turn_id: str) -> tuple[Record, ...]:
+        # Of a turn that is still played, the events have no end yet.
+        return () if self.turn(turn_id).ended_at is None else tuple(self.records(turn_id))
+
+
+class StoreDesk:
+    """A `Desk` over an open store."""
+
+    def __init__(self, runner: asyncio.Runner, store: Store, tenant: Tenant) -> None:
+        self._runner = runner
+        self._store = store
+        self._tenant = tenant
+        self._mint = Minter(
+            now_ms=lambda: time.time_ns() // 1_000_000, random_bits=secrets.randbits
+        )
+
+    # ── reading ──
+
+    def sessions(
+        self,
+        *,
+        q: str | None = None,
+        agent: str | None = None,
+        key_prefix: str | None = None,
+        anonymous: bool = False,
+        cursor: str | None = None,
+        limit: int | None = None,
+    ) -> api.SessionPage:
+        where = SessionFilter(agent=agent, key_prefix=key_prefix, anonymous=anonymous)
+        most = limit or limits.page_size_default
+        if q is not None:
+            found = self._do(
+                self._store.search(
+                    self._tenant, parse_query(q), where=where, cursor=cursor, limit=most
+                )
+            )
+            listed = tuple(map(match_shown, found.matches))
+            return api.SessionPage(sessions=listed, cursor=found.cursor)
+        page = self._do(self._store.sessions(self._tenant, where=where, cursor=cursor, limit=most))
+        return api.SessionPage(
+            sessions=tuple(map(session_shown, page.sessions)), cursor=page.cursor
+        )
+
+    def session(self, name: str) -> api.Session:
+        return self._shown(self._find(name))
+
+    def snapshot(self, name: str) -> Snapshot:
+        """The whole conversation, with the marks of its turns, which a server does not tell."""
+        found = self._do(self._store.snapshot(self._tenant, self._find(name)))
+        if found is None:
+            raise SessionMissing("session", name)
+        return found
+
+    def items(self, name: str, *, view: Literal["people", "model"] = "people") -> api.Items:
+        return api.items_of(self.snapshot(name), as_model=view == "model")
+
+    def turns(self, name: str) -> api.Turns:
+        rows = self._do(self._store.turns(self._tenant, self._find(name)))
+        used = sum((row.usage for row in rows), Usage())
+        return api.Turns(turns=tuple(map(turn_shown, rows)), usage=api.Usage.of(used))
+
+    def turn(self, turn_id: str) -> api.Turn:
+        return turn_shown(self._row(turn_id))
+
+    def journal(self, turn_id: str) -> tuple[Record, ...]:
+        rows = self._do(self._store.journal(self._tenant, self._row(turn_id).turn_id))
+        records = (record for row in rows for record in decode_records(row.records))
+        return tuple(each for each in records if not isinstance(each, Unreadable))
+
+    def export(self, name: str) -> Iterator[bytes]:
+        going = export_session(self._store, self._tenant, self._find(name))
+        while (each := self._do(_next(going))) is not None:
+            yield b"".join(each.lines) if isinstance(each, Exported) else each
+
+    # ── writing ──
+
+    def change(
+        self,
+        name: str,
+        *,
+        title: str | None = None,
+        attributes: Mapping[str, str | None] | None = None,
+    ) -> api.Session:
+        session_id = self._find(name)
+        patches: list[Patch] = []
+        if title is not None:
+            patches.append(Titled(title=title[: limits.title_chars_max]))
+        if attributes is not None:
+            patches.append(_merged(attributes))
+        self._do(self._store.annotate(self._tenant, session_id, [(None, each) for each in patches]))
+        return self._shown(session_id)
+
+    def delete(self, name: str) -> api.Deleted:
+        session_id = self._find(name)
+        self._do(self._store.remove(self._tenant, session_id))
+        return api.Deleted(id=session_id, deleted=True)
+
+    def take_in(
+        self, exported: bytes, *, on_conflict: Literal["stop", "skip"] = "stop"
+    ) -> api.Imported:
+        return self._do(take_sessions(self._store, self._tenant, exported, on_conflict))
+
+    def fork(self, name: str, *, version: int | None = None) -> api.Session:
+        session_id = self._find(name)
+        at = self._shown(session_id).version if version is None else version
+        fresh = self._mint(SessionId)
+        row = self._do(self._store.fork(self._tenant, session_id, version=Version(at), fresh=fresh))
+        return self._shown(row.id)
+
+    def rewind(self, key: str, *, version: int) -> api.Session:
+        if key.startswith(SessionId.prefix):
+            raise InvalidValue(
+                "a rewind is about a key, not about an id; `fork` goes on from an id"
+            )
+        fresh = self._mint(SessionId)
+        row = self._do(
+            self._store.bind(self._tenant, SessionKey(key), fresh=fresh, version=Version(version))
+        )
+        return self._shown(row.id)
+
+    def cancel(self, turn_id: str) -> api.Turn:
+        """Tell whoever plays a turn to stop, and wait for a while: nobody is overruled from here."""
+        row = self._row(turn_id)
+        told = self._do(self._store.signal(self._tenant, row.turn_id, kind="cancel"))
+        if isinstance(told, TooLate):
+            return turn_shown(told.turn)
+        return turn_shown(self._do(self._wait_for_end(row.turn_id)))
+
+    async def _wait_for_end(self, turn_id: TurnId) -> TurnRow:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + limits.cancel_grace_s
+        while True:
+            row = await self._store.turn(self._tenant, turn_id)
+            if row is None:
+                raise SessionMissing("turn", turn_id)
+            if row.state in ("committed", "discarded") or loop.time() >= until:
+                return row
+            await asyncio.sleep(limits.busy_poll_s)
+
+    # ── small things ──
+
+    def _do(self, work: Awaitable[T]) -> T:
+        async def done() -> T:
+            return await work
+
+        return self._runner.run(done())
+
+    def _find(self, name: str) -> SessionId:
+        return self._do(find_session(self._store, self._tenant, name))
+
+    def _shown(self, session_id: SessionId) -> api.Session:
+        info = self._do(self._store.info(self._tenant, session_id))
+        if info is None or info.session.state == "deleted":  # by somebody else, meanwhile
+            raise SessionGone(session_id, why="deleted")
+        return session_shown(info)
+
+    def _row(self, turn_id: str) -> TurnRow:
+        try:
+            row = self._do(self._store.turn(self._tenant, TurnId(turn_id)))
+        except InvalidId as error:
+            raise SessionMissing("turn", turn_id) from error
+        if row is None:
+            raise SessionMissing("turn", turn_id)
+        return row
+
+
+async def _next(going: AsyncIterator[T]) -> T | None:
+    return await anext(going, None)
+
+
+def _merged(attributes: Mapping[str, str | None]) -> Patch:
+    """The patch that sets these attributes, and takes away those that are None. Raises InvalidValue."""
+    merged = SettingsMerged(attributes=tuple(sorted(attributes.items())))
+    try:
+        return patch_decoder.strict(encode(merged))
+    except msgspec.DecodeError as error:
+        raise InvalidValue(f"these attributes cannot be kept: {error}") from error

@@ -1,0 +1,192 @@
+"""`holdfast sessions export`, `import`, `fork`, `rewind`, `annotate` and `delete`."""
+
+from __future__ import annotations
+
+import sys
+from typing import BinaryIO, Literal
+
+import click
+
+from holdfast.cli import showing
+from holdfast.cli.desk import desk
+from holdfast.cli.options import Where, json_option, tenant_option, where_options
+from holdfast.core.codec import encode
+from holdfast.errors import InvalidValue
+from holdfast.wire import api
+
+
+def _tell(session: api.Session, words: str, *, as_json: bool) -> None:
+    """The id alone on stdout, for scripts; what was done on stderr."""
+    if as_json:
+        click.echo(encode(session))
+    else:
+        click.echo(session.id)
+        click.echo(words, err=True)
+
+
+@click.command(short_help="Write a conversation as lines of JSON.")
+@click.argument("name", metavar="KEY|ID")
+@click.option(
+    "--output",
+    "-o",
+    type=click.File("wb", atomic=True),
+    default="-",
+    metavar="FILE",
+    help="Where to; stdout by default. A file appears when it is whole.",
+)
+@tenant_option
+@where_options
+def export(name: str, output: BinaryIO, at: Where) -> None:
+    """Write a conversation, and those that it goes on from, for `import`.
+
+    All conversations of a store are `holdfast db export`.
+
+    \b
+    Example:
+      holdfast sessions export trip-to-oslo -o trip.jsonl
+    """
+    size = 0
+    with desk(at) as here, showing.bar() as tell:
+        for piece in here.export(name):
+            output.write(piece)
+            size += len(piece)
+            tell("bytes", size, None)
+    output.flush()
+    click.echo(f"{showing.size(size)} exported", err=True)
+
+
+@click.command("import", short_help="Take in conversations that were exported.")
+@click.argument("file", type=click.File("rb"))
+@click.option(
+    "--on-conflict",
+    type=click.Choice(["stop", "skip"]),
+    default="stop",
+    show_default=True,
+    help="What to do about a conversation that is another one here.",
+)
+@tenant_option
+@json_option
+@where_options
+def import_command(
+    file: BinaryIO, on_conflict: Literal["stop", "skip"], as_json: bool, at: Where
+) -> None:
+    """Take in the conversations of FILE, which `export` wrote; - is stdin.
+
+    Each is taken in whole or not at all, and one that is there already stays as it is.
+
+    \b
+    Example:
+      holdfast sessions import trip.jsonl --server http://127.0.0.1:8484
+    """
+    with desk(at) as here:
+        taken = here.take_in(file.read(), on_conflict=on_conflict)
+    if as_json:
+        click.echo(encode(taken))
+        return
+    for skipped in taken.skipped:
+        click.echo(f"{skipped.id} skipped: {skipped.why}", err=True)
+    for each in taken.imported:
+        click.echo(each)
+    said = [f"{showing.counted(len(taken.imported), 'session')} imported"]
+    said += [f"{len(taken.there_already):,} there already"] if taken.there_already else []
+    said += [f"{len(taken.skipped):,} skipped"] if taken.skipped else []
+    click.echo(", ".join(said), err=True)
+
+
+@click.command(short_help="Begin another conversation as this one stands, or stood.")
+@click.argument("name", metavar="KEY|ID")
+@click.option("--version", type=click.IntRange(0), metavar="N", help="As it stood at this version.")
+@tenant_option
+@json_option
+@where_options
+def fork(name: str, version: int | None, as_json: bool, at: Where) -> None:
+    """Begin another conversation as this one stands, or stood at a version. This one stays as it is.
+
+    The id of the new one goes to stdout.
+
+    \b
+    Example:
+      holdfast chat --session $(holdfast sessions fork trip-to-oslo --version 3)
+    """
+    with desk(at) as here:
+        made = here.fork(name, version=version)
+    _tell(made, f"{made.id} begins as {name} at version {made.version}", as_json=as_json)
+
+
+@click.command(short_help="Make a key mean its conversation as it was.")
+@click.argument("key")
+@click.argument("version", type=click.IntRange(0))
+@tenant_option
+@json_option
+@where_options
+def rewind(key: str, version: int, as_json: bool, at: Where) -> None:
+    """Make KEY mean its conversation as it was at VERSION. Nothing is lost: the rest stays under its old id.
+
+    \b
+    Example:
+      holdfast sessions rewind trip-to-oslo 3
+    """
+    with desk(at) as here:
+        before = here.session(key)
+        made = here.rewind(key, version=version)
+    words = f"{key} is at version {made.version} again; what came after stays as {before.id}"
+    _tell(made, words, as_json=as_json)
+
+
+@click.command(short_help="Give a conversation a title, and attributes.")
+@click.argument("name", metavar="KEY|ID")
+@click.option("--title", metavar="TEXT", help="What to call it.")
+@click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="An attribute.")
+@click.option("--unset", multiple=True, metavar="NAME", help="Take an attribute away.")
+@tenant_option
+@json_option
+@where_options
+def annotate(
+    name: str,
+    title: str | None,
+    given: tuple[str, ...],
+    unset: tuple[str, ...],
+    as_json: bool,
+    at: Where,
+) -> None:
+    """Give a conversation a title, and attributes. They lie beside its history, which they do not change.
+
+    \b
+    Example:
+      holdfast sessions annotate trip-to-oslo --title "Oslo in May" --set team=travel
+    """
+    if title is None and not given and not unset:
+        raise click.UsageError("say what: --title, --set NAME=VALUE or --unset NAME")
+    attributes: dict[str, str | None] = {}
+    for each in given:
+        key, equals, value = each.partition("=")
+        if not equals or not key:
+            raise click.UsageError(f"--set takes NAME=VALUE, not {each!r}")
+        attributes[key] = value
+    attributes.update(dict.fromkeys(unset))
+    with desk(at) as here:
+        changed = here.change(name, title=title, attributes=attributes or None)
+    _tell(changed, f"{name} is annotated", as_json=as_json)
+
+
+@click.command(short_help="Delete a conversation for good.")
+@click.argument("name", metavar="KEY|ID")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@tenant_option
+@where_options
+def delete(name: str, yes: bool, at: Where) -> None:
+    """Delete a conversation for good: it is gone at once, and a turn that runs in it ends.
+
+    \b
+    Example:
+      holdfast sessions delete trip-to-oslo --yes
+    """
+    with desk(at) as here:
+        session = here.session(name)
+        if not yes:
+            if not (sys.stdin.isatty() and sys.stderr.isatty()):
+                raise InvalidValue("nobody is there to be asked; say --yes to delete it")
+            asked = f"Delete {name} ({session.title}, version {session.version}) for good?"
+            click.confirm(asked, abort=True, err=True)
+        here.delete(session.id)
+    click.echo(f"{session.id} is deleted", err=True)
