@@ -12,10 +12,11 @@ from playwright.async_api import Browser, expect
 from holdfast.core.policy import Policy
 from holdfast.models.base import ModelFailed
 from holdfast.server.listening import listen
+from holdfast.store.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.console.browser import window
 from tests.e2e.world import world
-from tests.server.stubs import HeldTool, agent, serving
+from tests.server.stubs import HeldTool, agent, serving, until
 from tests.server.test_approvals import careful
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -99,13 +100,18 @@ async def test_a_stop_says_when_it_will_discard(browser: Browser) -> None:
 async def test_a_running_turn_is_steered(browser: Browser) -> None:
     tool = HeldTool("look", read_only=True)
     model = ScriptedModel(says("One moment.", calls=[("look", "{}")]), "North it is.")
-    async with serving(agent(model, tool)) as server, window(browser, server.url) as here:
+    store = MemoryStore()
+    async with (
+        serving(agent(model, tool), store=store) as server,
+        window(browser, server.url) as here,
+    ):
         asked = asyncio.create_task(server.chat("Where to?", to="trip"))
         await tool.begun.wait()
         await here.open("/s/trip")
         await expect(here.find(".call.outcome-running")).to_have_count(1)
         await here.say("Make it north")
         await expect(here.find(".unheard")).to_contain_text("hears it at its next step")
+        await until(lambda: any(store.tables.signals.values()))
         tool.let_go.set()
         await expect(here.find(".turn-committed .item-user")).to_have_count(2)
         await expect(here.find(".item-assistant .said").last).to_have_text("North it is.")

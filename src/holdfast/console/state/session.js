@@ -160,7 +160,9 @@ export function openSession(name) {
     watch,
     /** Begin a turn with this message, or hand it to the one that runs. @param {string | any[]} input @param {'wait' | 'steer'} busy @param {string} once */
     async say(input, busy, once) {
-      const begun = await say(info.peek()?.id ?? name, modelOf(info.peek()?.agent ?? ''), input, busy, once);
+      // A session's agent is written with its first commit; until then the turn that runs knows it.
+      const agent = info.peek()?.agent || live.peek()?.request?.agent || '';
+      const begun = await say(info.peek()?.id ?? name, modelOf(agent), input, busy, once);
       watch(begun.turn);
       return begun;
     },
@@ -195,14 +197,15 @@ function joined(known, fresh) {
 const same = (old, now) => (old && JSON.stringify(old) === JSON.stringify(now) ? old : now);
 
 /** The name by which an agent is asked for. @param {string} agent */
-export const modelOf = (agent) => agents.peek().find((each) => each.agent === agent)?.id ?? agent;
+const modelOf = (agent) => agents.peek().find((each) => !agent || each.agent === agent)?.id ?? agent;
 
 /**
- * Begin a turn that goes on without us, and whose every event is kept.
+ * Begin a turn that goes on without us, and whose every event is kept. What steers a turn has no key: a key stands
+ * for a turn of its own.
  * @param {string} conversation @param {string} model @param {string | any[]} input @param {'wait' | 'steer'} busy @param {string} once
  */
 export function say(conversation, model, input, busy, once) {
-  return api.begin('/v1/responses', { model, input, background: true }, { 'x-conversation-id': conversation, 'x-on-busy': busy, 'idempotency-key': once });
+  return api.begin('/v1/responses', { model, input, background: true }, { 'x-conversation-id': conversation, 'x-on-busy': busy, ...(busy === 'steer' ? {} : { 'idempotency-key': once }) });
 }
 
 /** What a request brought, as it can be sent again. Null if some of it lies where we cannot read it. @param {any[]} items */
