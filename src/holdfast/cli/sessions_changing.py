@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import BinaryIO, Literal
 
 import click
 
 from holdfast.cli import showing
-from holdfast.cli.desk import desk
+from holdfast.cli.desk import Desk, desk
 from holdfast.cli.options import Where, json_option, tenant_option, where_options
 from holdfast.core.codec import encode
 from holdfast.errors import InvalidValue
+from holdfast.peers.converting import READERS, convert
 from holdfast.wire import api
 
 
@@ -55,8 +57,14 @@ def export(name: str, output: BinaryIO, at: Where) -> None:
     click.echo(f"{showing.size(size)} exported", err=True)
 
 
-@click.command("import", short_help="Take in conversations that were exported.")
+@click.command("import", short_help="Take in conversations, also those of other programs.")
 @click.argument("file", type=click.File("rb"))
+@click.option(
+    "--from",
+    "peer",
+    type=click.Choice(sorted(READERS)),
+    help="FILE is the database of this program, and is only read.",
+)
 @click.option(
     "--on-conflict",
     type=click.Choice(["stop", "skip"]),
@@ -68,18 +76,30 @@ def export(name: str, output: BinaryIO, at: Where) -> None:
 @json_option
 @where_options
 def import_command(
-    file: BinaryIO, on_conflict: Literal["stop", "skip"], as_json: bool, at: Where
+    file: BinaryIO,
+    peer: str | None,
+    on_conflict: Literal["stop", "skip"],
+    as_json: bool,
+    at: Where,
 ) -> None:
     """Take in the conversations of FILE, which `export` wrote; - is stdin.
 
     Each is taken in whole or not at all, and one that is there already stays as it is.
+    Conversations of another program keep their names as keys; a turn that it left without an end is closed as after
+    a crash, and told.
 
     \b
-    Example:
+    Examples:
       holdfast sessions import trip.jsonl --server http://127.0.0.1:8484
+      holdfast sessions import --from docker-agent ~/.cagent/session.db
+      holdfast sessions import --from goose ~/.local/share/goose/sessions/sessions.db
+      holdfast sessions import --from openai-agents conversations.db
     """
     with desk(at) as here:
-        taken = here.take_in(file.read(), on_conflict=on_conflict)
+        if peer is None:
+            taken = here.take_in(file.read(), on_conflict=on_conflict)
+        else:
+            taken = _taken_from(peer, Path(file.name), here, on_conflict)
     if as_json:
         click.echo(encode(taken))
         return
@@ -91,6 +111,25 @@ def import_command(
     said += [f"{len(taken.there_already):,} there already"] if taken.there_already else []
     said += [f"{len(taken.skipped):,} skipped"] if taken.skipped else []
     click.echo(", ".join(said), err=True)
+
+
+def _taken_from(
+    peer: str, path: Path, here: Desk, on_conflict: Literal["stop", "skip"]
+) -> api.Imported:
+    """Take in what another program has kept, and say what had to be done to it."""
+    all_taken: list[api.Imported] = []
+    with showing.bar() as tell:
+        for done, each in enumerate(convert(peer, path), start=1):
+            for repair in each.repairs:
+                click.echo(f"{each.name}: {repair}", err=True)
+            if each.exported:
+                all_taken.append(here.take_in(each.exported, on_conflict=on_conflict))
+            tell("conversations", done, None)
+    return api.Imported(
+        imported=tuple(one for each in all_taken for one in each.imported),
+        there_already=tuple(one for each in all_taken for one in each.there_already),
+        skipped=tuple(one for each in all_taken for one in each.skipped),
+    )
 
 
 @click.command(short_help="Begin another conversation as this one stands, or stood.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -12,8 +13,9 @@ from holdfast.core.codec import Unreadable
 from holdfast.core.conversation import seen_by_model
 from holdfast.core.items import Image, Interruption, Item, ToolResult, UserMessage, text_of
 from holdfast.ids import SessionKey, Tenant
-from holdfast.peers.moving_in import MovedIn, move_in
+from holdfast.peers.converting import convert
 from holdfast.peers.reading import NotTheirs
+from holdfast.store.importing import take_in
 from holdfast.store.memory import MemoryStore
 from holdfast.store.verify import Finding, verify
 from holdfast.testing import ManualClock
@@ -29,13 +31,30 @@ async def store() -> AsyncIterator[MemoryStore]:
     await opened.close()
 
 
+class Moved(NamedTuple):
+    """A conversation, and what became of it."""
+
+    how: str
+    turns: int
+    repairs: tuple[str, ...]
+    session_id: str
+
+
 async def moved(
     store: MemoryStore, peer: str, write: Callable[[Path], None], here: Path
-) -> dict[str, MovedIn]:
+) -> dict[str, Moved]:
     path = here / "theirs.db"
     if not path.exists():
         write(path)
-    return {each.name: each async for each in move_in(store, LOCAL, peer, path)}
+    found: dict[str, Moved] = {}
+    for each in convert(peer, path):
+        how, session_id = "empty", ""
+        if each.exported:
+            file = each.exported.splitlines(keepends=True)
+            (taken,) = [one async for one in take_in(store, LOCAL, file)]
+            how, session_id = taken.how, taken.session_id
+        found[each.name] = Moved(how, each.turns, each.repairs, session_id)
+    return found
 
 
 async def lines(store: MemoryStore, name: str) -> list[str]:
@@ -225,4 +244,4 @@ async def test_a_file_of_somebody_else_is_refused(
     with pytest.raises(NotTheirs):
         await moved(store, peer, EVERY[peer], tmp_path)
     with pytest.raises(NotTheirs, match="does not exist"):
-        [each async for each in move_in(store, LOCAL, peer, tmp_path / "absent.db")]
+        list(convert(peer, tmp_path / "absent.db"))

@@ -1,0 +1,54 @@
+"""The conversations of another program's file, one by one, each as an export of ours: what any import takes in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from holdfast.core.codec import Value
+from holdfast.ids import Tenant
+from holdfast.peers import docker_agent, goose, openai_agents
+from holdfast.peers.foreign import Foreign
+from holdfast.peers.rebuilding import rebuild
+from holdfast.store import lines
+
+Read: TypeAlias = Callable[[Path], Iterator[Foreign]]
+
+READERS: Mapping[str, Read] = {
+    docker_agent.PEER: docker_agent.read,
+    goose.PEER: goose.read,
+    openai_agents.PEER: openai_agents.read,
+}
+"""Whose files can be read, by the name that people say."""
+
+_NOBODY = Tenant("local")
+"""An export says nothing of whose it is: whoever takes it in does."""
+
+
+class Converted(Value):
+    """A conversation of the file."""
+
+    name: str
+    """What it was called there."""
+    exported: bytes = b""
+    """The lines of its export; nothing, if nothing was said in it."""
+    turns: int = 0
+    repairs: tuple[str, ...] = ()
+    """What was not well formed, and was closed or left out."""
+
+
+def convert(peer: str, path: Path) -> Iterator[Converted]:
+    """The conversations of a file, as they are read. Raises NotTheirs if it is none of this program's."""
+    for foreign in READERS[peer](path):
+        rebuilt = rebuild(foreign, peer=peer, tenant=_NOBODY)
+        if rebuilt is None:
+            yield Converted(name=foreign.id, repairs=foreign.left_out)
+            continue
+        last = lines.to_line(lines.Last(sessions=1))
+        yield Converted(
+            name=foreign.id,
+            exported=b"".join((lines.HEADER, *lines.block_of(rebuilt.dump), last)),
+            turns=len(rebuilt.dump.turns),
+            repairs=rebuilt.repairs,
+        )
