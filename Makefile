@@ -77,9 +77,10 @@ SEEDS ?= 10000
 torture-sessions: $(READY) ## simulate nodes, clients and faults under many seeds, and check the promises
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
+# EXECUTIONS=1000000 counts in place of SECONDS; `--only NAME…` goes into ARGS.
 SECONDS ?= 60
-fuzz: $(READY) ## read agent files that a fuzzer makes, for SECONDS (60)
-	@$(BIN)/python -m tests.fuzz $(SECONDS)
+fuzz: $(READY) ## try every reader with bytes that a fuzzer makes, for SECONDS (60) each
+	@$(BIN)/python -m tests.fuzz $(if $(EXECUTIONS),--executions $(EXECUTIONS),--seconds $(SECONDS)) $(ARGS)
 
 # The locks hold for every platform and every supported Python, and name no package index.
 UV ?= uv

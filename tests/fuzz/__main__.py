@@ -1,68 +1,87 @@
-"""Agent files made by a fuzzer that follows the branches of the reader: `make fuzz`, `SECONDS=60`.
+"""Bytes that a fuzzer makes, for every reader of what others have written: `make fuzz`.
 
-It needs atheris, which is installed beside the checkout when it is first needed; where it cannot be, that is said and
-nothing is tried. What it finds is written to `crash-…` in this directory's neighbour `.venv-fuzz`, and belongs into
-`tests/agents/test_any_file.py` as a case.
+    make fuzz SECONDS=60                    so long for each target
+    make fuzz EXECUTIONS=1000000            so often for each target
+    python -m tests.fuzz --only sse frames  some of them
+
+Progress is on stderr, a line of figures for each target on stdout; the exit status is 1 if something was found.
+What was found is kept in `.venv-fuzz`, and belongs into the tests of its reader as a case.
 """
 
 from __future__ import annotations
 
+import argparse
+import re
 import subprocess
 import sys
-from importlib import import_module
-from pathlib import Path
-from typing import Any
+import time
+from collections import deque
 
-from tests import repository
+from tests.fuzz.targets import Target, targets
 
-HERE = Path(__file__).parent
-HOME = repository.ROOT / ".venv-fuzz"
-SEEDS, WORDS = HOME / "seeds", HOME / "words"
+_COUNT = re.compile(r"#(\d+)\s")
 
 
-def main(seconds: int) -> None:
-    atheris = _atheris()
-    if atheris is None:
-        sys.stdout.write("fuzz: left out, atheris cannot be installed for this Python\n")
-        return
-    with atheris.instrument_imports(include=["holdfast.agents", "holdfast.tools", "yaml"]):
-        judging = import_module("tests.agents.judging")
-        schema = import_module("holdfast.agents.schema")
-    SEEDS.mkdir(parents=True, exist_ok=True)
-    for n, text in enumerate(judging.real_files()):
-        (SEEDS / f"real-{n}").write_text(text, encoding="utf-8")
-    words = sorted({name.rpartition(".")[2] for name in schema.DESCRIPTIONS})
-    WORDS.write_text("".join(f'"{word}:"\n' for word in words), encoding="utf-8")
-
-    def try_one(data: bytes) -> None:
-        judging.judge(data)
-
-    arguments = [
-        f"-max_total_time={seconds}",
-        f"-dict={WORDS}",
-        f"-artifact_prefix={HOME}/",
-        "-max_len=8192",
-        "-timeout=10",
-        str(SEEDS),
-    ]
-    atheris.Setup([sys.argv[0], *arguments], try_one)
-    atheris.Fuzz()
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--seconds", type=int, default=0, help="for each target")
+    parser.add_argument("--executions", type=int, default=0, help="of each target")
+    parser.add_argument("--only", nargs="*", default=[], metavar="NAME")
+    asked = parser.parse_args()
+    seconds = asked.seconds or (0 if asked.executions else 60)
+    chosen = [each for each in targets() if not asked.only or each.name in asked.only]
+    found = [each.name for each in chosen if not _run(each, seconds, asked.executions)]
+    if found:
+        sys.stdout.write(f"fuzz: something was found in {', '.join(found)}; see .venv-fuzz\n")
+    return 1 if found else 0
 
 
-def _atheris() -> Any:
-    """The fuzzer; None if there is none for this Python."""
-    packages = HOME / f"packages-{sys.version_info.major}{sys.version_info.minor}"
-    if not packages.is_dir():
-        install = ["install", "--quiet", "--no-deps", "--require-hashes", "--target", str(packages)]
-        wanted = ["-r", str(HERE / "requirements.txt"), "--only-binary", ":all:"]
-        ran = subprocess.run(
-            [sys.executable, "-m", "pip", *install, *wanted], capture_output=True, check=False
-        )
-        if ran.returncode:
-            return None
-    sys.path.insert(0, str(packages))
-    return import_module("atheris")
+def _run(target: Target, seconds: int, executions: int) -> bool:
+    """Try one target, and say what came of it. False if something was found."""
+    began = time.monotonic()
+    command = [sys.executable, "-m", "tests.fuzz.one", target.name, str(seconds), str(executions)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
+    assert process.stderr is not None
+    last: deque[str] = deque(maxlen=60)
+    progress, count = _Progress(target.name), 0
+    for line in process.stderr:
+        last.append(line)
+        if counted := _COUNT.match(line):
+            count = max(count, int(counted[1]))
+            progress(count, executions)
+        if done := re.match(r"stat::number_of_executed_units:\s*(\d+)", line):
+            count = int(done[1])
+    ok = process.wait() == 0
+    took = time.monotonic() - began
+    progress.end()
+    told = "nothing found" if ok else "".join(["something found\n", *last])
+    sys.stdout.write(
+        f"fuzz: {target.about} ({target.name}): {count:,} executions in {took:.0f} s, {told}\n"
+    )
+    sys.stdout.flush()
+    return ok
+
+
+class _Progress:
+    """One line on stderr, now and then."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._said = 0.0
+
+    def __call__(self, done: int, of: int) -> None:
+        now = time.monotonic()
+        if now - self._said > 0.5:
+            self._said = now
+            whole = f" of {of:,}" if of else ""
+            sys.stderr.write(f"\rfuzz: {self._name}, {done:,}{whole} executions ")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        sys.stderr.write("\r" if self._said else "")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 60)
+    sys.exit(main())
