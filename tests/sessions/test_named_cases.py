@@ -86,6 +86,29 @@ async def three_calls_then_hang(hand: Hand) -> None:
 
 
 @on_stage
+async def test_the_turns_of_a_dead_node_are_taken_over_side_by_side(stage: Stage) -> None:
+    """Each takes several questions to the store: one after the other, the last of many would wait for all."""
+    one, two = await stage.boot(), await stage.boot()
+    await stage.sleep(TTL_S + 1)
+    names = [SessionKey(f"key-{n}") for n in range(24)]
+    stage.parts["Book it"] = hang(60)
+    for name in names:
+        stage.send(one, "Book it", name=name, key=f"for-{name}")
+    await stage.until(lambda: len(stage.played) == len(names))
+    journal = two.store.as_store().journal
+
+    async def slowly(*args: object, **kwargs: object) -> object:
+        await asyncio.sleep(1)
+        return await journal(*args, **kwargs)  # type: ignore[arg-type]
+
+    two.store.override("journal", slowly)
+    stage.world.bury(one)
+    await stage.sleep(TTL_S + 2 * limits.sweep_s + 4)
+
+    assert len(stage.played) == 2 * len(names), "all of them are played again"
+
+
+@on_stage
 async def test_a_store_that_is_away_for_longer_than_a_lease_costs_no_turn(stage: Stage) -> None:
     """Everybody looks dead afterwards; nobody may take that for a reason to end anybody's turn."""
     nodes = [await stage.boot() for _ in range(3)]

@@ -14,8 +14,11 @@ the turn. What it says decides:
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from functools import partial
+from zlib import crc32
 
 import msgspec
 
@@ -41,6 +44,9 @@ from holdfast.store.rows import JournalRow, TurnRow
 
 ORPHANS_MAX = 100
 """How many a sweep looks at. Those that are left are found by the next one."""
+
+SIDE_BY_SIDE_MAX = 8
+"""How many are taken over at a time: each asks the store several times, and clients ask it, too."""
 
 # ── the decision ─────────────────────────────────────────────────────────────────────────────
 
@@ -105,6 +111,7 @@ class Recovery:
         self._ambient = ambient
         self._tally = tally
         self._left_waiting = False
+        self._side_by_side = asyncio.Semaphore(SIDE_BY_SIDE_MAX)
 
     async def keep_sweeping(self) -> None:
         """Look for orphans for ever."""
@@ -124,19 +131,42 @@ class Recovery:
         orphans, complete = await self._orphans()
         if complete:
             self._notice_losses(playing, orphans)
-        taken, left = 0, False
-        for orphan in orphans:
-            if orphan.holder is None and not self._owner.has_room:
-                left = True
+        shared_out = self._from_our_place(orphans)
+        taken = await self._recover_side_by_side(each for each in shared_out if each.holder)
+        self._left_waiting = False
+        for orphan in orphans:  # who has waited longest comes first
+            if orphan.holder is not None:
                 continue
-            taken += await self.recover(
-                orphan.tenant,
-                orphan.session_id,
-                orphan.turn_id,
-                handed_over=orphan.holder is None,
-            )
-        self._left_waiting = left
+            if self._owner.has_room:
+                taken += await self._recover(orphan)
+            else:
+                self._left_waiting = True
         return taken
+
+    async def _recover_side_by_side(self, orphans: Iterable[Orphan]) -> int:
+        """A dead node's turns are many, and each waits for the store more than for us."""
+        found = await asyncio.gather(*map(self._recover_in_turn, orphans), return_exceptions=True)
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+        return sum(each is True for each in found)
+
+    async def _recover_in_turn(self, orphan: Orphan) -> bool:
+        async with self._side_by_side:
+            return await self._recover(orphan)
+
+    async def _recover(self, orphan: Orphan) -> bool:
+        return await self.recover(
+            orphan.tenant,
+            orphan.session_id,
+            orphan.turn_id,
+            handed_over=orphan.holder is None,
+        )
+
+    def _from_our_place(self, orphans: tuple[Orphan, ...]) -> tuple[Orphan, ...]:
+        """Everybody is told of the same ones in the same order: beginning elsewhere, nodes share them out."""
+        place = crc32(self._owner.lease.node.encode()) % len(orphans) if orphans else 0
+        return (*orphans[place:], *orphans[:place])
 
     async def waiting(self) -> Counter[Tenant]:
         """How many turns wait for a node with room, of each tenant."""
