@@ -12,7 +12,8 @@ import yaml
 from prometheus_client.core import Metric
 
 from holdfast.config import load_config
-from holdfast.server.metrics import counted, current
+from holdfast.server.metrics import counted, current, staffed
+from holdfast.server.numbers import OwnNumbers
 from holdfast.testing import ScriptedModel
 from tests import repository
 from tests.server.stubs import agent, serving
@@ -24,7 +25,9 @@ NAME = re.compile(r"\bholdfast_[a-z_]+")
 @pytest.fixture
 async def metrics() -> list[Metric]:
     async with serving(agent(ScriptedModel())) as server:
-        return [*counted(server.sessions.tally), *current(server.sessions)]
+        gathered = OwnNumbers().gather(server.sessions)
+        ours = [*counted(gathered.tally), *current(gathered.load), *staffed(gathered)]
+        return [each for each in ours if each.name.startswith("holdfast_")]
 
 
 def samples_of(metric: Metric) -> set[str]:

@@ -36,7 +36,7 @@ class Origin(Value):
 
 
 class Quota(Value):
-    """The bounds of one tenant, or of one key, in one process. None: there is none."""
+    """The bounds of one tenant, or of one key, at one server, all its workers together. None: there is none."""
 
     requests_per_minute: int | None = None
     turns: int | None = None

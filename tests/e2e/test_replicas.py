@@ -30,7 +30,7 @@ def text_of(answer: Any) -> str:
 
 async def admitted(world: World, how: str) -> None:
     """Wait until the other server has let a request in, in this way."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             shown = (await world.request("GET", "/metrics", at=OTHER)).body.decode()
             if f'holdfast_admissions_total{{how="{how}"}} 0.0' not in shown:
@@ -41,7 +41,7 @@ async def admitted(world: World, how: str) -> None:
 async def signalled(world: World, turn_id: TurnId) -> None:
     """Wait until something was said to a turn."""
     store = await open_existing(world.store)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             if await store.find_signal(LOCAL, turn_id, 1) is not None:
                 break

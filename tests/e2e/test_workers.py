@@ -84,6 +84,47 @@ async def test_a_worker_that_is_asked_to_stop_lets_its_turn_finish_and_is_replac
     await staff.until(lambda staff: staff.members[ONE] != before)
 
 
+async def counted(world: World, name: str, *, at: int | None = None) -> float:
+    """A number of the whole server, as one of the workers tells it."""
+    shown = (await world.request("GET", "/metrics", at=at)).body.decode()
+    return sum(
+        float(line.rpartition(" ")[2]) for line in shown.splitlines() if line.startswith(name)
+    )
+
+
+@WORKERS
+async def test_the_numbers_are_of_all_workers_whichever_is_asked(world: World) -> None:
+    """Also of one that was killed, up to the last time that it was asked or had shown them."""
+    turns = 'holdfast_turns_total{ended_by="completed"'
+    for at in (ONE, OTHER, ONE):
+        assert (await world.chat("hello", to="trip", at=at)).status == 200
+    for at in (ONE, OTHER):  # what a worker is asked for, all know of from then on
+        await counted(world, turns, at=at)
+    assert [await counted(world, turns, at=at) for at in (ONE, OTHER)] == [3, 3]
+    assert await counted(world, "holdfast_workers ") == 2
+    staff, before = staff_of(world), staff_of(world).members[ONE]
+    await world.kill_one(ONE)
+    assert await counted(world, turns, at=OTHER) == 3
+    await staff.until(lambda staff: staff.members[ONE] != before)
+    await world.chat("hello", to="trip", at=ONE)
+    assert await counted(world, turns, at=ONE) == 4
+    assert await counted(world, "holdfast_worker_restarts_total ", at=OTHER) == 1
+
+
+@WORKERS
+async def test_a_tenants_bound_is_one_for_all_workers(world: World) -> None:
+    await world.restart(HOLDFAST_TENANT_TURNS="1")
+    gate = world.hold("long")
+    waiting = asyncio.create_task(world.chat("long", to="trip", at=ONE))
+    await gate.reached.wait()
+    refused = await world.chat("other", to="other", at=OTHER)
+    assert (refused.status, refused.error["code"]) == (429, "concurrency_limit_exceeded")
+    await world.kill_one(ONE)
+    await asyncio.gather(waiting, return_exceptions=True)
+    freed = await world.chat("other", to="other", at=OTHER)
+    assert freed.status == 200, "what a dead worker held is free"
+
+
 @WORKERS
 async def test_a_signal_to_all_of_them_lets_streams_finish(world: World) -> None:
     """A terminal's Ctrl-C, or systemd, signals the supervisor and its workers alike."""
@@ -129,7 +170,7 @@ async def test_two_signals_to_the_supervisor_are_a_hurry(world: World) -> None:
 async def test_workers_do_not_outlive_their_supervisor(world: World) -> None:
     pids = [each.pid for each in staff_of(world).members.values()]
     await world.kill()
-    await until(lambda: not any(map(is_alive, pids)), within_s=30)
+    await until(lambda: not any(map(is_alive, pids)), within_s=120)
     await world.start()
     assert (await world.chat("hello", to="trip")).status == 200
 
@@ -190,7 +231,7 @@ from holdfast.server.worker import Worker
 from holdfast.server.workers import Supervisor
 
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans below us are given to us
-place = Supervisor(2, Port("127.0.0.1", 0), on_ready=print).run()
+place = Supervisor(2, Port("127.0.0.1", 0), bounded=False, on_ready=print).run()
 if isinstance(place, Worker):
     if os.fork() == 0:
         if os.fork() == 0:
@@ -213,9 +254,9 @@ async def test_processes_that_others_have_left_behind_are_taken_leave_of() -> No
     )
     assert process.stdin is not None and process.stdout is not None
     orphan = int(await process.stdout.readline())
-    await until(lambda: parent_of(orphan) == process.pid, within_s=30)
+    await until(lambda: parent_of(orphan) == process.pid, within_s=120)
     process.stdin.close()
-    await until(lambda: parent_of(orphan) is None, within_s=30)
+    await until(lambda: parent_of(orphan) is None, within_s=120)
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 0
 

@@ -291,7 +291,7 @@ class World:
             return
         wanted = self.workers.members[at].node
         async with AsyncExitStack() as opened:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while True:
                     connector = aiohttp.TCPConnector(limit=1)
                     http = await opened.enter_async_context(
@@ -392,7 +392,7 @@ class Staff:
         return [each for each in self.lines if each["event"] == event]
 
     async def until(self, happened: Callable[[Staff], object]) -> None:
-        async with asyncio.timeout(30), self._news:
+        async with asyncio.timeout(120), self._news:
             await self._news.wait_for(lambda: happened(self))
 
     async def _read(self, process: Process) -> None:

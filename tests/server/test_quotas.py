@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from holdfast.config import Quota, load_config
 from holdfast.ids import Tenant
-from holdfast.server.quotas import Bucket, Quotas, draw
+from holdfast.server.accounts import Bucket, OwnAccounts
+from holdfast.server.quotas import Quotas, draw
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedModel
 from tests.server.stubs import Serving, agent, serving, until
@@ -115,13 +116,14 @@ async def test_so_many_at_once_and_no_more(quota: Quota, body: dict[str, Any]) -
 
 async def test_what_a_client_occupied_is_free_when_it_has_gone() -> None:
     gate = Gate()
-    quotas = Quotas(tenant=Quota(turns=1, watchers=1))
+    accounts = OwnAccounts()
+    quotas = Quotas(tenant=Quota(turns=1, watchers=1), accounts=accounts)
     async with serving(agent(held(gate)), quotas=quotas) as server:
         first = asyncio.create_task(server.chat("one", to="a"))
         await gate.reached.wait()
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
-        await until(lambda: not quotas._held)
+        await until(lambda: not accounts.count(("tenant", "local"), "turns"))
         after = await server.chat("two", to="b")
         gate.release()
     assert after.status == 200
@@ -172,12 +174,13 @@ def test_quotas_are_set_by_name() -> None:
 async def test_accounts_of_those_who_have_rested_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.server.quotas.BUCKETS_MAX", 2)
+    monkeypatch.setattr("holdfast.server.accounts.BUCKETS_MAX", 2)
     clock, store = Clock(), MemoryStore()
-    quotas = Quotas(key=Quota(requests_per_minute=5), clock=clock)
+    accounts = OwnAccounts(clock=clock)
+    quotas = Quotas(key=Quota(requests_per_minute=5), clock=clock, accounts=accounts)
     keys = [await put_key(store, nth=nth) for nth in range(6)]
     async with serving(agent(ScriptedModel()), store=store, auth="auto", quotas=quotas) as server:
         for key in keys:
             clock.now += 61
             await server.request("GET", "/v1/models", headers=bearer(key))
-            assert len(quotas._buckets) <= 3
+            assert len(accounts._buckets) <= 3

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import uvloop
 
-from holdfast.config import Config, load_config
+from holdfast.config import Config, Quota, load_config
 from holdfast.observe.events import configure, event
 from holdfast.server.agents import load_directory
 from holdfast.server.listening import Port
@@ -91,7 +91,8 @@ def _station(config: Config) -> Station | int:
     if config.workers == 1:
         return Alone(config.host, config.port, on_ready=on_ready)
     port = Port(config.host, config.port)
-    return Supervisor(config.workers, port, on_ready=on_ready).run()
+    bounded = any(each != Quota() for each in (config.tenant_quota, config.key_quota))
+    return Supervisor(config.workers, port, bounded=bounded, on_ready=on_ready).run()
 
 
 async def _serve(config: Config, station: Station) -> None:

@@ -2,12 +2,18 @@
 
 A turn pays for a handful of additions and a token for none: nobody is asked, locked or named while something happens.
 Whoever wants to know reads the numbers (`server/metrics.py` shows them to Prometheus). They belong to one event loop.
+
+A tally can be written down and added to others (`written`, `sum_of`): workers that serve one port show theirs to each
+other.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable
+
+from msgspec import Struct
 
 SECONDS = (
     0.001,
@@ -85,3 +91,50 @@ class Tally:
         self.cost_micros = 0
         self.requests: Counter[tuple[str, int]] = Counter()
         """By route and status."""
+
+    @property
+    def durations(self) -> tuple[Durations, ...]:
+        return self.admitting, self.turning, self.settling, self.first_words
+
+
+class WrittenTally(Struct, frozen=True, kw_only=True):
+    """A tally at one moment, to be handed on."""
+
+    admissions: dict[str, int] = {}
+    turns: tuple[tuple[str, str, int], ...] = ()
+    requests: tuple[tuple[str, int, int], ...] = ()
+    tokens: dict[str, int] = {}
+    takeovers: int = 0
+    cost_micros: int = 0
+    durations: tuple[tuple[tuple[int, ...], float], ...] = ()
+    """Counts and total of each, in the order of `Tally.durations`."""
+
+
+def written(tally: Tally) -> WrittenTally:
+    return WrittenTally(
+        admissions=dict(tally.admissions),
+        turns=tuple((by, fate, number) for (by, fate), number in tally.turns.items()),
+        requests=tuple((route, status, n) for (route, status), n in tally.requests.items()),
+        tokens=dict(tally.tokens),
+        takeovers=tally.takeovers,
+        cost_micros=tally.cost_micros,
+        durations=tuple((tuple(each.counts), each.total_s) for each in tally.durations),
+    )
+
+
+def sum_of(tallies: Iterable[WrittenTally]) -> Tally:
+    """One tally of many."""
+    total = Tally()
+    for each in tallies:
+        total.admissions.update(each.admissions)
+        total.tokens.update(each.tokens)
+        for by, fate, number in each.turns:
+            total.turns[by, fate] += number
+        for route, status, number in each.requests:
+            total.requests[route, status] += number
+        total.takeovers += each.takeovers
+        total.cost_micros += each.cost_micros
+        for durations, (counts, total_s) in zip(total.durations, each.durations, strict=False):
+            durations.counts = [a + b for a, b in zip(durations.counts, counts, strict=True)]
+            durations.total_s += total_s
+    return total

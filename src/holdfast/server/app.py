@@ -28,6 +28,7 @@ from holdfast.server.guards import Guard, is_preflight
 from holdfast.server.health import Health
 from holdfast.server.listing import Models
 from holdfast.server.metrics import Metrics
+from holdfast.server.numbers import Numbers, OwnNumbers
 from holdfast.server.openapi import OpenApi
 from holdfast.server.openapi_operations import DESCRIPTION
 from holdfast.server.overview import Overview
@@ -66,6 +67,7 @@ class App:
         guard: Guard | None = None,
         door: Door | None = None,
         quotas: Quotas | None = None,
+        numbers: Numbers | None = None,
     ) -> None:
         self._chat = Chat(
             sessions,
@@ -90,7 +92,7 @@ class App:
         self._requests = sessions.tally.requests
         self.routes = all_routes(
             health=self._health,
-            metrics=Metrics(sessions),
+            metrics=Metrics(sessions, numbers or OwnNumbers()),
             openapi=OpenApi(lambda: self.routes, DESCRIPTION),
             models=Models(directory),
             chat=self._chat,

@@ -1,4 +1,4 @@
-"""`GET /metrics`: the numbers of this process, as Prometheus reads them.
+"""`GET /metrics`: the numbers of this server, of all its workers, as Prometheus reads them.
 
 They are collected when somebody asks. No label has an id, a name of a tenant or anything else in it that a client
 can choose; how many series there are is decided here.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, PlatformCollector
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -20,17 +20,17 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from holdfast.observe.tally import Durations, Tally
+from holdfast.server.numbers import Gathered, Numbers, process_metrics
 from holdfast.server.routing import Call
-from holdfast.sessions.sessions import Sessions
+from holdfast.sessions.sessions import Load, Sessions
 
 
 class Metrics:
     """The endpoint. One instance serves every request."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, numbers: Numbers) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_Collector(sessions))
-        ProcessCollector(registry=self._registry)
+        self._registry.register(_Collector(sessions, numbers))
         PlatformCollector(registry=self._registry)
 
     async def show(self, call: Call) -> None:
@@ -39,15 +39,34 @@ class Metrics:
 
 
 class _Collector(Collector):
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, numbers: Numbers) -> None:
         self._sessions = sessions
+        self._numbers = numbers
 
     def describe(self) -> list[Metric]:
         return []  # or the registry would collect once, to find out what there is
 
     def collect(self) -> Iterator[Metric]:
-        yield from counted(self._sessions.tally)
-        yield from current(self._sessions)
+        gathered = self._numbers.gather(self._sessions)
+        yield from counted(gathered.tally)
+        yield from current(gathered.load)
+        yield from staffed(gathered)
+
+
+def staffed(gathered: Gathered) -> Iterator[Metric]:
+    """The processes themselves."""
+    yield GaugeMetricFamily(
+        "holdfast_workers", "Processes that serve here.", value=gathered.workers
+    )
+    yield CounterMetricFamily(
+        "holdfast_worker_restarts",
+        "Workers that were started because another one had ended.",
+        value=gathered.restarts,
+    )
+    for family in process_metrics():
+        for sample in family.samples:
+            family.samples = [sample._replace(value=gathered.process[sample.name])]
+            yield family
 
 
 def counted(tally: Tally) -> Iterator[Metric]:
@@ -102,16 +121,15 @@ def counted(tally: Tally) -> Iterator[Metric]:
     yield _histogram("holdfast_turn_seconds", "Whole turns.", tally.turning)
 
 
-def current(sessions: Sessions) -> Iterator[Metric]:
+def current(load: Load) -> Iterator[Metric]:
     """How things are at this moment."""
-    load = sessions.load()
     for name, told, number in (
         ("holdfast_turns_running", "Turns that are played here.", load.turns),
         ("holdfast_lanes", "Sessions with a turn, or somebody who wants one, here.", load.lanes),
         ("holdfast_lane_waiting", "Requests that wait for a session.", load.waiting),
         ("holdfast_watchers", "Those who watch a turn that is played here.", load.watchers),
         ("holdfast_store_queue", "Calls that wait for the store.", load.store_queue),
-        ("holdfast_lease_live", "1 if this node may hold sessions.", int(load.live)),
+        ("holdfast_lease_live", "1 if all of them may hold sessions.", int(load.live)),
     ):
         yield GaugeMetricFamily(name, told, value=number)
 

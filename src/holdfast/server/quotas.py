@@ -1,42 +1,28 @@
 """How much one tenant, or one key, may ask for: what keeps one of them from being all that a server does.
 
 Requests are counted by a token bucket that a minute fills; turns, streams and watchers by how many there are at once.
-All of it is of this process: with three replicas a tenant may do three times as much. That is on purpose. A count that
-replicas share would be a question to the store for every request, to bound what is there to be bounded anyway.
+All of it is of one machine's server, all its workers together (`accounts.py`): with three replicas a tenant may do three
+times as much. That is on purpose. A count that replicas share would be a question to the store for every request, to
+bound what is there to be bounded anyway.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from math import floor
-from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
 from holdfast.config import Quota
 from holdfast.core.codec import Value
 from holdfast.ids import Tenant
+from holdfast.server.accounts import Accounts, Bucket, OwnAccounts, Payer
 from holdfast.server.exchange import Exchange
 from holdfast.server.routing import Caller, Load
 from holdfast.wire.problems import Problem, Refused
 
-BUCKETS_MAX = 10_000
-"""Tenants and keys whose pace is remembered. One who has rested for a minute need not be."""
-
-Payer: TypeAlias = tuple[Literal["tenant", "key"], str]
-"""Whose account something goes on."""
-
-
 # ── the decision ─────────────────────────────────────────────────────────────────────────────
-
-
-class Bucket(Value):
-    """What was left at a moment."""
-
-    tokens: float
-    at_s: float
 
 
 class Drawn(Value):
@@ -80,6 +66,7 @@ class Quotas:
         key: Quota = Quota(),  # noqa: B008
         playing: Callable[[Tenant], int] = lambda _: 0,
         clock: Callable[[], float] = time.monotonic,
+        accounts: Accounts | None = None,
     ) -> None:
         """`playing` says how many turns of a tenant go on whoever waits for them: in the background, or
         because their client has gone and they are to be finished."""
@@ -87,63 +74,90 @@ class Quotas:
         self._key = key
         self._playing = playing
         self._clock = clock
-        self._buckets: dict[Payer, Bucket] = {}
-        self._held: Counter[tuple[Payer, Load]] = Counter()
+        self._accounts = accounts or OwnAccounts(clock=clock)
+        self._noted: dict[Payer, int] = {}
+        """How many turns of a tenant are played here, as the accounts have it; those with any."""
 
     def enter(self, exchange: Exchange, caller: Caller) -> Visit:
         """Count a request. Raises Refused (429) if it is one too many; it then counts for nobody."""
-        now_s = self._clock()
-        drawn = {
-            payer: (limit, draw(self._buckets.get(payer), per_minute=limit, now_s=now_s))
-            for payer, quota in self._payers(caller)
-            if (limit := quota.requests_per_minute) is not None
-        }
-        if drawn:
-            limit, tightest = min(
-                drawn.values(), key=lambda each: (-each[1].wait_s, each[1].remaining)
-            )
+        bounded = self._bounded(caller, "requests_per_minute")
+        if bounded:
+            with self._accounts.opened():
+                limit, tightest = self._draw(bounded)
             exchange.about |= _told(limit, tightest)
             if tightest.wait_s:
                 raise Refused(_too_fast(limit, tightest.wait_s))
-            if len(self._buckets) > BUCKETS_MAX:
-                self._forget(now_s)
-            self._buckets.update((payer, each.bucket) for payer, (_, each) in drawn.items())
         return Visit(self, caller)
 
+    def _draw(self, bounded: list[tuple[Payer, int]]) -> tuple[int, Drawn]:
+        """What became of the request by the account that has least; it is put down if all have enough."""
+        accounts, now_s = self._accounts, self._clock()
+        drawn = {
+            payer: (limit, draw(accounts.bucket(payer), per_minute=limit, now_s=now_s))
+            for payer, limit in bounded
+        }
+        limit, tightest = min(drawn.values(), key=lambda each: (-each[1].wait_s, each[1].remaining))
+        if not tightest.wait_s:
+            for payer, (_, each) in drawn.items():
+                accounts.put(payer, each.bucket)
+        return limit, tightest
+
     def occupy(self, caller: Caller, load: Load) -> None:
-        payers = self._payers(caller)
-        for payer, quota in payers:
-            most: int | None = getattr(quota, load)
-            if most is not None and self._now(payer, load) >= most:
-                raise Refused(_too_many(payer, load, most))
-        for payer, _ in payers:
-            self._held[payer, load] += 1
+        """Raises Refused (429) if there are as many as there may be."""
+        bounded = self._bounded(caller, load)
+        if not bounded:
+            return
+        with self._accounts.opened():
+            for payer, most in bounded:
+                if self._now(payer, load) >= most:
+                    raise Refused(_too_many(payer, load, most))
+            for payer, _ in bounded:
+                self._accounts.add(payer, load, 1)
 
     def _now(self, payer: Payer, load: Load) -> int:
         """How many there are; of turns, whichever is more of those waited for and those played."""
-        held, (whose, name) = self._held[payer, load], payer
-        if load != "turns" or whose != "tenant":
+        held = self._accounts.count(payer, load)
+        if load != "turns" or payer[0] != "tenant":
             return held
-        return max(held, self._playing(Tenant(name)))
+        self._note_playing(payer)
+        return max(held, self._accounts.count(payer, "playing"))
 
     def leave(self, caller: Caller, loads: list[Load]) -> None:
-        for load in loads:
-            for payer, _ in self._payers(caller):
-                self._held[payer, load] -= 1
-                if not self._held[payer, load]:
-                    del self._held[payer, load]
+        counted = [(payer, load) for load in loads for payer, _ in self._bounded(caller, load)]
+        if counted:
+            with self._accounts.opened():
+                for payer, load in counted:
+                    self._accounts.add(payer, load, -1)
+                    if load == "turns" and payer[0] == "tenant":
+                        self._note_playing(payer)
+
+    def refresh(self) -> None:
+        """Let the other workers know which turns have ended since somebody looked."""
+        if self._noted:
+            with self._accounts.opened():
+                for payer in tuple(self._noted):
+                    self._note_playing(payer)
+
+    def _note_playing(self, payer: Payer) -> None:
+        playing, noted = self._playing(Tenant(payer[1])), self._noted.pop(payer, 0)
+        if playing != noted:
+            self._accounts.add(payer, "playing", playing - noted)
+        if playing:
+            self._noted[payer] = playing
+
+    def _bounded(self, caller: Caller, what: str) -> list[tuple[Payer, int]]:
+        """The accounts that something goes on, with the bound of each; those that have none are not kept."""
+        return [
+            (payer, bound)
+            for payer, quota in self._payers(caller)
+            if (bound := getattr(quota, what)) is not None
+        ]
 
     def _payers(self, caller: Caller) -> list[tuple[Payer, Quota]]:
         payers: list[tuple[Payer, Quota]] = [(("tenant", caller.tenant), self._tenant)]
         if caller.key_id is not None:
             payers.append((("key", caller.key_id), self._key))
         return payers
-
-    def _forget(self, now_s: float) -> None:
-        """Whoever has not been here for a minute has a full bucket, and needs none."""
-        self._buckets = {
-            payer: bucket for payer, bucket in self._buckets.items() if now_s - bucket.at_s < 60
-        }
 
 
 class Visit(Struct, frozen=True):

@@ -57,6 +57,12 @@ async def serve(config: Config, directory: Directory, station: Station) -> None:
                 lease_renew_s=config.lease_ttl_s / 3,
                 background_max=config.background_turns,
             ) as sessions:
+                quotas = Quotas(
+                    tenant=config.tenant_quota,
+                    key=config.key_quota,
+                    playing=sessions.turns_of,
+                    accounts=station.accounts,
+                )
                 app = App(
                     sessions,
                     directory,
@@ -69,9 +75,8 @@ async def serve(config: Config, directory: Directory, station: Station) -> None:
                         config.hosts, origins=config.cors_origins, proxies=config.trusted_proxies
                     ),
                     door=door,
-                    quotas=Quotas(
-                        tenant=config.tenant_quota, key=config.key_quota, playing=sessions.turns_of
-                    ),
+                    quotas=quotas,
+                    numbers=station.numbers,
                 )
                 ready = Ready(
                     url=shown(listener, tls=config.tls is not None),
@@ -83,8 +88,9 @@ async def serve(config: Config, directory: Directory, station: Station) -> None:
                     app, sessions, on_ready=lambda: station.ready(ready), tls=config.tls
                 )
                 alarm.stop = server.hurry
-                with station.heeding(server):
-                    await server.serve(sockets=[listener])
+                async with station.numbers.showing(sessions, refresh=quotas.refresh):
+                    with station.heeding(server):
+                        await server.serve(sockets=[listener])
         finally:
             await store.close()
     alarm.check()

@@ -13,7 +13,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from holdfast.core.codec import Value
+from holdfast.server.accounts import Accounts, OwnAccounts
 from holdfast.server.listening import listen
+from holdfast.server.numbers import Numbers, OwnNumbers
 
 
 class Ready(Value):
@@ -43,6 +45,16 @@ class Stoppable(Protocol):
 
 
 class Station(Protocol):
+    @property
+    def numbers(self) -> Numbers:
+        """The numbers of all who serve here."""
+        ...
+
+    @property
+    def accounts(self) -> Accounts:
+        """What everybody has used up, with all who serve here."""
+        ...
+
     def listen(self) -> socket.socket:
         """The socket to accept on, bound. Raises InvalidValue if there cannot be one."""
         ...
@@ -60,6 +72,8 @@ class Alone:
     """One process on its port, stopped by signals: once drains, twice is a hurry."""
 
     def __init__(self, host: str, port: int, *, on_ready: Callable[[Ready], None]) -> None:
+        self.numbers = OwnNumbers()
+        self.accounts = OwnAccounts()
         self._address = host, port
         self._on_ready = on_ready
 

@@ -29,7 +29,7 @@ from holdfast.observe.events import event, warn
 from holdfast.server.listening import Port
 from holdfast.server.staffing import GiveUp, Leave, Restart, judge_end
 from holdfast.server.station import Ready
-from holdfast.server.worker import DRAIN, HURRY, Worker
+from holdfast.server.worker import DRAIN, HURRY, Commons, Worker
 
 READY_BYTES = 65536
 
@@ -42,13 +42,16 @@ class Supervisor:
         count: int,
         port: Port,
         *,
+        bounded: bool,
         on_ready: Callable[[Ready], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_ready` is called once, when all of them accept connections."""
+        """`on_ready` is called once, when all of them accept connections; `bounded`, see `Commons`."""
         self._places = [_Place(number=number) for number in range(count)]
         self._places[0].start_at_s = float("-inf")
         self._port = port
+        self._commons = Commons(count, bounded=bounded)
+        self._restarts = 0
         self._on_ready = on_ready
         self._clock = clock
         self._serving = False
@@ -100,7 +103,10 @@ class Supervisor:
 
     def _hear(self, place: _Place) -> None:
         assert place.line is not None
-        said = place.line.recv(READY_BYTES)
+        try:
+            said = place.line.recv(READY_BYTES)
+        except OSError:  # it was killed before it had read what we said
+            said = b""
         if not said:  # its end is told by the kernel, too
             place.hang_up()
             return
@@ -134,8 +140,9 @@ class Supervisor:
             ours.close()
             for each in self._places:  # or nobody would notice that the supervisor is gone
                 each.hang_up()
-            return Worker(place.number, self._port, theirs)
+            return Worker(place.number, self._port, theirs, self._commons, run=place.run + 1)
         theirs.close()
+        place.run += 1
         place.line, place.pid, place.said = ours, pid, b""
         place.is_ready, place.start_at_s, place.started_s = False, None, now_s
         return None
@@ -178,6 +185,8 @@ class Supervisor:
             lived_s=self._clock() - place.started_s,
             deaths=place.deaths,
         )
+        self._restarts += isinstance(verdict, Restart)
+        self._commons.note_end(place.number, place.run, restarts=self._restarts)
         match verdict:
             case Restart(after_s=after_s, deaths=deaths):
                 place.start_at_s, place.deaths = self._clock() + after_s, deaths
@@ -206,6 +215,8 @@ class _Place(Struct):
     """One worker after another."""
 
     number: int
+    run: int = 0
+    """How many there have been."""
     pid: int | None = None
     line: socket.socket | None = None
     said: bytes = b""
