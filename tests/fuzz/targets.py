@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.agents import file as agent_file
-from holdfast.agents.document import Mark, Plain, Where, read_document
+from holdfast.agents.document import Document, Mark, Node, Plain, read_document
 from holdfast.agents.schema import DESCRIPTIONS
 from holdfast.core import events as ev
 from holdfast.core.journal import Record
@@ -293,14 +293,15 @@ def read_agent_file(data: bytes) -> None:
     judging.judge(data)
 
 
-class _Parsed:
-    """A document that was parsed already: values without places."""
-
-    def __init__(self, value: Plain) -> None:
-        self.value = value
-
-    def mark(self, where: Where) -> Mark:
-        return Mark()
+def _node(value: Plain) -> Node:
+    """A document that was parsed already: values, all of them in one place."""
+    match value:
+        case dict():
+            return Node(mark=Mark(), value={name: _node(each) for name, each in value.items()})
+        case list():
+            return Node(mark=Mark(), value=[_node(each) for each in value])
+        case _:
+            return Node(mark=Mark(), value=value)
 
 
 def read_agent_values(data: bytes) -> None:
@@ -309,7 +310,7 @@ def read_agent_values(data: bytes) -> None:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
-    with patch.object(agent_file, "read_document", lambda _: _Parsed(value)):
+    with patch.object(agent_file, "read_document", lambda _: Document(_node(value))):
         judging.judge(b"\n")
 
 

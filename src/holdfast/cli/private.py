@@ -17,7 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.config import Config, load_config
+from holdfast.server.accounts import OwnAccounts
 from holdfast.server.agents import load_directory
+from holdfast.server.numbers import OwnNumbers
 from holdfast.server.run import serve
 from holdfast.server.station import Ready, Stoppable
 
@@ -52,6 +54,8 @@ class _Corner:
     """A `Station` in a corner of this process."""
 
     def __init__(self, path: Path) -> None:
+        self.numbers = OwnNumbers()
+        self.accounts = OwnAccounts()
         self._path = path
         self.address: Future[str] = Future()
         """Where the server listens, or why it does not."""

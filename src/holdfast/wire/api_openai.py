@@ -239,6 +239,19 @@ class ServedCallItem(Told, tag="mcp_call"):
     approval_request_id: None
 
 
+class SummaryText(Told, tag="summary_text"):
+    text: str
+
+
+class ReasoningItem(Told, tag="reasoning"):
+    """What a model thought, as far as it was asked for; what is sealed is to be sent back as it came."""
+
+    id: str
+    status: ItemStatus
+    summary: tuple[SummaryText, ...]
+    encrypted_content: str | None
+
+
 class CompactionItem(Told, tag="compaction"):
     """A summary, sealed: to be sent back as it came."""
 
@@ -247,7 +260,12 @@ class CompactionItem(Told, tag="compaction"):
 
 
 OutputItem: TypeAlias = (
-    MessageItem | FunctionCallItem | FunctionOutputItem | ServedCallItem | CompactionItem
+    MessageItem
+    | FunctionCallItem
+    | FunctionOutputItem
+    | ServedCallItem
+    | ReasoningItem
+    | CompactionItem
 )
 
 
@@ -400,6 +418,17 @@ class PartEvent(Told):
     part: OutputText | OutputRefusal
 
 
+class SummaryPartEvent(Told):
+    """A part of what a model tells about its thoughts is begun, or done."""
+
+    type: Literal["response.reasoning_summary_part.added", "response.reasoning_summary_part.done"]
+    sequence_number: int
+    item_id: str
+    output_index: int
+    summary_index: int
+    part: SummaryText
+
+
 class DeltaEvent(Told):
     """An item grows."""
 
@@ -407,12 +436,14 @@ class DeltaEvent(Told):
         "response.output_text.delta",
         "response.refusal.delta",
         "response.function_call_arguments.delta",
+        "response.reasoning_summary_text.delta",
     ]
     sequence_number: int
     item_id: str
     output_index: int
     delta: str
     content_index: int | UnsetType = UNSET
+    summary_index: int | UnsetType = UNSET
     logprobs: tuple[Json, ...] | UnsetType = UNSET
 
 
@@ -424,11 +455,13 @@ class DoneEvent(Told):
         "response.refusal.done",
         "response.function_call_arguments.done",
         "response.mcp_call_arguments.done",
+        "response.reasoning_summary_text.done",
     ]
     sequence_number: int
     item_id: str
     output_index: int
     content_index: int | UnsetType = UNSET
+    summary_index: int | UnsetType = UNSET
     logprobs: tuple[Json, ...] | UnsetType = UNSET
     text: str | UnsetType = UNSET
     refusal: str | UnsetType = UNSET
@@ -453,6 +486,7 @@ RESPONSE_EVENTS: tuple[type[Told], ...] = (
     LifecycleEvent,
     ItemEvent,
     PartEvent,
+    SummaryPartEvent,
     DeltaEvent,
     DoneEvent,
     ServedCallEvent,
