@@ -4,11 +4,11 @@ Turns per second with 1 to 256 sessions at once. A turn waits twice for the disk
 committed. Measured are
 
 - *turns*: our store. Each session plays its turns one after the other; all of them share the connections of one
-  process, and one core.
+  process, and one core. Those that come together go in one statement, and one sync.
 - *pgbench*: what they are judged against. PostgreSQL's own load generator, written in C, runs the very statements with
   which our turns write, prepared, each a durable transaction: the same rows and bytes in the same tables, with one
-  connection for each session. It reads nothing, decides nothing, and finds nothing out: what a turn has read, and the
-  conditions that its statements are under, are counted on by it.
+  connection for each session. It reads nothing, decides nothing, and gathers nothing: two statements to a turn, as ours
+  has when it is alone. PostgreSQL lets the commits of its connections share a sync.
 
 Beside them stands the CPU time of a turn, of the server's processes and of the client's: where the machine has other
 things to do, it says more than the turns per second, which then count how often somebody had to wait for a core.

@@ -12,7 +12,7 @@ through. `die_at` is for a client that dies: it counts single messages, and lets
 from __future__ import annotations
 
 import asyncio
-from asyncio import StreamReader, StreamWriter
+from asyncio import StreamReader, StreamWriter, Task
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Literal, TypeAlias
@@ -36,6 +36,7 @@ class Wire:
         self._nth = 0
         self._moment: Moment = "before"
         self._writers: set[StreamWriter] = set()
+        self._serving: set[Task[None]] = set()
         self.died = asyncio.Event()
         """Nothing comes through any more."""
         self._messages_left = 0
@@ -51,9 +52,9 @@ class Wire:
             yield wire
         finally:
             server.close()
-            for writer in tuple(wire._writers):
-                writer.close()
-            await asyncio.sleep(0)
+            wire.die()
+            if wire._serving:  # a loop that ends in the middle of them would complain about each
+                await asyncio.wait(tuple(wire._serving))
 
     def cut_at(self, nth: int, moment: Moment) -> None:
         """Cut at the nth question from now on, before the server hears it or after it has answered."""
@@ -71,11 +72,17 @@ class Wire:
             each.close()
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        serving = asyncio.current_task()
+        assert serving is not None
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
         if self.died.is_set():
             writer.close()
             return
         there, back = await asyncio.open_connection(*self._target)
         self._writers |= {writer, back}
+        if self.died.is_set():
+            self.die()
         link = _Link()
         pumps = (
             asyncio.create_task(self._questions(reader, back, link)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -11,7 +13,7 @@ from holdfast.core.journal import decode_records, fold
 from holdfast.errors import StoreError, Superseded
 from holdfast.ids import IdempotencyKey, SessionId, Version
 from holdfast.store.assemble import mark_of
-from holdfast.store.base import Committed, Fence, Store, Taken
+from holdfast.store.base import Committed, Fence, Started, Store, Taken
 from holdfast.store.rows import JournalRow
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, SOURCE, Player, Playing
@@ -519,3 +521,31 @@ def added(memory_id: str, text: str, *, agent: str = "butler") -> ev.MemoryAdded
 
 def forgotten(memory_id: str) -> ev.MemoryDeleted:
     return ev.MemoryDeleted(memory_id=memory_id, agent="butler")
+
+
+# ── at once ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_turns_of_many_sessions_begin_and_are_committed_at_once(
+    store: Store, player: Player
+) -> None:
+    """Whatever a home writes together, each session gets what is its own."""
+    names = [f"trip-{number}" for number in range(12)]
+    for name in names:
+        await player.play(name)
+    for round_ in (2, 3):
+        asks = [await player.ask(name, f"And then, {name}?") for name in names]
+        started = await asyncio.gather(*map(store.begin, asks))
+        turns = []
+        for number, (ask, each) in enumerate(zip(asks, started, strict=True)):
+            assert isinstance(each, Started), each
+            turns.append(await player.playing(ask, each))
+            if number % 2:
+                await turns[-1].call("look")
+            await turns[-1].answer(f"Home, {ask.request.turn_id}")
+        done = await asyncio.gather(*(turn.try_commit() for turn in turns))
+        assert all(isinstance(each, Committed) and each.version == round_ for each in done)
+        for name, turn in zip(names, turns, strict=True):
+            snapshot = await player.snapshot(name)
+            assert snapshot.items[len(turn.base.items) :] == turn.kept()[0].items
+            assert snapshot.link == turn.kept()[0].link

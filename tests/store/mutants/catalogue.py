@@ -23,6 +23,8 @@ PG_TURNS_SQL = "store/postgres/sql/turns.sql"
 PG_SESSIONS_SQL = "store/postgres/sql/sessions.sql"
 PG_ENGINE = "store/postgres/engine.py"
 PG_RECALL = "store/postgres/recall.py"
+PG_COMMIT = "store/postgres/commit.py"
+PG_GATHERING = "store/postgres/gathering.py"
 SEARCH = "store/sqlite/search.py"
 SEARCH_SQL = "store/sqlite/sql/search.sql"
 MOVING = "store/moving.py"
@@ -42,6 +44,7 @@ EXPORTS = ("tests/store/test_exporting.py",)
 ENGINE = ("tests/store/sqlite/test_batch.py", "tests/store/sqlite/test_engine.py")
 RACES = "tests/store/postgres/test_races.py"
 RECALL = "tests/store/postgres/test_recall.py"
+GATHERING = "tests/store/postgres/test_gathering.py"
 CUT = "tests/store/postgres/test_cut.py"
 
 
@@ -682,6 +685,47 @@ MUTANTS: tuple[Mutant, ...] = (
         "PostgreSQL: an append of ours hides what others have said",
         (PG_RECALL, "known is not None and known.stamp + 1 == stamp", "known is not None"),
         tests=(RECALL,),
+    ),
+    mutant(
+        "PostgreSQL: turns that begin together do not look whether their sessions have changed",
+        (
+            PG_TURNS_SQL,
+            (
+                "n.expires_ms > {now}\n"
+                "    join holdfast.session s on s.tenant = a.tenant and s.id = a.session_id and s.stamp = a.stamp"
+            ),
+            (
+                "n.expires_ms > {now}\n"
+                "    join holdfast.session s on s.tenant = a.tenant and s.id = a.session_id"
+            ),
+        ),
+        tests=(GATHERING,),
+        telling=True,
+    ),
+    mutant(
+        "PostgreSQL: turns that are committed together do not look whether their sessions have changed",
+        (
+            PG_TURNS_SQL,
+            (
+                "    from asked a\n"
+                "    join holdfast.session s on s.tenant = a.tenant and s.id = a.session_id and s.stamp = a.stamp"
+            ),
+            (
+                "    from asked a\n"
+                "    join holdfast.session s on s.tenant = a.tenant and s.id = a.session_id"
+            ),
+        ),
+        tests=(GATHERING,),
+    ),
+    mutant(
+        "PostgreSQL: turns that are committed together get each other's items",
+        (PG_COMMIT, "[before + 1 for before in (0, *upto[:-1])]", "[1 for _ in upto]"),
+        tests=(GATHERING,),
+    ),
+    mutant(
+        "PostgreSQL: what breaks a statement breaks it for all",
+        (PG_GATHERING, 'if fault_of(error) not in ("again", None):', "if True:"),
+        tests=(GATHERING,),
     ),
     mutant(
         "PostgreSQL: a signal does not move the stamp",

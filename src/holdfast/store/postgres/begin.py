@@ -1,6 +1,12 @@
-"""T1, as work on the database: a request becomes a turn, or is told why not. See `turns.py` for the rules."""
+"""T1, as work on the database: a request becomes a turn, or is told why not. See `turns.py` for the rules.
+
+Whoever knows the session (`recall.py`) writes without reading, together with all others who are about to
+(`gathering.py`). What that leaves out, and whatever else there is to a beginning, is looked at alone.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
@@ -23,9 +29,10 @@ from holdfast.store.base import (
     Target,
 )
 from holdfast.store.postgres import tables
-from holdfast.store.postgres.engine import Db
+from holdfast.store.postgres.engine import Db, Engine
+from holdfast.store.postgres.gathering import Gathering
 from holdfast.store.postgres.recall import Known, Recall
-from holdfast.store.postgres.tables import Bound
+from holdfast.store.postgres.tables import Column
 from holdfast.store.postgres.turns import judged
 from holdfast.store.rows import IdempotencyRow, SessionRow, TurnRow
 
@@ -87,32 +94,87 @@ class _Beginning(Value):
     stamp: int
 
 
-async def begin(db: Db, ask: Begin, recall: Recall) -> BeginOutcome:
-    """T1."""
-    started = await _go_on(db, ask, recall)
-    if started is not None:
-        return started
-    found = await _begin_facts(db, ask)
-    outcome = decisions.judge_begin(ask, found.facts)
-    if isinstance(outcome, Started) and found.facts.own_turn is None:
-        await _open(db, ask, outcome, found, recall)
-    return outcome
+# ── many ─────────────────────────────────────────────────────────────────────────────────────
+
+AT_ONCE = 2
+"""Statements with beginnings on their way: while one is waiting for the disk, the next is worked on."""
 
 
-async def _go_on(db: Db, ask: Begin, recall: Recall) -> Started | None:
-    """T1 on a session as our last write left it; None if there is more to be looked at."""
+class Proposed(Value):
+    """A turn that starts on a session as it is known, and the values that are written then."""
+
+    ask: Begin
+    started: Started
+    on: Known
+    records: bytes
+    row: dict[str, Column]
+
+
+def propose(ask: Begin, engine: Engine, recall: Recall) -> Proposed | None:
+    """A beginning on what is known; None if there is more to be looked at."""
     key, _ = decisions.named_by(ask.target)
     known = recall.take(ask.tenant, ask.expected, key=key)
     started = decisions.started_as_known(ask, known.session) if known else None
     if known is None or started is None:
         return None
     # Nothing is decided by when a turn began, so it may be reckoned.
-    now_ms = db.reckoned_ms(was_ms=known.session.active_ms, at_s=known.noted_s)
-    written = _written(ask, started, now_ms=now_ms)
-    if not await db.write("open_turn", stamp=known.stamp, replaced=None, **written):
-        return None
-    _note(recall, ask, started, known.session, stamp=known.stamp + 1, key=known.key)
-    return started
+    now_ms = engine.reckoned_ms(was_ms=known.session.active_ms, at_s=known.noted_s)
+    records = shaping.first_record(ask, now_ms=now_ms)
+    row = {**_written(ask, started, records, now_ms=now_ms), "stamp": known.stamp}
+    return Proposed(ask=ask, started=started, on=known, records=records, row=row)
+
+
+def gathered_begins(engine: Engine, recall: Recall) -> Gathering[Proposed, BeginOutcome]:
+    """The way to T1 for beginnings on what is known."""
+
+    async def alone(proposed: Proposed) -> BeginOutcome:
+        return await engine.run(lambda db: begin(db, proposed.ask, recall))
+
+    async def together(db: Db, group: Sequence[Proposed]) -> list[BeginOutcome | None]:
+        begun = await _open_known(db, [each.row for each in group])
+        done: list[BeginOutcome | None] = []
+        for each in group:
+            fence, on = each.started.fence, each.on
+            if (fence.tenant, fence.turn_id) not in begun:
+                done.append(None)
+                continue
+            _note(recall, each.ask, each.started, on.session, stamp=on.stamp + 1, key=on.key)
+            done.append(each.started)
+        return done
+
+    return Gathering(
+        engine,
+        together,
+        key=lambda proposed: proposed.started.fence.session_id,
+        size=lambda proposed: len(proposed.records),
+        alone=alone,
+        at_once=AT_ONCE,
+    )
+
+
+async def _open_known(db: Db, rows: Sequence[dict[str, Column]]) -> set[tuple[str, str]]:
+    """Tenants and ids of the turns that have begun."""
+    first = rows[0]
+    if len(rows) == 1:
+        written = await db.write("open_turn", replaced=None, **first)
+        return {(str(first["tenant"]), str(first["turn_id"]))} if written else set()
+    shared = {name: first[name] for name in ("changes", "usage")}  # nothing has happened yet
+    columns = {name: [row[name] for row in rows] for name in first.keys() - shared.keys()}
+    return {
+        (tenant, turn_id) for tenant, turn_id in await db.write("open_turns", **shared, **columns)
+    }
+
+
+# ── one ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def begin(db: Db, ask: Begin, recall: Recall) -> BeginOutcome:
+    """T1, looked at closely."""
+    found = await _begin_facts(db, ask)
+    outcome = decisions.judge_begin(ask, found.facts)
+    if isinstance(outcome, Started) and found.facts.own_turn is None:
+        await _open(db, ask, outcome, found, recall)
+    return outcome
 
 
 async def _begin_facts(db: Db, ask: Begin) -> _Beginning:
@@ -162,7 +224,8 @@ async def _claim_of(db: Db, row: IdempotencyRow) -> decisions.Claim:
 
 async def _open(db: Db, ask: Begin, started: Started, found: _Beginning, recall: Recall) -> None:
     facts = found.facts
-    written = _written(ask, started, now_ms=facts.now_ms)
+    records = shaping.first_record(ask, now_ms=facts.now_ms)
+    written = _written(ask, started, records, now_ms=facts.now_ms)
     written["replaced"] = facts.claim.row.turn_id if facts.claim else None
     key, _ = decisions.named_by(ask.target)
     if facts.session is not None:
@@ -187,12 +250,12 @@ FIRST_STAMP = 1
 """What the table gives to a session that is new."""
 
 
-def _written(ask: Begin, started: Started, *, now_ms: int) -> dict[str, Bound]:
+def _written(ask: Begin, started: Started, records: bytes, *, now_ms: int) -> dict[str, Column]:
     return {
         **tables.turns.bound(shaping.open_turn(ask, started, now_ms=now_ms)),
         "nonce": started.fence.nonce,
         "node": ask.node,
-        "records": shaping.first_record(ask, now_ms=now_ms),
+        "records": records,
         "claim": ask.attempt.key,
     }
 

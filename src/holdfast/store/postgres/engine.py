@@ -88,11 +88,6 @@ class Db:
         """Our own clock: good for telling how much time has passed."""
         return self._loop.time()
 
-    def reckoned_ms(self, *, was_ms: int, at_s: float) -> int:
-        """About the time that the database has now, if it was `was_ms` when our own clock said `at_s`."""
-        given = self._clock()
-        return was_ms + round((self.moment_s - at_s) * 1000) if given is None else given
-
     async def script(self, sql: str) -> None:
         """Statements without parameters or rows."""
         self.wrote = True
@@ -140,6 +135,13 @@ class Engine:
     def at(cls, address: Address, *, clock: Clock = database_clock) -> Engine:
         pool = Pool(partial(connect, address, timeout_s=address.timeout_s), size=address.pool_size)
         return cls(pool, timeout_s=address.timeout_s, clock=clock)
+
+    def reckoned_ms(self, *, was_ms: int, at_s: float) -> int:
+        """About the time that the database has now, if it was `was_ms` when our own clock said `at_s`."""
+        given = self.clock()
+        if given is not None:
+            return given
+        return was_ms + round((asyncio.get_running_loop().time() - at_s) * 1000)
 
     def like(self, *, size: int) -> Engine:
         """Another engine on the same database, with connections of its own."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 from holdfast import limits
 from holdfast.core.codec import Unreadable, encode
@@ -25,7 +24,7 @@ from holdfast.store.base import (
 from holdfast.store.postgres import reading, tables, turns
 from holdfast.store.postgres.begin import NO_SETTINGS
 from holdfast.store.postgres.engine import Db
-from holdfast.store.postgres.tables import Bound, Column, utf8
+from holdfast.store.postgres.tables import Bound, utf8
 from holdfast.store.postgres.turns import SessionFacts, session_facts
 from holdfast.store.rows import ItemRow, MemoryRow, SessionRow
 
@@ -250,7 +249,7 @@ async def _write_dump(db: Db, dump: SessionDump) -> None:
         await db.write("insert_key", **tables.keys.bound(key))
     if dump.turns:
         bound = [tables.turns.bound(turn) for turn in dump.turns]
-        columns = {name: [cast(Column, row[name]) for row in bound] for name in tables.turns.fields}
+        columns = {name: [row[name] for row in bound] for name in tables.turns.fields}
         await db.write("insert_turns", **columns)
     for value in dump.state:
         await db.write("insert_state", **tables.state.bound(value))

@@ -40,7 +40,11 @@ from holdfast.store.postgres import (
 )
 from holdfast.store.postgres.acknowledging import Acknowledging
 from holdfast.store.postgres.address import Address
-from holdfast.store.postgres.appends import Appends
+from holdfast.store.postgres.appends import Append, gathered_appends
+from holdfast.store.postgres.begin import gathered_begins
+from holdfast.store.postgres.commit import Asked, gathered_commits
+from holdfast.store.postgres.commit import commit as commit_alone
+from holdfast.store.postgres.commit import propose as propose_commit
 from holdfast.store.postgres.engine import Clock, Engine, database_clock
 from holdfast.store.postgres.hints import Hints
 from holdfast.store.postgres.migrate import load_migrations, migrate, step_of
@@ -78,7 +82,9 @@ class PostgresStore:
         self.migrated = migrated
         """What opening did to the tables."""
         self.recall = Recall(era=lambda: engine.pool.dropped)
-        self.appends = Appends(engine, self.recall)
+        self.appends = gathered_appends(engine, self.recall)
+        self.begins = gathered_begins(engine, self.recall)
+        self.commits = gathered_commits(engine, self.recall)
         self._acknowledging = Acknowledging()
         self._visits = Visits(engine)
         self._hints = Hints(engine, listen=listen)
@@ -148,13 +154,16 @@ class PostgresStore:
     async def begin(self, ask: base.Begin) -> base.BeginOutcome:
         if ask.attempt.client_attempt:
             await self._acknowledging.wait_arrived()
+        proposed = begin.propose(ask, self.engine, self.recall)
+        if proposed is not None:
+            return await self.begins.ask(proposed)
         return await self.engine.run(lambda db: begin.begin(db, ask, self.recall))
 
     async def append(
         self, fence: base.Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
     ) -> None:
         if records and not consumed:
-            await self.appends.append(fence, n=n, records=records)
+            await self.appends.ask(Append(fence=fence, n=n, records=records))
             return
         await self.engine.run(
             lambda db: turns.append(db, fence, self.recall, n=n, records=records, consumed=consumed)
@@ -169,11 +178,13 @@ class PostgresStore:
         records: bytes,
         settlement: base.Settlement = "done",
     ) -> base.CommitOutcome:
-        return await self.engine.run(
-            lambda db: turns.commit(
-                db, fence, commit, self.recall, n=n, records=records, settlement=settlement
-            )
-        )
+        asked = Asked(fence=fence, made=commit, n=n, records=records, settlement=settlement)
+        known = self.recall.take(fence.tenant, fence.session_id)
+        proposed = propose_commit(asked, known)
+        if proposed is not None:
+            return await self.commits.ask(proposed)
+        key = known.key if known else None
+        return await self.engine.run(lambda db: commit_alone(db, asked, self.recall, key=key))
 
     async def end(
         self,
@@ -497,6 +508,7 @@ class PostgresStore:
         return self.engine.pool.waiting
 
     async def close(self) -> None:
-        await self.appends.close()
+        for gathering in (self.begins, self.appends, self.commits):
+            await gathering.close()
         await self._hints.close()
         await self.engine.close()

@@ -98,9 +98,9 @@ class Table(Generic[R]):
                 values[at] = read(values[at])
         return self._kind(**dict(zip(self.fields, values, strict=True)))
 
-    def bound(self, row: R) -> dict[str, Bound]:
+    def bound(self, row: R) -> dict[str, Column]:
         """A row's fields by name, as columns."""
-        values: dict[str, Bound] = msgspec.structs.asdict(row)
+        values: dict[str, Column] = msgspec.structs.asdict(row)
         for name, write in self._write:
             if values[name] is not None:
                 values[name] = write(values[name])

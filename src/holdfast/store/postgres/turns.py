@@ -1,4 +1,4 @@
-"""The transactions of a turn, as work on the database: append, T2, end, takeover, signals. T1 is in `begin.py`.
+"""What happens to a turn, as work on the database: append, end, takeover, signals. T1 and T2 have files of their own.
 
 Each reads what it has to know, asks `store/decisions.py`, and writes what was decided by one statement, on
 condition that the session's stamp is still the one that was read. See `engine.py` for why that is enough.
@@ -11,16 +11,12 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast import limits
-from holdfast.core.codec import Value, encode
-from holdfast.core.conversation import Commit
-from holdfast.core.events import MemoryAdded, MemoryDeleted, StateSet
-from holdfast.core.items import EndedBy, path_text
+from holdfast.core.codec import Value
+from holdfast.core.items import EndedBy
 from holdfast.errors import SessionMissing
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId
-from holdfast.store import decisions, shaping
+from holdfast.store import decisions
 from holdfast.store.base import (
-    CommitOutcome,
-    Committed,
     Fence,
     Orphan,
     Settlement,
@@ -29,11 +25,9 @@ from holdfast.store.base import (
     TakeoverOutcome,
     TooLate,
 )
-from holdfast.store.opening import opening_of
 from holdfast.store.postgres import tables
 from holdfast.store.postgres.engine import Db
-from holdfast.store.postgres.faults import Stale
-from holdfast.store.postgres.recall import Known, Recall
+from holdfast.store.postgres.recall import Recall
 from holdfast.store.postgres.tables import Bound, utf8
 from holdfast.store.rows import NodeRow, SessionRow, SignalKind, SignalRow, TurnRow
 
@@ -72,11 +66,11 @@ def _own(fence: Fence) -> dict[str, Bound]:
     return {"tenant": fence.tenant, "session_id": fence.session_id, "turn_id": fence.turn_id}
 
 
-# ── commit and end ───────────────────────────────────────────────────────────────────────────
+# ── end ───────────────────────────────────────────────────────────────────────────
 
 
-class _Ending(Value):
-    """What T2 has read."""
+class Ending(Value):
+    """What has to be known to end a turn, or to commit it."""
 
     now_ms: int
     session: SessionRow | None
@@ -87,140 +81,15 @@ class _Ending(Value):
     """Those that wait."""
 
 
-async def _ending(db: Db, fence: Fence) -> _Ending:
+async def ending(db: Db, fence: Fence) -> Ending:
     facts = await db.facts("commit_facts", **_own(fence))
     now_ms, session, stamp = facts.number(), facts.one(tables.sessions), facts.number()
     turn, last_n, is_spoken_to = facts.one(tables.turns), facts.value(), facts.value()
     # Read later than the session's stamp: whoever speaks moves it.
     signals = await waiting_signals(db, fence.tenant, fence.turn_id) if is_spoken_to else ()
-    return _Ending(
+    return Ending(
         now_ms=now_ms, session=session, stamp=stamp, turn=turn, last_n=last_n, signals=signals
     )
-
-
-class _Writing(Value):
-    """A commit as it was asked for."""
-
-    fence: Fence
-    made: Commit
-    n: int
-    records: bytes
-    settlement: Settlement
-
-
-async def commit(
-    db: Db,
-    fence: Fence,
-    made: Commit,
-    recall: Recall,
-    *,
-    n: int,
-    records: bytes,
-    settlement: Settlement,
-) -> CommitOutcome:
-    """T2."""
-    asked = _Writing(fence=fence, made=made, n=n, records=records, settlement=settlement)
-    known = recall.take(fence.tenant, fence.session_id)
-    if known is not None and decisions.may_commit_as_known(
-        fence, made, known.session, n=n, last_n=known.last_n
-    ):
-        done = await _commit_on(db, asked, known, recall)
-        if done is not None:
-            return done
-    found = await _ending(db, fence)
-    outcome = decisions.judge_commit(
-        fence,
-        made,
-        session=found.session,
-        turn=found.turn,
-        steers=decisions.waiting_steers(found.signals),
-        n=n,
-        last_n=found.last_n,
-    )
-    if outcome is not None:
-        return outcome
-    session, turn = found.session, found.turn
-    assert session is not None and turn is not None, "judge_commit lets only held turns through"
-    read = Known(
-        session=session,
-        stamp=found.stamp,
-        key=known.key if known else None,
-        replayable=turn.replayable,
-    )
-    done = await _commit_on(db, asked, read, recall)
-    if done is None:
-        raise Stale
-    return done
-
-
-async def _commit_on(db: Db, asked: _Writing, on: Known, recall: Recall) -> Committed | None:
-    """Write it, on condition that the session is still like this; None if it is not."""
-    written = _committed(asked, on)
-    memories = [
-        each for each in asked.made.changes if isinstance(each, MemoryAdded | MemoryDeleted)
-    ]
-    if memories:
-        async with db.transaction():
-            rows = await db.write("commit_turn", **written)
-            for change in memories if rows else ():
-                await _remember(db, asked.fence, change, now_ms=rows[0][0])
-    else:
-        rows = await db.write("commit_turn", **written)
-    if not rows:
-        return None
-    at_ms: int = rows[0][0]
-    session = shaping.committed_session(on.session, asked.made, now_ms=at_ms)
-    recall.put(Known(session=session, stamp=on.stamp + 1, key=on.key, noted_s=db.moment_s))
-    return Committed(version=asked.made.version, at_ms=at_ms)
-
-
-def _committed(asked: _Writing, on: Known) -> dict[str, Bound]:
-    made, session = asked.made, on.session
-    # The last word on each name counts, as in `changed_state`.
-    values = {each.name: each.value for each in made.changes if isinstance(each, StateSet)}
-    return {
-        **_own(asked.fence),
-        "stamp": on.stamp,
-        "token": asked.fence.token,
-        "seq": made.version,
-        "ended_by": made.ended_by,
-        "detail": utf8(made.detail),
-        "agent": utf8(made.agent),
-        "source_key": utf8(made.source_key),
-        "entry_agent": utf8(made.entry_agent),
-        "opening": utf8(opening_of(made.items)),
-        "start": session.length,
-        "end": session.length + len(made.items),
-        "rev": session.meta_rev,
-        "changes": encode(made.changes),
-        "link": made.link,
-        "usage": encode(made.usage),
-        "replayable": on.replayable,
-        "paths": [path_text(item.path) for item in made.items],
-        "bodies": list(made.encoded),
-        "names": [utf8(name) for name in values],
-        "values": [utf8(value) for value in values.values()],
-        "n": asked.n,
-        "records": asked.records,
-        "settlement": asked.settlement,
-        "keep_ms": CLAIM_KEEP_MS,
-    }
-
-
-async def _remember(
-    db: Db, fence: Fence, change: MemoryAdded | MemoryDeleted, *, now_ms: int
-) -> None:
-    which: dict[str, Bound] = {
-        "tenant": fence.tenant,
-        "agent": utf8(change.agent),
-        "memory_id": utf8(change.memory_id),
-    }
-    match change:
-        case MemoryAdded():
-            text = utf8(change.text)
-            await db.write("add_memory", text=text, turn_id=fence.turn_id, at_ms=now_ms, **which)
-        case MemoryDeleted():
-            await db.write("delete_memory", **which)
 
 
 CLAIM_KEEP_MS = int(limits.idempotency_keep_s * 1000)
@@ -237,7 +106,7 @@ async def end(
     records: bytes,
     settlement: Settlement,
 ) -> TurnRow:
-    found = await _ending(db, fence)
+    found = await ending(db, fence)
     ended = decisions.judge_end(fence, session=found.session, turn=found.turn)
     if ended is not None:
         return ended

@@ -101,6 +101,39 @@ insert into holdfast.journal (tenant, turn_id, n, token, records)
 select :tenant, :turn_id, 0, :lease_token, :records from ready
 returning 1;
 
+-- open_turns
+-- T1 of many turns, each on a session as it is known, without a claim. Those that come back are written. A session that
+-- somebody is writing to is left out: nobody waits here for anybody.
+with asked as (
+  select * from unnest(:tenant::text[], :session_id::text[], :stamp::bigint[], :turn_id::text[],
+                       :base_head::bigint[], :lease_token::bigint[], :nonce::text[], :node::text[],
+                       :agent::bytea[], :source_digest::bytea[], :request_hash::bytea[],
+                       :replayable::boolean[], :began_ms::bigint[], :records::bytea[])
+           as a (tenant, session_id, stamp, turn_id, base_head, token, nonce, node, agent, source_digest,
+                 request_hash, replayable, began_ms, records)),
+held as (
+  select a.*
+    from asked a
+    join holdfast.node n on n.node_id = a.node and n.expires_ms > {now}
+    join holdfast.session s on s.tenant = a.tenant and s.id = a.session_id and s.stamp = a.stamp
+     for no key update of s skip locked),
+moved as (
+  update holdfast.session s
+     set open_turn = h.turn_id, lease_token = h.token, lease_nonce = h.nonce, lease_node = h.node,
+         stamp = s.stamp + 1
+    from held h where s.tenant = h.tenant and s.id = h.session_id),
+began as (
+  insert into holdfast.turn
+         (tenant, turn_id, session_id, base_head, state, detail, attempt, client_attempt, lease_token, agent,
+          source_digest, request_hash, replayable, start, "end", rev, changes, link, usage, acked, began_ms,
+          ended_ms)
+  select tenant, turn_id, session_id, base_head, 'open', '', 1, 0, token, agent,
+         source_digest, request_hash, replayable, 0, 0, 0, :changes, '', :usage, false, began_ms, 0 from held),
+written as (
+  insert into holdfast.journal (tenant, turn_id, n, token, records)
+  select tenant, turn_id, 0, token, records from held)
+select tenant, turn_id from held;
+
 -- open_session
 -- T1 that makes its session, and gives its key a meaning. Whoever came first breaks the statement of the other.
 with claim_as_read as (
@@ -231,6 +264,64 @@ settled as (
   update holdfast.idempotency set state = :settlement, expires_ms = ready.now_ms + :keep_ms
     from ready where tenant = :tenant and turn_id = :turn_id and state = 'running')
 select now_ms from ready;
+
+-- commit_turns
+-- T2 of many turns, each on a session as it is known; what a turn has several of are its part of the arrays. Those that
+-- come back are written, and the time. A session that somebody is writing to is left out: nobody waits here for anybody.
+with asked as (
+  select * from unnest(:tenant::text[], :session_id::text[], :turn_id::text[], :stamp::bigint[],
+                       :token::bigint[], :seq::bigint[], :ended_by::text[], :detail::bytea[],
+                       :agent::bytea[], :source_key::bytea[], :entry_agent::bytea[], :opening::bytea[],
+                       :start::bigint[], :end::bigint[], :rev::bigint[], :changes::bytea[],
+                       :link::bytea[], :usage::bytea[], :replayable::boolean[], :n::bigint[],
+                       :records::bytea[], :settlement::text[], :items_from::int[], :items_upto::int[],
+                       :values_from::int[], :values_upto::int[])
+           as a (tenant, session_id, turn_id, stamp, token, seq, ended_by, detail, agent, source_key,
+                 entry_agent, opening, start, upto, rev, changes, link, usage, replayable, n, records,
+                 settlement, items_from, items_upto, values_from, values_upto)),
+held as (
+  select a.*
+    from asked a
+    join holdfast.session s on s.tenant = a.tenant and s.id = a.session_id and s.stamp = a.stamp
+     for no key update of s skip locked),
+ready as (
+  update holdfast.session s
+     set head = h.seq, length = h.upto, link = h.link, agent = h.agent,
+         opening = case when s.opening = '' then h.opening else s.opening end,
+         source_key = case when s.source_key = '' then h.source_key else s.source_key end,
+         entry_agent = case when s.entry_agent = '' then h.entry_agent else s.entry_agent end,
+         open_turn = null, lease_node = null, active_ms = {now}, stamp = s.stamp + 1
+    from held h where s.tenant = h.tenant and s.id = h.session_id
+  returning h.*, s.active_ms as now_ms),
+items as (
+  insert into holdfast.item (tenant, session_id, pos, turn_id, path, body)
+  select r.tenant, r.session_id, r.start + i.nth - 1, r.turn_id, i.path, i.body
+    from ready r
+   cross join lateral unnest((:paths::text[])[r.items_from : r.items_upto],
+                             (:bodies::bytea[])[r.items_from : r.items_upto])
+                      with ordinality as i (path, body, nth)),
+remembered as (
+  insert into holdfast.state (tenant, session_id, name, seq, value)
+  select r.tenant, r.session_id, v.name, r.seq, v.value
+    from ready r
+   cross join lateral unnest((:names::bytea[])[r.values_from : r.values_upto],
+                             (:values::bytea[])[r.values_from : r.values_upto]) as v (name, value)),
+turned as (
+  update holdfast.turn t
+     set state = 'committed', seq = r.seq, ended_by = r.ended_by, detail = r.detail, agent = r.agent,
+         start = r.start, "end" = r.upto, rev = r.rev, changes = r.changes, link = r.link,
+         usage = r.usage, ended_ms = r.now_ms
+    from ready r where t.tenant = r.tenant and t.turn_id = r.turn_id),
+forgotten as (
+  delete from holdfast.journal j using ready r
+   where j.tenant = r.tenant and j.turn_id = r.turn_id and not r.replayable),
+written as (
+  insert into holdfast.journal (tenant, turn_id, n, token, records)
+  select tenant, turn_id, n, token, records from ready where replayable and records <> ''),
+settled as (
+  update holdfast.idempotency i set state = r.settlement, expires_ms = r.now_ms + :keep_ms
+    from ready r where i.tenant = r.tenant and i.turn_id = r.turn_id and i.state = 'running')
+select tenant, turn_id, now_ms from ready;
 
 -- add_memory
 -- An agent remembers something; remembering it again changes nothing.

@@ -1,0 +1,163 @@
+"""What many callers ask for at once, in one statement and one sync.
+
+Whoever asks while a few statements are on their way waits in a queue; as soon as one of them has returned, all that
+has queued goes in the next. The previous sync is the wait, there is no timer. Whoever comes when nothing is on its way
+goes alone, at once.
+
+A statement writes what it can, and leaves out what it cannot: that is looked at alone. If it fails as a whole because
+of one of them, all of them were left out; the others need not suffer for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future, Task
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+from asyncpg import PostgresError
+from msgspec import Struct
+
+from holdfast.errors import StoreError
+from holdfast.store.postgres.engine import Db, Engine
+from holdfast.store.postgres.faults import fault_of
+
+A = TypeVar("A")
+D = TypeVar("D")
+
+GROUP_MAX = 256
+"""Asked for in one statement: some milliseconds of the server's time."""
+GROUP_BYTES_MAX = 1 << 20
+"""About what one statement carries, unless a single one has more."""
+
+Write = Callable[[Db, Sequence[A]], Awaitable[Sequence[D | None]]]
+"""Writes what it can. What came of each, in their order; None for what was left out."""
+
+
+class _Asked(Struct, Generic[A, D]):
+    what: A
+    done: Future[D]
+
+
+class Gathering(Generic[A, D]):
+    """A queue before one kind of statement.
+
+    No two that have the same `key` go in one statement. `at_once` statements are on their way at a time, at most:
+    with one, those of a key go in the order in which they came. `alone` is for what was left out.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        write: Write[A, D],
+        *,
+        key: Callable[[A], Hashable],
+        size: Callable[[A], int],
+        alone: Callable[[A], Awaitable[D]],
+        at_once: int,
+    ) -> None:
+        self._engine = engine
+        self._write = write
+        self._key = key
+        self._size = size
+        self._alone = alone
+        self._at_once = at_once
+        self._queue: list[_Asked[A, D]] = []
+        self._single = 0
+        self._sending: set[Task[None]] = set()
+        self.statements = 0
+        """How many went out, for whoever measures."""
+
+    async def ask(self, what: A) -> D:
+        """What came of it; durable when this returns. Raises what `alone` raises."""
+        if self._under_way < self._at_once and not self._queue:
+            return await self._go_at_once(what)
+        done: Future[D] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Asked(what, done))
+        return await done
+
+    async def close(self) -> None:
+        """Wait until everything that was asked for is answered."""
+        while self._sending:
+            await asyncio.wait(tuple(self._sending))
+
+    @property
+    def _under_way(self) -> int:
+        return self._single + len(self._sending)
+
+    async def _go_at_once(self, what: A) -> D:
+        self._single += 1
+        try:
+            (came,) = await self._run([what])
+            return await self._alone(what) if came is None else came
+        finally:
+            self._single -= 1
+            self._go_on()
+
+    def _go_on(self) -> None:
+        while self._queue and self._under_way < self._at_once:
+            group = self._take()
+            if group:
+                sending = asyncio.create_task(self._send(group))
+                self._sending.add(sending)
+                sending.add_done_callback(self._sent)
+
+    def _sent(self, sending: Task[None]) -> None:
+        self._sending.discard(sending)
+        self._go_on()
+
+    def _take(self) -> list[_Asked[A, D]]:
+        """What goes into the next statement; the rest stays. Who has stopped waiting has changed their mind."""
+        group: dict[Hashable, _Asked[A, D]] = {}
+        later: list[_Asked[A, D]] = []
+        size = 0
+        for asked in self._queue:
+            if asked.done.done():
+                continue
+            key = self._key(asked.what)
+            size += self._size(asked.what)
+            full = len(group) == GROUP_MAX or (group and size > GROUP_BYTES_MAX)
+            if key in group or full:
+                later.append(asked)
+            else:
+                group[key] = asked
+        self._queue = later
+        return list(group.values())
+
+    async def _send(self, group: list[_Asked[A, D]]) -> None:
+        try:
+            came = await self._run([asked.what for asked in group])
+        except BaseException as error:
+            for asked in group:
+                if not asked.done.done():
+                    asked.done.set_exception(error)
+            if not isinstance(error, StoreError):
+                raise
+            return
+        left_out = [asked for asked, each in zip(group, came, strict=True) if each is None]
+        for asked, each in zip(group, came, strict=True):
+            if each is not None and not asked.done.done():
+                asked.done.set_result(each)
+        await asyncio.gather(*map(self._look_at, left_out))
+
+    async def _look_at(self, asked: _Asked[A, D]) -> None:
+        try:
+            came = await self._alone(asked.what)
+        except Exception as error:
+            if not asked.done.done():
+                asked.done.set_exception(error)
+        else:
+            if not asked.done.done():
+                asked.done.set_result(came)
+
+    async def _run(self, group: Sequence[A]) -> Sequence[D | None]:
+        async def work(db: Db) -> Sequence[D | None]:
+            try:
+                return await self._write(db, group)
+            except PostgresError as error:
+                if fault_of(error) not in ("again", None):
+                    raise
+                return [None] * len(group)
+
+        self.statements += 1
+        return await self._engine.run(work)

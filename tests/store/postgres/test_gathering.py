@@ -1,0 +1,190 @@
+"""Turns that begin and are committed at once share statements, and none of them notices."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from holdfast.core import events as ev
+from holdfast.core.conversation import Titled
+from holdfast.ids import Tenant
+from holdfast.store.base import Begin, BeginOutcome, Committed, Joined, Moved, Started, Unconsumed
+from holdfast.store.postgres import gathering
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.verify import Finding, verify
+from tests.store.builders import ACME, Player, Playing
+
+MANY = 12
+OTHER = Tenant("other")
+
+
+async def known_sessions(player: Player, count: int = MANY) -> list[str]:
+    """Sessions that the player's process was the last to write."""
+    names = [f"trip-{number}" for number in range(count)]
+    for name in names:
+        await player.play(name)
+    return names
+
+
+async def begin_all(player: Player, asks: list[Begin]) -> list[BeginOutcome]:
+    return list(await asyncio.gather(*map(player.store.begin, asks)))
+
+
+async def begun(player: Player, names: list[str], *, replayable: bool = False) -> list[Playing]:
+    asks = [await player.ask(name, "And then?", replayable=replayable) for name in names]
+    turns = []
+    for ask, outcome in zip(asks, await begin_all(player, asks), strict=True):
+        assert isinstance(outcome, Started), outcome
+        turns.append(await player.playing(ask, outcome))
+    return turns
+
+
+async def is_sound(store: PostgresStore) -> None:
+    assert [each async for each in verify(store) if isinstance(each, Finding)] == []
+
+
+@pytest.mark.parametrize("replayable", [False, True])
+async def test_turns_that_come_together_begin_and_are_committed_together(
+    postgres: PostgresStore, ada: Player, replayable: bool
+) -> None:
+    names = await known_sessions(ada)
+    before = postgres.begins.statements, postgres.commits.statements
+    turns = await begun(ada, names, replayable=replayable)
+    for number, turn in enumerate(turns):
+        for _ in range(number % 3):
+            await turn.call("look")
+        said = tuple(ev.StateSet(name=f"n{n}", value=str(number)) for n in range(number % 4))
+        await turn.answer(f"Answer {number}", changes=said)
+    done = await asyncio.gather(*(turn.try_commit() for turn in turns))
+    assert all(isinstance(each, Committed) and each.version == 2 for each in done)
+    # Two go at once, each alone, and all the others in the next.
+    assert (postgres.begins.statements, postgres.commits.statements) == (
+        before[0] + 3,
+        before[1] + 3,
+    )
+    for number, (name, turn) in enumerate(zip(names, turns, strict=True)):
+        snapshot = await ada.snapshot(name)
+        assert snapshot.items[-1] == turn.kept()[0].items[-1]
+        assert dict(snapshot.state) == {f"n{n}": str(number) for n in range(number % 4)}
+        row = await turn.row()
+        assert (row.state, row.ended_by, row.seq) == ("committed", "completed", 2)
+        assert bool(await postgres.journal(ACME, turn.turn_id)) is replayable
+    await is_sound(postgres)
+    # And what they have left is known: nothing has to be read for the next.
+    assert len([*postgres.recall]) == MANY
+
+
+async def test_whoever_comes_too_late_is_told_and_the_others_begin(
+    postgres: PostgresStore, ada: Player, ben: Player
+) -> None:
+    names = await known_sessions(ada)
+    asks = [await ada.ask(name, "And then?") for name in names]
+    moved = {5, 9}
+    for number in moved:
+        session_id = await ben.id_of(names[number])
+        await ben.store.annotate(ACME, session_id, [(None, Titled(title="Oslo"))])
+    outcomes = await begin_all(ada, asks)
+    assert {n for n, each in enumerate(outcomes) if isinstance(each, Moved)} == moved
+    assert {n for n, each in enumerate(outcomes) if isinstance(each, Started)} == {
+        *range(MANY)
+    } - moved
+    await is_sound(postgres)
+
+
+async def test_a_turn_that_was_spoken_to_is_not_committed_with_the_others(
+    postgres: PostgresStore, ada: Player, ben: Player
+) -> None:
+    turns = await begun(ada, await known_sessions(ada))
+    for turn in turns:
+        await turn.answer()
+    await ben.store.signal(ACME, turns[7].turn_id, kind="steer", payload=b"wait")
+    done = await asyncio.gather(*(turn.try_commit() for turn in turns))
+    assert isinstance(done.pop(7), Unconsumed)
+    assert all(isinstance(each, Committed) for each in done)
+    await is_sound(postgres)
+
+
+async def test_one_that_breaks_the_statement_takes_nobody_along(
+    postgres: PostgresStore, ada: Player, ben: Player
+) -> None:
+    """A turn id that is taken already breaks what it is in."""
+    names = await known_sessions(ada)
+    taken = await ben.open("elsewhere")
+    asks = [await ada.ask(name, "And then?") for name in names]
+    asks[6] = await ada.ask(names[6], "And then?", turn_id=taken.turn_id, nonce="mine")
+    outcomes = await begin_all(ada, asks)
+    assert isinstance(outcomes.pop(6), Joined)
+    assert all(isinstance(each, Started) for each in outcomes)
+    await is_sound(postgres)
+
+
+async def test_nobody_waits_for_a_session_that_somebody_else_is_writing_to(
+    url: str, ada: Player
+) -> None:
+    names = await known_sessions(ada)
+    asks = [await ada.ask(name, "And then?") for name in names]
+    held = await asyncpg.connect(url)
+    try:
+        async with held.transaction():
+            session_id = await ada.id_of(names[8])
+            await held.execute("select from holdfast.session where id = $1 for update", session_id)
+            begins = [asyncio.create_task(ada.store.begin(ask)) for ask in asks]
+            waits = begins.pop(8)
+            assert all(isinstance(each, Started) for each in await asyncio.gather(*begins))
+            assert not waits.done()
+        assert isinstance(await waits, Started)
+    finally:
+        await held.close()
+
+
+async def test_whoever_stops_waiting_before_it_is_sent_has_asked_for_nothing(ada: Player) -> None:
+    names = await known_sessions(ada)
+    asks = [await ada.ask(name, "And then?") for name in names]
+    begins = [asyncio.create_task(ada.store.begin(ask)) for ask in asks]
+    await asyncio.sleep(0)  # two are on their way now, the others wait
+    given_up = begins.pop(4)
+    given_up.cancel()
+    await asyncio.gather(*begins)
+    assert given_up.cancelled()
+    assert await ada.store.turn(ACME, asks[4].request.turn_id) is None
+
+
+async def test_a_statement_has_a_bound_in_number_and_in_bytes(
+    postgres: PostgresStore, ada: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = await known_sessions(ada)
+    monkeypatch.setattr(gathering, "GROUP_MAX", 5)
+    before = postgres.begins.statements
+    turns = await begun(ada, names)
+    assert postgres.begins.statements == before + 2 + 2  # two alone, five, five
+    for turn in turns:
+        await turn.answer()
+    monkeypatch.setattr(gathering, "GROUP_BYTES_MAX", 1)
+    before = postgres.commits.statements
+    done = await asyncio.gather(*(turn.try_commit() for turn in turns))
+    assert all(isinstance(each, Committed) for each in done)
+    assert postgres.commits.statements == before + MANY
+    await is_sound(postgres)
+
+
+async def test_tenants_that_share_a_statement_share_nothing_else(
+    postgres: PostgresStore, ada: Player
+) -> None:
+    players = (ada, Player(postgres, ada.mint, tenant=OTHER, node=ada.node))
+    for each in players:
+        await known_sessions(each, 4)
+    asks = [
+        await each.ask(f"trip-{number}", f"{each.tenant} asks")
+        for number in range(4)
+        for each in players
+    ]
+    assert all(isinstance(each, Started) for each in await begin_all(ada, asks))
+    for ask in asks:
+        turn_id = ask.request.turn_id
+        (stranger,) = {ACME, OTHER} - {ask.tenant}
+        assert await postgres.turn(ask.tenant, turn_id) is not None
+        assert await postgres.turn(stranger, turn_id) is None
+        assert await postgres.journal(stranger, turn_id) == ()
+    await is_sound(postgres)
