@@ -36,7 +36,8 @@ class Wire:
         self._nth = 0
         self._moment: Moment = "before"
         self._writers: set[StreamWriter] = set()
-        self._serving: set[Task[None]] = set()
+        self.serving: set[Task[None]] = set()
+        """Our own tasks, one for each connection."""
         self.died = asyncio.Event()
         """Nothing comes through any more."""
         self._messages_left = 0
@@ -53,8 +54,8 @@ class Wire:
         finally:
             server.close()
             wire.die()
-            if wire._serving:  # a loop that ends in the middle of them would complain about each
-                await asyncio.wait(tuple(wire._serving))
+            if wire.serving:  # a loop that ends in the middle of them would complain about each
+                await asyncio.wait(tuple(wire.serving))
 
     def cut_at(self, nth: int, moment: Moment) -> None:
         """Cut at the nth question from now on, before the server hears it or after it has answered."""
@@ -74,8 +75,8 @@ class Wire:
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         serving = asyncio.current_task()
         assert serving is not None
-        self._serving.add(serving)
-        serving.add_done_callback(self._serving.discard)
+        self.serving.add(serving)
+        serving.add_done_callback(self.serving.discard)
         if self.died.is_set():
             writer.close()
             return

@@ -80,6 +80,9 @@ def plan_of(name: str) -> Plan:
     return random_plan(name, random.Random(name))
 
 
+BUSY = 6
+"""What one client does at once: enough that some of it goes in one statement."""
+
 # ── clients ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -96,7 +99,7 @@ async def play(pipe: Pipe, url: str, seed: str, keys: str, *retried: str) -> Non
         beating,
         *(
             keep_busy(Client(pipe, server, random.Random(f"{seed}/{number}"), names, int(keys)))
-            for number in range(3)
+            for number in range(BUSY)
         ),
     )
 
@@ -109,6 +112,14 @@ async def take_turn(pipe: Says, server: Server, name: str, key: str) -> None:
     answer = await insisting(ask)
     # Durable: from here on nothing may take it back.
     pipe.say("ack", name, answer.version or 0)
+
+
+async def take_turn_once(pipe: Says, server: Server, name: str, key: str) -> None:
+    """The same without an idempotency key: if there is no answer, nobody asks again, and it may have landed."""
+    pipe.say("once", name, key)
+    with suppress(Superseded, StoreUnavailable):
+        answer = await server.ask(key, plan_of(name))
+        pipe.say("ack", name, answer.version or 0)
 
 
 class Client(msgspec.Struct):
@@ -132,7 +143,8 @@ async def keep_busy(client: Client) -> None:
 
 
 async def turn(client: Client) -> None:
-    await take_turn(client.pipe, client.server, next(client.names), client.key())
+    take = take_turn if client.dice.random() < 0.5 else take_turn_once
+    await take(client.pipe, client.server, next(client.names), client.key())
 
 
 async def fork(client: Client) -> None:
