@@ -423,6 +423,35 @@ async def test_who_has_spoken_to_a_turn_waits_for_it_while_the_store_is_away(sta
     assert await stage.said() == ["Long", "Faster", "re: Faster"]
 
 
+@on_stage
+async def test_words_whose_fate_cannot_be_read_at_once_are_not_said_again(stage: Stage) -> None:
+    """The turn that has heard them has ended by the time that the store can be asked about them."""
+    node = await stage.boot()
+
+    async def listening(hand: Hand) -> None:
+        live = next(iter(node.sessions._owner.live.values()))
+        await stage.until(lambda: bool(live._steers))
+        await hand.open.take_steering()
+        await hand.go_on()
+
+    find_signal = node.store.as_store().find_signal
+    lost = iter(range(8))
+
+    async def rarely(*args: object, **kwargs: object) -> object:
+        if not running.done() or next(lost, None) is not None:
+            raise StoreUnavailable("away")
+        return await find_signal(*args, **kwargs)  # type: ignore[arg-type]
+
+    stage.parts["Long"] = listening
+    running = stage.send(node, "Long")
+    await stage.until(lambda: bool(stage.played))
+    node.store.override("find_signal", rarely)
+    steered = await stage.send(node, "Faster", on_busy="steer")
+
+    assert steered == await running
+    assert await stage.said() == ["Long", "Faster", "re: Faster"]
+
+
 # ── deleting ─────────────────────────────────────────────────────────────────────────────────
 
 

@@ -393,22 +393,25 @@ class Admissions:
         self._owner.deliver(
             SignalRow(tenant=ask.tenant, turn_id=turn_id, n=sent.n, kind="steer", payload=payload)
         )
-        while True:
-            ending = await find_ending(self._store, ask.tenant, turn_id)
-            row = await self._find_signal(ask.tenant, turn_id, sent.n)
-            if row is not None and row.consumed:
-                return await self._watch(ask, turn_id, how="steered")
-            if ending is not None:
-                return None
+        while not await self._was_heard(ask.tenant, turn_id, sent.n):
+            if await find_ending(self._store, ask.tenant, turn_id) is not None:
+                # It may have been heard at the last moment, after we had looked.
+                if not await self._was_heard(ask.tenant, turn_id, sent.n):
+                    return None
+                break
             await asyncio.sleep(limits.busy_poll_s)
+        return await persistently(lambda: self._watch(ask, turn_id, how="steered"))
 
-    async def _find_signal(self, tenant: Tenant, turn_id: TurnId, n: int) -> SignalRow | None:
-        """A signal; None also while the store is away. It has been sent: whoever were told to send it again
-        would be heard twice."""
-        try:
-            return await self._store.find_signal(tenant, turn_id, n)
-        except StoreUnavailable:
-            return None
+    async def _was_heard(self, tenant: Tenant, turn_id: TurnId, n: int) -> bool:
+        """Whether a turn has heard a signal. Waits while the store is away: it has been sent, and whoever were told
+        to send it again would be heard twice."""
+        while True:
+            try:
+                row = await self._store.find_signal(tenant, turn_id, n)
+            except StoreUnavailable:
+                await asyncio.sleep(limits.busy_poll_s)
+            else:
+                return row is not None and row.consumed
 
 
 class _Patience:
