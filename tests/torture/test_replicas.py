@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from msgspec.structs import replace
 
 from tests.postgres import SAFE, Server
+from tests.simulation import checker
 from tests.simulation.anomalies import ANOMALIES as SIMULATED
-from tests.simulation.history import Recording
 from tests.torture.replicas.anomalies import ANOMALIES
 from tests.torture.replicas.faults import OF_DATABASE, OF_REPLICA, Fault, draw_faults
 from tests.torture.replicas.figures import takeovers, told
 from tests.torture.replicas.rules import RULES, SHARED, check
 from tests.torture.replicas.run import Plan, Seen, run
-from tests.torture.replicas.traffic import Traffic
 
 TTL_S = 3.0
 SHORT = Plan(
@@ -69,15 +67,10 @@ def test_the_rules_of_the_simulation_notice_here_what_they_notice_there(seen: Se
     for name, (code, anomaly) in SIMULATED.items():
         broken = anomaly(seen.traffic.recording) if code in SHARED else None
         if broken is not None:
-            noticed = {each.code for each in check(_with(seen, broken))}
+            noticed = {each.code for each in checker.check(broken, SHARED)}
             assert code in noticed, f"{name} is noticed only as {sorted(noticed)}"
             tried.add(code)
     assert {"lost_ack", "twice", "effect_twice", "key_turns", "left_open", "malformed"} <= tried
-
-
-def _with(seen: Seen, recording: object) -> Traffic:
-    assert isinstance(recording, Recording)
-    return replace(seen.traffic, recording=recording)
 
 
 def test_every_rule_has_an_anomaly() -> None:

@@ -25,6 +25,7 @@ from tests.torture.replicas.agent import LOG, UPSTREAM, WHO
 from tests.torture.replicas.upstream import Oracle
 
 READY_S = 60.0
+SUPERVISE_S = 0.5
 PAUSE_S = 0.02
 
 
@@ -37,16 +38,18 @@ class Replica:
         self.wire = wire
         self.log = here / f"replica-{number}.log"
         """What its processes have logged, one after the other."""
+        self.wanted = False
+        """Whether it is to run: whoever looks after it starts it again if it does not."""
         self._environment = {**os.environ, **environment, WHO: f"replica {number}"}
         self._process: Process | None = None
 
     @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+    def running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
         """Start it; it need not be ready yet."""
+        self.wanted = True
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "holdfast", "serve", "tests.torture.replicas.agent:team"),
@@ -60,8 +63,6 @@ class Replica:
     async def wait_ready(self, http: aiohttp.ClientSession) -> None:
         until = time.monotonic() + READY_S
         while True:
-            if self._process is None or self._process.returncode is not None:
-                await self.start()  # it could not, because something else was away
             with suppress(aiohttp.ClientError, TimeoutError):
                 async with http.get(f"{self.url}/readyz") as response:
                     if response.status == 200:
@@ -69,17 +70,17 @@ class Replica:
             assert time.monotonic() < until, f"{self.log.read_text()[-2000:]}"
             await asyncio.sleep(PAUSE_S)
 
-    def signal(self, which: signal.Signals) -> None:
+    def send(self, which: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(which)
 
-    async def wait_gone(self) -> int:
-        assert self._process is not None
-        return await self._process.wait()
-
-    async def end(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self.signal(signal.SIGKILL)
+    async def stop(self, *signals: signal.Signals) -> None:
+        """Send it these, a little apart, and wait until it is gone. It stays so until it is started."""
+        self.wanted = False
+        for nth, each in enumerate(signals):
+            await asyncio.sleep(0.1 if nth else 0)
+            self.send(each)
+        if self._process is not None:
             await self._process.wait()
 
 
@@ -127,20 +128,32 @@ class Fleet:
                 fleet.replicas.append(Replica(number, here, wire, {**environment, **store}))
             fleet.balancer = await entered.enter_async_context(Balancer.started())
             fleet.balancer.urls = [each.url for each in fleet.replicas]
+            looking_after = asyncio.create_task(fleet._look_after())
             try:
-                await fleet.start()
+                # One after the other: the first makes the tables, and a machine has few cores.
+                for each in fleet.replicas:
+                    await each.start()
+                    await fleet.wait_ready(each)
                 yield fleet
             finally:
+                looking_after.cancel()
                 for each in fleet.replicas:
-                    each.signal(signal.SIGCONT)
-                    await each.end()
+                    each.send(signal.SIGCONT)
+                    await each.stop(signal.SIGKILL)
 
-    async def start(self) -> None:
-        """Start every replica that does not run, and wait until all are ready."""
+    async def wait_ready(self, *replicas: Replica) -> None:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as http:
-            # One after the other: the first makes the tables, and a machine has few cores.
-            for each in self.replicas:
+            for each in replicas or self.replicas:
                 await each.wait_ready(http)
+
+    async def _look_after(self) -> None:
+        """Start what has ended and should not have, as whatever runs servers does: one that begins while its
+        database is away gives up."""
+        while True:
+            await asyncio.sleep(SUPERVISE_S)
+            for each in self.replicas:
+                if each.wanted and not each.running:
+                    await each.start()
 
     async def ask(self, sql: str) -> list[asyncpg.Record]:
         """Ask the database itself."""

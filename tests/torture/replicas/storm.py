@@ -40,7 +40,7 @@ class Storm:
             for fault in faults:
                 await asyncio.sleep(max(0.0, fault.at_s - self._now_s()))
                 group.create_task(self._befall(fault))
-        await self._fleet.start()
+        await self._fleet.wait_ready()
 
     async def _befall(self, fault: Fault) -> None:
         began_s = time.time()
@@ -54,21 +54,19 @@ class Storm:
     async def _strike(self, fault: Fault, replica: Replica) -> None:
         match fault.kind:
             case "kill":
-                replica.signal(signal.SIGKILL)
-                await replica.wait_gone()
+                await replica.stop(signal.SIGKILL)
                 await asyncio.sleep(fault.for_s)
                 await replica.start()
-            case "drain" | "hurry":
-                replica.signal(signal.SIGTERM)
-                if fault.kind == "hurry":
-                    await asyncio.sleep(0.1)
-                    replica.signal(signal.SIGTERM)
-                await replica.wait_gone()
+            case "drain":
+                await replica.stop(signal.SIGTERM)
+                await replica.start()
+            case "hurry":
+                await replica.stop(signal.SIGTERM, signal.SIGTERM)
                 await replica.start()
             case "pause" | "blink":
-                replica.signal(signal.SIGSTOP)
+                replica.send(signal.SIGSTOP)
                 await asyncio.sleep(fault.for_s)
-                replica.signal(signal.SIGCONT)
+                replica.send(signal.SIGCONT)
             case "cut":
                 replica.wire.cut()
                 await asyncio.sleep(fault.for_s)
