@@ -154,7 +154,7 @@ class Window:
     async def check(self) -> None:
         """Nothing happened that must not."""
         self.broken += await self.page.evaluate("window.__broken ?? []")
-        assert self.broken == []
+        assert self.broken == [], self.broken
 
     async def audit(self) -> None:
         """Nothing serious is wrong for people who cannot see, or not well."""
@@ -166,7 +166,7 @@ class Window:
             for each in found["violations"]
             if each["impact"] in ("serious", "critical")
         ]
-        assert wrong == []
+        assert wrong == [], wrong
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ export function operationsView() {
   watchMetrics(may('metrics'));
   return h(
     'main',
-    { class: 'operations', id: 'main', tabindex: '-1' },
+    { class: 'operations', id: 'main', tabindex: '0' },
     h('h1', null, 'Operations'),
     () => failure() && h('p', { class: 'banner bad', role: 'alert' }, failure()),
     () => (may('metrics') ? [tiles(), plots(), ends(), nodeTable()] : h('p', { class: 'banner' }, 'This key may not see the server’s numbers: it lacks the scope “metrics”.')),
@@ -26,11 +26,11 @@ export function operationsView() {
 
 function tiles() {
   /** @param {string} name @param {() => string} value @param {string} told */
-  const tile = (name, value, told) => h('div', { class: 'tile' }, h('dt', null, name), h('dd', null, value), h('p', { class: 'told' }, told));
+  const tile = (name, value, told) => h('li', { class: 'tile' }, h('span', { class: 'tile-name' }, name), h('strong', null, value), h('span', { class: 'told' }, told));
   const gauge = (/** @type {string} */ name) => () => String(total(latest(), name));
   return h(
-    'dl',
-    { class: 'tiles' },
+    'ul',
+    { class: 'tiles', 'aria-label': 'at this moment' },
     tile('Running', gauge('holdfast_turns_running'), 'turns, here and now'),
     tile('Waiting', gauge('holdfast_lane_waiting'), 'requests for a busy session'),
     tile('Lanes', gauge('holdfast_lanes'), 'sessions in use here'),

@@ -65,7 +65,7 @@ function rowView(row) {
   return h(
     'a',
     { class: () => `session-row${here() ? ' here' : ''}${row().open_turn ? ' busy' : ''}`, href: () => sessionAt(row().id), 'aria-current': () => (here() ? 'page' : null), 'data-session': () => row().id },
-    h('span', { class: 'row-title' }, () => row().title || row().keys[0] || 'without a title'),
+    h('span', { class: 'row-title' }, () => (row().match?.in === 'title' ? excerpt(row()) : row().title || row().keys[0] || 'without a title')),
     h('span', { class: 'row-time' }, () => (row().open_turn ? h('span', { class: 'chip live' }, 'running') : ago(row().active_at, now()))),
     h('span', { class: 'row-facts' }, () => facts(row())),
   );
@@ -73,9 +73,12 @@ function rowView(row) {
 
 /** @param {state.Session} row */
 function facts(row) {
-  if (row.match && row.match.in === 'message') return row.match.excerpt.map((/** @type {any} */ piece) => (piece.hit ? h('mark', null, piece.text) : piece.text));
+  if (row.match?.in === 'message') return excerpt(row);
   return [row.agent, ` · v${row.version}`, row.keys.length > 0 && [' · ', h('span', { class: 'row-key' }, row.keys[0])]];
 }
+
+/** What was found, with what was looked for marked. @param {state.Session} row */
+const excerpt = (row) => row.match.excerpt.map((/** @type {any} */ piece) => (piece.hit ? h('mark', null, piece.text) : piece.text));
 
 /** The session after, or before, the one that is shown. @param {1 | -1} step */
 export function neighbour(step) {

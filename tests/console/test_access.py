@@ -1,0 +1,164 @@
+"""Everybody can use it: by keyboard, with a screen reader, in the dark, on a phone; and nobody more than their key may."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from holdfast.ids import Tenant
+from holdfast.models.base import ModelFailed
+from holdfast.store.memory import MemoryStore
+from holdfast.testing import Gate, ScriptedModel, says
+from tests.console.browser import Scheme, window
+from tests.server.stubs import HeldTool, agent, serving
+from tests.server.test_approvals import careful
+from tests.server.test_auth import bearer, put_key
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+
+MARKDOWN = """# A plan
+
+Go **north**, *then* east; see https://example.org/map.
+
+1. pack
+2. leave
+
+| day | place |
+|---|---|
+| 1 | Oslo |
+
+```python
+print("Oslo")
+```
+
+> as they say
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
+async def test_nothing_serious_is_in_anybodys_way(
+    browser: Browser, scheme: Scheme, phone: bool
+) -> None:
+    gate = Gate()
+    tool = HeldTool("pay", held=False)
+    model = ScriptedModel(
+        says(MARKDOWN, thinks=["Where to?"]),
+        says("Half ").failing(ModelFailed("out of order"), at=1),
+        says("May I?", calls=[("pay", '{"kr": 5}')]),
+        says("Slowly ", "now.").waiting(gate, at=1),
+    )
+    async with (
+        serving(careful(model, tool)) as server,
+        window(browser, server.url, scheme=scheme, phone=phone) as here,
+    ):
+        for text in ("A plan?", "And now?", "Pay the bill"):
+            await server.chat(text, to="trip")
+        await here.open()
+        await expect(here.find(".session-row")).to_have_count(1)
+        await here.audit()
+        await here.open("/s/trip")
+        await expect(here.find(".approvals")).to_have_count(1)
+        await here.find(".about summary").click()
+        await here.find(".turn-discarded summary").click()
+        await expect(here.find(".turn-discarded .span")).to_have_count(1)
+        await here.audit()
+        running = asyncio.create_task(server.chat("Go on", to="other"))
+        await gate.reached.wait()
+        await here.open("/s/other")
+        await expect(here.find(".turn-open .draft")).to_have_text("Slowly ")
+        await here.audit()
+        await here.open("/operations")
+        await expect(here.find(".panel tbody tr").last).to_be_visible()
+        await here.audit()
+        gate.release()
+        await running
+        await here.open("/new")
+        await here.audit()
+        await here.page.keyboard.press("?")
+        await expect(here.find("dialog")).to_be_visible()
+        await here.audit()
+
+
+async def test_the_keyboard_is_enough(browser: Browser) -> None:
+    model = ScriptedModel(otherwise=lambda _: "Yes.")
+    async with serving(agent(model)) as server, window(browser, server.url) as here:
+        for name in ("one", "two", "three"):
+            await server.chat(f"This is {name}", to=name)
+        await here.open()
+        await expect(here.find(".session-row")).to_have_count(3)
+        press = here.page.keyboard.press
+        await press("j")
+        await expect(here.find("h1")).to_have_text("This is three")
+        await press("j")
+        await expect(here.find("h1")).to_have_text("This is two")
+        await press("k")
+        await expect(here.find("h1")).to_have_text("This is three")
+        await press("c")
+        await here.page.keyboard.type("More")
+        await press("Enter")
+        await expect(here.find("article")).to_have_count(2)
+        await press("Escape")
+        await press("/")
+        await here.page.keyboard.type("two")
+        await expect(here.find(".session-row")).to_have_count(1)
+        await expect(here.find(".session-row mark")).to_have_text("two")
+        await press("Escape")
+        await press("g")
+        await press("o")
+        await expect(here.find("h1")).to_have_text("Operations")
+        await press("t")
+        await expect(here.find("html[data-theme=dark]")).to_have_count(1)
+        await press("?")
+        await expect(here.find("dialog h2")).to_have_text("Keys")
+        await press("Escape")
+        await expect(here.find("dialog")).to_have_count(0)
+
+
+async def test_a_key_opens_the_door_and_no_further_than_it_may(browser: Browser) -> None:
+    store = MemoryStore()
+    reader = await put_key(store, Tenant("acme"), "read", nth=1)
+    admin = await put_key(store, Tenant("acme"), "admin", nth=2)
+    writer = await put_key(store, Tenant("acme"), "chat", nth=3)
+    model = ScriptedModel(otherwise=lambda _: "Yes.")
+    async with (
+        serving(agent(model), store=store, auth="required") as server,
+        window(browser, server.url) as here,
+    ):
+        here.expects_failures = True
+        await server.chat("Hello", to="trip", headers=bearer(admin))
+        await here.open("/s/trip")
+        await expect(here.find("#key")).to_be_visible()
+        await here.audit()
+
+        await here.find("#key").fill("hf_wrong")
+        await here.find("#key").press("Enter")
+        await expect(here.find(".door .banner")).to_contain_text("not known here")
+        await here.find("#key").fill(bearer(writer)["Authorization"].removeprefix("Bearer "))
+        await here.find("#key").press("Enter")
+        await expect(here.find(".door .banner")).to_contain_text("scope “read”")
+        await here.find("#key").fill(bearer(reader)["Authorization"].removeprefix("Bearer "))
+        await here.find("#key").press("Enter")
+
+        await expect(here.find("article")).to_have_count(1)
+        await expect(here.find(".composer")).to_contain_text("lacks the scope “chat”")
+        await expect(here.find(".composer-text")).to_have_count(0)
+        await here.find(".session-title .menu-button").click()
+        actions = await here.find(".menu-list:popover-open .menu-item").all_inner_texts()
+        assert actions == ["Copy its id"]
+        await here.page.keyboard.press("Escape")
+        await here.open("/operations")
+        await expect(here.find(".operations")).to_contain_text("lacks the scope “metrics”")
+
+        kept = "[Object.keys(localStorage).join(), document.cookie]"
+        assert not any("hf_" in each for each in await here.page.evaluate(kept))
+        other = await here.context.new_page()
+        await other.goto(server.url)
+        await expect(
+            other.locator("#key")
+        ).to_be_visible()  # another tab has to show a key of its own
+        await here.find("[aria-label^='sign out']").click()
+        await expect(here.find("#key")).to_be_visible()
+    await store.close()
