@@ -29,24 +29,28 @@ def _python(name: str, folder: str, lock: str = "requirements.txt", cannot: str 
     return Client(name, Environment(name, HERE / folder / lock), cannot=frozenset(cannot.split()))
 
 
+_SDKS = "socket methods parsed"
+"""What only OpenAI's own libraries have a way to say."""
+
 _AI = Environment("vercel_ai", HERE / "vercel_ai" / "package-lock.json")
 
 CLIENTS = (
-    _python("openai-python-1", "openai_python", "requirements-1.txt"),
+    _python("openai-python-1", "openai_python", "requirements-1.txt", cannot="socket"),
     _python("openai-python-2", "openai_python", "requirements-2.txt"),
     _python("openai-python-3", "openai_python", "requirements-3.txt"),
-    _python("openai-agents", "openai_agents", cannot="models"),
-    _python("langchain", "langchain", cannot="models responses"),
-    _python("litellm", "litellm", cannot="models responses"),
-    _python("pydantic-ai", "pydantic_ai", cannot="models responses"),
-    _python("llm", "llm", cannot="models responses"),
+    _python("openai-agents", "openai_agents", cannot=f"models {_SDKS}"),
+    _python("langchain", "langchain", cannot=f"models {_SDKS}"),
+    _python("litellm", "litellm", cannot=f"models responses {_SDKS}"),
+    _python("pydantic-ai", "pydantic_ai", cannot=f"models {_SDKS}"),
+    _python("llm", "llm", cannot=f"models responses chained {_SDKS}"),
+    Client("openai-node", Environment("openai-node", HERE / "openai_node" / "package-lock.json")),
+    Client("ai-openai", _AI, ("openai",), cannot=frozenset(f"models chained {_SDKS}".split())),
     Client(
-        "openai-node",
-        Environment("openai-node", HERE / "openai_node" / "package-lock.json"),
-        cannot=frozenset({"responses"}),
+        "ai-openai-compatible",
+        _AI,
+        ("compatible",),
+        cannot=frozenset(f"models responses chained {_SDKS}".split()),
     ),
-    Client("ai-openai", _AI, ("openai",), cannot=frozenset({"models"})),
-    Client("ai-openai-compatible", _AI, ("compatible",), cannot=frozenset({"models", "responses"})),
 )
 
 BY_NAME = {each.name: each for each in CLIENTS}
@@ -55,6 +59,9 @@ PROBE = Environment("llmprobe", HERE / "llmprobe" / "package-lock.json")
 
 INTEGRATIONS = Environment("integrations", HERE / "integrations" / "requirements.txt")
 """Frameworks that run on our sessions in one process with them."""
+
+CODEX = Environment("codex", HERE / "codex" / "package-lock.json")
+"""A program of 400 MB: installed when `make test-clients` first runs it, and not before."""
 
 ENVIRONMENTS = (*dict.fromkeys(each.environment for each in CLIENTS), PROBE, INTEGRATIONS)
 """Each once, the slow ones not last."""

@@ -127,6 +127,43 @@ async def _responses(world: World, saw: Saw) -> None:
     assert _spoken(world) == [TOOL_TALK[:1], TOOL_TALK[:4], TOOL_TALK[:6]]
 
 
+ANSWER = "This is the whole answer to {} "
+
+METHODS: Saw = {
+    "made": ["conversation", {"topic": "a"}, {"topic": "b"}],
+    "added": ["three"],
+    "listed": ["one", "two", "three"],
+    "item": "one",
+    "left": ["three", "one"],
+    "first": ["completed", ANSWER.format("four"), True],
+    "stream": ["response.created", "response.completed", ANSWER.format("five")],
+    "helper": ANSWER.format("six"),
+    "found": True,
+    "again": [True, 2],
+    "brought": ["four"],
+    "later": ["completed", ANSWER.format("seven"), "completed"],
+    "deleted": [404, "response_not_found"],
+    "sync_cancel": [400, "invalid_request"],
+    "lost": [400, "previous_response_not_found"],
+    "count": ["response.input_tokens", True],
+    "compact": ["response.compaction", ["compaction"]],
+    "gone": [404, "conversation_not_found"],
+}
+"""What every method of the SDKs' `responses` and `conversations` gives; the oldest one lacks two of them."""
+
+
+async def _methods(world: World, saw: Saw) -> None:
+    for facts in saw.values():
+        assert facts == {name: each for name, each in METHODS.items() if name in facts}
+        assert METHODS.keys() - facts.keys() <= {"count", "compact"}
+
+
+async def _parsed(world: World, saw: Saw) -> None:
+    assert saw["typed"] == {"city": "Oslo", "degrees": 4}
+    (request,) = world.upstream.requests
+    assert request.json["response_format"]["type"] == "json_schema"
+
+
 async def _typed(world: World, saw: Saw) -> None:
     """The schema reached the model, and the answer came back as a value."""
     assert saw["typed"] == {"city": "Oslo", "degrees": 4}
@@ -185,6 +222,10 @@ SCENARIOS: dict[str, Scenario] = {
         _tools_streamed,
     ),
     "responses": Scenario((ON_IT, says("It ", "rains."), says("It will ", "rain.")), _responses),
+    "chained": Scenario((ON_IT, says("It ", "rains."), says("It will ", "rain.")), _responses),
+    "socket": Scenario((ON_IT, says("It ", "rains."), says("It will ", "rain.")), _responses),
+    "methods": Scenario((), _methods),
+    "parsed": Scenario((says('{"city": "Oslo", ', '"degrees": 4}'),), _parsed),
     "typed": Scenario((says('{"city": "Oslo", ', '"degrees": 4}'),), _typed),
     "retry": Scenario((says("Fine."), BROKEN, says("Whole.")), _failed_once),
     "broken_stream": Scenario((says("Fine."), BROKEN, says("Whole.")), _broken_stream),

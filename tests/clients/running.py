@@ -35,7 +35,13 @@ async def installed(work: Callable[[], T]) -> T:
         skip_without(f"the packages of {error.name}", enable="make setup-clients")
 
 
-async def run(command: list[str], *, home: Path, may_end_with: tuple[int, ...] = (0,)) -> str:
+async def run(
+    command: list[str],
+    *,
+    home: Path,
+    may_end_with: tuple[int, ...] = (0,),
+    **environment: str,
+) -> str:
     """What a program prints. It finds nothing of ours, and nobody's settings."""
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -46,6 +52,7 @@ async def run(command: list[str], *, home: Path, may_end_with: tuple[int, ...] =
             "PYTHONPATH": str(SHARED),
             "OPENAI_API_KEY": "any",
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it asks the network while it is imported
+            **environment,
         },
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.clients import environments
-from tests.clients.catalogue import ENVIRONMENTS
+from tests.clients.catalogue import CODEX, ENVIRONMENTS
 from tests.clients.environments import NODE, CannotInstall, Environment
 from tests.test_repository import unhashed
 
-LOCKS = [each.lock for each in (*ENVIRONMENTS, NODE)]
+LOCKS = [each.lock for each in (*ENVIRONMENTS, CODEX, NODE)]
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: f"{lock.parent.name}/{lock.name}")

@@ -90,6 +90,36 @@ def tools_streamed(base_url):
     return {"answers": answers, "ran": ran}
 
 
+def chained(base_url):
+    """Over Responses; LangChain takes the last response out of the messages that it is given."""
+    here = ChatOpenAI(
+        model="root",
+        base_url=base_url,
+        api_key="any",
+        use_responses_api=True,
+        use_previous_response_id=True,
+    ).bind_tools([get_weather])
+    messages, answers, ran = [], [], []
+    for text in ("Weather in Oslo?", "And tomorrow?"):
+        messages.append(HumanMessage(text))
+        ran += exchange(lambda said: joined(list(here.stream(said))), messages)
+        answers.append(messages[-1].text)
+    return {"answers": answers, "ran": ran}
+
+
+def responses(base_url):
+    """Over Responses, with everything that was said told again."""
+    here = ChatOpenAI(
+        model="root", base_url=base_url, api_key="any", use_responses_api=True
+    ).bind_tools([get_weather])
+    messages, answers, ran = [], [], []
+    for text in ("Weather in Oslo?", "And tomorrow?"):
+        messages.append(HumanMessage(text))
+        ran += exchange(here.invoke, messages)
+        answers.append(messages[-1].text)
+    return {"answers": answers, "ran": ran}
+
+
 def typed(base_url):
     here = model(base_url).with_structured_output(Weather, method="json_schema")
     return {"typed": here.invoke("Weather in Oslo?").model_dump()}
@@ -120,4 +150,16 @@ def keyed(base_url):
     return {"answers": [here.invoke("one", extra_headers=key).text for _ in range(2)]}
 
 
-main(conversation, resending, stream, tools, tools_streamed, typed, retry, broken_stream, keyed)
+main(
+    conversation,
+    resending,
+    stream,
+    tools,
+    tools_streamed,
+    responses,
+    chained,
+    typed,
+    retry,
+    broken_stream,
+    keyed,
+)

@@ -107,6 +107,39 @@ def tools_streamed(base_url):
     return {"answers": answers, "ran": ran}
 
 
+def chained(base_url):
+    """Over Responses, each going on from the one before."""
+    tool = {"type": "function", **WEATHER["function"]}
+    ran, answers, previous = [], [], None
+    for said in ("Weather in Oslo?", "And tomorrow?"):
+        new = [{"role": "user", "content": said}]
+        while new:
+            answer = litellm.responses(
+                model="openai/root",
+                input=new,
+                tools=[tool],
+                previous_response_id=previous,
+                api_base=base_url,
+                api_key="any",
+            )
+            previous = answer.id
+            calls = [each for each in answer.output if each.type == "function_call"]
+            new = []
+            for call in calls:
+                arguments = json.loads(call.arguments)
+                ran.append(arguments)
+                new.append(
+                    {
+                        "type": "function_call_output",
+                        "call_id": call.call_id,
+                        "output": forecast(**arguments),
+                    }
+                )
+        (message,) = [each for each in answer.output if each.type == "message"]
+        answers.append(message.content[0].text)
+    return {"answers": answers, "ran": ran}
+
+
 def typed(base_url):
     answer = complete(base_url, "Weather in Oslo?", response_format=Weather)
     return {"typed": Weather.model_validate_json(text(answer)).model_dump()}
@@ -136,4 +169,15 @@ def keyed(base_url):
     return {"answers": [text(complete(base_url, "one", headers=key)) for _ in range(2)]}
 
 
-main(conversation, resending, stream, tools, tools_streamed, typed, retry, broken_stream, keyed)
+main(
+    conversation,
+    resending,
+    stream,
+    tools,
+    tools_streamed,
+    chained,
+    typed,
+    retry,
+    broken_stream,
+    keyed,
+)

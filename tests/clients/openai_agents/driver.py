@@ -136,6 +136,34 @@ def responses(base_url):
     return {"answers": asyncio.run(talk()), "ran": ran}
 
 
+def chained(base_url):
+    """Over Responses, each run going on from the last response of the one before."""
+    ran, client = [], AsyncOpenAI(base_url=base_url, api_key="any")
+
+    @function_tool
+    def get_weather(city: str) -> str:
+        """The weather in a city."""
+        ran.append({"city": city})
+        return forecast(city)
+
+    async def talk():
+        model = OpenAIResponsesModel(model="root", openai_client=client)
+        here, answers, previous = (
+            Agent(name="Assistant", model=model, tools=[get_weather]),
+            [],
+            None,
+        )
+        for text in ("Weather in Oslo?", "And tomorrow?"):
+            result = await Runner.run(
+                here, text, previous_response_id=previous, auto_previous_response_id=True
+            )
+            previous = result.last_response_id
+            answers.append(result.final_output)
+        return answers
+
+    return {"answers": asyncio.run(talk()), "ran": ran}
+
+
 def typed(base_url):
     (found,) = ask(agent(base_url, output_type=Weather), "Weather in Oslo?")
     return {"typed": found.model_dump()}
@@ -194,6 +222,7 @@ main(
     tools,
     tools_streamed,
     responses,
+    chained,
     typed,
     retry,
     broken_stream,

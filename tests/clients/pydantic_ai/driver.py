@@ -5,7 +5,7 @@ import asyncio
 from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.exceptions import AgentRunError
-from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from telling import TRIP, forecast, main
 
@@ -92,6 +92,41 @@ def tools_streamed(base_url):
     return {"answers": asyncio.run(talk(weather_agent(base_url, ran))), "ran": ran}
 
 
+def over_responses(base_url, **settings):
+    """Over Responses, by an agent whose history is handed on from run to run."""
+
+    async def get_weather(city: str) -> str:
+        """The weather in a city."""
+        ran.append({"city": city})
+        return forecast(city)
+
+    async def listen(context, events):
+        async for _ in events:
+            pass
+
+    async def talk():
+        model = OpenAIResponsesModel(
+            "root", provider=OpenAIProvider(base_url=base_url, api_key="any")
+        )
+        here, history, answers = Agent(model, tools=[get_weather], model_settings=settings), [], []
+        for text in ("Weather in Oslo?", "And tomorrow?"):
+            result = await here.run(text, message_history=history, event_stream_handler=listen)
+            history = result.all_messages()
+            answers.append(result.output)
+        return answers
+
+    ran = []
+    return {"answers": asyncio.run(talk()), "ran": ran}
+
+
+def responses(base_url):
+    return over_responses(base_url)
+
+
+def chained(base_url):
+    return over_responses(base_url, openai_previous_response_id="auto")
+
+
 def typed(base_url):
     (found,) = ask(agent(base_url, output_type=NativeOutput(Weather)), "Weather in Oslo?")
     return {"typed": found.model_dump()}
@@ -125,4 +160,16 @@ def keyed(base_url):
     return {"answers": ask(here, "one", "one")}
 
 
-main(conversation, resending, stream, tools, tools_streamed, typed, retry, broken_stream, keyed)
+main(
+    conversation,
+    resending,
+    stream,
+    tools,
+    tools_streamed,
+    responses,
+    chained,
+    typed,
+    retry,
+    broken_stream,
+    keyed,
+)
