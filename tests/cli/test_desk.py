@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -162,3 +164,16 @@ def test_the_command_line_beats_the_environment(
     assert run("sessions", "list", "--store", STORE).exit_code == 0
     told = run("sessions", "list", "--tenant", "acme")
     assert "leave --tenant out" in told.stderr
+
+
+def test_a_turn_is_stopped_through_the_store_that_its_server_uses(run: Run) -> None:
+    """A process that plays it hears of it by the store alone."""
+    command = [sys.executable, "-m", "holdfast", "run", "demo", "stall", "--session", "a", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        turn_id = json.loads(process.stdout.readline())["turn_id"]
+        told = run("turns", "cancel", turn_id)
+        last = json.loads(list(process.stdout)[-1])
+    assert told.exit_code == 0, told.output
+    assert told.stdout.startswith("committed as version 1, cancelled")
+    assert (process.returncode, last["code"]) == (4, "turn_cancelled")

@@ -21,6 +21,7 @@ COMMANDS = {
     "demo": ("holdfast.cli.demo", "See in two minutes what makes it different."),
     "chat": ("holdfast.cli.chat", "Talk to an agent."),
     "agents": ("holdfast.cli.agents", "Look at agent files: check, list, schema."),
+    "doctor": ("holdfast.cli.doctor", "See whether all is well here, and what to do if not."),
     "run": ("holdfast.cli.run", "Run one turn, for scripts."),
     "serve": ("holdfast.cli.serve", "Serve agents over the OpenAI API."),
     "keys": ("holdfast.cli.keys", "Make, list and revoke API keys."),

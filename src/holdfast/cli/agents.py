@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import click
 import msgspec
 
+from holdfast.agents.base import ModelConfig
 from holdfast.agents.file import Checked
 from holdfast.agents.registry import Broken, Listed, Registry
 from holdfast.agents.schema import agent_file_schema
@@ -54,6 +55,8 @@ class Report(msgspec.Struct):
     warnings: tuple[Problem, ...] = ()
     unreadable: tuple[str, ...] = ()
     """Why it could not even be read."""
+    models: tuple[ModelConfig, ...] = ()
+    """Who is asked for its agents. Addresses in them may have secrets filled in: not to be shown."""
 
 
 @agents.command(short_help="Say what is wrong with agent files.")
@@ -67,7 +70,7 @@ def check(ctx: click.Context, sources: tuple[str, ...], as_json: bool) -> None:
     A file from a URL is judged as one that is not trusted with this machine.
     Ends with 0 if they can be served, 1 if something is wrong in one, 2 if one could not be read.
     """
-    reports = asyncio.run(_check(sources))
+    reports = asyncio.run(check_sources(sources))
     if as_json:
         click.echo(json.dumps({"files": [_plain(each) for each in reports]}, indent=2))
     else:
@@ -77,7 +80,8 @@ def check(ctx: click.Context, sources: tuple[str, ...], as_json: bool) -> None:
     ctx.exit(FOUND if any(each.problems for each in reports) else 0)
 
 
-async def _check(references: tuple[str, ...]) -> list[Report]:
+async def check_sources(references: tuple[str, ...]) -> list[Report]:
+    """What there is to say about these files. Raises InvalidSource for what is none."""
     async with _supplies() as supplies:
         origins = [parse_source(each, supplies) for each in references]
         return [await _report(each) for origin in origins for each in _files(origin)]
@@ -130,6 +134,7 @@ def _judged(file: str, checked: Checked) -> Report:
         agents=tuple(each.name for each in checked.file.agents) if checked.file else (),
         problems=checked.problems,
         warnings=checked.warnings,
+        models=tuple(each.model for each in checked.file.agents) if checked.file else (),
     )
 
 

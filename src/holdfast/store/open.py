@@ -8,7 +8,8 @@ memory:                    nowhere: it ends with its process
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,10 +19,12 @@ import apsw
 from holdfast.core.codec import Value
 from holdfast.errors import StoreUnusable
 from holdfast.store.base import Store
+from holdfast.store.condition import Condition
 from holdfast.store.memory import MemoryStore
 from holdfast.store.migrations import Migrated
 from holdfast.store.postgres.address import parse_address, without_password
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.condition import examine as examine_file
 from holdfast.store.sqlite.connection import open_reader, unusable
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.health import OnPoison
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_URL",
+    "examine_store",
     "existing_file",
     "file_of",
     "look_at",
@@ -119,17 +123,39 @@ def shown(url: str) -> str:
             return without_password(url)
 
 
+async def examine_store(url: str) -> Condition | None:
+    """How a store is, without opening it; None for a file that is not there.
+
+    Raises StoreUnusable if it cannot be a store here, and StoreUnavailable if it does not answer.
+    """
+    match parse_url(url):
+        case InPostgres(url=address):
+            with _driver():
+                from holdfast.store.postgres.condition import examine
+            return await examine(parse_address(address))
+        case _:
+            path = file_of(url)
+            return examine_file(path) if path.is_file() else None
+
+
 def _postgres() -> type[PostgresStore]:
     """Loaded when it is wanted: it brings a driver along that the other homes do without."""
-    try:
+    with _driver():
         from holdfast.store.postgres.store import PostgresStore
+    return PostgresStore
+
+
+@contextmanager
+def _driver() -> Iterator[None]:
+    """Where a module is loaded that needs a driver. Raises StoreUnusable if there is none."""
+    try:
+        yield
     except ModuleNotFoundError as error:
         if error.name != "asyncpg":
             raise
         raise StoreUnusable(
             "PostgreSQL needs a driver that is not installed; run: pip install 'holdfast[postgres]'"
         ) from error
-    return PostgresStore
 
 
 def existing_file(url: str, *, any_step: bool = False) -> Path:

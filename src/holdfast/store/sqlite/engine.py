@@ -116,9 +116,9 @@ class Engine:
         gates.check_all(path)
         health = Health(str(path), on_poison=on_poison)
         with ExitStack() as undo:
-            turn = WriteTurn(_beside(path, "writer"))
+            turn = WriteTurn(beside(path, "writer"))
             undo.callback(turn.close)
-            liveness = Liveness(_beside(path, "live"))
+            liveness = Liveness(beside(path, "live"))
             undo.callback(liveness.close)
             connection = _open_with_log(path, turn, vfs)
             undo.callback(connection.close, force=True)
@@ -261,7 +261,7 @@ class Engine:
             raise
 
 
-def _beside(path: Path, name: str) -> Path:
+def beside(path: Path, name: str) -> Path:
     return path.with_name(f"{path.name}-{name}")
 
 

@@ -1,0 +1,226 @@
+"""`holdfast doctor`: looks at everything that a server here would need, and says what to do about what is not well."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import shutil
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+import apsw
+import click
+
+from holdfast.cli import checkup, showing
+from holdfast.cli.agents import Report, check_sources
+from holdfast.cli.checkup import Finding, ok, problem, skipped, warning
+from holdfast.cli.options import json_option, store_option
+from holdfast.core.codec import Value, encode
+from holdfast.errors import StoreError, StoreUnusable
+from holdfast.models.servers import SERVERS, Server
+from holdfast.store.open import InFile, InMemory, InPostgres, examine_store, parse_url
+from holdfast.store.sqlite.gates import check_library, parse_version
+
+FOUND = 1
+"""The exit code if something is a problem."""
+
+REACH_S = 5.0
+MARKS = {"ok": "✓", "warning": "!", "problem": "✗", "skipped": "-"}
+STYLES = {"ok": "green", "warning": "yellow", "problem": "red", "skipped": "bright_black"}
+
+
+@click.command(short_help="See whether all is well here, and what to do if not.")
+@click.argument("sources", metavar="[SOURCE]…", nargs=-1)
+@click.option("--offline", is_flag=True, help="Ask no provider whether it can be reached.")
+@json_option
+@store_option
+@click.pass_context
+def doctor(
+    ctx: click.Context, sources: tuple[str, ...], offline: bool, as_json: bool, url: str
+) -> None:
+    """Look at what a server here needs: versions, the store, leases and clocks, disk, limits, and providers.
+
+    SOURCES are agent files, directories or URLs: they are checked, and the providers that they use are asked
+    whether they can be reached. Nothing is changed, and keys are never shown or sent.
+    Ends with 0 if nothing is a problem, and with 1 otherwise; warnings alone are none.
+
+    \b
+    Examples:
+      holdfast doctor
+      holdfast doctor butler.yaml --store postgresql://holdfast@db.example/holdfast
+      holdfast doctor --json | jq '.findings[] | select(.state != "ok")'
+    """
+    findings = asyncio.run(_examine(sources, url, offline=offline, shown=not as_json))
+    problems = sum(each.state == "problem" for each in findings)
+    warnings = sum(each.state == "warning" for each in findings)
+    if as_json:
+        click.echo(
+            b'{"healthy":%b,"findings":%b}' % (b"false" if problems else b"true", encode(findings))
+        )
+    else:
+        told = f"{showing.counted(problems, 'problem')}, {showing.counted(warnings, 'warning')}"
+        click.echo("all is well" if not problems and not warnings else told, err=True)
+    ctx.exit(FOUND if problems else 0)
+
+
+async def _examine(
+    sources: tuple[str, ...], url: str, *, offline: bool, shown: bool
+) -> list[Finding]:
+    """Everything, told as it is found."""
+    findings: list[Finding] = []
+    async for finding in _all(sources, url, offline=offline):
+        findings.append(finding)
+        if shown:
+            _show(finding)
+    return findings
+
+
+def _show(finding: Finding) -> None:
+    mark = click.style(MARKS[finding.state], fg=STYLES[finding.state])
+    click.echo(f"{mark} {finding.check:<14} {showing.seen(finding.what)}")
+    if finding.todo:
+        click.echo(f"  {'':<14} → {showing.seen(finding.todo)}")
+
+
+async def _all(sources: tuple[str, ...], url: str, *, offline: bool) -> AsyncIterator[Finding]:
+    yield checkup.judge_python(sys.version_info[:3])
+    yield _library()
+    yield checkup.judge_descriptors(_descriptors())
+    async for finding in _store(url):
+        yield finding
+    reports = await check_sources(sources) if sources else []
+    for report in reports:
+        yield _judge_file(report)
+    for finding in await _providers(reports, offline=offline):
+        yield finding
+
+
+# ── this machine, and the store ──────────────────────────────────────────────────────────────
+
+
+def _library() -> Finding:
+    version = apsw.sqlite_lib_version()
+    try:
+        check_library(parse_version(version))
+    except StoreUnusable as error:
+        return problem("sqlite", f"SQLite {version}", str(error))
+    return ok("sqlite", f"SQLite {version}")
+
+
+def _descriptors() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+async def _store(url: str) -> AsyncIterator[Finding]:
+    try:
+        address = parse_url(url)
+        if isinstance(address, InMemory):
+            yield skipped("store", "a memory store ends with its process")
+            return
+        condition = await examine_store(url)
+    except StoreError as error:
+        what, _, way_out = str(error).partition("; ")
+        yield problem("store", what, way_out or "see that it runs, and --store")
+        return
+    match address:
+        case InFile(path=path):
+            for finding in _place(path.resolve()):
+                yield finding
+        case InPostgres():
+            yield ok("store", "PostgreSQL answers")
+    if condition is not None:
+        for finding in checkup.judge_store(condition):
+            yield finding
+
+
+def _place(path: Path) -> list[Finding]:
+    folder = path.parent
+    if not folder.is_dir():
+        return [problem("store", f"the directory {folder} does not exist", "create it")]
+    disk = checkup.judge_disk(str(folder), shutil.disk_usage(folder).free)
+    if not path.exists():
+        todo = "the first start makes one; --store names another"
+        return [warning("store", f"there is no database at {path} yet", todo), disk]
+    return [ok("store", f"{path} opens"), checkup.judge_mode(str(path), path.stat().st_mode), disk]
+
+
+# ── agents, and who they ask ─────────────────────────────────────────────────────────────────
+
+
+def _judge_file(report: Report) -> Finding:
+    if report.unreadable:
+        return problem("agents", report.unreadable[0], "see the path, or that the server answers")
+    if report.problems:
+        first = report.problems[0]
+        more = f" (and {len(report.problems) - 1} more)" if len(report.problems) > 1 else ""
+        what = f"{report.file}:{first.mark.line}: {first.what}{more}"
+        return problem("agents", what, f"holdfast agents check {report.file}")
+    if report.warnings:
+        told = f"{report.file}: {showing.counted(len(report.warnings), 'warning')}"
+        return warning("agents", told, f"holdfast agents check {report.file}")
+    return ok("agents", f"{report.file}: {', '.join(report.agents)}")
+
+
+class Provider(Value):
+    """Somebody whose models are asked."""
+
+    name: str
+    base_url: str
+    key: str
+    """The variable with the key; empty if none is needed."""
+
+
+def used_providers(reports: Sequence[Report], environ: Mapping[str, str]) -> list[Provider]:
+    """Those that the agents use; if there are none to look at, those whose keys are set."""
+    found: dict[tuple[str, str], Provider] = {}
+    for report in reports:
+        for model in report.models:
+            if model.provider != "demo" or model.base_url:
+                server = SERVERS.get(model.provider, Server())
+                at = model.base_url or server.base_url
+                key = model.token_key or (server.token_key(environ) if server.is_at(at) else "")
+                found[model.provider, at] = Provider(name=model.provider, base_url=at, key=key)
+    if reports:
+        return list(found.values())
+    return [
+        Provider(name=name, base_url=server.base_url, key=server.token_key(environ))
+        for name, server in SERVERS.items()
+        if server.base_url and any(environ.get(each, "").strip() for each in server.token_keys)
+    ]
+
+
+async def _providers(reports: Sequence[Report], *, offline: bool) -> list[Finding]:
+    providers = used_providers(reports, os.environ)
+    if not providers:
+        return [skipped("providers", "nobody is used; agent files as arguments say who is")]
+    timeout = aiohttp.ClientTimeout(total=REACH_S)
+    async with aiohttp.ClientSession(timeout=timeout) as http:
+        return await asyncio.gather(
+            *(_provider(each, None if offline else http) for each in providers)
+        )
+
+
+async def _provider(provider: Provider, http: aiohttp.ClientSession | None) -> Finding:
+    # The host alone: the rest of an address may have secrets filled in.
+    check, place = "providers", f"{provider.name} at {urlsplit(provider.base_url).hostname}"
+    if provider.key and not os.environ.get(provider.key, "").strip():
+        return problem(check, f"{place}: {provider.key} is not set", f"export {provider.key}=…")
+    has_key = f", {provider.key} is set" if provider.key else ""
+    if http is None:
+        return skipped(check, f"{place}{has_key}; not asked")
+    try:
+        # Any answer will do. No key goes along: whether it is good, the first turn says.
+        async with http.get(provider.base_url, allow_redirects=False) as response:
+            return ok(check, f"{place} answers ({response.status}){has_key}")
+    except aiohttp.InvalidURL:
+        return problem(check, f"{place}: its base_url is no URL", "correct it in the agent file")
+    except (aiohttp.ClientError, TimeoutError) as error:
+        why = str(error) or f"no answer in {REACH_S:g} s"
+        return problem(
+            check, f"{place} cannot be reached: {why}", "see the network, proxies, and base_url"
+        )

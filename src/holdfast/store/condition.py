@@ -1,0 +1,48 @@
+"""How a store is, for whoever looks after it: facts, and no opinion about them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from holdfast.core.codec import Value
+
+
+class Replication(Value):
+    """How a PostgreSQL hands on what it commits."""
+
+    commit: str
+    """Its `synchronous_commit`."""
+    names: str
+    """Its `synchronous_standby_names`; empty if it waits for nobody."""
+    standbys: int
+    """How many are connected."""
+    synchronous: int
+    """How many of these it waits for."""
+    is_standby: bool
+    """It is one itself: it cannot be written."""
+
+
+class Condition(Value):
+    """A store as it is at one moment. Counts are 0 where there are no tables yet."""
+
+    kind: Literal["SQLite", "PostgreSQL"]
+    version: str
+    step: int
+    newest: int
+    bytes: int = 0
+    log_bytes: int = 0
+    """SQLite: what is in the log and not yet in the file."""
+    damage: tuple[str, ...] = ()
+    """SQLite: the first things that its own quick check finds."""
+    nodes: int = 0
+    """Processes that are alive."""
+    nodes_gone: int = 0
+    """Processes that have ended without saying so, and are not forgotten yet."""
+    open_turns: int = 0
+    orphans: int = 0
+    """Open turns whose process is gone."""
+    clock_ms: int = 0
+    """How far the store's clock is ahead of this machine's."""
+    node_ahead_ms: int = 0
+    """How far the clock of a living process is ahead of the store's, at the most."""
+    replication: Replication | None = None

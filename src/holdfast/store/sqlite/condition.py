@@ -1,0 +1,74 @@
+"""How a database file is, read without opening it as a store: nothing is changed, made or taken over."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from importlib.resources import files
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from holdfast.ids import NodeId
+from holdfast.store.condition import Condition
+from holdfast.store.queries import load_queries
+from holdfast.store.sqlite.connection import open_reader, unusable
+from holdfast.store.sqlite.engine import beside
+from holdfast.store.sqlite.gates import check_all
+from holdfast.store.sqlite.locks import Liveness
+from holdfast.store.sqlite.migrate import newest_step, step_of
+
+DAMAGE_MAX = 5
+"""How many findings of SQLite's quick check are worth reading; `holdfast db verify` has all of them."""
+
+queries = load_queries(files("holdfast.store.sqlite") / "sql" / "condition.sql")
+
+
+def examine(path: Path) -> Condition:
+    """How the database at this path is. Raises StoreUnusable if it cannot be one here."""
+    path = path.resolve()
+    check_all(path)
+    try:
+        with closing(open_reader(path)) as db:
+            return _examine(db, path)
+    except apsw.Error as error:
+        raise unusable(path, error) from error
+
+
+def _examine(db: apsw.Connection, path: Path) -> Condition:
+    step = step_of(db)
+    lines = [str(line) for (line,) in db.execute(f"PRAGMA quick_check({DAMAGE_MAX})")]
+    log = path.with_name(path.name + "-wal")
+    condition = Condition(
+        kind="SQLite",
+        version=apsw.sqlite_lib_version(),
+        step=step,
+        newest=newest_step(),
+        bytes=path.stat().st_size,
+        log_bytes=log.stat().st_size if log.exists() else 0,
+        damage=() if lines == ["ok"] else tuple(lines),
+    )
+    return condition if step == 0 else _with_nodes(db, path, condition)
+
+
+def _with_nodes(db: apsw.Connection, path: Path, condition: Condition) -> Condition:
+    now_ms = time.time_ns() // 1_000_000
+    rows = [
+        (slot, NodeId(node), since_ms) for slot, node, since_ms in db.execute(queries["all_nodes"])
+    ]
+    alive: list[tuple[NodeId, int]] = []
+    if beside(path, "live").exists():
+        with closing(Liveness(beside(path, "live"))) as liveness:
+            alive = [(node, since_ms) for slot, node, since_ms in rows if liveness.is_held(slot)]
+    living = {node for node, _ in alive}
+    holders = [node for (node,) in db.execute(queries["holders"])]
+    return msgspec.structs.replace(
+        condition,
+        nodes=len(alive),
+        nodes_gone=len(rows) - len(alive),
+        open_turns=len(holders),
+        orphans=sum(node not in living for node in holders),
+        # A lease that begins later than now was renewed by another clock, such as a container's.
+        node_ahead_ms=max((since_ms - now_ms for _, since_ms in alive), default=0),
+    )
