@@ -11,9 +11,11 @@ wrongly or cannot do its work here, 70 a bug of ours, 130 stopped by Ctrl-C.
 from __future__ import annotations
 
 import traceback
+from contextlib import AbstractContextManager
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 from holdfast.errors import HoldfastError
 
@@ -31,6 +33,7 @@ COMMANDS = {
         "Look after conversations: list, search, show, move, fork, rewind, delete.",
     ),
     "turns": ("holdfast.cli.turns", "See what became of turns, and stop one."),
+    "completion": ("holdfast.cli.completion", "Print what lets a shell complete commands."),
     "db": (
         "holdfast.cli.db",
         "Look after a database: migrate, verify, back up, move, count, prune.",
@@ -82,6 +85,15 @@ class CommandTable(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # From the table: click's own would load every command to see whether it is hidden.
+        found = [
+            CompletionItem(name, help=COMMANDS[name][1])
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
     def invoke(self, ctx: click.Context) -> object:
         debug = bool(ctx.params.get("debug"))
         try:
@@ -104,3 +116,13 @@ class CommandTable(click.Group):
 @click.option("--debug", is_flag=True, help="Show where an error came from.")
 def main(debug: bool) -> None:
     """AI agents over the OpenAI API, with conversations that hold: every turn is a transaction."""
+
+
+def own_server(sources: tuple[str, ...], store: str) -> AbstractContextManager[str]:
+    """The address of a server of this command's own; see `private`.
+
+    Loaded when it is wanted, since with it comes all of a server: who talks to one that runs does without.
+    """
+    from holdfast.cli.private import private_server
+
+    return private_server(sources, store)

@@ -69,6 +69,10 @@ def check(ctx: click.Context, sources: tuple[str, ...], as_json: bool) -> None:
     Nothing in them is executed, no server is asked for anything but the file itself, and no key is needed.
     A file from a URL is judged as one that is not trusted with this machine.
     Ends with 0 if they can be served, 1 if something is wrong in one, 2 if one could not be read.
+
+    \b
+    Example:
+      holdfast agents check shop.yaml agents/ https://example.org/team.yaml
     """
     reports = asyncio.run(check_sources(sources))
     if as_json:
@@ -190,7 +194,12 @@ def _short(place: str) -> str:
 
 @agents.command(short_help="Print the JSON Schema of agent files.")
 def schema() -> None:
-    """Print the JSON Schema of agent files, for editors that check while you type."""
+    """Print the JSON Schema of agent files, for editors that check while you type.
+
+    \b
+    Example:
+      holdfast agents schema > agent-file.schema.json
+    """
     click.echo(agent_file_schema(), nl=False)
 
 
@@ -206,6 +215,10 @@ def list_command(ctx: click.Context, sources: tuple[str, ...], as_json: bool) ->
 
     Sources are what `serve` takes; a Python module is imported.
     Ends with 1 if a source cannot be loaded: the others are listed, and stderr says what is wrong.
+
+    \b
+    Example:
+      holdfast agents list shop.yaml agents/ --json
     """
     listed, problems = asyncio.run(_list(sources))
     if as_json:

@@ -41,6 +41,10 @@ def migrate(url: str) -> None:
     """Bring the tables up to date; make the database if there is none.
 
     A database that a newer Holdfast has written is left alone.
+
+    \b
+    Example:
+      holdfast db migrate --store sqlite:////var/lib/holdfast/store.db
     """
     place, migrated = shown(url), asyncio.run(migrate_store(url))
     if migrated.before == migrated.after:
@@ -62,6 +66,10 @@ def verify_command(ctx: click.Context, url: str, as_json: bool) -> None:
     """Check every promise that a store can show, and name what is broken.
 
     Reads only, in short steps. Ends with 0 if all is well, and with 1 if something is broken.
+
+    \b
+    Example:
+      holdfast db verify --json
     """
     seen = Seen(lines=not as_json and not showing.is_watched())
     try:
@@ -154,6 +162,10 @@ def backup(target: Path, url: str) -> None:
 
     Turns go on meanwhile. TARGET appears when the copy is whole and on disk.
     For SQLite only: PostgreSQL has pg_dump.
+
+    \b
+    Example:
+      holdfast db backup monday.db
     """
     source = existing_file(url, any_step=True)
     with showing.bar() as tell:
@@ -168,7 +180,12 @@ def backup(target: Path, url: str) -> None:
 @store_option
 @json_option
 def stats(url: str, as_json: bool) -> None:
-    """Count what is there."""
+    """Count what is there.
+
+    \b
+    Example:
+      holdfast db stats --json
+    """
     found = asyncio.run(_stats(url))
     numbers = {name: getattr(found, name) for name in found.__struct_fields__}
     if as_json:
@@ -199,6 +216,10 @@ def prune(url: str) -> None:
     """Remove what may go: discarded turns after a week, bytes of deleted sessions, and the like.
 
     Small steps with pauses, so that turns go first. A server does this by itself.
+
+    \b
+    Example:
+      holdfast db prune
     """
     with showing.bar() as tell:
         rows = asyncio.run(_prune(url, tell))

@@ -39,6 +39,10 @@ def export(session_id: str | None, key: str | None, tenant: str | None, url: str
     """Write all sessions, or one, to stdout as lines of JSON, for `import`.
 
     Turns go on meanwhile. A file that lacks its last line is not whole, and `import` says so.
+
+    \b
+    Example:
+      holdfast db export --tenant acme > sessions.jsonl
     """
     if session_id is not None and key is not None:
         raise click.UsageError("--session and --key name one session each; use one of them")
@@ -101,6 +105,10 @@ def import_command(
 
     Each is taken in whole or not at all, and one that is there already stays as it is. So an import
     that broke off is simply made again.
+
+    \b
+    Example:
+      holdfast db import sessions.jsonl --store sqlite:///other.db
     """
     with showing.bar() as tell:
         how = asyncio.run(
@@ -155,6 +163,10 @@ def copy(ctx: click.Context, source: str, target: str) -> None:
 
     TO has to be there: `holdfast db migrate` makes it. A copy that broke off is made again, and goes on
     where it stopped. No server should use FROM meanwhile.
+
+    \b
+    Example:
+      holdfast db copy sqlite:///holdfast.db postgresql://holdfast@db.example/holdfast
     """
     if source == target:
         raise click.UsageError("FROM and TO are the same store")

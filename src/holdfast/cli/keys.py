@@ -60,7 +60,7 @@ def create(name: str, tenant: str, scopes: str, expires_in: str | None, url: str
     """Make a key, and show it this once: the store has only its hash.
 
     \b
-    The key alone goes to stdout:
+    Example, since the key alone goes to stdout:
       export OPENAI_API_KEY=$(holdfast keys create kitchen --tenant acme)
     """
     now_ms = time.time_ns() // 1_000_000
@@ -87,7 +87,12 @@ def create(name: str, tenant: str, scopes: str, expires_in: str | None, url: str
 @store_option
 @json_option
 def list_command(tenant: str | None, url: str, as_json: bool) -> None:
-    """Show which keys there are, revoked ones included. Nobody can show the keys themselves."""
+    """Show which keys there are, revoked ones included. Nobody can show the keys themselves.
+
+    \b
+    Example:
+      holdfast keys list --tenant acme
+    """
     of = None if tenant is None else Tenant(tenant)
     rows = _with_store(url, lambda store: _all(store, of))
     now_ms = time.time_ns() // 1_000_000
@@ -112,6 +117,10 @@ def revoke(key: str, url: str) -> None:
     """Take back KEY, by its id or as it was shown: every server refuses it within a second.
 
     Turns that were begun with it go on. There is no way back; make another one.
+
+    \b
+    Example:
+      holdfast keys revoke key_01m7fex2vh0000000000000004
     """
     key_id = _key_id(key)
     row = _with_store(url, lambda store: store.revoke_api_key(key_id))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from holdfast.cli import own_server
 from holdfast.cli.options import Where
-from holdfast.cli.private import private_server
 from holdfast.client.sync import Client
 from holdfast.core.codec import Value
 from holdfast.errors import InvalidValue
@@ -30,7 +30,7 @@ def reach(agent: str | None, at: Where) -> Iterator[Reached]:
         client = Client(at.server, key=at.key)
         yield Reached(client=client, model=agent or _first(client), where=at.server)
         return
-    with private_server((agent,) if agent else (), at.store) as address:
+    with own_server((agent,) if agent else (), at.store) as address:
         client = Client(address)
         yield Reached(client=client, model=_first(client), where=without_password(at.store))
 

@@ -1,0 +1,27 @@
+"""`holdfast completion`: what lets a shell complete commands and options."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+PROGRAM = "holdfast"
+VARIABLE = "_HOLDFAST_COMPLETE"
+"""By which the shell asks, as click names it."""
+
+
+@click.command(short_help="Print what lets a shell complete commands.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a script that lets SHELL complete the commands and options of holdfast.
+
+    \b
+    Examples, for the start-up file of your shell:
+      eval "$(holdfast completion bash)"
+      eval "$(holdfast completion zsh)"
+      holdfast completion fish | source
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows these three"
+    click.echo(kind(ctx.find_root().command, {}, PROGRAM, VARIABLE).source())
