@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale fuzz lock-fuzz openapi torture-replicas torture-api
+.PHONY: help schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale fuzz lock-fuzz openapi reference torture-replicas torture-api
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ schema: $(READY) ## renew the JSON Schema of agent files
 
 openapi: $(READY) ## renew the OpenAPI document of the HTTP API
 	$(BIN)/python scripts/openapi.py > docs/reference/openapi.json
+
+reference: $(READY) ## renew the pages of docs/reference that are made of the code
+	$(BIN)/python scripts/reference.py
 
 lock-peers: ## renew the locks of what bench/ measures against (needs uv)
 	$(COMPILE) $(if $(UPGRADE),--upgrade) bench/peers/requirements.in --output-file bench/peers/requirements.txt

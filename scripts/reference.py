@@ -1,0 +1,120 @@
+"""Write the pages of docs/reference that are made of the code: errors, limits and events. `make reference`."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core import events as ev
+from holdfast.server.openapi_errors import CODES
+
+HERE = Path(__file__).parents[1] / "docs" / "reference"
+
+
+def errors() -> Iterator[str]:
+    """Every code that an answer can have, by status."""
+    yield "# Errors"
+    yield ""
+    yield 'Every error has OpenAI\'s envelope: `{"error": {"message", "type", "param", "code"}}`.'
+    yield "The `message` says what to do, and may get better; `code` does not change."
+    yield "`X-Should-Retry` says whether the same request makes sense again, and `Retry-After` when."
+    yield ""
+    yield "What a model's server says about a request itself, such as `context_length_exceeded`, is passed on as it is."
+    yield ""
+    yield "| status | code | means |"
+    yield "|---|---|---|"
+    for code, told in sorted(CODES.items(), key=lambda each: (each[1].status, each[0])):
+        yield f"| {told.status} | `{code}` | {told.words} |"
+
+
+def bounds() -> Iterator[str]:
+    """Every bound, in its group, with its reason."""
+    yield "# Limits"
+    yield ""
+    yield "Every bound that somebody may meet, with its unit at the end of its name, and its reason."
+    yield "Some can be changed: [the settings of `serve`](cli.md#holdfast-serve) say which."
+    source = Path(limits.__file__).read_text(encoding="utf-8")
+    body = ast.parse(source).body
+    headings = {
+        number: line.strip("# ─\n")
+        for number, line in enumerate(source.splitlines(), start=1)
+        if line.startswith("# ──")
+    }
+    for statement, reason in pairwise(body):
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        begun = [number for number in headings if number < statement.lineno]
+        if begun:
+            for number in begun:
+                group = headings.pop(number)
+            yield from ("", f"## {group}", "", "| bound | is | because |", "|---|---|---|")
+        name = statement.target.id
+        yield f"| `{name}` | {_shown(getattr(limits, name))} | {_docstring(reason)} |"
+
+
+def _shown(value: object) -> str:
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def _docstring(statement: ast.stmt) -> str:
+    match statement:
+        case ast.Expr(value=ast.Constant(value=str() as text)):
+            return " ".join(text.split())
+    return ""
+
+
+def events() -> Iterator[str]:
+    """Every event of a turn, with its fields."""
+    yield "# Events of a turn"
+    yield ""
+    yield "What `GET /api/turns/{id}/events` streams, `holdfast run --json` prints and a journal holds."
+    yield 'Each comes as `{"n", "at_ms", "event": {"type", …}}`; `n` counts from 0 and is the event\'s id.'
+    yield "Fields that have their default are left out."
+    yield ""
+    yield "`fine` events are what streams are made of; a turn without an idempotency key keeps none of them."
+    for kind in get_args(ev.Event):
+        config = kind.__struct_config__
+        fine = " (fine)" if kind in (ev.Grew, ev.ItemOpened) else ""
+        yield from ("", f"## {config.tag}{fine}", "", *_paragraph(kind), "")
+        yield from ("| field | type |", "|---|---|")
+        hints = get_type_hints(kind, include_extras=False)
+        for field in msgspec.structs.fields(kind):
+            yield f"| `{field.encode_name}` | `{_type(hints[field.name])}` |"
+
+
+def _paragraph(kind: type) -> list[str]:
+    text = (kind.__doc__ or "The turn begins, with everything that was decided before.").strip()
+    return [" ".join(text.split()).removeprefix("Fine. ")]
+
+
+def _type(hint: object) -> str:
+    text = str(hint) if get_args(hint) else getattr(hint, "__name__", str(hint))
+    for prefix in ("holdfast.core.items.", "holdfast.core.events.", "holdfast.ids.", "typing."):
+        text = text.replace(prefix, "")
+    return text.replace("|", "\\|")
+
+
+PAGES = {"errors.md": errors, "limits.md": bounds, "events.md": events}
+
+
+def rendered(name: str) -> str:
+    return "\n".join(PAGES[name]()) + "\n"
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        (HERE / page).write_text(rendered(page), encoding="utf-8")
+    sys.stderr.write(f"{', '.join(PAGES)} written\n")
