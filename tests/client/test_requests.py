@@ -24,6 +24,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "turn_id": ("turn_x",),
     "exported": (b"{}",),
     "call": ("fc_x",),
+    "grant_id": ("grant_x",),
     "decision": (api.Decision(approve=True),),
     "decisions": ({"fc_x": api.Decision(approve=True)},),
     "model": ("demo",),

@@ -60,17 +60,19 @@ class Desk:
         turn: str | None = None,
         key: str | None = None,
         remember: str | None = None,
+        arguments: str = "exact",
+        headers: dict[str, str] | None = None,
     ) -> Answer:
         body = {
             "decisions": {
-                call: {"approve": approve, "remember": remember}
+                call: {"approve": approve, "remember": remember, "arguments": arguments}
                 for call, approve in decisions.items()
             }
         }
         return await self.server.request(
             "POST",
             f"/api/turns/{turn or self.turn_id}/approvals",
-            headers={"Idempotency-Key": key} if key else None,
+            headers={**({"Idempotency-Key": key} if key else {}), **(headers or {})},
             data=msgspec.json.encode(body),
         )
 

@@ -26,10 +26,12 @@ from holdfast.store.base import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.rows import TurnRow
 from holdfast.testing import Gate, ScriptedModel, says
+from tests.core.builders import new_minter
 from tests.server.stubs import Answer, HeldTool, Serving, chat_body, serving, until
 from tests.server.test_approvals import careful
 from tests.server.test_auth import bearer, put_key
 from tests.server.test_busy import Asked
+from tests.store.contract.test_grants import granted
 
 RIVAL = Tenant("rival")
 EVERYTHING = ("admin", "metrics")
@@ -85,6 +87,7 @@ class Ours(msgspec.Struct, frozen=True):
     session_id: str
     turn_id: str
     call_id: str
+    grant_id: str
     running_key: str
     running_id: str
     running_turn: str
@@ -103,6 +106,8 @@ class Ours(msgspec.Struct, frozen=True):
                 return tuple(each.replace("turn_", "resp_") for each in turns)
             case "{conversation}":
                 return (self.session_id, self.running_id)
+            case "{grant}":
+                return (self.grant_id,)
             case "{item}" | "{call}":
                 return (self.call_id,)
             case "{build}" | "{file...}":
@@ -205,11 +210,14 @@ async def tenants() -> AsyncIterator[Tenants]:
         thought = await server.request("GET", "/api/sessions/our-thought", headers=mine)
         path = f"/api/sessions/{first.headers['x-session-id']}/export"
         exported = await server.request("GET", path, headers=mine)
+        grant = granted(new_minter(), Tenant("acme"))
+        await store.put_grant(grant)
         ours = Ours(
             key="our-trip",
             session_id=first.headers["x-session-id"],
             turn_id=first.headers["x-turn-id"],
             call_id=call["id"],
+            grant_id=grant.grant_id,
             running_key="our-thought",
             running_id=thought.json["id"],
             running_turn=thought.json["open_turn"],

@@ -12,15 +12,18 @@ import msgspec
 import pytest
 from openapi_spec_validator import validate
 
+from holdfast.ids import GrantId, Tenant, mint
 from holdfast.server.openapi import FILES, rendered
 from holdfast.server.openapi_errors import CODES
 from holdfast.server.openapi_operations import DESCRIPTION
 from holdfast.server.problems import APPROVALS_OVER
 from holdfast.testing import ScriptedModel, says
 from tests import repository
+from tests.core.builders import new_minter
 from tests.server.conforming import described
 from tests.server.stubs import Answer, HeldTool, Serving, agent, serving
 from tests.server.test_approvals import careful
+from tests.store.contract.test_grants import granted
 
 PUBLISHED = repository.ROOT / "docs/reference/openapi.json"
 DOCUMENT: dict[str, Any] = msgspec.json.decode(PUBLISHED.read_bytes())
@@ -167,6 +170,9 @@ def test_every_code_belongs_to_an_operation_or_to_none_of_them() -> None:
 # ── what it shows can be done ────────────────────────────────────────────────────────────────
 
 
+GRANT = mint(GrantId, at_ms=1, entropy=1)
+
+
 class World:
     """A server in which there is something behind every place of a path."""
 
@@ -177,6 +183,7 @@ class World:
             "/v1/models/{id}": "root",
             "/api/sessions/{name}": "trip-to-oslo",
             "/api/turns/{id}": turn_id,
+            "/{grant}": str(GRANT),
             "/{call}": asked.json["holdfast"]["approvals"][0]["id"],
             "/v1/responses/{response}": background.json["id"],
             "/v1/conversations/{conversation}": said.headers["x-session-id"],
@@ -223,6 +230,8 @@ async def test_what_is_shown_can_be_done(label: str) -> None:
         background = await server.respond("Where is Oslo?", background=True)
         await server.ended_turn(background.headers["x-turn-id"])
         asked = await server.chat("Buy a ticket", to="shop")
+        row = granted(new_minter(), Tenant("local"))
+        await server.sessions.store.put_grant(msgspec.structs.replace(row, grant_id=GRANT))
         world = World(server, asked, said, background)
         answer = await world.do(label, dict(operations())[label])
     assert answer.status in (200, 202), answer.body

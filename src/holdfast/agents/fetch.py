@@ -54,3 +54,8 @@ def _fetched(url: str, answer: Answer) -> Fetched:
         etag=answer.headers.get("etag", "")[:1000],
         last_modified=answer.headers.get("last-modified", "")[:100],
     )
+
+
+def shown_key(key: str) -> str:
+    """A source's key as it may be shown to anybody."""
+    return shown(key) if "://" in key else key

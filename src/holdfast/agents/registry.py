@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from holdfast import limits
 from holdfast.agents.base import Agent, Command, Source, Team
-from holdfast.agents.fetch import shown
+from holdfast.agents.fetch import shown_key
 from holdfast.agents.sources import Directory, InvalidSource, Origin
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
@@ -150,7 +150,7 @@ class Registry:
         keys = Counter(origin.key for origin in origins)
         for key, times in keys.items():
             if times > 1:
-                raise InvalidSource(f"{_place(key)!r} is given {times} times; give it once")
+                raise InvalidSource(f"{shown_key(key)!r} is given {times} times; give it once")
         self._origins = tuple(origins)
         self._aliases = dict(aliases or {})
         self._report = report
@@ -195,7 +195,7 @@ class Registry:
         agent = version.team.agents.get(chosen.agent) if version else None
         if agent is None:
             raise AgentNotFound(
-                chosen.agent, source=_place(chosen.source_key), why="it was replaced meanwhile"
+                chosen.agent, source=shown_key(chosen.source_key), why="it was replaced meanwhile"
             )
         return agent
 
@@ -224,7 +224,7 @@ class Registry:
             live, agent = self._named(model, at_home=home)
             if live is not home:
                 raise AgentMismatch(
-                    model, source=_place(snapshot.source_key), known=tuple(_team(home).agents)
+                    model, source=shown_key(snapshot.source_key), known=tuple(_team(home).agents)
                 )
             if agent.name != snapshot.entry_agent:
                 return _chosen(home, agent.name)
@@ -232,7 +232,7 @@ class Registry:
 
     def _home(self, source_key: str, agent: str) -> _Live:
         """The live source that a session continues with."""
-        place = _place(source_key)
+        place = shown_key(source_key)
         match find_source(source_key, self._live):
             case Ambiguous(keys=keys):
                 variants = tuple(_listed_key(key) for key in keys)
@@ -413,7 +413,7 @@ class Registry:
         except (
             Exception
         ) as error:  # a factory's or a toolset's bug must not end the watch over others
-            words = f"{_place(live.key)}: it cannot be loaded: {type(error).__name__}: {error}"
+            words = f"{shown_key(live.key)}: it cannot be loaded: {type(error).__name__}: {error}"
             return self._broken(live, (words,))
         finally:
             live.tried = True
@@ -484,7 +484,7 @@ def _current_agent(home: _Live, snapshot: Snapshot) -> str:
             return name
     raise AgentNotFound(
         snapshot.agent,
-        source=_place(snapshot.source_key),
+        source=shown_key(snapshot.source_key),
         why=f"that source has no such agent any more; name one of {', '.join(team.agents)}",
     )
 
@@ -506,11 +506,6 @@ def _ids(sources: Iterable[_Live]) -> dict[str, tuple[_Live, Agent]]:
             model += "~"
         ids[model] = (live, agent)
     return ids
-
-
-def _place(key: str) -> str:
-    """A source's key as it may be shown to anybody."""
-    return shown(key) if "://" in key else key
 
 
 def _listed_key(key: str) -> str:

@@ -229,6 +229,14 @@ class AsyncClient:
         """Decide on the only call of a turn that waits."""
         return await self._call(requests.decide_one(turn_id, call, decision))
 
+    async def grants(self, *, agent: str | None = None, after: str | None = None) -> api.Grants:
+        """The approvals that are remembered for agents, the oldest first; `after` goes on after one."""
+        return await self._call(requests.grants(agent=agent, after=after))
+
+    async def revoke_grant(self, grant_id: str) -> api.Grant:
+        """Take a remembered approval back, from now on and for ever."""
+        return await self._call(requests.revoke_grant(grant_id))
+
     def ask(
         self,
         model: str,

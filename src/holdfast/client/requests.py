@@ -205,6 +205,14 @@ def decide_one(turn_id: str, call: str, decision: api.Decision) -> Request[api.T
     return _request(route, api.Turn, turn_id, call, body=decision)
 
 
+def grants(*, agent: str | None = None, after: str | None = None) -> Request[api.Grants]:
+    return _request("GET /api/grants", api.Grants, query={"agent": agent, "after": after})
+
+
+def revoke_grant(grant_id: str) -> Request[api.Grant]:
+    return _request("DELETE /api/grants/{grant}", api.Grant, grant_id)
+
+
 # ── a turn of its own ────────────────────────────────────────────────────────────────────────
 
 

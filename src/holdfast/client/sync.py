@@ -210,6 +210,14 @@ class Client:
         """Decide on the only call of a turn that waits."""
         return self._call(requests.decide_one(turn_id, call, decision))
 
+    def grants(self, *, agent: str | None = None, after: str | None = None) -> api.Grants:
+        """The approvals that are remembered for agents, the oldest first; `after` goes on after one."""
+        return self._call(requests.grants(agent=agent, after=after))
+
+    def revoke_grant(self, grant_id: str) -> api.Grant:
+        """Take a remembered approval back, from now on and for ever."""
+        return self._call(requests.revoke_grant(grant_id))
+
     def ask(
         self,
         model: str,

@@ -191,9 +191,7 @@ class Api:
         await self._decide(call, api.Decisions(decisions={waiting: decision}))
 
     async def _decide(self, call: Call, decisions: api.Decisions) -> None:
-        begun = await self._approvals.decide(
-            call.exchange, call.tenant, _turn_id(call), decisions, call.body
-        )
+        begun = await self._approvals.decide(call, _turn_id(call), decisions)
         await _say(call, turn_shown(await self._row(call.tenant, begun.turn_id)), status=202)
 
     async def _row(self, tenant: Tenant, turn_id: TurnId) -> TurnRow:

@@ -24,6 +24,7 @@ from holdfast.server.contexts import Contexts
 from holdfast.server.conversations import Conversations
 from holdfast.server.directory import Directory
 from holdfast.server.exchange import ClientGone, Exchange, Receive, Send
+from holdfast.server.grants import Grants
 from holdfast.server.guards import Guard, is_preflight
 from holdfast.server.health import Health
 from holdfast.server.listing import Models
@@ -86,7 +87,8 @@ class App:
             expire_after_s=expire_after_s,
         )
         self._sockets = Sockets(self._responses, self._serve)
-        approvals = Approvals(sessions, directory, policy=policy, deadline_s=deadline_s)
+        grants = Grants(sessions.store, sessions.mint)
+        approvals = Approvals(sessions, directory, grants, policy=policy, deadline_s=deadline_s)
         compacting = Compacting(sessions, directory)
         self._health = Health(sessions)
         self._requests = sessions.tally.requests
@@ -101,6 +103,7 @@ class App:
             contexts=Contexts(sessions, compacting),
             conversations=Conversations(sessions, expire_after_s=expire_after_s),
             api=Api(sessions, directory, approvals, compacting),
+            grants=grants,
             console=ConsoleFiles(),
             overview=Overview(sessions),
         )

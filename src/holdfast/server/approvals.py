@@ -11,6 +11,7 @@ those that were not. Nobody holds the session meanwhile; whoever says something 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
@@ -20,13 +21,14 @@ from holdfast.core.conversation import SettingsMerged, Snapshot
 from holdfast.core.items import ToolCall
 from holdfast.core.policy import Policy
 from holdfast.errors import SessionMissing
-from holdfast.ids import CallId, Tenant, TurnId
+from holdfast.ids import CallId, SessionId, Tenant, TurnId
 from holdfast.server.directory import Directory
-from holdfast.server.exchange import Exchange
+from holdfast.server.grants import Grants
+from holdfast.server.routing import Call
 from holdfast.sessions.ask import Admission, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.base import Attempt
-from holdfast.wire.api import Decisions, WaitingCall
+from holdfast.wire.api import Decision, Decisions, WaitingCall
 from holdfast.wire.headers import read_naming
 from holdfast.wire.problems import bad_request
 
@@ -35,10 +37,17 @@ class Approvals:
     """The endpoint. One instance serves every request."""
 
     def __init__(
-        self, sessions: Sessions, directory: Directory, *, policy: Policy, deadline_s: float
+        self,
+        sessions: Sessions,
+        directory: Directory,
+        grants: Grants,
+        *,
+        policy: Policy,
+        deadline_s: float,
     ) -> None:
         self._sessions = sessions
         self._directory = directory
+        self._grants = grants
         self._policy = policy
         self._deadline_s = deadline_s
 
@@ -58,10 +67,9 @@ class Approvals:
             if each in snapshot.waiting
         )
 
-    async def decide(
-        self, exchange: Exchange, tenant: Tenant, turn_id: TurnId, decisions: Decisions, body: bytes
-    ) -> Admission:
+    async def decide(self, call: Call, turn_id: TurnId, decisions: Decisions) -> Admission:
         """Begin the turn that carries these decisions out. Raises TurnRejected if they are closed."""
+        exchange, tenant, body = call.exchange, call.tenant, call.body
         snapshot = await self._snapshot(tenant, turn_id)
         asked = {each.id: each for each in _asked_in(snapshot, turn_id)}
         decided = {_call_id(text, asked): each for text, each in decisions.decisions.items()}
@@ -79,21 +87,32 @@ class Approvals:
             background=True,  # the turn goes on when this request has been answered
             deadline_s=self._deadline_s,
         )
-        manner = self._directory.manner(self._directory.choose(ask, snapshot))
+        choice = self._directory.choose(ask, snapshot)
+        manner = self._directory.manner(choice)
+        answers = [(asked[name], each) for name, each in decided.items()]
+        for_agents = await self._grants.prepare(call.caller, answers, choice.source_key)
         ask = msgspec.structs.replace(
             ask, limits=manner.limits, policies=(self._policy, manner.policy, naming.policy)
         )
         watch = await self._sessions.submit(ask)
         async with watch:
-            granted = tuple(
-                asked[call].name for call, each in decided.items() if each.approve and each.remember
-            )
-            if granted and watch.admission.how == "began":
-                patch = SettingsMerged(granted=granted)
-                await self._sessions.operations.annotate(
-                    tenant, snapshot.session_id, [(None, patch)]
-                )
+            if watch.admission.how == "began":
+                await self._grants.remember(for_agents)
+                await self._grant_here(tenant, snapshot.session_id, answers)
             return watch.admission
+
+    async def _grant_here(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        answers: Sequence[tuple[ToolCall, Decision]],
+    ) -> None:
+        granted = tuple(
+            asked.name for asked, each in answers if each.approve and each.remember == "session"
+        )
+        if granted:
+            patch = SettingsMerged(granted=granted)
+            await self._sessions.operations.annotate(tenant, session_id, [(None, patch)])
 
     async def _snapshot(self, tenant: Tenant, turn_id: TurnId) -> Snapshot:
         row = await self._sessions.store.turn(tenant, turn_id)

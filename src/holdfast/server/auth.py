@@ -73,9 +73,10 @@ class Door:
         if self._auth == "off" or (self._auth == "auto" and await self._is_open()):
             return ANYBODY
         row = await self._find(exchange.headers.get("authorization", ""))
-        if not may(row.scopes, needed):
-            raise Refused(_insufficient(row, needed))
-        return Caller(tenant=row.tenant, key_id=row.key_id, scopes=row.scopes)
+        caller = Caller(tenant=row.tenant, key_id=row.key_id, scopes=row.scopes)
+        if not may(caller.scopes, needed):
+            raise Refused(insufficient(caller, needed))
+        return caller
 
     async def _is_open(self) -> bool:
         now = self._clock()
@@ -132,12 +133,13 @@ def _unknown(shown: str) -> Problem:
     )
 
 
-def _insufficient(row: ApiKeyRow, needed: Scope) -> Problem:
+def insufficient(caller: Caller, needed: Scope) -> Problem:
+    """What somebody is told whose key does not allow it."""
     return Problem(
         status=403,
         code="insufficient_scope",
-        message=f"this needs a key with the scope '{needed}', and {row.key_id} has "
-        f"{', '.join(row.scopes) or 'none'}",
+        message=f"this needs a key with the scope '{needed}', and {caller.key_id} has "
+        f"{', '.join(caller.scopes) or 'none'}",
         kind="permission_error",
         should_retry=False,
         more_headers=(

@@ -93,6 +93,7 @@ PLACES: Mapping[str, Parameter] = {
         ("sessions", "name", "A session: its key, or its id.", "trip-to-oslo"),
         ("turns", "id", "A turn's id.", "turn_01jd0000000000000000000000"),
         ("approvals", "call", "The id of a call that waits.", "fc_01jd0000000000000000000000"),
+        ("grants", "grant", "A remembered approval's id.", "grant_01jd0000000000000000000000"),
         ("responses", "response", "A response's id.", "resp_01jd0000000000000000000000"),
         ("conversations", "conversation", "A session's id.", "conv_01jd0000000000000000000000"),
         ("items", "item", "An item's id.", "msg_01jd0000000000000000000000"),
@@ -504,8 +505,10 @@ _DECIDING = (
     "approval_not_found",
     "approvals_missing",
     "invalid_json",
+    "invalid_value",
     "missing_required_parameter",
     "model_not_found",
+    "too_many_grants",
     "turn_not_found",
 )
 _BEGUN = Answer("The turn that carries it out.", api.Turn, 202)
@@ -566,6 +569,26 @@ _TURNS: Mapping[str, Operation] = {
         Body(api.Decision, {"approve": True}),
         (_ONCE, _POLICY),
         _DECIDING,
+    ),
+    "GET /api/grants": Operation(
+        "listGrants",
+        "The approvals that are remembered for agents",
+        "turns",
+        (Answer("Some of them, the oldest first.", api.Grants),),
+        None,
+        (
+            Parameter("limit", "How many at most.", Limit),
+            Parameter("after", "Go on after the one with this id."),
+            Parameter("agent", "Only those of this agent."),
+        ),
+        ("grant_not_found", "invalid_value"),
+    ),
+    "DELETE /api/grants/{grant}": Operation(
+        "revokeGrant",
+        "Take a remembered approval back",
+        "turns",
+        (Answer("The approval, as it stands now.", api.Grant),),
+        codes=("grant_not_found",),
     ),
 }
 

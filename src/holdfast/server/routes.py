@@ -12,6 +12,7 @@ from holdfast.server.chat import Chat
 from holdfast.server.console import ConsoleFiles
 from holdfast.server.contexts import Contexts
 from holdfast.server.conversations import Conversations
+from holdfast.server.grants import Grants
 from holdfast.server.health import Health
 from holdfast.server.listing import Models
 from holdfast.server.metrics import Metrics
@@ -36,6 +37,7 @@ def all_routes(
     contexts: Contexts,
     conversations: Conversations,
     api: Api,
+    grants: Grants,
     console: ConsoleFiles,
     overview: Overview,
 ) -> Routes:
@@ -62,6 +64,14 @@ def all_routes(
             *_conversations(conversations),
             *_sessions(api),
             *_turns(api),
+            Route("GET", "/api/grants", "read", grants.every),
+            Route(
+                "DELETE",
+                "/api/grants/{grant}",
+                "admin",
+                grants.revoke,
+                audit="approval.revoke",
+            ),
             *_console(console, overview),
         )
     )

@@ -40,10 +40,13 @@ class Place(Asked):
 
 
 class Decision(Asked):
-    """The answer about one call. `remember` spares the question about its tool in this session."""
+    """The answer about one call. `remember` spares the question from now on: about its tool in this session, or,
+    for an agent, about this tool with these arguments; about any arguments if `arguments` says so.
+    """
 
     approve: bool
-    remember: Literal["session"] | None = None
+    remember: Literal["session", "agent"] | None = None
+    arguments: Literal["exact", "any"] = "exact"
 
 
 class Decisions(Asked):
@@ -224,6 +227,25 @@ class WaitingCall(Told):
 
 class WaitingCalls(Told):
     approvals: tuple[WaitingCall, ...]
+
+
+class Grant(Told):
+    """An approval that is remembered for an agent. `arguments` null: any. `revoked_at` null: it holds."""
+
+    id: str
+    source: str
+    agent: str
+    tool: str
+    arguments: str | None
+    call: str
+    made_at: float
+    made_by: str | None
+    revoked_at: float | None
+
+
+class Grants(Told):
+    grants: tuple[Grant, ...]
+    has_more: bool
 
 
 # ── the events of a turn ─────────────────────────────────────────────────────────────────────

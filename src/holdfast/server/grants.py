@@ -1,0 +1,139 @@
+"""`/api/grants`: approvals that are remembered for an agent, for whoever wants to see them or take them back.
+
+One is made by a decision that says so (`server/approvals.py`), and only by somebody who may administer the tenant: it
+holds for everybody's conversations with that agent. What it is good for is in `core/grants.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast import limits
+from holdfast.agents.fetch import shown_key
+from holdfast.core.codec import encode
+from holdfast.core.grants import canonical
+from holdfast.core.items import ToolCall
+from holdfast.errors import InvalidId, SessionMissing
+from holdfast.ids import GrantId, Minter
+from holdfast.observe.events import audit
+from holdfast.server.auth import insufficient, may
+from holdfast.server.routing import Call, Caller
+from holdfast.store.base import Store
+from holdfast.store.rows import GrantRow
+from holdfast.wire import api
+from holdfast.wire.pages import read_limit
+from holdfast.wire.problems import Problem, Refused, bad_request
+
+TOO_MANY = Problem(
+    status=409,
+    code="too_many_grants",
+    message=f"at most {limits.grants_max} approvals are remembered for one agent; take some back, "
+    "or list the tool under 'allow' in the agent's file",
+    should_retry=False,
+)
+
+
+class Grants:
+    """The endpoints, and what decisions need of them. One instance serves every request."""
+
+    def __init__(self, store: Store, mint: Minter) -> None:
+        self._store = store
+        self._mint = mint
+
+    async def every(self, call: Call) -> None:
+        """The approvals that are remembered, the oldest first, those that were taken back included."""
+        limit = read_limit(call.query)
+        after = _grant_id(text) if (text := call.query.get("after")) else None
+        rows = await self._store.grants(
+            call.tenant, agent=call.query.get("agent"), after=after, limit=limit + 1
+        )
+        page = api.Grants(grants=tuple(map(_shown, rows[:limit])), has_more=len(rows) > limit)
+        await call.exchange.answer(200, encode(page))
+
+    async def revoke(self, call: Call) -> None:
+        """Take one back. Calls that have begun go on; no other is let through by it."""
+        (text,) = call.names
+        row = await self._store.revoke_grant(call.tenant, _grant_id(text))
+        if row is None:
+            raise SessionMissing("grant", text)
+        await call.exchange.answer(200, encode(_shown(row)))
+
+    async def prepare(
+        self, caller: Caller, decided: Sequence[tuple[ToolCall, api.Decision]], source_key: str
+    ) -> tuple[GrantRow, ...]:
+        """What these decisions want remembered for agents. Raises Refused if it cannot be, or not by this caller."""
+        wanted = [(call, each) for call, each in decided if each.remember == "agent"]
+        if any(each.arguments == "any" and each.remember != "agent" for _, each in decided):
+            words = "'arguments' says what is remembered for an agent"
+            raise bad_request("invalid_value", words, param="arguments")
+        approved = [(call, each) for call, each in wanted if each.approve]
+        if not approved:
+            return ()
+        if not may(caller.scopes, "admin"):
+            raise Refused(insufficient(caller, "admin"))
+        for agent in {call.agent for call, _ in approved}:
+            known = await self._store.grants(
+                caller.tenant,
+                source_key=source_key,
+                agent=agent,
+                live=True,
+                limit=limits.grants_max,
+            )
+            if len(known) + len(approved) > limits.grants_max:
+                raise Refused(TOO_MANY)
+        return tuple(
+            self._row(caller, call, source_key, exact=each.arguments == "exact")
+            for call, each in approved
+        )
+
+    async def remember(self, rows: Sequence[GrantRow]) -> None:
+        for row in rows:
+            await self._store.put_grant(row)
+            audit(
+                "approval.remember",
+                tenant=row.tenant,
+                key=row.made_by,
+                about=row.grant_id,
+                agent=row.agent,
+                tool=row.tool,
+                exact=row.arguments is not None,
+            )
+
+    def _row(self, caller: Caller, call: ToolCall, source_key: str, *, exact: bool) -> GrantRow:
+        arguments = canonical(call.arguments) if exact else None
+        size = len(arguments.encode()) if arguments else 0
+        if not call.fingerprint or (exact and not 0 < size <= limits.grant_arguments_bytes_max):
+            words = f"the approval of {call.name!r} cannot be remembered: its tool or its arguments cannot be told again"
+            raise bad_request("invalid_value", words, param="remember")
+        return GrantRow(
+            tenant=caller.tenant,
+            grant_id=self._mint(GrantId),
+            source_key=source_key,
+            agent=call.agent,
+            tool=call.name,
+            fingerprint=call.fingerprint,
+            arguments=arguments,
+            call=call.id,
+            made_by=caller.key_id,
+        )
+
+
+def _grant_id(text: str) -> GrantId:
+    try:
+        return GrantId(text)
+    except InvalidId as error:
+        raise SessionMissing("grant", text) from error
+
+
+def _shown(row: GrantRow) -> api.Grant:
+    return api.Grant(
+        id=row.grant_id,
+        source=shown_key(row.source_key),
+        agent=row.agent,
+        tool=row.tool,
+        arguments=row.arguments,
+        call=row.call,
+        made_at=row.grant_id.minted_at_ms / 1000,
+        made_by=row.made_by,
+        revoked_at=None if row.revoked_ms is None else row.revoked_ms / 1000,
+    )
