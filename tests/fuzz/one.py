@@ -1,7 +1,8 @@
-"""One target, in a process of its own: `python -m tests.fuzz.one NAME SECONDS EXECUTIONS`.
+"""One target, in a process of its own: `python -m tests.fuzz.one NAME SECONDS EXECUTIONS [blind]`.
 
-A fuzzer that follows the branches of our code (atheris) tries it; where there is none for this Python, bytes are
-changed blindly. Either way stdout says how many were tried, and the exit status is not 0 if something was found.
+A fuzzer that follows the branches of our code (atheris) tries it; or bytes are changed blindly, if that is asked for
+or there is no fuzzer for this Python. Either way stderr says how many were tried, and the exit status is not 0 if
+something was found.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ PULSE = 1000
 """How often blind trying says how far it is."""
 
 
-def main(name: str, seconds: int, executions: int) -> None:
-    atheris = _atheris()
+def main(name: str, seconds: int, executions: int, *, blind: bool) -> None:
+    atheris = None if blind else _atheris()
     if atheris is None:
         _try_blindly(name, seconds, executions)
         return
@@ -59,6 +60,7 @@ def _escaped(word: str) -> str:
 
 
 def _try_blindly(name: str, seconds: int, executions: int) -> None:
+    HOME.mkdir(exist_ok=True)
     target = _target(name)
     until = time.monotonic() + seconds if seconds else float("inf")
     made = import_module("tests.fuzz.mutating").mutations(target, seed=time.time_ns())
@@ -76,7 +78,6 @@ def _try_blindly(name: str, seconds: int, executions: int) -> None:
 
 def _atheris() -> Any:
     """The fuzzer; None if there is none for this Python."""
-    HOME.mkdir(exist_ok=True)
     packages = HOME / f"packages-{sys.version_info.major}{sys.version_info.minor}"
     if not packages.is_dir():
         install = ["install", "--quiet", "--no-deps", "--require-hashes", "--target", str(packages)]
@@ -91,4 +92,4 @@ def _atheris() -> Any:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), blind="blind" in sys.argv[4:])
