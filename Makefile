@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale fuzz lock-fuzz openapi reference torture-replicas torture-api
+.PHONY: help schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,6 +103,13 @@ openapi: $(READY) ## renew the OpenAPI document of the HTTP API
 
 reference: $(READY) ## renew the pages of docs/reference that are made of the code
 	$(BIN)/python scripts/reference.py
+
+licences: $(READY) ## renew the list of what a server is made of, and its licences
+	$(BIN)/python scripts/supply.py licences > docs/reference/licences.md
+
+sbom: $(READY) ## write a bill of materials (CycloneDX) to build/
+	@mkdir -p build
+	$(BIN)/python scripts/supply.py sbom > build/sbom.cdx.json
 
 lock-peers: ## renew the locks of what bench/ measures against (needs uv)
 	$(COMPILE) $(if $(UPGRADE),--upgrade) bench/peers/requirements.in --output-file bench/peers/requirements.txt
