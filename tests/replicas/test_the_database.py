@@ -6,10 +6,12 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
+from itertools import count
 from pathlib import Path
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
 from tests.e2e.world import LEASE_S, World
 from tests.e2e.world import world as new_world
@@ -17,7 +19,7 @@ from tests.postgres import SAFE, Server
 from tests.replicas.wire import Wire
 from tests.server.stubs import Answer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 ONE, OTHER = 0, 1
 ANSWER = "This is the whole answer to {} "
@@ -32,6 +34,23 @@ def server() -> Iterator[Server]:
         yield found
 
 
+class LiveTurns:
+    """A turn on each server, each in a conversation of its own that is called like what was said."""
+
+    def __init__(self, world: World, here: str, there: str) -> None:
+        self.here, self.there = here, there
+        self.here_gate, self.there_gate = world.hold(here), world.hold(there)
+        self.key = {"Idempotency-Key": there}
+        self.here_turn = asyncio.create_task(world.chat(here, to=here, at=ONE))
+        self.there_turn = asyncio.create_task(
+            world.chat(there, to=there, at=OTHER, headers=self.key)
+        )
+
+    def release(self) -> None:
+        for gate in (self.here_gate, self.there_gate):
+            gate.release()
+
+
 class Stage:
     """Two servers with live turns, and the way between them and their database."""
 
@@ -41,29 +60,25 @@ class Stage:
         self.wire = wire
         self.url = url
         """The database, directly."""
+        self._tests = count()
 
-    async def live_turns(self) -> list[asyncio.Task[Answer]]:
+    async def live_turns(self) -> LiveTurns:
         """A turn on each server, in the middle of its answer; one of them with a key."""
-        gates = [self.world.hold(said) for said in ("here", "there")]
-        turns = [
-            asyncio.create_task(self.world.chat("here", to="here", at=ONE)),
-            asyncio.create_task(
-                self.world.chat("there", to="there", at=OTHER, headers={"Idempotency-Key": "k"})
-            ),
-        ]
-        for gate in gates:
+        n = next(self._tests)
+        live = LiveTurns(self.world, f"here-{n}", f"there-{n}")
+        for gate in (live.here_gate, live.there_gate):
             await gate.reached.wait()
-        return turns
+        return live
 
-    async def all_is_well(self, turns: list[asyncio.Task[Answer]]) -> None:
+    async def all_is_well(self, live: LiveTurns) -> None:
         """The turns that were alive end as if nothing had been, and both servers take new ones."""
-        for gate in self.world.gates.values():
-            gate.release()
-        answers = [await each for each in turns]
-        assert [each.text for each in answers] == [ANSWER.format("here"), ANSWER.format("there")]
+        live.release()
+        texts = [(await each).text for each in (live.here_turn, live.there_turn)]
+        assert texts == [ANSWER.format(live.here), ANSWER.format(live.there)]
         asked = [each[-1] for each in self.world.sent]
-        assert sorted(asked) == ["before", "here", "there"], "nobody was taken for dead"
-        for at, to in ((OTHER, "here"), (ONE, "there")):
+        for said in (live.here, live.there):
+            assert asked.count(said) == 1, "somebody was taken for dead"
+        for at, to in ((OTHER, live.here), (ONE, live.there)):
             assert (await self.world.chat("after", to=to, at=at)).status == 200
         assert len(await self.world.items("before")) == 2
         await self.world.verify()
@@ -79,15 +94,17 @@ class Stage:
                 await asyncio.sleep(0.05)
 
 
-@pytest.fixture
-async def stage(server: Server, tmp_path: Path) -> AsyncIterator[Stage]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(server: Server, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    """One for all: whatever befell them, the same servers go on."""
+    here: Path = tmp_path_factory.mktemp("world")
     name = await asyncio.to_thread(server.fresh_database)
     async with AsyncExitStack() as entered:
         wire = await entered.enter_async_context(Wire.before("127.0.0.1", server.port))
         url = server.url(name)
         there = url.replace(f":{server.port}", f":{wire.port}")
         database = f"{there}?sslmode=disable&timeout={TIMEOUT_S}"
-        world = await entered.enter_async_context(new_world(tmp_path, database=database))
+        world = await entered.enter_async_context(new_world(here, database=database))
         await world.start()
         assert (await world.chat("before", to="before")).status == 200
         yield Stage(server, world, wire, url)
@@ -113,13 +130,13 @@ def crashed(server: Server) -> None:
 async def test_a_database_that_is_restarted_costs_no_turn(
     stage: Stage, how: Callable[[Server], None]
 ) -> None:
-    turns = await stage.live_turns()
+    live = await stage.live_turns()
     await asyncio.to_thread(how, stage.server)
-    await stage.all_is_well(turns)
+    await stage.all_is_well(live)
 
 
 async def test_a_database_without_a_free_connection_is_said_so(stage: Stage) -> None:
-    turns = await stage.live_turns()
+    live = await stage.live_turns()
     taken: list[asyncpg.Connection[asyncpg.Record]] = []
     try:
         while True:
@@ -133,7 +150,7 @@ async def test_a_database_without_a_free_connection_is_said_so(stage: Stage) -> 
     finally:
         for each in taken:
             await each.close()
-    await stage.all_is_well(turns)
+    await stage.all_is_well(live)
 
 
 _END_OTHERS = (
@@ -142,13 +159,12 @@ _END_OTHERS = (
 
 
 async def test_a_slow_database_makes_turns_slow_and_nothing_else(stage: Stage) -> None:
-    turns = await stage.live_turns()
+    live = await stage.live_turns()
     stage.wire.slow_down(0.2)
     slow = await stage.world.chat("slowly", to="other")
     assert slow.text == ANSWER.format("slowly")
     stage.wire.restore()
-    stage.world.upstream.requests.pop()
-    await stage.all_is_well(turns)
+    await stage.all_is_well(live)
 
 
 @pytest.mark.parametrize("ends", ["while it is away", "when it is back"])
@@ -156,40 +172,38 @@ async def test_a_database_that_is_away_for_longer_than_a_lease_kills_no_healthy_
     stage: Stage, ends: str
 ) -> None:
     """Everybody looks dead to everybody when it is back, and nobody acts on that."""
-    turns = await stage.live_turns()
+    live = await stage.live_turns()
     await asyncio.to_thread(stage.server.stop)
     try:
         assert says_so(await stage.world.chat("not now", to="other", at=ONE))
         for at in (ONE, OTHER):
             await stage.until_ready(at, 503)  # its lease has ended
         if ends == "while it is away":
-            for gate in stage.world.gates.values():
-                gate.release()
+            live.release()
         assert says_so(await stage.world.chat("not now", to="other", at=OTHER))
     finally:
         await asyncio.to_thread(stage.server.start)
     for at in (ONE, OTHER):
         await stage.until_ready(at, 200)
-    await stage.all_is_well(turns)
+    await stage.all_is_well(live)
 
 
 async def test_a_server_that_was_stopped_for_longer_than_its_lease_writes_nothing_late(
     stage: Stage,
 ) -> None:
     """It wakes up in the middle of a turn that another one has finished, and finds that out."""
-    turns = await stage.live_turns()
+    live = await stage.live_turns()
     stage.world.signal(signal.SIGSTOP, OTHER)
-    gate = stage.world.gates.pop("there")
-    answer = await stage.world.chat("there", to="there", at=ONE, headers={"Idempotency-Key": "k"})
-    assert answer.text == ANSWER.format("there")
+    del stage.world.gates[live.there]
+    answer = await stage.world.chat(live.there, to=live.there, at=ONE, headers=live.key)
+    assert answer.text == ANSWER.format(live.there)
     stage.world.signal(signal.SIGCONT, OTHER)
-    gate.release()
-    late = await turns[1]
+    live.release()
+    late = await live.there_turn
     assert (late.text, late.headers["x-turn-id"]) == (answer.text, answer.headers["x-turn-id"])
-    stage.world.gates["here"].release()
-    assert (await turns[0]).status == 200
-    said = [each["type"] for each in await stage.world.items("there")]
+    assert (await live.here_turn).status == 200
+    said = [each["type"] for each in await stage.world.items(live.there)]
     assert said.count("user") == 1 and said[-1] == "assistant"
-    (turn,) = await stage.world.turns("there")
+    (turn,) = await stage.world.turns(live.there)
     assert (turn["state"], turn["attempt"]) == ("committed", 2)
     await stage.world.verify()
