@@ -43,40 +43,39 @@ function address(what, more) {
 
 /** Begin anew, with the filter as it is. */
 export async function reload() {
-  const mine = ++asked;
-  loading.set(true);
-  try {
-    const page = await api.get(address(filter.peek(), {}));
-    if (mine !== asked) return;
-    cursor = page.cursor;
-    batch(() => {
-      sessions.set(page.sessions);
-      atEnd.set(!page.cursor);
-      failed.set('');
-    });
-  } catch (error) {
-    if (mine === asked) failed.set(error instanceof Error ? error.message : String(error));
-  } finally {
-    if (mine === asked) loading.set(false);
-  }
+  asked += 1;
+  cursor = null;
+  await load((page) => page);
 }
 
 /** Go on where the list ends. */
 export async function more() {
   if (loading.peek() || atEnd.peek() || !cursor) return;
+  const known = new Set(sessions.peek().map((each) => each.id));
+  await load((page) => [...sessions.peek(), ...page.filter((each) => !known.has(each.id))]);
+}
+
+/** Ask for a page, from the cursor on, and put it where it belongs. @param {(page: Session[]) => Session[]} place */
+async function load(place) {
   const mine = asked;
   loading.set(true);
   try {
-    const page = await api.get(address(filter.peek(), { cursor }));
-    if (mine !== asked) return;
-    cursor = page.cursor;
-    const known = new Set(sessions.peek().map((each) => each.id));
+    /** @type {Session[]} */
+    let found = [];
+    do {
+      // A search looks at so much at a time: a page may be empty, and the next one not.
+      const page = await api.get(address(filter.peek(), cursor ? { cursor } : {}));
+      if (mine !== asked) return;
+      cursor = page.cursor;
+      found = page.sessions;
+    } while (cursor && found.length === 0);
     batch(() => {
-      sessions.update((now) => [...now, ...page.sessions.filter((/** @type {Session} */ each) => !known.has(each.id))]);
-      atEnd.set(!page.cursor);
+      sessions.set(place(found));
+      atEnd.set(!cursor);
+      failed.set('');
     });
   } catch (error) {
-    failed.set(error instanceof Error ? error.message : String(error));
+    if (mine === asked) failed.set(error instanceof Error ? error.message : String(error));
   } finally {
     if (mine === asked) loading.set(false);
   }
