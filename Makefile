@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom
+.PHONY: help bench-quick schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ bench: $(READY) ## measure, side by side: every file in bench/, in order
 	@set -e; for file in $$(ls bench/[!_]*.py 2>/dev/null); do \
 		printf '\n== %s\n\n' "$$file"; PYTHONPATH=. $(BIN)/python "$$file"; \
 	done
+
+bench-quick: $(READY) ## print the ratios that must not slip, in under three minutes
+	@PYTHONPATH=. $(BIN)/python bench/_quick.py
 
 # The same with 2,000 sessions is part of `make bench`.
 SESSIONS ?= 100000

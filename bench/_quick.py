@@ -1,0 +1,122 @@
+"""The ratios that must not slip, in under three minutes: `make bench-quick`. Exits with 1 if one has.
+
+It asks the measurements beside it for what matters most: history that costs nothing, tokens near a bare proxy, durable
+turns near what the disk allows, and a program that starts at once. No peers; those are in the whole of `make bench`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+
+import loop
+import msgspec
+import server
+import store
+from rich.console import Console
+from rich.table import Table
+
+ROUNDS = 9
+
+
+class Guard(msgspec.Struct):
+    """A figure, and what it must be. `known` says why one is missed for now: it is told, and fails nothing."""
+
+    what: str
+    value: float
+    bound: float
+    at_least: bool = False
+    known: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return self.value >= self.bound if self.at_least else self.value <= self.bound
+
+
+def starting() -> Iterator[Guard]:
+    """How long `holdfast --help` takes, against an interpreter that does nothing, in turns."""
+    commands = {
+        "nothing": (sys.executable, "-c", "pass"),
+        "help": (sys.executable, "-m", "holdfast", "--help"),
+    }
+    spent: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(ROUNDS):
+        for name, command in commands.items():
+            began = time.perf_counter()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            spent[name].append(time.perf_counter() - began)
+    yield Guard(
+        "holdfast --help, to python -c pass", median(spent["help"]) / median(spent["nothing"]), 12
+    )
+
+
+def history() -> Iterator[Guard]:
+    short_us, long_us = asyncio.run(loop.side_by_side())["a turn of 20 tokens"]
+    yield Guard("a turn at 5,000 messages, to one at 10", median(long_us) / median(short_us), 1.3)
+
+
+def durable() -> Iterator[Guard]:
+    with store.on_disk() as folder:
+        found = asyncio.run(store.many_sessions(folder, 256, 8))
+    why = "docs/decisions/0012: these tables, in this language"
+    yield Guard(
+        "durable turns/s at 256 sessions, to bare", found[0].ratio, 0.6, at_least=True, known=why
+    )
+    unasked = found[0].ratio / found[1].ratio
+    yield Guard("  the same, to its own statements unasked", unasked, 0.5, at_least=True)
+
+
+def served(console: Console) -> Iterator[Guard]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(store.on_disk()))
+        behind = stack.enter_context(server.upstream())
+        servers = [
+            behind,
+            stack.enter_context(contextmanager(server.bare)(behind, folder)),
+            stack.enter_context(contextmanager(server.holdfast)(behind, folder)),
+        ]
+        figures = server.measure(servers, 1, console)
+
+    def ratio(what: str) -> float:
+        found = figures[what]
+        return median(found["Holdfast"]) / median(found["bare"])
+
+    pace = f"CPU per token, {server.PACED} at once, 50/s each"
+    yield Guard(
+        "tokens/s and core at 50 streams, to bare",
+        ratio("tokens/s and core, 50 at once"),
+        0.4,
+        at_least=True,
+    )
+    yield Guard("CPU per token at a human pace, to bare", ratio(pace), 1.5)
+    why = "two synced transactions where the bare proxy has one"
+    yield Guard("JSON turn, to bare", ratio("JSON turn, p50"), 2, known=why)
+    ours = servers[-1]
+    yield Guard("ready, in s", ours.ready_s, 1)
+    yield Guard("memory at rest, in MB", ours.rest_mb, 75)
+
+
+def main() -> None:
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    guards: list[Guard] = []
+    for part in (starting, history, durable, lambda: served(console)):
+        guards += part()
+        console.print(f"{len(guards)} figures …", style="dim")
+    table = Table("figure", "is", "must be", "")
+    for each in guards:
+        bound = f"{'≥' if each.at_least else '≤'} {each.bound:g}"
+        verdict = "holds" if each.holds else f"missed ({each.known})" if each.known else "SLIPPED"
+        table.add_row(each.what, f"{each.value:.2f}", bound, verdict)
+    console.print(table)
+    if any(not each.holds and not each.known for each in guards):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
