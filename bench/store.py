@@ -12,7 +12,8 @@
      and does not fail one job alone, give up late ones, or take turns with other processes.
    - *the same statements, unasked*: the statements with which our turns write, recorded, and executed by the same
      bare thread on our tables. Between this and *bare* lies what tables cost in which things can be found;
-     between this and *turns* lies what we do: read, decide, and run jobs that may fail.
+     between this and *turns* lies what we do: read, decide, and run jobs that may fail. So the turns are judged
+     against this, too: no store with these tables is faster (docs/decisions/0012).
    - *blobs through our engine*: the bare blobs, handed to our engine. What the engine costs without turns.
    - *bare, in one thread*: the bare blobs again, written in groups of as many turns as there are sessions, by a
      loop that nobody waits for. The disk and SQLite alone; no server could be built on it.
@@ -290,10 +291,13 @@ async def many_sessions(folder: Path, sessions: int, turns: int) -> list[Line]:
     return [
         line,
         _against("  the same statements, unasked", paces["unasked"], paces["bare"]),
+        _against("  turns, against those", paces["turns"], paces["unasked"]),
         _against("  blobs through our engine", paces["engine"], paces["bare"]),
         _against("  bare, in one thread", paces["one thread"], paces["bare"]),
         _cpu("  CPU of a turn", paces["turns"], paces["bare"]),
         _cpu("  CPU of the same, unasked", paces["unasked"], paces["bare"]),
+        _cpu("  CPU of blobs through our engine", paces["engine"], paces["bare"]),
+        _cpu("  CPU of turns, against unasked", paces["turns"], paces["unasked"]),
     ]
 
 
