@@ -19,9 +19,15 @@ SMALL = b"\x89PNG" + bytes(100)
 LARGE = b"\x89PNG" + bytes(3 * limits.inline_bytes_max)
 
 
+def data_url(data: bytes) -> str:
+    return f"data:image/png;base64,{b64encode(data).decode()}"
+
+
 def picture(data: bytes) -> dict[str, Any]:
-    url = f"data:image/png;base64,{b64encode(data).decode()}"
-    return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
+    return {
+        "role": "user",
+        "content": [{"type": "image_url", "image_url": {"url": data_url(data)}}],
+    }
 
 
 def seen(model: ScriptedModel, nth: int) -> list[str]:
@@ -82,3 +88,13 @@ async def test_what_is_no_picture_is_refused() -> None:
     async with serving(agent(answers())) as server:
         answer = await server.chat({"role": "user", "content": [broken]}, to="trip")
     assert (answer.status, answer.error["code"]) == (400, "invalid_content")
+
+
+async def test_a_large_picture_is_seen_by_those_who_go_on_from_it_and_store_nothing() -> None:
+    model = answers()
+    shown = {"role": "user", "content": [{"type": "input_image", "image_url": data_url(LARGE)}]}
+    async with serving(agent(model)) as server:
+        first = (await server.respond([shown])).json
+        after = await server.respond("And?", previous_response_id=first["id"], store=False)
+    assert after.status == 200
+    assert seen(model, 1) == seen(model, 0)

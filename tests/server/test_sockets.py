@@ -21,7 +21,7 @@ from holdfast.server.quotas import Quotas
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.testing.scripted import fails
-from tests.server.stubs import HeldTool, Serving, agent, serving, until
+from tests.server.stubs import HeldTool, Serving, agent, another, serving, until
 from tests.server.test_auth import bearer, put_key
 from tests.server.test_responses import WEATHER, heard, text, yes
 
@@ -289,6 +289,40 @@ async def test_nobody_is_let_in_without_a_key_or_from_a_strange_page() -> None:
             assert refused.value.headers["content-type"] == "application/json"
         async with connected(server, headers=allowed) as client:
             assert (await client.ask("Hi"))["type"] == "response.completed"
+    await store.close()
+
+
+async def test_a_key_that_is_revoked_is_refused_on_a_socket_that_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "key_cache_s", 0.0)
+    store = MemoryStore()
+    key = await put_key(store, Tenant("ours"), "chat")
+    async with serving(agent(yes()), store=store, auth="required") as server:
+        async with connected(server, headers=bearer(key)) as client:
+            assert (await client.ask("one"))["type"] == "response.completed"
+            await store.revoke_api_key(key.key_id)
+            refused = await client.refusal("two")
+    assert (refused["status"], refused["error"]["code"]) == (401, "invalid_api_key")
+    await store.close()
+
+
+async def test_nobody_goes_on_from_what_another_tenant_has_said() -> None:
+    store, model = MemoryStore(), yes()
+    ours = await put_key(store, Tenant("ours"), "chat")
+    theirs = await put_key(store, Tenant("theirs"), "chat", nth=2)
+    async with serving(agent(model), store=store, auth="required") as server:
+        async with (
+            connected(server, headers=bearer(ours)) as client,
+            connected(server, headers=bearer(theirs)) as other,
+        ):
+            for store_it in (True, False):
+                said = (await client.ask("secret", store=store_it))["response"]["id"]
+                refused = await other.refusal("And?", previous_response_id=said, store=store_it)
+                unknown = another(said)
+                same = await other.refusal("And?", previous_response_id=unknown, store=store_it)
+                told = refused["error"]["message"].replace(said, unknown)
+                assert told == same["error"]["message"]
     await store.close()
 
 
