@@ -66,6 +66,10 @@ class StubDirectory:
         agent = self._agents[choice.agent]
         return AgentManner(knows=agent.model.knows, policy=agent.policy, limits=agent.limits)
 
+    def history_items_max(self, snapshot: Snapshot) -> int | None:
+        found = self._agents.get(snapshot.agent)
+        return found.history_items_max if found else None
+
     async def team_for(self, request: TurnRequest) -> Team:
         return self.team
 

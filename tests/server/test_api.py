@@ -281,3 +281,20 @@ async def test_a_server_in_a_hurry_ends_turns_and_says_so(monkeypatch: pytest.Mo
         assert "Nothing was stored" in each.events[-1]["error"]["message"]
     assert (keyed.status, keyed.error["code"]) == (503, "server_shutting_down")
     assert keyed.headers["x-should-retry"] == "true"
+
+
+@pytest.mark.parametrize("items_max", [None, 2, 4, 100])
+async def test_the_models_view_is_what_the_model_is_sent(items_max: int | None) -> None:
+    model = ScriptedModel(otherwise=lambda _: "Yes.")
+    made = agent(model)
+    made.history_items_max = items_max
+    async with serving(made) as server:
+        for n in range(5):
+            await server.chat(f"Question {n}", to="trip")
+        answer = await server.get("/api/sessions/trip/items?view=model")
+        everything = await server.get("/api/sessions/trip/items")
+        await server.chat("The last", to="trip")
+    *sent, _ = [each.content for each in model.messages(-1) if each.role != "system"]
+    shown = [each["content"][0]["text"] for each in answer.json["items"]]
+    assert shown == sent
+    assert len(everything.json["items"]) == 10

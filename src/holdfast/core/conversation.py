@@ -13,6 +13,7 @@ where, seen at which revision. So reading a fork of a fork of a fork walks no ch
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias, assert_never
 
@@ -364,6 +365,31 @@ def seen_by_model(snapshot: Snapshot, *, since: int = 0) -> Iterator[Item]:
         yield summary
     covered = _for_model((each for at, each in before.items() if at >= since), hidden)
     yield from (each for each in (*covered, *shown) if each.id not in alone)
+
+
+def seen_by_agent(snapshot: Snapshot, *, items_max: int | None) -> Iterator[Item]:
+    """The history as the model of an agent sees it that is to see at most so many items; None: all of them."""
+    after = 0 if items_max is None else seen_after(snapshot, items_max=items_max)
+    since = settled_to(snapshot, snapshot.marks[after - 1]) if after else 0
+    return seen_by_model(snapshot, since=since)
+
+
+def seen_after(snapshot: Snapshot, *, items_max: int) -> int:
+    """The version after which a model begins to see, if it is to see at most so many items of the past.
+
+    Turns are seen whole or not at all, the newest always, however long it is. The boundary moves in strides of
+    half the bound, so that what a provider has cached of a prompt holds for a while. A summary that reaches as
+    far stands for the past as usual.
+    """
+    marks, stride = snapshot.marks, max(1, items_max // 2)
+    surplus = len(snapshot.items) - items_max
+    if surplus <= 0 or len(marks) < 2:
+        return 0
+    boundary = -(-surplus // stride) * stride
+    after = min(bisect_left(marks, boundary, key=lambda mark: mark.end) + 1, len(marks) - 1)
+    summary = summary_seen(snapshot)
+    is_summed_up = summary is not None and summary.covers_to >= marks[after - 1].end
+    return 0 if is_summed_up else after
 
 
 def summary_seen(snapshot: Snapshot) -> Summary | None:

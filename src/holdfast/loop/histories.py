@@ -12,7 +12,6 @@ a model can see (an item hidden, a summary) makes the pieces anew; a title does 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import OrderedDict
 from typing import TypeAlias
 
@@ -21,9 +20,9 @@ from holdfast.core.codec import Value
 from holdfast.core.conversation import (
     Snapshot,
     further,
+    seen_after,
     seen_by_model,
     settled_to,
-    summary_seen,
 )
 from holdfast.core.items import Item, Items, Summary, item_id
 from holdfast.ids import ItemId, NoteId, SessionId
@@ -115,24 +114,6 @@ class Histories:
 
     def __repr__(self) -> str:
         return f"<Histories {len(self._kept)} sessions, {self._bytes} bytes>"
-
-
-def seen_after(snapshot: Snapshot, *, items_max: int) -> int:
-    """The version after which a model begins to see, if it is to see at most so many items of the past.
-
-    Turns are seen whole or not at all, the newest always, however long it is. The boundary moves in strides of
-    half the bound, so that what a provider has cached of a prompt holds for a while. A summary that reaches as
-    far stands for the past as usual.
-    """
-    marks, stride = snapshot.marks, max(1, items_max // 2)
-    surplus = len(snapshot.items) - items_max
-    if surplus <= 0 or len(marks) < 2:
-        return 0
-    boundary = -(-surplus // stride) * stride
-    after = min(bisect_left(marks, boundary, key=lambda mark: mark.end) + 1, len(marks) - 1)
-    summary = summary_seen(snapshot)
-    is_summed_up = summary is not None and summary.covers_to >= marks[after - 1].end
-    return 0 if is_summed_up else after
 
 
 def _blank(view: _View, snapshot: Snapshot) -> _Kept:

@@ -24,7 +24,7 @@ from holdfast.agents.sources import Supplies, parse_source
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
 from holdfast.core.ports import Play
-from holdfast.errors import SourceUnusable
+from holdfast.errors import AgentUnavailable, SourceUnusable
 from holdfast.server.directory import AgentManner, BrokenSource, ModelEntry
 from holdfast.server.models import Models
 from holdfast.sessions.ask import AgentChoice, Ask
@@ -74,6 +74,12 @@ class AgentDirectory:
             )
         )
         return AgentManner(knows=agent.model.knows, policy=agent.policy, limits=agent.limits)
+
+    def history_items_max(self, snapshot: Snapshot) -> int | None:
+        try:
+            return self._registry.agent(self._registry.choose("", snapshot)).history_items_max
+        except AgentUnavailable:
+            return None
 
     async def team_for(self, request: TurnRequest) -> Team:
         return await self._registry.find_team(request)

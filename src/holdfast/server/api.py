@@ -142,7 +142,10 @@ class Api:
         view = call.query.get("view", "people")
         if view not in ("people", "model"):
             raise bad_request("invalid_value", "view is people or model", param="view")
-        await _say(call, api.items_of(await self._snapshot(call), as_model=view == "model"))
+        snapshot = await self._snapshot(call)
+        items_max = self._directory.history_items_max(snapshot)
+        as_model = view == "model"
+        await _say(call, api.items_of(snapshot, as_model=as_model, items_max=items_max))
 
     async def compact(self, call: Call) -> None:
         snapshot = await self._snapshot(call)

@@ -70,6 +70,10 @@ class Directory(Protocol):
         """How a chosen agent goes about it."""
         ...
 
+    def history_items_max(self, snapshot: Snapshot) -> int | None:
+        """How many items of its past a session's agent is shown; None: all of them, or the agent is not served."""
+        ...
+
     async def team_for(self, request: TurnRequest) -> Team:
         """The agents that a turn is played by. Raises TurnFailed."""
         ...

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 
 from holdfast.core import events as ev
 from holdfast.core.codec import Decoder, Unreadable, Value
-from holdfast.core.conversation import Snapshot, seen_by_model
+from holdfast.core.conversation import Snapshot, seen_by_agent
 from holdfast.core.items import EndedBy, Item, StoredItem
 from holdfast.core.journal import Record
 from holdfast.wire.problems import ErrorAnswer, ErrorBody
@@ -283,9 +283,9 @@ def read_event(data: bytes) -> Record | TurnEnded | ErrorAnswer:
 # ── from what we have ────────────────────────────────────────────────────────────────────────
 
 
-def items_of(snapshot: Snapshot, *, as_model: bool = False) -> Items:
-    """All items as they are, or those that the model sees now."""
-    seen = seen_by_model(snapshot) if as_model else snapshot.items
+def items_of(snapshot: Snapshot, *, as_model: bool = False, items_max: int | None = None) -> Items:
+    """All items as they are, or those that the model sees now: of an agent that sees so many at most."""
+    seen = seen_by_agent(snapshot, items_max=items_max) if as_model else snapshot.items
     return Items(version=snapshot.version, items=tuple(map(_readable, seen)))
 
 
