@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from holdfast.core import events as ev
 from holdfast.core.conversation import (
-    seen_after,
     Snapshot,
     Summarized,
     Titled,
     Visibility,
+    seen_after,
     seen_by_model,
 )
 from holdfast.core.items import (
@@ -34,7 +34,7 @@ from holdfast.core.items import (
 from holdfast.errors import TurnFailed
 from holdfast.ids import MessageId, SessionId
 from holdfast.loop.context import prompt_for, view_for
-from holdfast.loop.histories import ENTRY_BYTES, PIECES_MAX, Histories, joined, 
+from holdfast.loop.histories import ENTRY_BYTES, PIECES_MAX, Histories, joined
 from holdfast.models.base import Prompt
 from holdfast.testing import says
 from holdfast.tools.base import ToolOutput, ToolRun
