@@ -60,6 +60,8 @@ async def test_sessions_are_listed_and_found_by_key_and_by_id() -> None:
         ("/api/sessions?limit=0", 400, "invalid_value"),
         ("/api/sessions?limit=x", 400, "invalid_value"),
         ("/api/sessions?limit=%C2%B2", 400, "invalid_value"),  # a digit to Python, and no number
+        ("/api/sessions?busy=yes", 400, "invalid_value"),
+        ("/api/sessions?anonymous=1", 400, "invalid_value"),
         ("/api/sessions?cursor=%3F%3F", 400, "invalid_cursor"),
         ("/api/turns/turn_" + "0" * 26, 404, "turn_not_found"),
         ("/api/turns/what", 404, "turn_not_found"),

@@ -63,8 +63,8 @@ class Api:
             key_prefix=query.get("key_prefix"),
             active_from_ms=_seconds(query, "active_from"),
             active_before_ms=_seconds(query, "active_before"),
-            busy={"true": True, "false": False}.get(query.get("busy", "")),
-            anonymous=query.get("anonymous") == "true",
+            busy=_flag(query, "busy"),
+            anonymous=_flag(query, "anonymous") or False,
         )
         cursor, limit = query.get("cursor"), read_limit(query)
         if "q" in query:
@@ -247,6 +247,13 @@ def _seconds(query: dict[str, str], name: str) -> int | None:
     if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text, re.ASCII):
         raise bad_request("invalid_value", f"{name} is a time in seconds", param=name)
     return int(float(text) * 1000)
+
+
+def _flag(query: dict[str, str], name: str) -> bool | None:
+    text = query.get(name)
+    if text not in ("true", "false", None):
+        raise bad_request("invalid_value", f"{name} is true or false", param=name)
+    return None if text is None else text == "true"
 
 
 def _only_key(call: Call, verb: str) -> SessionKey:
