@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help bench-quick schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom
+.PHONY: help bench-quick schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,7 +55,7 @@ TURNS    ?= 1000000
 bench-scale: $(READY) ## list, search and open among 100,000 sessions with 1,000,000 turns, on both homes
 	@PYTHONPATH=. $(BIN)/python bench/scale.py --sessions $(SESSIONS) --turns $(TURNS) $(ARGS)
 
-torture: torture-store torture-sessions torture-http torture-api torture-replicas ## run every torture suite
+torture: torture-store torture-sessions torture-http torture-api torture-replay torture-replicas ## run every torture suite
 
 # STORE=postgres kills the clients and the server of a PostgreSQL; `--only`, `--seed` and `--scale` go into ARGS.
 STORE ?= sqlite
@@ -74,6 +74,9 @@ torture-replicas: $(READY) ## kill, pause and cut off three replicas, and their 
 CASES ?= 50000
 torture-api: $(READY) ## ask a server 50,000 things that nobody would think of, made from its own description
 	@$(BIN)/python -m tests.torture.http_api --cases $(CASES) $(ARGS)
+
+torture-replay: $(READY) ## play 1,000 responses on a server that dies, and compare what was seen with their logs
+	@$(BIN)/python -m tests.torture.replay $(ARGS)
 
 # SEEDS=100000 for a night; `--minutes`, `--store` and `--first` go into ARGS.
 SEEDS ?= 10000

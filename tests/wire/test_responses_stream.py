@@ -254,8 +254,21 @@ def test_a_failure_is_told_under_a_code_that_clients_know(
     status: int, code: str, told: str
 ) -> None:
     stream = ResponseStream(head())
-    body = stream.first() + stream.failed(Problem(status=status, code=code, message="no"))
+    problem = Problem(status=status, code=code, message="no")
+    body = stream.first() + stream.end(ResponseEnd(status="failed", error=problem))
     *_, last = read(body)
     assert last["type"] == "response.failed"
     assert last["response"]["status"] == "failed"
     assert last["response"]["error"] == {"code": told, "message": "no"}
+
+
+def test_a_stream_that_breaks_off_says_so_and_takes_no_number() -> None:
+    stream = ResponseStream(head())
+    before = len(stream.first().split(b"\n\n")) - 1
+    frame = stream.failed(Problem(status=503, code="server_shutting_down", message="later"))
+    name, data = frame.decode().strip().split("\n")
+    told = msgspec.json.decode(data.removeprefix("data: "))
+    assert name == "event: error" and "sequence_number" not in told
+    assert told["error"]["code"] == told["code"] == "server_shutting_down"
+    *_, last = read(stream.first() + stream.end(ResponseEnd(status="completed")))
+    assert last["sequence_number"] == before

@@ -143,8 +143,17 @@ class ResponseStream:
         return waited + rest + self._terminal(end)
 
     def failed(self, problem: Problem) -> bytes:
-        """The last event of a stream that cannot be brought to its end."""
-        return self._terminal(ResponseEnd(status="failed", error=problem))
+        """The last event of a stream that cannot be brought to its end, though its response may be: somebody
+        else plays it. So it is no event of the response and has no number; a client that comes back with the
+        last number that it has seen misses nothing."""
+        error = {
+            "type": problem.kind,
+            "code": problem.code,
+            "message": problem.message,
+            "param": None,
+        }
+        body = {**error, "type": "error", "status": problem.status, "error": error}
+        return event_frame("error", _encode(body))
 
     # ── lifecycle ──
 
