@@ -73,6 +73,7 @@ LAZY_MODULES = frozenset(
         "holdfast",
         "holdfast.store.open",
         "holdfast.tools.mcp.loading",
+        "holdfast.observe.exporting",
         "holdfast.server.upgrading",
     }
 )

@@ -14,8 +14,9 @@ TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 )
 def test_a_trace_goes_on(text: str) -> None:
     trace = read_trace({"traceparent": text})
-    assert trace == Trace(trace_id=TRACE, flags="01")
+    assert trace == Trace(trace_id=TRACE, span_id=SPAN, flags="01")
     assert trace.parent("0" * 15 + "1") == f"00-{TRACE}-0000000000000001-01"
+    assert trace.parent() == f"00-{TRACE}-{SPAN}-01"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import uvloop
 
 from holdfast.config import Config, Quota, load_config
 from holdfast.observe.events import configure, event
+from holdfast.observe.exporting import tracing
 from holdfast.server.agents import load_directory
 from holdfast.server.listening import Port
 from holdfast.server.run import serve as serve_until_stopped
@@ -78,7 +79,8 @@ def serve(
     station = _station(config)
     if isinstance(station, int):
         raise click.exceptions.Exit(station)
-    uvloop.run(_serve(config, station))
+    with tracing(os.environ):
+        uvloop.run(_serve(config, station))
 
 
 def _station(config: Config) -> Station | int:

@@ -27,7 +27,7 @@ from holdfast.core.items import (
 )
 from holdfast.core.ports import OpenTurn
 from holdfast.ids import MessageId, NoteId
-from holdfast.loop import colleagues
+from holdfast.loop import colleagues, spans
 from holdfast.loop.hooks import TurnHooks
 from holdfast.loop.leave import Leave
 from holdfast.loop.toolbox import Toolbox
@@ -134,7 +134,10 @@ class Calls:
             state=self._toolbox.state(),
             memories=await self._memories(agent) if spec.memories else {},
         )
-        output = await execute(tool, run, turn.keep_blob)
+        with spans.using(turn, agent, call) as here:
+            output = await execute(tool, run, turn.keep_blob)
+            if output.outcome != "ok":
+                here.fail("tool_error")
         result = result_for(call, output.outcome, output.content, turn.mint)
         await turn.record(ev.ToolFinished(result=result, changes=output.changes))
         await self._hooks.ran(call, agent, result)

@@ -34,6 +34,7 @@ from holdfast.core.effects import (
 from holdfast.core.items import Path, Text, ToolCall, result_for
 from holdfast.core.ports import OpenTurn
 from holdfast.errors import InvalidValue, TurnFailed
+from holdfast.loop import spans
 from holdfast.loop.calls import Calls
 from holdfast.loop.compaction import Compaction
 from holdfast.loop.context import prompt_for
@@ -63,7 +64,8 @@ class Player:
 
     async def __call__(self, turn: OpenTurn) -> None:
         team = await self._find_team(turn.turn.request)
-        await _Playing(turn, team, Compaction(turn, self._histories, self._gauge)).run()
+        with spans.invoking(turn, team):
+            await _Playing(turn, team, Compaction(turn, self._histories, self._gauge)).run()
 
 
 class _Playing:
@@ -175,7 +177,9 @@ class _Playing:
         await turn.record(ev.StepStarted(path=path, model=agent.model.name))
         prompt = await prompt_for(agent, path, turn, view)
         try:
-            if not await self._listen(agent, path, answer, prompt):
+            with spans.asking(turn, agent, answer):
+                heard = await self._listen(agent, path, answer, prompt)
+            if not heard:
                 return  # the machine wants to stop here, and says so next
         except ModelFailed as failure:
             if not self._compaction.may_help(agent, path, view, failure):

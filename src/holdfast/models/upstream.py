@@ -28,7 +28,7 @@ from holdfast.models import failures
 from holdfast.models.base import Dialect, ModelFailed, Prompt, Wire
 from holdfast.models.connections import Connections, proxy_from_environment
 from holdfast.models.headers import request_headers
-from holdfast.observe.events import traceparent
+from holdfast.observe.events import trace_headers
 from holdfast.wire.chunks import ErrorObject
 from holdfast.wire.hearing import Failing, Garbled
 
@@ -184,8 +184,7 @@ class HttpModel:
     async def _post(self, body: bytes, call_key: str) -> aiohttp.ClientResponse:
         times = self._timeouts
         headers = {**self._headers, "X-Client-Request-Id": call_key} if call_key else self._headers
-        if parent := traceparent():
-            headers = {**headers, "traceparent": parent}
+        headers = {**headers, **trace_headers()}
         return await self._connections.session.post(
             self._url,
             data=body,

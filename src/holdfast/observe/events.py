@@ -14,7 +14,8 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -38,9 +39,27 @@ def bind(*, request: str, trace: str = "", traceparent: str = "") -> None:
     _trace.set(traceparent)
 
 
+@contextmanager
+def traced(parent: str) -> Iterator[None]:
+    """Inside, we are a span of a trace: `parent` is what others are told."""
+    bound = _bound.get()
+    before = _trace.set(parent), _bound.set({**bound, "trace": parent.split("-")[1]})
+    try:
+        yield
+    finally:
+        _trace.reset(before[0])
+        _bound.reset(before[1])
+
+
 def traceparent() -> str:
     """What to tell whoever is asked on behalf of this request; empty if nobody traces it."""
     return _trace.get()
+
+
+def trace_headers() -> dict[str, str]:
+    """The same, as headers."""
+    parent = _trace.get()
+    return {"traceparent": parent} if parent else {}
 
 
 def event(name: str, /, **fields: Field) -> None:

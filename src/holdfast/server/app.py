@@ -14,6 +14,7 @@ from holdfast import limits
 from holdfast.core.policy import Policy
 from holdfast.errors import HoldfastError
 from holdfast.observe.events import audit, bind, event
+from holdfast.observe.tracing import NO_SPAN, Span, is_tracing, span
 from holdfast.server.api import Api
 from holdfast.server.approvals import Approvals
 from holdfast.server.auth import ANYBODY, Door
@@ -47,6 +48,8 @@ from holdfast.wire.problems import BusyStatus, Refused
 from holdfast.wire.trace import read_trace
 
 log = logging.getLogger("holdfast.server")
+
+UNTRACED = frozenset({"/healthz", "/readyz", "/metrics"})
 
 GONE = 499
 """The status, in logs and numbers alone, of a request whose client went before it was answered."""
@@ -132,15 +135,17 @@ class App:
         """See to one request: by this route, or else by the table's."""
         asked = _Asked(route=route)
         _bind(exchange)
-        try:
-            await self._answer(exchange, asked)
-        except ClientGone:
-            pass  # nobody is there to be told
-        finally:
-            exchange.close()
-            if asked.visit is not None:
-                asked.visit.end()
-            self._note(exchange, asked)
+        with _span_of(exchange) as here:
+            try:
+                await self._answer(exchange, asked)
+            except ClientGone:
+                pass  # nobody is there to be told
+            finally:
+                exchange.close()
+                if asked.visit is not None:
+                    asked.visit.end()
+                self._note(exchange, asked)
+                _describe(here, exchange, asked)
 
     def end_stateless(self) -> None:
         """The grace time of a shutdown is over: end the turns that no store will end."""
@@ -247,8 +252,29 @@ def _bind(exchange: Exchange) -> None:
     if trace is None:
         bind(request=exchange.request_id)
     else:
-        parent = trace.parent(secrets.token_hex(8))
+        # Where nobody collects spans, a trace goes through us as through one that nobody has heard of.
+        parent = trace.parent(None if is_tracing() else secrets.token_hex(8))
         bind(request=exchange.request_id, trace=trace.trace_id, traceparent=parent)
+
+
+def _span_of(exchange: Exchange) -> Span:
+    """Of everybody's requests, but not of those that only look whether we are there."""
+    if exchange.path in UNTRACED:
+        return NO_SPAN
+    attributes = {"http.request.method": exchange.method, "url.path": exchange.path}
+    return span(exchange.method, "server", attributes)
+
+
+def _describe(here: Span, exchange: Exchange, asked: _Asked) -> None:
+    """What is known of a request when it has its answer."""
+    status = exchange.status or GONE
+    if asked.route is not None:
+        here.rename(asked.route.label)
+        here.set("http.route", asked.route.pattern)
+    here.set("http.response.status_code", status)
+    here.set("holdfast.request.id", exchange.request_id)
+    if status >= 500 or status == GONE:
+        here.fail(str(status))
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

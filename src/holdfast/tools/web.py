@@ -16,6 +16,7 @@ import aiohttp
 
 from holdfast import limits
 from holdfast.core.codec import Value
+from holdfast.observe.events import trace_headers
 from holdfast.tools.guard import FetchFailed, Guard, Pinned, host_of
 
 _MOVED = (301, 302, 303, 307, 308)
@@ -110,7 +111,7 @@ class Web:
                 async with session.request(
                     method,
                     url,
-                    headers={"Accept-Encoding": "identity", **headers},
+                    headers={"Accept-Encoding": "identity", **trace_headers(), **headers},
                     data=body,
                     allow_redirects=False,
                     max_line_size=8190,

@@ -1,4 +1,4 @@
-"""W3C Trace Context: whose trace a request belongs to. It is continued, and begun by nobody here."""
+"""W3C Trace Context: whose trace a request belongs to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.core.codec import Value
 
 TRACEPARENT = "traceparent"
 _FORM = re.compile(
-    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})(-.*)?"
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"
 )
 
 
@@ -17,15 +17,17 @@ class Trace(Value):
     """A trace that a request is part of."""
 
     trace_id: str
+    span_id: str
+    """Of whoever asks us."""
     flags: str
 
-    def parent(self, span_id: str) -> str:
-        """What whoever we ask is told: the same trace, and us as its parent."""
-        return f"00-{self.trace_id}-{span_id}-{self.flags}"
+    def parent(self, span_id: str | None = None) -> str:
+        """What whoever we ask is told: the same trace, and this span as its parent; without one, who asks us."""
+        return f"00-{self.trace_id}-{span_id or self.span_id}-{self.flags}"
 
 
 def read_trace(headers: Mapping[str, str]) -> Trace | None:
     """The trace that a request names; None if it names none, or in a way that nobody could mean."""
     text = headers.get(TRACEPARENT)
     found = None if text is None else _FORM.fullmatch(text)
-    return None if found is None else Trace(trace_id=found[1], flags=found[2])
+    return None if found is None else Trace(trace_id=found[1], span_id=found[2], flags=found[3])

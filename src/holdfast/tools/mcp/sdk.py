@@ -32,6 +32,7 @@ from pydantic import ValidationError
 
 from holdfast import limits
 from holdfast.core.items import Audio, File, Image, Inline, Part, Parts, Text
+from holdfast.observe.events import trace_headers
 from holdfast.tools.base import Json, ToolOutput
 from holdfast.tools.mcp.config import Remote, Server, Stdio
 from holdfast.tools.mcp.peer import (
@@ -182,7 +183,7 @@ class _SdkPeer:
         call_key: str,
         on_progress: OnProgress,
     ) -> ToolOutput:
-        meta = cast("types.RequestParamsMeta", {CALL_KEY: call_key})
+        meta = cast("types.RequestParamsMeta", {CALL_KEY: call_key, **trace_headers()})
         try:
             result = await self.session.call_tool(
                 name, dict(arguments), progress_callback=on_progress, meta=meta
