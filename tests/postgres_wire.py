@@ -38,6 +38,8 @@ class Wire:
         self._writers: set[StreamWriter] = set()
         self.serving: set[Task[None]] = set()
         """Our own tasks, one for each connection."""
+        self.ports: set[int] = set()
+        """Ours, by which the server knows the connections that we have passed on."""
         self.died = asyncio.Event()
         """Nothing comes through any more."""
         self._messages_left = 0
@@ -81,6 +83,7 @@ class Wire:
             writer.close()
             return
         there, back = await asyncio.open_connection(*self._target)
+        self.ports.add(back.get_extra_info("sockname")[1])
         self._writers |= {writer, back}
         if self.died.is_set():
             self.die()

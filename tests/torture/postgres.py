@@ -23,7 +23,9 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from holdfast.store.postgres.address import parse_address
+from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.tables import compiled
 from holdfast.testing import ManualClock
 from tests.crash.kills import Ledger, Tally
 from tests.crash.serving import TTL_MS, Server
@@ -34,6 +36,7 @@ from tests.postgres import Server as Database
 from tests.postgres_wire import Moment, Wire
 from tests.torture.campaign import Campaign, Figures, Progress, Run
 from tests.torture.client import (
+    WAIT_S,
     Client,
     Found,
     cancel,
@@ -262,6 +265,7 @@ async def cut_wires(url: str, *, seed: int, first: int = 1, step: int = 1) -> Ta
                 else:
                     tally.survived += 1
                 tally.violations += accounts.hear(said.lines)
+                await wait_forgotten(store, wire)
                 found = await cleaned_up(cleaner, clock)
                 tally.violations += accounts.judged(found)
                 tally.recovered += found.recovered
@@ -314,6 +318,26 @@ async def died(wire: Wire, url: str, clock: ManualClock, said: Said, name: str) 
     for store in stores:
         await store.engine.close()
     return True
+
+
+_STILL_THERE = compiled(
+    "still_there",
+    "select count(*) from pg_stat_activity where client_port = any (:ports::int[])",
+)
+
+
+async def wait_forgotten(store: PostgresStore, wire: Wire) -> None:
+    """Until the server has done with what was sent before the wire was cut: it may be late, and is nobody's fault."""
+
+    async def work(db: Db) -> int:
+        (row,) = await db.fetch(_STILL_THERE, {"ports": sorted(wire.ports)})
+        return int(row[0])
+
+    while True:
+        if not await store.engine.run(work):
+            break
+        await asyncio.sleep(WAIT_S)
+    wire.ports.clear()
 
 
 async def cleaned_up(cleaner: Server, clock: ManualClock) -> Found:

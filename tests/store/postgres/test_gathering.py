@@ -9,12 +9,14 @@ import pytest
 
 from holdfast.core import events as ev
 from holdfast.core.conversation import Titled
+from holdfast.errors import StoreUnavailable
 from holdfast.ids import Tenant
 from holdfast.store.base import Begin, BeginOutcome, Committed, Joined, Moved, Started, Unconsumed
 from holdfast.store.postgres import gathering
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.verify import Finding, verify
 from tests.store.builders import ACME, Player, Playing
+from tests.store.postgres.conftest import Open, random_mint
 
 MANY = 12
 OTHER = Tenant("other")
@@ -123,20 +125,41 @@ async def test_one_that_breaks_the_statement_takes_nobody_along(
 async def test_nobody_waits_for_a_session_that_somebody_else_is_writing_to(
     url: str, ada: Player
 ) -> None:
+    """Whoever is held up is held up alone, also if there are as many as statements may be on their way."""
     names = await known_sessions(ada)
     asks = [await ada.ask(name, "And then?") for name in names]
+    locked = [await ada.id_of(name) for name in (names[0], names[8], names[9])]
     held = await asyncpg.connect(url)
     try:
         async with held.transaction():
-            session_id = await ada.id_of(names[8])
-            await held.execute("select from holdfast.session where id = $1 for update", session_id)
+            lock = "select from holdfast.session where id = any ($1) for update"
+            await held.execute(lock, locked)
             begins = [asyncio.create_task(ada.store.begin(ask)) for ask in asks]
-            waits = begins.pop(8)
+            wait = [begins.pop(at) for at in (9, 8, 0)]
             assert all(isinstance(each, Started) for each in await asyncio.gather(*begins))
-            assert not waits.done()
-        assert isinstance(await waits, Started)
+            await ada.play("elsewhere")
+            await ada.play("elsewhere", "And there?")
+            assert not any(each.done() for each in wait)
+        assert all(isinstance(each, Started) for each in await asyncio.gather(*wait))
     finally:
         await held.close()
+
+
+async def test_whoever_has_waited_too_long_is_told_and_nothing_was_sent(
+    url: str, open_store: Open
+) -> None:
+    store = await open_store(timeout="0.6", pool_size="1")
+    player = Player(store, random_mint())
+    await player.renew()
+    names = await known_sessions(player, 4)
+    asks = [await player.ask(name, "And then?") for name in names]
+    link = await store.engine.pool.take(until=float("inf"))  # the only one
+    outcomes = await asyncio.gather(*map(store.begin, asks), return_exceptions=True)
+    assert all(isinstance(each, StoreUnavailable) for each in outcomes)
+    store.engine.pool.give(link)
+    for ask in asks:
+        assert await store.turn(ACME, ask.request.turn_id) is None
+    assert all(isinstance(each, Started) for each in await begin_all(player, asks))
 
 
 async def test_whoever_stops_waiting_before_it_is_sent_has_asked_for_nothing(ada: Player) -> None:

@@ -80,13 +80,13 @@ async def test_whoever_goes_on_with_a_session_begins_and_commits_by_one_statemen
     asked.clear()
     started = await ada.store.begin(ask)
     assert isinstance(started, Started)
-    assert asked.names == ["open_turn"]
+    assert asked.names == ["open_turns"]
     turn = await ada.playing(ask, started)
     await turn.answer()
     commit, n, records = turn.kept()
     asked.clear()
     await ada.store.commit(turn.fence, commit, n=n, records=records)
-    assert asked.names == ["commit_turn"]
+    assert asked.names == ["commit_turns"]
 
 
 async def test_what_is_known_is_what_the_row_says(

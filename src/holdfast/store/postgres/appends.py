@@ -64,4 +64,5 @@ def gathered_appends(engine: Engine, recall: Recall) -> Gathering[Append, Litera
         size=lambda asked: len(asked.records),
         alone=alone,
         at_once=1,
+        in_order=True,
     )

@@ -154,15 +154,10 @@ def gathered_begins(engine: Engine, recall: Recall) -> Gathering[Proposed, Begin
 
 async def _open_known(db: Db, rows: Sequence[dict[str, Column]]) -> set[tuple[str, str]]:
     """Tenants and ids of the turns that have begun."""
-    first = rows[0]
-    if len(rows) == 1:
-        written = await db.write("open_turn", replaced=None, **first)
-        return {(str(first["tenant"]), str(first["turn_id"]))} if written else set()
-    shared = {name: first[name] for name in ("changes", "usage")}  # nothing has happened yet
-    columns = {name: [row[name] for row in rows] for name in first.keys() - shared.keys()}
-    return {
-        (tenant, turn_id) for tenant, turn_id in await db.write("open_turns", **shared, **columns)
-    }
+    shared = {name: rows[0][name] for name in ("changes", "usage")}  # nothing has happened yet
+    columns = {name: [row[name] for row in rows] for name in rows[0].keys() - shared.keys()}
+    written = await db.write("open_turns", **shared, **columns)
+    return {(tenant, turn_id) for tenant, turn_id in written}
 
 
 # ── one ──────────────────────────────────────────────────────────────────────────────────────

@@ -61,8 +61,6 @@ def gathered_commits(engine: Engine, recall: Recall) -> Gathering[Proposed, Comm
         return await engine.run(lambda db: commit(db, asked, recall, key=key))
 
     async def together(db: Db, group: Sequence[Proposed]) -> list[CommitOutcome | None]:
-        if len(group) == 1:
-            return [await _write(db, group[0], recall)]
         rows = await db.write("commit_turns", **_columns(group))
         written = {(tenant, turn_id): now_ms for tenant, turn_id, now_ms in rows}
         done: list[CommitOutcome | None] = []

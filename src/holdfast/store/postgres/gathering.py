@@ -2,10 +2,11 @@
 
 Whoever asks while a few statements are on their way waits in a queue; as soon as one of them has returned, all that
 has queued goes in the next. The previous sync is the wait, there is no timer. Whoever comes when nothing is on its way
-goes alone, at once.
+goes at once.
 
-A statement writes what it can, and leaves out what it cannot: that is looked at alone. If it fails as a whole because
-of one of them, all of them were left out; the others need not suffer for it.
+1. A statement writes what it can, and leaves out what it cannot: that is looked at alone.
+2. If it fails as a whole because of one of them, all of them were left out; the others need not suffer for it.
+3. Nobody waits in the queue beyond the time that a call may take: who is too late is told so, and nothing was sent.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Generic, TypeVar
 from asyncpg import PostgresError
 from msgspec import Struct
 
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.faults import fault_of
 
@@ -30,20 +31,25 @@ GROUP_MAX = 256
 GROUP_BYTES_MAX = 1 << 20
 """About what one statement carries, unless a single one has more."""
 
+TOO_LATE = "the database did not come to it in time; nothing changed, retry in a few seconds"
+
 Write = Callable[[Db, Sequence[A]], Awaitable[Sequence[D | None]]]
 """Writes what it can. What came of each, in their order; None for what was left out."""
 
 
 class _Asked(Struct, Generic[A, D]):
     what: A
-    done: Future[D]
+    until: float
+    """By the loop's clock."""
+    done: Future[D | None]
 
 
 class Gathering(Generic[A, D]):
     """A queue before one kind of statement.
 
-    No two that have the same `key` go in one statement. `at_once` statements are on their way at a time, at most:
-    with one, those of a key go in the order in which they came. `alone` is for what was left out.
+    No two that have the same `key` go in one statement, and `at_once` statements are on their way at a time, at most.
+    `alone` is for what was left out. `in_order`: nothing is sent before what was left out is done with; so, one at a
+    time, those of a key go in the order in which they came.
     """
 
     def __init__(
@@ -55,6 +61,7 @@ class Gathering(Generic[A, D]):
         size: Callable[[A], int],
         alone: Callable[[A], Awaitable[D]],
         at_once: int,
+        in_order: bool = False,
     ) -> None:
         self._engine = engine
         self._write = write
@@ -62,6 +69,7 @@ class Gathering(Generic[A, D]):
         self._size = size
         self._alone = alone
         self._at_once = at_once
+        self._in_order = in_order
         self._queue: list[_Asked[A, D]] = []
         self._single = 0
         self._sending: set[Task[None]] = set()
@@ -71,10 +79,13 @@ class Gathering(Generic[A, D]):
     async def ask(self, what: A) -> D:
         """What came of it; durable when this returns. Raises what `alone` raises."""
         if self._under_way < self._at_once and not self._queue:
-            return await self._go_at_once(what)
-        done: Future[D] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Asked(what, done))
-        return await done
+            came = await self._go_at_once(what)
+        else:
+            loop = asyncio.get_running_loop()
+            asked = _Asked[A, D](what, loop.time() + self._engine.timeout_s, loop.create_future())
+            self._queue.append(asked)
+            came = await asked.done
+        return await self._alone(what) if came is None else came
 
     async def close(self) -> None:
         """Wait until everything that was asked for is answered."""
@@ -85,18 +96,18 @@ class Gathering(Generic[A, D]):
     def _under_way(self) -> int:
         return self._single + len(self._sending)
 
-    async def _go_at_once(self, what: A) -> D:
+    async def _go_at_once(self, what: A) -> D | None:
         self._single += 1
         try:
-            (came,) = await self._run([what])
-            return await self._alone(what) if came is None else came
+            (came,) = await self._run([what], timeout_s=self._engine.timeout_s)
+            return await self._alone(what) if came is None and self._in_order else came
         finally:
             self._single -= 1
             self._go_on()
 
     def _go_on(self) -> None:
         while self._queue and self._under_way < self._at_once:
-            group = self._take()
+            group = self._take(asyncio.get_running_loop().time())
             if group:
                 sending = asyncio.create_task(self._send(group))
                 self._sending.add(sending)
@@ -106,13 +117,16 @@ class Gathering(Generic[A, D]):
         self._sending.discard(sending)
         self._go_on()
 
-    def _take(self) -> list[_Asked[A, D]]:
+    def _take(self, now: float) -> list[_Asked[A, D]]:
         """What goes into the next statement; the rest stays. Who has stopped waiting has changed their mind."""
         group: dict[Hashable, _Asked[A, D]] = {}
         later: list[_Asked[A, D]] = []
         size = 0
         for asked in self._queue:
             if asked.done.done():
+                continue
+            if asked.until <= now:
+                asked.done.set_exception(StoreUnavailable(TOO_LATE))
                 continue
             key = self._key(asked.what)
             size += self._size(asked.what)
@@ -125,8 +139,9 @@ class Gathering(Generic[A, D]):
         return list(group.values())
 
     async def _send(self, group: list[_Asked[A, D]]) -> None:
+        left_s = min(asked.until for asked in group) - asyncio.get_running_loop().time()
         try:
-            came = await self._run([asked.what for asked in group])
+            came = await self._run([asked.what for asked in group], timeout_s=left_s)
         except BaseException as error:
             for asked in group:
                 if not asked.done.done():
@@ -134,9 +149,11 @@ class Gathering(Generic[A, D]):
             if not isinstance(error, StoreError):
                 raise
             return
-        left_out = [asked for asked, each in zip(group, came, strict=True) if each is None]
+        left_out = []
         for asked, each in zip(group, came, strict=True):
-            if each is not None and not asked.done.done():
+            if each is None and self._in_order:
+                left_out.append(asked)
+            elif not asked.done.done():
                 asked.done.set_result(each)
         await asyncio.gather(*map(self._look_at, left_out))
 
@@ -150,7 +167,7 @@ class Gathering(Generic[A, D]):
             if not asked.done.done():
                 asked.done.set_result(came)
 
-    async def _run(self, group: Sequence[A]) -> Sequence[D | None]:
+    async def _run(self, group: Sequence[A], *, timeout_s: float) -> Sequence[D | None]:
         async def work(db: Db) -> Sequence[D | None]:
             try:
                 return await self._write(db, group)
@@ -160,4 +177,4 @@ class Gathering(Generic[A, D]):
                 return [None] * len(group)
 
         self.statements += 1
-        return await self._engine.run(work)
+        return await self._engine.run(work, timeout_s=timeout_s)
