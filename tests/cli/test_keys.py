@@ -43,7 +43,7 @@ def test_keys_are_listed_with_what_became_of_them(run: Run) -> None:
     shown = parse_key(first)
     assert shown is not None
     revoked = run("keys", "revoke", first)
-    assert revoked.output == f"{shown.key_id} of acme is revoked\n"
+    assert revoked.stdout == f"{shown.key_id} of acme is revoked\n"
     listed = json.loads(run("keys", "list", "--json").stdout)
     assert [(each["name"], each["state"]) for each in listed] == [("a", "revoked"), ("b", "good")]
     assert listed[0]["expires_at"] - listed[0]["created_at"] == 7200
@@ -51,6 +51,27 @@ def test_keys_are_listed_with_what_became_of_them(run: Run) -> None:
     plain = run("keys", "list", "--tenant", "acme").stdout
     assert plain.startswith(f"{shown.key_id}\tacme\ta\tchat read\t") and plain.count("\n") == 1
     assert shown.secret not in plain
+
+
+def test_who_made_and_revoked_a_key_is_audited(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_LOG_FORMAT", "json")
+    made = run("keys", "create", "kitchen", "--tenant", "acme")
+    shown = parse_key(made.stdout.strip())
+    assert shown is not None
+    revoked = run("keys", "revoke", shown.key_id)
+    lines = [
+        json.loads(line)
+        for line in (made.stderr + revoked.stderr).splitlines()
+        if line.startswith("{")
+    ]
+    assert [(each["log"], each["event"]) for each in lines] == [
+        ("holdfast.audit", "key.create"),
+        ("holdfast.audit", "key.revoke"),
+    ]
+    for each in lines:
+        assert (each["key"], each["tenant"]) == (str(shown.key_id), "acme")
+        assert each["by"] and each["host"]
+    assert shown.secret not in made.stderr + revoked.stderr
 
 
 def test_a_key_is_revoked_by_its_id_too_and_again(run: Run) -> None:

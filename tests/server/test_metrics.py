@@ -134,6 +134,41 @@ async def test_a_turn_can_be_followed_through_the_log_by_its_request_and_trace(l
     assert turns == {answer.headers["x-turn-id"]}
 
 
+async def test_every_decision_about_a_turn_is_one_event(log: Log) -> None:
+    gate = Gate()
+    async with serving(agent(held(gate))) as server:
+        first = Asked(server.chat("one", to="trip"))
+        await gate.reached.wait()
+        turn = (await server.get("/api/sessions/trip")).json["open_turn"]
+        busy = await server.chat("two", to="trip", headers={"X-On-Busy": "reject"})
+        await server.request("POST", f"/api/turns/{turn}/cancel")
+        await first.answer()
+        await server.chat(" ", to="trip")
+    mine = [
+        (each["event"], each.get("code") or each.get("kind") or each.get("fate"))
+        for each in log.lines
+        if str(each["event"]).startswith("turn.")
+    ]
+    assert mine == [
+        ("turn.began", None),
+        ("turn.refused", "conversation_locked"),
+        ("turn.signalled", "cancel"),
+        ("turn.ended", "committed"),
+        ("turn.refused", "no_new_user_message"),
+    ]
+    (refused,) = [each for each in log.lines if each.get("code") == "conversation_locked"][:1]
+    assert refused["request"] == busy.headers["x-request-id"]
+
+
+async def test_a_turn_that_failed_leaves_its_code_in_the_log(log: Log) -> None:
+    model = ScriptedModel(fails(status=503), fails(status=503))
+    async with serving(agent(model)) as server:
+        answers = [await server.chat("Hi", to="trip", stream=stream) for stream in (False, True)]
+    (code, *_) = {each.error["code"] for each in answers[:1]}
+    lines = [each for each in log.lines if each["event"] == "request.answered"]
+    assert [each["code"] for each in lines] == [code, code]
+
+
 async def test_a_trace_goes_on_to_the_model_and_nothing_does_without_one() -> None:
     async with FakeUpstream("Hello.", "Hello.") as upstream:
         model = OpenAIModel("gpt-5", base_url=f"{upstream.url}/v1")

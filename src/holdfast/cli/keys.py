@@ -14,6 +14,7 @@ from typing import TypeVar
 import click
 
 from holdfast.cli import showing
+from holdfast.cli.auditing import audit_command
 from holdfast.cli.options import json_option, store_option, tenant_option
 from holdfast.errors import InvalidValue
 from holdfast.ids import KeyId, Minter, Tenant
@@ -76,6 +77,7 @@ def create(name: str, tenant: str, scopes: str, expires_in: str | None, url: str
     )
     _with_store(url, lambda store: store.put_api_key(row))
     click.echo(str(shown))
+    audit_command("key.create", key=row.key_id, tenant=row.tenant, scopes=" ".join(row.scopes))
     click.echo(
         f"{row.key_id} for {row.tenant}, {', '.join(row.scopes)}, {_until(row)}; it is not shown again",
         err=True,
@@ -129,6 +131,7 @@ def revoke(key: str, url: str) -> None:
             f"there is no key {key_id} in this store; `holdfast keys list` has them all"
         )
     click.echo(f"{key_id} of {row.tenant} is revoked")
+    audit_command("key.revoke", key=key_id, tenant=row.tenant)
 
 
 def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:

@@ -174,7 +174,7 @@ class App:
                 "%s %s (%s)", exchange.method, exchange.path, exchange.request_id, exc_info=error
             )
             problem = unexpected(exchange.request_id)
-        asked.code = problem.code
+        exchange.code = problem.code
         match exchange.state:
             case "reading":
                 await exchange.refuse(problem)
@@ -217,7 +217,7 @@ class App:
             "request.answered" if exchange.status else "request.abandoned",
             route=label,
             status=status,
-            code=asked.code or None,
+            code=exchange.code or None,
             tenant=tenant,
             key=key,
             client=self._guard.client_of(exchange),
@@ -231,7 +231,7 @@ class App:
                 client=self._guard.client_of(exchange),
                 about=" ".join(asked.names) or None,
                 status=status,
-                code=asked.code or None,
+                code=exchange.code or None,
             )
 
 
@@ -243,7 +243,6 @@ class _Asked(Struct):
     """None until somebody was let in."""
     names: tuple[str, ...] = ()
     visit: Visit | None = None
-    code: str = ""
 
 
 def _bind(exchange: Exchange) -> None:

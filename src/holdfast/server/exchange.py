@@ -68,6 +68,8 @@ class Exchange:
         self.say_failure: Callable[[Problem], bytes] = _error_frame
         """How a stream that has begun says that it failed: its last frames."""
         self._socket: Socket | None = (scope.get("extensions") or {}).get(CONNECTION)
+        self.code = ""
+        """Of the problem that it was answered with, if it was."""
         self.status = 0
         """What was answered; 0 as long as nothing was."""
         self._state: Literal["reading", "answering", "streaming", "done"] = "reading"
@@ -185,6 +187,7 @@ class Exchange:
 
     async def refuse(self, problem: Problem) -> None:
         """Answer with a problem."""
+        self.code = problem.code
         await self.answer(problem.status, problem.body(), headers=problem.headers())
 
     async def start_answer(
@@ -234,6 +237,7 @@ class Exchange:
 
     async def fail(self, problem: Problem) -> None:
         """End a stream with an error, in the words of its API."""
+        self.code = problem.code
         await self.write(self.say_failure(problem))
         await self.finish()
 

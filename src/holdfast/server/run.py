@@ -18,6 +18,7 @@ from holdfast import limits
 from holdfast.config import Config
 from holdfast.errors import InvalidValue, StorePoisoned
 from holdfast.loop.play import Player
+from holdfast.observe.events import event
 from holdfast.server.app import App
 from holdfast.server.auth import open_door
 from holdfast.server.connection import Connection
@@ -167,6 +168,7 @@ class HttpServer(uvicorn.Server):
 
     def stop(self) -> None:
         """Drain; when it is said again, hurry."""
+        event("server.draining", hurry=self.should_exit)
         self._app.drain()
         self.force_exit = self.should_exit
         self.should_exit = True

@@ -36,7 +36,7 @@ from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Admission, Ask, Choose
 from holdfast.sessions.cache import SnapshotCache
 from holdfast.sessions.lanes import Lane, LaneFull, LaneName, Lanes
-from holdfast.sessions.noting import note_admission
+from holdfast.sessions.noting import note_admission, note_refusal, note_signal
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.recovery import Recovery
@@ -98,7 +98,11 @@ class Admissions:
         """Begin the turn that this request asks for, or find the one that it is."""
         clock = asyncio.get_running_loop().time
         began_s = clock()
-        watch = await self._submit_claimed(ask, play)
+        try:
+            watch = await self._submit_claimed(ask, play)
+        except HoldfastError as error:
+            note_refusal(ask, error, clock() - began_s)
+            raise
         note_admission(self._tally, ask, watch.admission, clock() - began_s)
         return watch
 
@@ -177,6 +181,7 @@ class Admissions:
             awaited = self._lanes.awaited(name)
             if awaited is not None:  # whoever is before us would wait for it as long as it likes
                 await self._store.signal(ask.tenant, awaited, kind="interrupt")
+                note_signal(ask.tenant, awaited, "interrupt")
         try:
             async with asyncio.timeout(patience.left_s):
                 lane = await self._lanes.enter(name, first=first)
@@ -354,6 +359,7 @@ class Admissions:
             raise _busy(ask, busy.turn_id)
         elif ask.on_busy == "interrupt" and patience.once():
             await self._store.signal(ask.tenant, busy.turn_id, kind="interrupt")
+            note_signal(ask.tenant, busy.turn_id, "interrupt")
             self._interrupt_here(busy.turn_id)
         elif _steers(ask):
             steered = await self._steer(ask, busy.turn_id)
@@ -388,6 +394,7 @@ class Admissions:
             return None  # results are answers, not remarks: they begin a turn of their own
         payload = steering_payload(messages)
         sent = await self._store.signal(ask.tenant, turn_id, kind="steer", payload=payload)
+        note_signal(ask.tenant, turn_id, "steer")
         if not isinstance(sent, Signalled):
             return None
         self._owner.deliver(

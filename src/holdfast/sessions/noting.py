@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+from holdfast.errors import HoldfastError
+from holdfast.ids import Tenant, TurnId
 from holdfast.observe.events import event
 from holdfast.observe.tally import Tally
+from holdfast.observe.tracing import kind_of
 from holdfast.sessions.ask import Admission, Ask
 from holdfast.sessions.transaction import LiveTurn, Lost
+from holdfast.store.rows import SignalKind
 
 
 def note_admission(tally: Tally, ask: Ask, admission: Admission, waited_s: float) -> None:
@@ -16,7 +20,22 @@ def note_admission(tally: Tally, ask: Ask, admission: Admission, waited_s: float
     if how in ("joined", "replayed") and ask.attempt.key is None:
         how = "recognised"  # an SDK's retry, which named nothing
     tally.admitting.add(waited_s)
-    _note(tally, ask, admission, how)
+    _note(tally, ask, admission, how, waited_ms=round(waited_s * 1000))
+
+
+def note_refusal(ask: Ask, error: HoldfastError, waited_s: float) -> None:
+    """A request does not get a turn."""
+    event(
+        "turn.refused",
+        tenant=ask.tenant,
+        code=kind_of(error),
+        waited_ms=round(waited_s * 1000),
+    )
+
+
+def note_signal(tenant: Tenant, turn_id: TurnId, kind: SignalKind) -> None:
+    """A turn is told something by somebody else than whoever began it."""
+    event("turn.signalled", turn=turn_id, tenant=tenant, kind=kind)
 
 
 def note_stateless(tally: Tally, ask: Ask, admission: Admission) -> None:
@@ -24,7 +43,7 @@ def note_stateless(tally: Tally, ask: Ask, admission: Admission) -> None:
     _note(tally, ask, admission, "stateless")
 
 
-def _note(tally: Tally, ask: Ask, admission: Admission, how: str) -> None:
+def _note(tally: Tally, ask: Ask, admission: Admission, how: str, *, waited_ms: int = 0) -> None:
     tally.admissions[how] += 1
     event(
         f"turn.{how}",
@@ -32,6 +51,7 @@ def _note(tally: Tally, ask: Ask, admission: Admission, how: str) -> None:
         session=admission.session_id,
         tenant=ask.tenant,
         base=admission.base,
+        waited_ms=waited_ms,
     )
 
 

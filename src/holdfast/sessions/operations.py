@@ -16,6 +16,7 @@ from holdfast.ids import ItemId, NoteId, SessionId, SessionKey, Tenant, TurnId, 
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Ending, ending_of
 from holdfast.sessions.cache import SnapshotCache
+from holdfast.sessions.noting import note_signal
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.recovery import Recovery
 from holdfast.sessions.watch import find_ending
@@ -53,6 +54,7 @@ class Operations:
         Raises SessionMissing for an unknown turn.
         """
         told = await self._store.signal(tenant, turn_id, kind="cancel")
+        note_signal(tenant, turn_id, "cancel")
         if isinstance(told, TooLate):
             ending = ending_of(told.turn)
             assert ending is not None, "a turn that cannot be told anything has ended"
