@@ -351,7 +351,7 @@ def a_history_was_rewritten(run: Recording) -> Recording | None:
     if session is None:
         return None
     first, *rest = session.dump.items
-    forged = replaced(first, body=first.body.replace(b"says-", b"said-"))
+    forged = replaced(first, body=first.body.replace(b'"text":"', b'"text":"not '))
     return _with_items(run, session, [forged, *rest])
 
 

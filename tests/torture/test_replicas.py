@@ -46,7 +46,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
 def test_replicas_that_are_struck_lose_nothing_and_do_nothing_twice(seen: Seen) -> None:
     assert [str(each) for each in check(seen.traffic)] == []
     assert len(seen.befallen) == len(SHORT.chosen)
-    assert len(seen.acknowledged_s) > 50
+    assert len(seen.acknowledged_s) > 10
     assert takeovers(seen), "nobody had anything to do when they were struck"
     assert len(told(seen)) == 7
 

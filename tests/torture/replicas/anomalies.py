@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.ids import CallId
 from tests.simulation.checker import Facts
+from tests.torture.replicas.rules import outcome_unknown
 from tests.torture.replicas.traffic import Traffic, Wired
 from tests.torture.replicas.upstream import Prompt
 
@@ -104,13 +105,14 @@ def a_tool_that_is_called_again_in_silence(traffic: Traffic) -> Traffic | None:
     facts = Facts(traffic.recording)
     for effect in traffic.recording.effects:
         sends = facts.ops.get(effect.said, [])
-        if effect.kind == "act" and sends and sends[0].key:
-            keys = {str(each.key) for each in traffic.recording.effects if each.said == effect.said}
-            if len(keys) == effect.said.split().count("act"):
-                last = str(effect.key)
-                again = replace(effect, key=CallId(last[:-1] + ("0" if last[-1] != "0" else "1")))
-                effects = (*traffic.recording.effects, again)
-                return replace(traffic, recording=replace(traffic.recording, effects=effects))
+        acted = {each.key for each in traffic.recording.effects if each.said == effect.said}
+        as_asked = len(acted) == effect.said.split().count("act")
+        keyed = bool(sends) and sends[0].key is not None
+        if effect.kind == "act" and keyed and as_asked and not outcome_unknown(facts, effect.said):
+            last = str(effect.key)
+            again = replace(effect, key=CallId(last[:-1] + ("0" if last[-1] != "0" else "1")))
+            effects = (*traffic.recording.effects, again)
+            return replace(traffic, recording=replace(traffic.recording, effects=effects))
     return None
 
 

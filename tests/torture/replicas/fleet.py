@@ -24,7 +24,7 @@ from tests.repository import ROOT
 from tests.torture.replicas.agent import LOG, UPSTREAM, WHO
 from tests.torture.replicas.upstream import Oracle
 
-READY_S = 60.0
+READY_S = 180.0
 SUPERVISE_S = 0.5
 PAUSE_S = 0.02
 
@@ -40,6 +40,8 @@ class Replica:
         """What its processes have logged, one after the other."""
         self.wanted = False
         """Whether it is to run: whoever looks after it starts it again if it does not."""
+        self.hands = asyncio.Lock()
+        """Held by whoever starts, stops or strikes it: a fault may take longer than was drawn for it."""
         self._environment = {**os.environ, **environment, WHO: f"replica {number}"}
         self._process: Process | None = None
 
@@ -128,15 +130,18 @@ class Fleet:
                 fleet.replicas.append(Replica(number, here, wire, {**environment, **store}))
             fleet.balancer = await entered.enter_async_context(Balancer.started())
             fleet.balancer.urls = [each.url for each in fleet.replicas]
-            looking_after = asyncio.create_task(fleet._look_after())
+            looking_after = None
             try:
                 # One after the other: the first makes the tables, and a machine has few cores.
                 for each in fleet.replicas:
                     await each.start()
                     await fleet.wait_ready(each)
+                looking_after = asyncio.create_task(fleet._look_after())
                 yield fleet
             finally:
-                looking_after.cancel()
+                if looking_after is not None:
+                    looking_after.cancel()
+                    await asyncio.gather(looking_after, return_exceptions=True)
                 for each in fleet.replicas:
                     each.send(signal.SIGCONT)
                     await each.stop(signal.SIGKILL)
@@ -152,8 +157,9 @@ class Fleet:
         while True:
             await asyncio.sleep(SUPERVISE_S)
             for each in self.replicas:
-                if each.wanted and not each.running:
-                    await each.start()
+                if each.wanted and not each.running and not each.hands.locked():
+                    async with each.hands:
+                        await each.start()
 
     async def ask(self, sql: str) -> list[asyncpg.Record]:
         """Ask the database itself."""

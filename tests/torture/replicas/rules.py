@@ -11,7 +11,7 @@ a few about what only the wire shows.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from holdfast.core.items import ToolResult
@@ -65,26 +65,28 @@ def answer_astray(traffic: Traffic, facts: Facts) -> Iterator[str]:
 
 
 def prompt_astray(traffic: Traffic, facts: Facts) -> Iterator[str]:
-    """Of words that were not kept there is at most what was said into one turn. What was answered was, at least
-    once, shown with everything before it."""
+    """A model is shown what was committed, then what its turn was asked, then what was said into that. What was
+    answered was, at least once, shown with everything that came before it."""
     histories = _histories(traffic)
-    acknowledged = {send.text for send in traffic.recording.sends if send.acknowledged}
     shown: dict[str, int] = {}
     for prompt in traffic.prompts:
-        *before, last = prompt.said
+        last = prompt.said[-1]
         history = histories.get(str(facts.ops[last][0].name), [])
-        old = [each for each in before if each in history]
-        shown[last] = max(shown.get(last, 0), len(old))
-        at = _last_place(history, last)
-        if old != history[: len(old)] or len(old) > at or len(before) - len(old) > STEERS_MAX:
-            yield f"{last}: a model was shown {before}, and the history begins {history[:at]}"
-        elif last in acknowledged and last not in history:
-            yield f"{last} was answered, and is in no history"
-    for text in acknowledged & shown.keys():
+        committed = _common(prompt.said[:-1], history)
+        shown[last] = max(shown.get(last, 0), committed)
+        if any(facts.ops[each][0].on_busy != "steer" for each in prompt.said[committed + 1 :]):
+            yield f"a model was shown {prompt.said}, and the history is {history}"
+    for text in {send.text for send in traffic.recording.sends if send.acknowledged} & shown.keys():
         history = histories.get(str(facts.ops[text][0].name), [])
         at = _last_place(history, text)
-        if text in history and shown[text] < at:
+        if shown[text] < at:
             yield f"{text} was answered without {history[shown[text] : at]}"
+
+
+def _common(words: Sequence[str], history: Sequence[str]) -> int:
+    """How many of the first ones are the same."""
+    pairs = enumerate(zip(words, history, strict=False))
+    return next((n for n, (one, other) in pairs if one != other), min(len(words), len(history)))
 
 
 def _last_place(history: list[str], text: str) -> int:
@@ -105,27 +107,23 @@ def _histories(traffic: Traffic) -> dict[str, list[str]]:
     return found
 
 
-STEERS_MAX = 8
-"""How much may have been said into one turn."""
-
-
 def effect_doubled(traffic: Traffic, facts: Facts) -> Iterator[str]:
     acted: dict[str, set[str]] = defaultdict(set)
     for effect in traffic.recording.effects:
         if effect.kind == "act":
             acted[effect.said].add(effect.key)
     for text, keys in acted.items():
-        turns = facts.places.get(text, [])
         attempts = facts.ops[text]
         # Who asks again without a key may be heard again.
         wanted = text.split().count("act") * (1 if attempts[0].key else len(attempts))
-        unknown = any(
-            isinstance(item, ToolResult) and item.outcome == "unknown"
-            for turn in turns
-            for item in turn.items
-        )
-        if len(keys) > wanted and not unknown:
+        if len(keys) > wanted and not outcome_unknown(facts, text):
             yield f"{text} acted {len(keys)} times: {sorted(keys)}"
+
+
+def outcome_unknown(facts: Facts, text: str) -> bool:
+    """Whether the history says that nobody knows what became of a call that was made about a message."""
+    items = (item for turn in facts.places.get(text, ()) for item in turn.items)
+    return any(isinstance(each, ToolResult) and each.outcome == "unknown" for each in items)
 
 
 def retry_misled(traffic: Traffic, facts: Facts) -> Iterator[str]:

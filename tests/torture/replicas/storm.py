@@ -32,6 +32,7 @@ class Storm:
     def __init__(self, fleet: Fleet, now_s: Callable[[], float]) -> None:
         self._fleet = fleet
         self._now_s = now_s
+        self._database = asyncio.Lock()
         self.befallen: list[Befallen] = []
 
     async def rage(self, faults: tuple[Fault, ...]) -> None:
@@ -43,13 +44,11 @@ class Storm:
         await self._fleet.wait_ready()
 
     async def _befall(self, fault: Fault) -> None:
-        began_s = time.time()
-        await (
-            self._strike_database(fault)
-            if fault.replica is None
-            else self._strike(fault, self._fleet.replicas[fault.replica])
-        )
-        self.befallen.append(Befallen(fault=fault, from_s=began_s, until_s=time.time()))
+        struck = None if fault.replica is None else self._fleet.replicas[fault.replica]
+        async with self._database if struck is None else struck.hands:
+            began_s = time.time()
+            await (self._strike_database(fault) if struck is None else self._strike(fault, struck))
+            self.befallen.append(Befallen(fault=fault, from_s=began_s, until_s=time.time()))
 
     async def _strike(self, fault: Fault, replica: Replica) -> None:
         match fault.kind:
