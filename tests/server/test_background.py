@@ -61,7 +61,7 @@ async def test_what_has_no_room_waits_and_is_played_in_order() -> None:
 
 async def test_a_stream_of_one_that_waits_says_so_and_goes_on_when_it_is_played() -> None:
     gate = Gate()
-    model = ScriptedModel(says("One.").waiting(gate, at=0), says("Two."))
+    model = ScriptedModel(says("One.").waiting(gate, at=0), says("Two."), says("Three."))
     async with serving(agent(model), background_max=1) as server:
         await queue(server, "one")
         await gate.reached.wait()
@@ -73,6 +73,24 @@ async def test_a_stream_of_one_that_waits_says_so_and_goes_on_when_it_is_played(
         seen = await watching
         assert seen == await followed(server, second)
         assert (await streamed).named_events[-1]["response"]["status"] == "completed"
+    assert len(model.prompts) == 3
+
+
+async def test_whoever_comes_later_does_not_go_first() -> None:
+    """A place that has just become free is for those who wait, however many come meanwhile."""
+    gate = Gate()
+    model = ScriptedModel(says("One.").waiting(gate, at=0), otherwise=lambda prompt: "Yes.")
+    async with serving(agent(model), background_max=1) as server:
+        names = [await queue(server, "0")]
+        await gate.reached.wait()
+        names.append(await queue(server, "1"))
+        gate.release()
+        names += [await queue(server, str(n)) for n in range(2, 12)]
+        for name in names:
+            assert (await followed(server, name))[-1]["response"]["status"] == "completed"
+        assert not server.sessions._owner.others_wait
+    heard = [model.messages(n)[-1].content for n in range(len(model.prompts))]
+    assert heard == [str(n) for n in range(12)]
 
 
 @pytest.mark.parametrize("times", [1, 3])

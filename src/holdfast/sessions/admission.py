@@ -148,6 +148,10 @@ class Admissions:
         found = await self._store.find_attempt(ask.tenant, ask.attempt, target)
         return None if found is None else await self._attach(ask, found)
 
+    def _has_to_wait(self, ask: Ask) -> bool:
+        """Whether a turn that nobody waits for has to wait itself: for room, or behind those that wait already."""
+        return ask.background and (self._owner.others_wait or not self._owner.has_room)
+
     async def _demand_room(self, ask: Ask) -> None:
         """Raise QueueFull if too many turns wait for a node that has room."""
         waiting = await self._recovery.waiting()
@@ -223,7 +227,7 @@ class Admissions:
             if bound is not None and seen.expected != bound:
                 await self._demand_not_deleted(ask, bound)
             self._owner.demand_open()
-            if ask.background and not self._owner.has_room:
+            if self._has_to_wait(ask):
                 await self._demand_room(ask)
             request = await self._with_blobs(ask.tenant, seen, request)
             with self._owner.claiming(request.turn_id):
@@ -294,9 +298,11 @@ class Admissions:
         if seen.expected is None and isinstance(ask.name, str):
             self._learn(ask, fence.session_id)
         live: LiveTurn | None = None
-        if ask.background and not self._owner.has_room:
+        if self._has_to_wait(ask):
             # It is as durable as any other; whoever has room first takes it over, and so begins it.
             await persistently(lambda: self._store.release(fence))
+            self._owner.others_wait = True
+            self._owner.look_for_waiting()
         else:
             lane.turn, lane.session = fence.turn_id, fence.session_id
             self._lanes.alias((ask.tenant, fence.session_id), lane)

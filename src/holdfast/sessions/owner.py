@@ -58,8 +58,10 @@ class Owner:
         self._background: set[TurnId] = set()
         """Turns that nobody waits for, which are played as far as there is room."""
         self._background_max = background_max
+        self.others_wait = False
+        """As far as we know, such turns wait in the store: whoever comes now comes after them."""
         self.room = asyncio.Event()
-        """Set when one of them has ended."""
+        """Set when there is room for one of those that wait."""
         self._claims: dict[TurnId, int] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -94,6 +96,11 @@ class Owner:
     def has_room(self) -> bool:
         """Whether one more turn that nobody waits for can be played here."""
         return len(self._background) < self._background_max and not self._draining
+
+    def look_for_waiting(self) -> None:
+        """See to it that what waits is begun as far as there is room."""
+        if self.others_wait and self.has_room:
+            self.room.set()
 
     def take_on(
         self,
@@ -148,7 +155,7 @@ class Owner:
             self.let_go(live.fence.turn_id)
             if live.fence.turn_id in self._background:
                 self._background.discard(live.fence.turn_id)
-                self.room.set()
+                self.look_for_waiting()
             if live.after is not None:
                 self._cache.put(live.fence.tenant, live.after)
             if lane is not None:

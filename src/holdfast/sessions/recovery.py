@@ -110,7 +110,6 @@ class Recovery:
         self._play = play
         self._ambient = ambient
         self._tally = tally
-        self._left_waiting = False
         self._side_by_side = asyncio.Semaphore(SIDE_BY_SIDE_MAX)
 
     async def keep_sweeping(self) -> None:
@@ -120,27 +119,25 @@ class Recovery:
                 await self.sweep()
             except StoreError:
                 pass  # the store is away; so are its orphans, and the next round finds them
-            room = self._owner.room if self._left_waiting else None
-            await wait_for_hint(room, at_most_s=limits.sweep_s)
+            await wait_for_hint(self._owner.room, at_most_s=limits.sweep_s)
 
     async def sweep(self) -> int:
         """Take over what has no live holder; how many were taken. What was handed over, or has not begun yet,
         waits until there is room for it, here or elsewhere."""
         playing = self._owner.playing
-        self._owner.room.clear()
         orphans, complete = await self._orphans()
         if complete:
             self._notice_losses(playing, orphans)
         shared_out = self._from_our_place(orphans)
         taken = await self._recover_side_by_side(each for each in shared_out if each.holder)
-        self._left_waiting = False
+        self._owner.others_wait = False
         for orphan in orphans:  # who has waited longest comes first
             if orphan.holder is not None:
                 continue
             if self._owner.has_room:
                 taken += await self._recover(orphan)
             else:
-                self._left_waiting = True
+                self._owner.others_wait = True
         return taken
 
     async def _recover_side_by_side(self, orphans: Iterable[Orphan]) -> int:
