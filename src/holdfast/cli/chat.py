@@ -17,7 +17,7 @@ from holdfast.cli.talk.chatting import Chat, Leave
 from holdfast.cli.talk.lines import Lines
 from holdfast.cli.talk.saying import Command, Nothing, Say, Wrong, parse
 from holdfast.cli.talk.screens import PlainScreen, Screen, TerminalScreen, is_terminal
-from holdfast.errors import ServerRefused
+from holdfast.errors import ServerRefused, ServerUnreachable
 
 
 @click.command(short_help="Talk to an agent.")
@@ -55,7 +55,8 @@ def chat(agent: str | None, name: str | None, at: Where) -> None:
                 _take(talking, sys.stdin)
         finally:
             screen.settle()
-        screen.note(f"This conversation goes on with --session {talking.name}")
+        if talking.has_spoken:
+            screen.note(f"This conversation goes on with --session {talking.name}")
 
 
 def new_name(kind: str) -> str:
@@ -80,12 +81,19 @@ def _talk(chat: Chat, where: str) -> None:
                 chat.screen.note("Ctrl-C once more leaves.")
                 continue
             leaving = False
-            try:
-                if typed is None or not _handle(chat, typed):
-                    return
-            except KeyboardInterrupt:  # the second one, while an answer came
-                chat.screen.settle()
+            if typed is None or not _handle_patiently(chat, typed):
                 return
+
+
+def _handle_patiently(chat: Chat, typed: str) -> bool:
+    """Do what was typed, for somebody who can try again if the server has gone. False to leave."""
+    try:
+        return _handle(chat, typed)
+    except ServerUnreachable as error:
+        chat.screen.trouble(str(error))
+        return True
+    except KeyboardInterrupt:  # the second one, while an answer came
+        return False
 
 
 def _take(chat: Chat, lines: Iterator[str]) -> None:

@@ -34,6 +34,8 @@ class Chat:
         self.model = model
         self.name = name
         """The key or id of the conversation."""
+        self.has_spoken = False
+        """Whether anything was said in this chat."""
         self._new_name = new_name
         self._asked: tuple[str, int | None] | None = None
         """What was said last, and the version that it was said on top of."""
@@ -42,6 +44,7 @@ class Chat:
 
     def say(self, text: str) -> None:
         """Ask, show what is answered, and let the person decide on what waits for that."""
+        self.has_spoken = True
         answer = self.client.ask(self.model, text, session=self.name, policy=KEEPING)
         try:
             self._see_to(play(self.client, self.screen, answer))
@@ -121,9 +124,13 @@ class Chat:
         try:
             session = self.client.session(self.name)
         except ServerRefused as refused:
-            if refused.status not in (404, 410):
-                raise
+            if refused.status == 403:  # a key that may talk, and not look
+                self.screen.note(f"{self.model}, in {self.name}")
+                return
+            if refused.status != 404 or self.name.startswith(SessionId.prefix):
+                raise  # an id has to be there, and one that is gone is not begun anew
             self.screen.note(f"{self.model}, in a new conversation: {self.name}")
+            self._welcome()
             return
         count = f"{session.version} turn{'' if session.version == 1 else 's'} so far"
         self.screen.note(f"{self.model}, in {self.name}: {session.title} ({count})")
@@ -131,6 +138,12 @@ class Chat:
         for turn in self.client.turns(self.name).turns:
             if turn.version == session.version:
                 self._see_to(waiting_in(self.client, turn))
+
+    def _welcome(self) -> None:
+        for agent in self.client.agents().agents:
+            if agent.id == self.model and agent.welcome_message:
+                self.screen.say(agent.welcome_message)
+                self.screen.settle()
 
     def _show(self) -> None:
         items = self.client.items(self.name)

@@ -1,0 +1,51 @@
+"""A chat's own decisions, with a server that says what a test wants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.cli.talk.chatting import Chat
+from holdfast.cli.talk.saying import HELP, Command
+from holdfast.cli.talk.screens import PlainScreen
+from holdfast.errors import ServerRefused
+
+
+class Refusing:
+    """A server that refuses everything."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def __getattr__(self, name: str) -> Any:
+        def refuse(*_: object, **__: object) -> None:
+            raise ServerRefused("no", status=self.status, reason="x")
+
+        return refuse
+
+
+def chat(client: Any, name: str = "trip") -> Chat:
+    return Chat(client, PlainScreen(), model="demo", name=name, new_name=lambda: "fresh")
+
+
+def test_a_key_that_may_only_talk_is_enough_to_talk(capsys: pytest.CaptureFixture[str]) -> None:
+    chat(Refusing(403)).greet()
+    assert capsys.readouterr().err == "demo, in trip\n"
+
+
+@pytest.mark.parametrize(("status", "name"), [(404, "conv_" + "0" * 26), (410, "trip"), (401, "a")])
+def test_what_is_not_there_by_its_id_or_gone_is_not_begun_anew(status: int, name: str) -> None:
+    with pytest.raises(ServerRefused):
+        chat(Refusing(status), name).greet()
+
+
+def test_nothing_to_retry_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    chat(Refusing(500)).do(Command(name="retry"))
+    assert "Nothing was asked here yet" in capsys.readouterr().err
+
+
+def test_help_has_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    chat(Refusing(500)).do(Command(name="help"))
+    told = capsys.readouterr().out
+    assert all(name in told for name, _ in HELP)
