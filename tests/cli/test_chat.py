@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -225,3 +226,22 @@ def test_trouble_is_one_sentence_with_the_way_out(spawn: Spawn) -> None:
         told = spawn("chat", *arguments)
         assert told.returncode == 2
         assert sentence in told.stderr and told.stderr.count("\n") == 1, told.stderr
+
+
+def test_an_answer_that_has_not_begun_is_stopped_too(elsewhere: Path, run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        model = f"{{provider: mine, model: m, base_url: 'http://127.0.0.1:{port}/v1'}}"
+        agents = "agents: {root: {model: m, instruction: x, fallback: {retries: -1}}}"
+        (elsewhere / "silent.yaml").write_text(f"models: {{m: {model}}}\n{agents}\n")
+        with chat("silent.yaml", "--session", "a") as terminal:
+            terminal.type("Hello?")
+            connection, _ = silent.accept()
+            terminal.press(CTRL_C)
+            terminal.expect("Stopped")
+            terminal.expect("› ")
+            terminal.press(CTRL_D)
+            assert terminal.end() == 0
+            connection.close()
+    (turn,) = json.loads(run("turns", "list", "a", "--json").stdout)["turns"]
+    assert turn["state"] in ("committed", "discarded"), "it has ended, whichever way it was told"

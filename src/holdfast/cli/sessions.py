@@ -158,4 +158,4 @@ def show(name: str, view: Literal["people", "model"], as_json: bool, at: Where) 
             lines = model_lines(snapshot) if view == "model" else turn_lines(snapshot)
         else:
             lines = flat_lines(here.items(name, view=view))
-    click.echo(showing.seen("\n".join(lines)))
+    showing.prose(lines)

@@ -6,7 +6,9 @@ What was asked for goes to stdout, everything about the work itself to stderr.
 from __future__ import annotations
 
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
@@ -79,6 +81,33 @@ def rows(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
 def seen(text: str) -> str:
     """Text as it is in a pipe, and as a terminal only shows it."""
     return clean(text) if is_watched() else text
+
+
+def prose(lines: Iterable[str]) -> None:
+    """Lines on stdout: as they are in a pipe; at a terminal broken between words, and headings told apart."""
+    width = shutil.get_terminal_size().columns
+    for line in lines:
+        if not is_watched():
+            sys.stdout.write(line + "\n")
+        elif line.startswith(HEADINGS):
+            sys.stdout.write(f"\x1b[1m{clean(line)}\x1b[0m\n")
+        else:
+            sys.stdout.write(_wrapped(clean(line), width) + "\n")
+
+
+HEADINGS = ("──", "══")
+
+
+def _wrapped(line: str, width: int) -> str:
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(
+        line,
+        max(width - 1, 20),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )
 
 
 def counted(number: int, noun: str) -> str:

@@ -84,7 +84,7 @@ def show(turn: str, as_json: bool, at: Where) -> None:
         "",
         *journal_lines(journal),
     ]
-    click.echo(showing.seen("\n".join(lines).rstrip()))
+    showing.prose(lines if journal else lines[:-1])
 
 
 @turns.command(short_help="Stop a turn, wherever it is played.")
