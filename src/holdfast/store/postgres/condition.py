@@ -7,8 +7,8 @@ from importlib.resources import files
 
 import msgspec
 
-from holdfast.ids import NodeId
 from holdfast.store.condition import Condition, Replication
+from holdfast.store.postgres import tables
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.migrate import load_migrations, step_of
@@ -16,9 +16,8 @@ from holdfast.store.postgres.tables import Query
 from holdfast.store.queries import load_queries
 
 _SQL = load_queries(files("holdfast.store.postgres") / "sql" / "condition.sql")
-_SERVER, _NODES, _HOLDERS = (
-    Query(name=f"condition_{name}", sql=_SQL[name], names=())
-    for name in ("server", "nodes", "holders")
+_SERVER, _HOLDERS = (
+    Query(name=f"condition_{name}", sql=_SQL[name], names=()) for name in ("server", "holders")
 )
 
 
@@ -53,19 +52,20 @@ async def _examine(db: Db) -> Condition:
             is_standby=is_standby,
         ),
     )
-    return condition if step == 0 else await _with_nodes(db, condition)
+    return condition if step == 0 else await _with_nodes(db, condition, now_ms=clock_ms)
 
 
-async def _with_nodes(db: Db, condition: Condition) -> Condition:
-    rows = [(NodeId(node), since, alive) for node, since, alive in await db.fetch(_NODES, {})]
-    living = {node for node, _, alive in rows if alive}
+async def _with_nodes(db: Db, condition: Condition, *, now_ms: int) -> Condition:
+    rows = await db.all(tables.nodes, "nodes")
+    alive = [each for each in rows if each.expires_ms > now_ms]
+    living = {each.node_id for each in alive}
     holders = [node for (node,) in await db.fetch(_HOLDERS, {})]
     # An id is minted by its process's own clock, just before the database first writes it down.
-    ahead = (node.minted_at_ms - since for node, since, alive in rows if alive)
+    ahead = (each.node_id.minted_at_ms - each.since_ms for each in alive)
     return msgspec.structs.replace(
         condition,
-        nodes=len(living),
-        nodes_gone=len(rows) - len(living),
+        nodes=len(alive),
+        nodes_gone=len(rows) - len(alive),
         open_turns=len(holders),
         orphans=sum(node not in living for node in holders),
         node_ahead_ms=max(0, *ahead, 0),

@@ -10,9 +10,10 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from holdfast.ids import NodeId
 from holdfast.store.condition import Condition
 from holdfast.store.queries import load_queries
+from holdfast.store.rows import NodeRow
+from holdfast.store.sqlite import tables
 from holdfast.store.sqlite.connection import open_reader, unusable
 from holdfast.store.sqlite.engine import beside
 from holdfast.store.sqlite.gates import check_all
@@ -54,14 +55,12 @@ def _examine(db: apsw.Connection, path: Path) -> Condition:
 
 def _with_nodes(db: apsw.Connection, path: Path, condition: Condition) -> Condition:
     now_ms = time.time_ns() // 1_000_000
-    rows = [
-        (slot, NodeId(node), since_ms) for slot, node, since_ms in db.execute(queries["all_nodes"])
-    ]
-    alive: list[tuple[NodeId, int]] = []
+    rows = tables.node_rows.all(db, "nodes")
+    alive: list[NodeRow] = []
     if beside(path, "live").exists():
         with closing(Liveness(beside(path, "live"))) as liveness:
-            alive = [(node, since_ms) for slot, node, since_ms in rows if liveness.is_held(slot)]
-    living = {node for node, _ in alive}
+            alive = [each for each in rows if liveness.is_held(each.slot)]
+    living = {each.node_id for each in alive}
     holders = [node for (node,) in db.execute(queries["holders"])]
     return msgspec.structs.replace(
         condition,
@@ -70,5 +69,5 @@ def _with_nodes(db: apsw.Connection, path: Path, condition: Condition) -> Condit
         open_turns=len(holders),
         orphans=sum(node not in living for node in holders),
         # A lease that begins later than now was renewed by another clock, such as a container's.
-        node_ahead_ms=max((since_ms - now_ms for _, since_ms in alive), default=0),
+        node_ahead_ms=max((each.since_ms - now_ms for each in alive), default=0),
     )

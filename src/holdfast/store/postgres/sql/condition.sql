@@ -8,11 +8,6 @@ select current_setting('server_version'), (extract(epoch from clock_timestamp())
        (select count(*) from pg_stat_replication),
        (select count(*) from pg_stat_replication where sync_state in ('sync', 'quorum'));
 
--- nodes
--- Every process that is not forgotten, and whether its lease is good by the database's clock.
-select node_id, since_ms, expires_ms > (extract(epoch from clock_timestamp()) * 1000)::bigint
-  from holdfast.node;
-
 -- holders
 -- Who holds each open turn.
 select lease_node from holdfast.session where open_turn is not null;
