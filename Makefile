@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help bench-quick schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay
+.PHONY: help bench-quick schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ torture-replay: $(READY) ## play 1,000 responses on a server that dies, and comp
 SEEDS ?= 10000
 torture-sessions: $(READY) ## simulate nodes, clients and faults under many seeds, and check the promises
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
+console-pictures: $(READY) ## photograph every view of the console, for its guide
+	@$(BIN)/python -m tests.console.shots docs/console
 
 # EXECUTIONS=1000000 counts in place of SECONDS; `--only NAME…` goes into ARGS.
 SECONDS ?= 60

@@ -163,8 +163,9 @@ def _major(program: str) -> int:
 
 def main(names: Sequence[str]) -> int:
     from tests.clients.catalogue import ENVIRONMENTS
+    from tests.console.browser import environments
 
-    chosen = [each for each in ENVIRONMENTS if not names or each.name in names]
+    chosen = [each for each in (*ENVIRONMENTS, *environments()) if not names or each.name in names]
     with ThreadPoolExecutor(max_workers=2) as pool:
         return max(pool.map(_build, chosen), default=0)
 

@@ -82,6 +82,11 @@ def chromium() -> Program:
     return Program(found["program"], found["libraries"])
 
 
+def environments() -> tuple[Environment, ...]:
+    """What tests of the console need besides our own: npm's browser only where there is none."""
+    return (AXE,) if any(map(shutil.which, NAMES)) else (AXE, CHROMIUM)
+
+
 @cache
 def axe_source() -> str:
     """The accessibility checker. Skips the test if it cannot be had."""

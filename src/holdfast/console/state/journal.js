@@ -7,6 +7,7 @@
  *   One thing that took time. `to` is null while it goes on.
  * @typedef {object} Playing
  * @property {string} id
+ * @property {string} agent  who speaks
  * @property {any} request  what was decided before it began; null if the journal does not say
  * @property {Item[]} items  what it has brought so far, drafts included
  * @property {Set<string>} drafts  the items that may still grow
@@ -22,7 +23,7 @@
 
 /** @param {string} id @returns {Playing} */
 export function nothingYet(id) {
-  return { id, request: null, items: [], drafts: new Set(), running: new Set(), spans: [], acted: false, last: -1, began: 0, ended: null, interrupted: '', attempt: 1 };
+  return { id, agent: '', request: null, items: [], drafts: new Set(), running: new Set(), spans: [], acted: false, last: -1, began: 0, ended: null, interrupted: '', attempt: 1 };
 }
 
 /** The turn after some more records. @param {Playing} turn @param {any[]} records @returns {Playing} */
@@ -44,6 +45,7 @@ export function advance(turn, records) {
 const HAPPENED = {
   began(turn, { request }, at) {
     turn.request = request;
+    turn.agent = request.agent ?? '';
     turn.began = at;
     turn.items.push(...(request.input ?? []));
   },
@@ -51,7 +53,7 @@ const HAPPENED = {
     turn.spans.push({ kind: 'model', label: model || 'model', from: at, to: null, state: 'running', depth: path.length, id: `step${turn.spans.length}` });
   },
   item_opened(turn, { item, kind, path, name = '', call_id = '' }) {
-    const made = { message: { type: 'assistant', content: [{ type: 'text', text: '' }] }, reasoning: { type: 'reasoning', text: '' }, call: { type: 'call', name, call_id, arguments: '' } }[/** @type {string} */ (kind)];
+    const made = { message: { type: 'assistant', agent: turn.agent, content: [{ type: 'text', text: '' }] }, reasoning: { type: 'reasoning', text: '' }, call: { type: 'call', name, call_id, arguments: '' } }[/** @type {string} */ (kind)];
     if (!made) return;
     turn.items.push({ ...made, id: item, path });
     turn.drafts.add(item);
@@ -86,6 +88,7 @@ const HAPPENED = {
   },
   handed_off(turn, { item }) {
     turn.items.push(item);
+    if (!item.path?.length) turn.agent = item.to_agent;
   },
   steered(turn, { items }) {
     turn.items.push(...items);

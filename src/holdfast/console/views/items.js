@@ -96,7 +96,7 @@ function callView(call, ctx) {
   const word = OUTCOMES[outcome] ?? { running: 'running', writing: 'writing', waits: call.waits_for === 'approval' ? 'waits for approval' : 'waits for the client', asked: 'asked for' }[/** @type {string} */ (outcome)];
   return h(
     'details',
-    { class: `call outcome-${outcome}`, open: outcome === 'unknown' || waits },
+    { class: `call outcome-${outcome}`, open: outcome === 'unknown' },
     h('summary', null, icon('M12.5 3.5a4 4 0 0 0-5 5L3 13v4h4l4.5-4.5a4 4 0 0 0 5-5L14 10l-2-.5L11.500 8Z'), h('code', { class: 'call-name' }, call.name), h('span', { class: 'call-arguments' }, oneLine(call.arguments)), h('span', { class: 'chip outcome' }, word)),
     h('h5', null, 'Arguments'),
     pre(pretty(call.arguments)),

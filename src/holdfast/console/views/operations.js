@@ -17,7 +17,7 @@ export function operationsView() {
     { class: 'operations', id: 'main', tabindex: '0' },
     h('h1', null, 'Operations'),
     () => failure() && h('p', { class: 'banner bad', role: 'alert' }, failure()),
-    () => (may('metrics') ? [tiles(), plots(), ends(), nodeTable()] : h('p', { class: 'banner' }, 'This key may not see the server’s numbers: it lacks the scope “metrics”.')),
+    () => (may('metrics') ? [tiles(), plots(), h('div', { class: 'panels' }, ends(), nodeTable())] : h('p', { class: 'banner' }, 'This key may not see the server’s numbers: it lacks the scope “metrics”.')),
     openTurns(),
   );
 }
@@ -48,13 +48,14 @@ function tiles() {
 const sliding = (name, share) => readings().map((now, n, all) => quantile(n ? all[Math.max(0, n - WINDOW)] : undefined, now, name, share));
 
 function plots() {
-  const fate = (/** @type {string} */ kind) => rates(readings(), (each) => total(each, 'holdfast_turns_total', { fate: kind }));
+  /** @param {string[]} ends */
+  const ended = (...ends) => rates(readings(), (each) => ends.reduce((sum, end) => sum + total(each, 'holdfast_turns_total', { ended_by: end }), 0));
   /** @param {string} title @param {string} told @param {string} name */
   const times = (title, told, name) => plot({ title, told, say: duration, series: () => [{ name: 'half within', values: sliding(name, 0.5), tone: 'a' }, { name: '95 % within', values: sliding(name, 0.95), tone: 'b' }] });
   return h(
     'section',
     { class: 'plots', 'aria-label': 'over time' },
-    plot({ title: 'Turns per second', told: 'by what became of them', say: (value) => value.toFixed(value < 10 ? 1 : 0), series: () => [{ name: 'committed', values: fate('committed'), tone: 'a' }, { name: 'discarded', values: fate('discarded'), tone: 'bad' }] }),
+    plot({ title: 'Turns per second', told: 'by how they ended', say: (value) => value.toFixed(value < 10 ? 1 : 0), series: () => [{ name: 'completed', values: ended('completed'), tone: 'a' }, { name: 'stopped', values: ended('cancelled', 'disconnected', 'deleted'), tone: 'b' }, { name: 'failed', values: ended('model_error', 'tool_error', 'deadline', 'limit', 'crash', 'shutdown', 'superseded'), tone: 'bad' }] }),
     times('First words', 'from a request to its first words', 'holdfast_first_words_seconds'),
     times('Waits', 'from a request to its begin', 'holdfast_admission_seconds'),
     times('Commits', 'from the last word to the disk', 'holdfast_commit_seconds'),

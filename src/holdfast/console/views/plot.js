@@ -12,7 +12,7 @@ export function plot({ title, told, series, say }) {
   return h(
     'figure',
     { class: 'plot' },
-    h('figcaption', null, h('strong', null, title), h('span', { class: 'told' }, told)),
+    h('figcaption', null, h('strong', null, title), h('span', { class: 'told' }, told), h('span', { class: 'plot-most', 'aria-hidden': 'true' }, () => say(highest(series())))),
     () => picture(title, series(), say),
     h('p', { class: 'legend' }, () =>
       series().map(({ name, values, tone }) => {
@@ -25,7 +25,7 @@ export function plot({ title, told, series, say }) {
 
 /** @param {string} title @param {Series[]} all @param {(value: number) => string} say */
 function picture(title, all, say) {
-  const most = Math.max(0, ...all.flatMap((each) => each.values.map((value) => value ?? 0)));
+  const most = highest(all);
   const long = Math.max(2, ...all.map((each) => each.values.length));
   const x = (/** @type {number} */ n) => ((n / (long - 1)) * WIDTH).toFixed(1);
   const y = (/** @type {number} */ value) => (HEIGHT - 4 - (value / (most || 1)) * (HEIGHT - 16)).toFixed(1);
@@ -36,6 +36,9 @@ function picture(title, all, say) {
     all.map(({ values, tone }) => s('path', { class: `curve tone-${tone}`, d: curve(values, x, y) })),
   );
 }
+
+/** @param {Series[]} all */
+const highest = (all) => Math.max(0, ...all.flatMap((each) => each.values.map((value) => value ?? 0)));
 
 /** A line with gaps where there is no number. @param {(number | null)[]} values @param {(n: number) => string} x @param {(value: number) => string} y */
 function curve(values, x, y) {

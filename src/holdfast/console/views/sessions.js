@@ -50,7 +50,7 @@ function select(label, options, choose, value) {
 
 const agentFilter = () =>
   h('span', { class: 'select-place' }, () =>
-    select('agent', [['', 'every agent'], ...[...new Set(state.agents().map((each) => each.agent))].map((name) => /** @type {[string, string]} */ ([name, name]))], (agent) => set({ agent }), () => state.filter().agent),
+    select('agent', [['', 'any agent'], ...[...new Set(state.agents().map((each) => each.agent))].map((name) => /** @type {[string, string]} */ ([name, name]))], (agent) => set({ agent }), () => state.filter().agent),
   );
 
 const stateFilter = () =>

@@ -53,7 +53,7 @@ function committedTurn(page, session, asModel, actions) {
     bodyView(() => (shown() ? { ...body(), items: page().items } : body()), (item) => actions.itemTools(item, page.peek())),
     () => {
       const asked = page().items.filter((each) => each.type === 'call' && each.waits_for === 'approval' && waiting().has(each.id));
-      return asked.length ? approvals(page().turn.id, asked, session) : null;
+      return asked.length && !session.info()?.open_turn ? approvals(page().turn.id, asked, session) : null;
     },
     h('footer', { class: 'turn-foot' }, () => facts(page().turn), journalOf(page), () => actions.turnMenu(page())),
   ];
