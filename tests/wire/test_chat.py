@@ -21,6 +21,7 @@ from holdfast.core.items import (
     Inline,
     Item,
     Link,
+    Opaque,
     Part,
     Refusal,
     SystemMessage,
@@ -223,6 +224,27 @@ def test_what_says_nothing_to_a_model_makes_no_message() -> None:
     hand_off = HandOff(id=mint(NoteId), from_agent="a", to_agent="b")
     assert ChatDialect().encode([thought(), hand_off]) == b""
     assert ChatDialect().encode([]) == b""
+
+
+def test_thoughts_go_back_with_calls_if_a_server_wants_them_and_nobody_has_sealed_them() -> None:
+    sealed = msgspec.structs.replace(thought("hidden"), extras=(Opaque(owner="them", json="{}"),))
+    fly = call("fly")
+    items: list[Item] = [
+        user("Go"),
+        thought("a"),
+        sealed,
+        thought("b"),
+        fly,
+        result(fly),
+        thought("c"),
+        said("Done"),
+    ]
+    messages = spoken(items, reasoning_back=True)
+    thoughts = [getattr(each, "reasoning_content", "") for each in messages]
+    assert thoughts == ["", "a\n\nb", "", ""]
+    piece = ChatDialect(reasoning_back=True).encode(items)
+    assert piece.count(b"reasoning_content") == 1
+    assert b"reasoning_content" not in ChatDialect().encode(items)
 
 
 def test_system_messages_of_a_history_stay_where_they_are() -> None:

@@ -32,6 +32,7 @@ def test_everything_that_can_be_said() -> None:
             "idempotency-key": '"abc"',
             "x-stainless-retry-count": "2",
             "x-show-tools": "true",
+            "x-show-reasoning": "true",
         }
     )
     assert naming == Naming(
@@ -43,6 +44,7 @@ def test_everything_that_can_be_said() -> None:
         idempotency_key=naming.idempotency_key,
         client_attempt=2,
         show_tools=True,
+        show_reasoning=True,
     )
     assert naming.idempotency_key == "abc"
 

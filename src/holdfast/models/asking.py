@@ -52,6 +52,8 @@ class Style(Value):
     """The names in `Parameters.others` that are passed on."""
     leaves_out: frozenset[str] = frozenset()
     """Parameters, by our names, that this server would refuse."""
+    reasoning_back: bool = False
+    """What the model thought when it asked for tools is sent back with its calls."""
 
 
 def request_body(prompt: Prompt, style: Style) -> bytes:

@@ -36,12 +36,14 @@ class OpenAIModel(HttpModel):
         leaves_out: frozenset[str] = frozenset(),
         max_tokens_name: MaxTokensName | None = None,
         usage_in_stream: bool = True,
+        reasoning_back: bool = False,
         **access: Unpack[Access],
     ) -> None:
         """`token_key` names the environment variable that holds the API key: `OPENAI_API_KEY` for
         OpenAI's own server, none elsewhere, unless told otherwise; an empty name means no key.
         `options` are sent along with every request (name → JSON); `also_knows` are names of other
         parameters that this server takes from clients, `leaves_out` of such that it does not take.
+        `reasoning_back`: it wants `reasoning_content` back on messages with calls.
         For the rest see `HttpModel` and `Access`.
 
         Raises InvalidValue, with the way out, for what cannot work.
@@ -57,6 +59,7 @@ class OpenAIModel(HttpModel):
             options=_checked_options(options or {}),
             others=OTHERS | also_knows,
             leaves_out=leaves_out,
+            reasoning_back=reasoning_back,
         )
         super().__init__(
             ChatWire(style),
@@ -74,7 +77,7 @@ class ChatWire:
     """Chat completions, as a `Wire`."""
 
     def __init__(self, style: Style) -> None:
-        self.dialect: Dialect = ChatDialect()
+        self.dialect: Dialect = ChatDialect(reasoning_back=style.reasoning_back)
         self.knows = (KNOWN | style.others) - style.leaves_out
         self._style = style
 

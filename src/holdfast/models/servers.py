@@ -36,6 +36,8 @@ class Server(Value):
     """It takes `stream_options`. Those that do not send usage anyway, or never."""
     leaves_out: frozenset[str] = frozenset()
     """Parameters of the API, by our names, that it refuses or does nothing about."""
+    reasoning_back: bool = False
+    """It wants what its model thought back with the calls that came of it, and refuses or forgets otherwise."""
     query: str = ""
 
     def is_at(self, base_url: str) -> bool:
@@ -81,7 +83,11 @@ SERVERS: Mapping[str, Server] = {
     ),
     # Elsewhere, for everybody.
     "cerebras": _chat("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
-    "deepseek": _chat("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
+    "deepseek": Server(
+        base_url="https://api.deepseek.com/v1",
+        token_keys=("DEEPSEEK_API_KEY",),
+        reasoning_back=True,
+    ),
     "fireworks": _chat("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
     "github": _chat("https://models.github.ai/inference", "GITHUB_TOKEN"),
     "groq": _chat("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
@@ -92,7 +98,11 @@ SERVERS: Mapping[str, Server] = {
         usage_in_stream=False,
         leaves_out=_MISTRAL_REFUSES,
     ),
-    "moonshot": _chat("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
+    "moonshot": Server(
+        base_url="https://api.moonshot.ai/v1",
+        token_keys=("MOONSHOT_API_KEY",),
+        reasoning_back=True,
+    ),
     "nebius": _chat("https://api.studio.nebius.com/v1", "NEBIUS_API_KEY"),
     "nvidia": _chat("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
     "openrouter": _chat("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),

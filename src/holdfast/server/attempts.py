@@ -13,7 +13,7 @@ from holdfast.server.routing import Call
 from holdfast.store.base import Attempt
 from holdfast.wire.headers import APPROVE, DENY, Naming
 
-SHAPING = ("x-turn-policy", "x-show-tools", APPROVE, DENY)
+SHAPING = ("x-turn-policy", "x-show-tools", "x-show-reasoning", APPROVE, DENY)
 """Headers that an answer depends on. Retry counters, tracing and busy policy are not among them."""
 
 

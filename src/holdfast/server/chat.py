@@ -164,4 +164,5 @@ def _head(asked: ChatAsk, naming: Naming, watch: Watch) -> AnswerHead:
         client_tools=frozenset(each.name for each in asked.client_tools),
         include_usage=asked.include_usage,
         show_tools=naming.show_tools,
+        show_reasoning=naming.show_reasoning,
     )

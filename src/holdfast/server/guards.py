@@ -19,7 +19,7 @@ from holdfast.wire.problems import Problem, Refused
 ALLOWED_HEADERS = ", ".join(
     """
     authorization content-type idempotency-key if-match openai-beta openai-organization openai-project
-    x-conversation-id x-conversation-create x-turn-policy x-on-busy x-show-tools x-approve x-deny
+    x-conversation-id x-conversation-create x-turn-policy x-on-busy x-show-tools x-show-reasoning x-approve x-deny
     x-client-request-id x-stainless-retry-count x-stainless-timeout x-stainless-lang x-stainless-package-version
     x-stainless-os x-stainless-arch x-stainless-runtime x-stainless-runtime-version x-stainless-helper-method
     traceparent

@@ -108,6 +108,7 @@ def _chat(config: ModelConfig, server: Server, where: _Where, access: Access) ->
         max_tokens_name=server.max_tokens_name,
         usage_in_stream=server.usage_in_stream,
         leaves_out=server.leaves_out,
+        reasoning_back=server.reasoning_back,
         **where,
         **access,
     )

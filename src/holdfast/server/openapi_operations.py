@@ -77,6 +77,7 @@ _TURN = (
     _ON_BUSY,
     _POLICY,
     _header("X-Show-Tools", "Show the agent's own calls as well.", Flag),
+    _header("X-Show-Reasoning", "On chat: show what the agent's model thinks, too.", Flag),
     _header("X-Approve", "Ids of calls that wait, with commas: they may run.", Calls),
     _header("X-Deny", "Ids of calls that wait, with commas: they may not.", Calls),
 )

@@ -113,6 +113,12 @@ class ChatMessage(Struct, frozen=True, omit_defaults=True):
     refusal: str | None = None
 
 
+class ThoughtfulMessage(ChatMessage, frozen=True, omit_defaults=True):
+    """A message with what was thought before it, as some servers want it back. Nobody reads it from clients."""
+
+    reasoning_content: str = ""
+
+
 # ── hearing: messages → what a request brings ────────────────────────────────────────────────
 
 
@@ -203,10 +209,14 @@ def _decoded(text: str, where: str) -> bytes:
 class ChatDialect:
     """How a history looks to a Chat Completions server. See `models.base.Dialect`."""
 
-    name = "chat"
+    def __init__(self, *, reasoning_back: bool = False) -> None:
+        """`reasoning_back`: the server wants to be shown what its model thought when it asked for tools."""
+        self.name = "chat+reasoning" if reasoning_back else "chat"
+        self._reasoning_back = reasoning_back
 
     def encode(self, items: Sequence[Item]) -> bytes:
-        return b",".join(map(_encode_message, spoken(items)))
+        messages = spoken(items, reasoning_back=self._reasoning_back)
+        return b",".join(map(_encode_message, messages))
 
     def blobs_in(self, messages: bytes) -> frozenset[str]:
         return blobs_in(messages)
@@ -218,7 +228,7 @@ class ChatDialect:
 _encode_message = msgspec.json.Encoder().encode
 
 
-def spoken(items: Sequence[Item]) -> list[ChatMessage]:
+def spoken(items: Sequence[Item], *, reasoning_back: bool = False) -> list[ChatMessage]:
     """The messages that items make. What one step said and asked for is one assistant message.
 
     Its results follow it with nothing in between, whatever else happened meanwhile and in whatever order the
@@ -228,9 +238,13 @@ def spoken(items: Sequence[Item]) -> list[ChatMessage]:
     step: list[AssistantMessage | ToolCall] = []
     unanswered: set[ItemId] = set()
     held: list[ChatMessage] = []
+    thoughts: list[str] = []
     for item in items:
         if isinstance(item, Reasoning | HandOff):
-            continue  # nobody takes another's reasoning back over this API
+            # What somebody has sealed is another API's: nobody takes that over this one.
+            if reasoning_back and isinstance(item, Reasoning) and not item.extras:
+                thoughts.append(item.text)
+            continue
         if isinstance(item, AssistantMessage | ToolCall):
             if not step:
                 messages += held
@@ -238,9 +252,9 @@ def spoken(items: Sequence[Item]) -> list[ChatMessage]:
             step.append(item)
             continue
         if step:
-            messages.append(_step(step))
+            messages.append(_step(step, thoughts))
             unanswered = {each.id for each in step if isinstance(each, ToolCall)}
-            step = []
+            step, thoughts = [], []
         if isinstance(item, ToolResult):
             messages.append(_spoken(item))
             unanswered.discard(item.call)
@@ -250,7 +264,7 @@ def spoken(items: Sequence[Item]) -> list[ChatMessage]:
             messages += held
             held = []
         held.append(_spoken(item))
-    return [*messages, _step(step)] if step else messages + held
+    return [*messages, _step(step, thoughts)] if step else messages + held
 
 
 def _attachments(result: ToolResult) -> list[ChatMessage]:
@@ -262,7 +276,7 @@ def _attachments(result: ToolResult) -> list[ChatMessage]:
     return [ChatMessage(role="user", content=[head, *shown])]
 
 
-def _step(step: list[AssistantMessage | ToolCall]) -> ChatMessage:
+def _step(step: list[AssistantMessage | ToolCall], thoughts: list[str]) -> ChatMessage:
     texts = [text_of(each.content) for each in step if isinstance(each, AssistantMessage)]
     calls = [
         ChatToolCall(
@@ -273,8 +287,14 @@ def _step(step: list[AssistantMessage | ToolCall]) -> ChatMessage:
         if isinstance(each, ToolCall)
     ]
     text = "".join(texts)
-    return ChatMessage(
-        role="assistant", content=text if text or not calls else None, tool_calls=calls or None
+    content = text if text or not calls else None
+    if not thoughts or not calls:  # only with calls is it wanted, and some refuse it anywhere else
+        return ChatMessage(role="assistant", content=content, tool_calls=calls or None)
+    return ThoughtfulMessage(
+        role="assistant",
+        content=content,
+        tool_calls=calls,
+        reasoning_content="\n\n".join(thoughts),
     )
 
 

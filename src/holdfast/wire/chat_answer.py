@@ -2,7 +2,8 @@
 
 A client of this API sees one assistant message: the text of every step, joined, and the calls that are its own
 to answer. The agent's own tools, its sub-agents and its reasoning stay inside, unless it asks to be shown them
-(`X-Show-Tools`): then their trail is in the `holdfast` field of chunks, which no SDK minds.
+(`X-Show-Tools`): then their trail is in the `holdfast` field of chunks, which no SDK minds. Reasoning is shown to
+whoever asks for it (`X-Show-Reasoning`), under the name that servers have come to use: `reasoning_content`.
 
 Streamed or not, now or when it is asked for again: the same turn makes the same text, calls, finish and usage.
 """
@@ -19,6 +20,7 @@ from holdfast.core.codec import Value
 from holdfast.core.items import (
     AssistantMessage,
     Item,
+    Reasoning,
     Refusal,
     Text,
     ToolCall,
@@ -43,6 +45,7 @@ class AnswerHead(Value):
     client_tools: frozenset[str] = frozenset()
     include_usage: bool = False
     show_tools: bool = False
+    show_reasoning: bool = False
 
 
 class AnswerEnd(Value):
@@ -127,6 +130,8 @@ def completion(head: AnswerHead, end: AnswerEnd) -> bytes:
     }
     if calls:
         message["tool_calls"] = calls
+    if head.show_reasoning and (thought := _thought(end.items)):
+        message["reasoning_content"] = thought
     body = {
         "id": head.turn_id.completion_id,
         "object": "chat.completion",
@@ -152,6 +157,15 @@ def _call_object(call: ToolCall) -> dict[str, object]:
         "type": "function",
         "function": {"name": call.name, "arguments": call.arguments},
     }
+
+
+def _is_thought(item: Item) -> TypeGuard[Reasoning]:
+    """Whether the turn's own agent thought this, in a step that counts."""
+    return isinstance(item, Reasoning) and not item.path and item.state != "set_aside"
+
+
+def _thought(items: Iterable[Item]) -> str:
+    return STEP_BREAK.join(each.text for each in items if _is_thought(each) and each.text)
 
 
 def _is_said(item: Item) -> TypeGuard[AssistantMessage]:
@@ -206,6 +220,9 @@ class ChatStream:
         self._call_index: dict[ItemId, int] = {}
         self._trail: dict[ItemId, ToolCall] = {}
         self._last_said: ItemId | None = None
+        self._last_thought: ItemId | None = None
+        self._thought: set[ItemId] = set()
+        """Reasoning that was shown. It is a view of the work: one that was set aside takes nothing back."""
         self._broken = False
 
     def first(self) -> bytes:
@@ -247,7 +264,9 @@ class ChatStream:
         """The frames that end a stream that succeeded: what was not shown yet, the finish, usage."""
         waiting = waiting_for_client(end.items)
         rest = b"".join(
-            self._whole(each) for each in end.items if _is_said(each) or each in waiting
+            self._whole(each)
+            for each in end.items
+            if _is_said(each) or _is_thought(each) or each in waiting
         )
         about = msgspec.json.encode(_about(self._head, end))
         finish = self._frame(b"{}", finish=finish_reason(end), extra=about)
@@ -270,6 +289,8 @@ class ChatStream:
             return self._says(event.item, event.text, refusal=event.refusal)
         if kind == "call" and event.item in self._call_index:
             return self._call_grows(event.item, event.text)
+        if kind == "reasoning" and self._head.show_reasoning:
+            return self._thinks(event.item, event.text)
         return b""
 
     def _answered(self, event: ev.Answered) -> bytes:
@@ -287,6 +308,8 @@ class ChatStream:
                 for part in item.content
                 if isinstance(part, Text | Refusal)
             )
+        if isinstance(item, Reasoning) and self._head.show_reasoning:
+            return b"" if item.id in self._thought else self._thinks(item.id, item.text)
         if isinstance(item, ToolCall) and item.waits_for == "client":
             begins = self._call_begins(item.id, item.call_id, item.name)
             return begins + self._call_grows(item.id, item.arguments)
@@ -302,6 +325,14 @@ class ChatStream:
         before, self._last_said = self._last_said, item
         between = b"" if before in (None, item) else self._words(STEP_BREAK)
         return between + self._words(text)
+
+    def _thinks(self, item: ItemId, text: str) -> bytes:
+        if not text:
+            return b""
+        before, self._last_thought = self._last_thought, item
+        between = STEP_BREAK if before not in (None, item) else ""
+        self._thought.add(item)
+        return self._frame(b'{"reasoning_content":' + _encode(between + text) + b"}")
 
     def _words(self, text: str) -> bytes:
         """A frame with a piece of the answer. This runs for every token."""

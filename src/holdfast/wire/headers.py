@@ -37,6 +37,7 @@ class Naming(Value):
     idempotency_key: IdempotencyKey | None = None
     client_attempt: int = 0
     show_tools: bool = False
+    show_reasoning: bool = False
     approvals: tuple[tuple[CallId, bool], ...] = ()
     """A person's answers to calls of the conversation that wait for one."""
 
@@ -65,6 +66,7 @@ def read_naming(headers: Mapping[str, str], *, names: tuple[str, ...] = NAMES) -
         idempotency_key=_read_key(headers),
         client_attempt=_read_count(headers.get("x-stainless-retry-count", "0")),
         show_tools=_one_of(headers, "x-show-tools", ("true", "false"), "false") == "true",
+        show_reasoning=_one_of(headers, "x-show-reasoning", ("true", "false"), "false") == "true",
         approvals=(*_read_calls(headers, APPROVE, True), *_read_calls(headers, DENY, False)),
     )
 
