@@ -24,7 +24,7 @@ from holdfast.loop.play import Player
 from holdfast.models.base import Model
 from holdfast.server.app import App
 from holdfast.server.auth import Door
-from holdfast.server.directory import AgentManner, BrokenSource, Directory, ModelEntry
+from holdfast.server.directory import BrokenSource, Directory, ModelEntry
 from holdfast.server.guards import Guard
 from holdfast.server.listening import listen
 from holdfast.server.playing import playing
@@ -57,14 +57,18 @@ class StubDirectory:
     def named(self, model: str) -> AgentChoice:
         if model not in self._agents:
             raise ModelNotFound(model, known=tuple(self._agents))
-        return AgentChoice(agent=model, source_key="stub", source_digest="d1")
+        agent = self._agents[model]
+        return AgentChoice(
+            agent=model,
+            source_key="stub",
+            source_digest="d1",
+            policy=agent.policy,
+            limits=agent.limits,
+            knows=agent.model.knows,
+        )
 
     def choose(self, ask: Ask, snapshot: Snapshot) -> AgentChoice:
         return self.named(snapshot.agent or ask.agent)
-
-    def manner(self, choice: AgentChoice) -> AgentManner:
-        agent = self._agents[choice.agent]
-        return AgentManner(knows=agent.model.knows, policy=agent.policy, limits=agent.limits)
 
     def history_items_max(self, snapshot: Snapshot) -> int | None:
         found = self._agents.get(snapshot.agent)

@@ -26,10 +26,11 @@ async def test_a_client_that_asks_is_shown_it_in_a_stream_and_in_one_piece() -> 
         if stream:
             deltas = [each["choices"][0]["delta"] for each in answer.events[:-1] if each["choices"]]
             thought = "".join(each.get("reasoning_content", "") for each in deltas)
+            said = "".join(each.get("content", "") for each in deltas)
         else:
             thought = answer.json["choices"][0]["message"]["reasoning_content"]
-        assert thought == "First look.\n\nIt snows."
-        assert answer.text == "Let me see.\n\nCold."
+            said = answer.text
+        assert (thought, said) == ("First look.\n\nIt snows.", "Let me see.\n\nCold.")
 
 
 async def test_nobody_else_is() -> None:

@@ -322,6 +322,20 @@ class TurnLimits(Value):
     output_chars_max: Annotated[int, Meta(ge=1)] | None = None
     cost_micros_max: Annotated[int, Meta(ge=0)] | None = None
 
+    def within(self, others: TurnLimits) -> TurnLimits:
+        """The tighter of both, bound by bound."""
+        return TurnLimits(
+            **{
+                name: min(bounds)
+                for name in self.__struct_fields__
+                if (
+                    bounds := [
+                        b for b in (getattr(self, name), getattr(others, name)) if b is not None
+                    ]
+                )
+            }
+        )
+
 
 class SessionSettings(Value):
     """What was decided about a session as a whole. Changing it makes the next value of it."""
@@ -333,8 +347,9 @@ class SessionSettings(Value):
     """Sorted by name, each name once: see `with_attributes`."""
     permissions: Permissions = Permissions()
     models: tuple[tuple[str, str], ...] = ()
-    """Agent name → the model it shall use in this session."""
+    """Agent name → a model. Kept because records have it; nobody sets it, and nobody acts on it."""
     limits: TurnLimits = TurnLimits()
+    """For every turn of the session, beside those of its agent and of the request."""
     working_directory: str = ""
     evaluations: Opaques = ()
     """Evaluation fields and results: ours to keep, not to understand."""

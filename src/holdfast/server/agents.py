@@ -25,7 +25,7 @@ from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
 from holdfast.core.ports import Play
 from holdfast.errors import AgentUnavailable, SourceUnusable
-from holdfast.server.directory import AgentManner, BrokenSource, ModelEntry
+from holdfast.server.directory import BrokenSource, ModelEntry
 from holdfast.server.models import Models
 from holdfast.sessions.ask import AgentChoice, Ask
 
@@ -60,20 +60,21 @@ class AgentDirectory:
         )
 
     def named(self, model: str) -> AgentChoice:
-        return _choice(self._registry.choose(model))
+        return self._choice(self._registry.choose(model))
 
     def choose(self, ask: Ask, snapshot: Snapshot) -> AgentChoice:
-        return _choice(self._registry.choose(ask.agent, snapshot))
+        return self._choice(self._registry.choose(ask.agent, snapshot))
 
-    def manner(self, choice: AgentChoice) -> AgentManner:
-        agent = self._registry.agent(
-            Chosen(
-                agent=choice.agent,
-                source_key=choice.source_key,
-                source_digest=choice.source_digest,
-            )
+    def _choice(self, chosen: Chosen) -> AgentChoice:
+        agent = self._registry.agent(chosen)
+        return AgentChoice(
+            agent=chosen.agent,
+            source_key=chosen.source_key,
+            source_digest=chosen.source_digest,
+            policy=agent.policy,
+            limits=agent.limits,
+            knows=agent.model.knows,
         )
-        return AgentManner(knows=agent.model.knows, policy=agent.policy, limits=agent.limits)
 
     def history_items_max(self, snapshot: Snapshot) -> int | None:
         try:
@@ -170,9 +171,3 @@ def tell(report: Report) -> None:
             log.warning("%s: an old version could not be closed: %s", source, problem)
         case _:
             assert_never(report)
-
-
-def _choice(chosen: Chosen) -> AgentChoice:
-    return AgentChoice(
-        agent=chosen.agent, source_key=chosen.source_key, source_digest=chosen.source_digest
-    )

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 
-import msgspec
-
 from holdfast import limits
 from holdfast.core.conversation import SettingsMerged, Snapshot
 from holdfast.core.items import ToolCall
@@ -86,14 +84,12 @@ class Approvals:
             ),
             background=True,  # the turn goes on when this request has been answered
             deadline_s=self._deadline_s,
+            policies=(self._policy,),
+            policy=naming.policy,
         )
         choice = self._directory.choose(ask, snapshot)
-        manner = self._directory.manner(choice)
         answers = [(asked[name], each) for name, each in decided.items()]
         for_agents = await self._grants.prepare(call.caller, answers, choice.source_key)
-        ask = msgspec.structs.replace(
-            ask, limits=manner.limits, policies=(self._policy, manner.policy, naming.policy)
-        )
         watch = await self._sessions.submit(ask)
         async with watch:
             if watch.admission.how == "began":

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from holdfast.errors import ModelNotFound
-from holdfast.server.directory import AgentManner, Directory
+from holdfast.server.directory import Directory
 from holdfast.server.exchange import Exchange
-from holdfast.sessions.ask import Ask
+from holdfast.sessions.ask import AgentChoice, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.stateless import Loose
 from holdfast.sessions.watch import Watch
 from holdfast.wire.chat_request import Given, ignored
+from holdfast.wire.problems import Refused
+
+Met: TypeAlias = Callable[[AgentChoice], None]
+
+IGNORED = "x-ignored-params"
 
 
-def heeded(
+def heeding(
     exchange: Exchange,
     directory: Directory,
     model: str,
@@ -20,28 +28,28 @@ def heeded(
     given: tuple[Given, ...],
     left_alone: tuple[str, ...],
     named: bool,
-) -> AgentManner:
-    """How the agent that was asked for goes about it. The answer will say what of the request it ignores.
+) -> Met:
+    """What is to be told who plays: the answer will say what of the request that agent ignores.
 
-    Raises ModelNotFound, and Refused if it ignores what an answer has to keep to.
+    It raises Refused if the agent ignores what an answer has to keep to. In a named conversation that may be
+    another agent than the one that was asked for, so it is known when the turn is about to begin; until then, and
+    for an answer that is had again, it is taken to be the one that was asked for.
+    Raises ModelNotFound if there is nobody, and no conversation that might know better.
     """
-    manner = _manner(directory, model, given, named=named)
-    unheeded = (*ignored(given, manner.knows), *left_alone)
-    if unheeded:
-        exchange.about["x-ignored-params"] = ", ".join(unheeded)
-    return manner
 
+    def met(choice: AgentChoice) -> None:
+        knows = frozenset(each.ours for each in given) if choice.knows is None else choice.knows
+        unheeded = (*ignored(given, knows), *left_alone)
+        exchange.about.pop(IGNORED, None)
+        if unheeded:
+            exchange.about[IGNORED] = ", ".join(unheeded)
 
-def _manner(
-    directory: Directory, model: str, given: tuple[Given, ...], *, named: bool
-) -> AgentManner:
     try:
-        return directory.manner(directory.named(model))
-    except ModelNotFound:
+        met(directory.named(model))
+    except (ModelNotFound, Refused):
         if not named:
             raise
-        # To its own source a conversation may say a name that nobody else understands.
-        return AgentManner(knows=frozenset(each.ours for each in given))
+    return met
 
 
 class Unstored:

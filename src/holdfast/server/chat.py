@@ -10,7 +10,7 @@ from __future__ import annotations
 from holdfast import limits
 from holdfast.core.policy import Policy
 from holdfast.server.answers import conversation_headers, end_of, set_aside_in
-from holdfast.server.asking import Unstored, heeded
+from holdfast.server.asking import Unstored, heeding
 from holdfast.server.attempts import attempt_of
 from holdfast.server.directory import Directory
 from holdfast.server.routing import Call
@@ -75,7 +75,7 @@ class Chat:
         return self._unstored.submit(ask)
 
     def _ask(self, call: Call, asked: ChatAsk, naming: Naming) -> Ask:
-        manner = heeded(
+        met = heeding(
             call.exchange,
             self._directory,
             asked.model,
@@ -92,8 +92,9 @@ class Chat:
             instructions=asked.instructions,
             parameters=asked.parameters,
             client_tools=asked.client_tools,
-            limits=manner.limits,
-            policies=(self._policy, manner.policy, naming.policy),
+            policies=(self._policy,),
+            policy=naming.policy,
+            met=met,
             on_busy=naming.on_busy,
             if_match=naming.if_match,
             create=naming.create,

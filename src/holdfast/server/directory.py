@@ -9,8 +9,6 @@ from holdfast.agents.base import Command, Team
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
-from holdfast.core.items import TurnLimits
-from holdfast.core.policy import Policy
 from holdfast.core.ports import Play
 from holdfast.sessions.ask import AgentChoice, Ask
 
@@ -37,15 +35,6 @@ class BrokenSource(Value):
     """An older version of it goes on."""
 
 
-class AgentManner(Value):
-    """What a request to an agent has to know about it before its turn begins."""
-
-    knows: frozenset[str]
-    """The parameters that its model honours."""
-    policy: Policy = Policy()
-    limits: TurnLimits = TurnLimits()
-
-
 class Directory(Protocol):
     def entries(self) -> tuple[ModelEntry, ...]:
         """Everybody who can be asked."""
@@ -64,10 +53,6 @@ class Directory(Protocol):
 
         Raises AgentUnavailable: no such model, another source, or one that is gone.
         """
-        ...
-
-    def manner(self, choice: AgentChoice) -> AgentManner:
-        """How a chosen agent goes about it."""
         ...
 
     def history_items_max(self, snapshot: Snapshot) -> int | None:

@@ -20,9 +20,9 @@ from holdfast.core.reconcile import Incoming
 from holdfast.errors import HoldfastError, SessionBusy, SessionConflict, SessionGone, TurnRejected
 from holdfast.ids import ResponseId, SessionId, Tenant
 from holdfast.server.answers import conversation_headers, is_answered
-from holdfast.server.asking import Unstored, heeded
+from holdfast.server.asking import Met, Unstored, heeding
 from holdfast.server.attempts import attempt_of
-from holdfast.server.directory import AgentManner, Directory
+from holdfast.server.directory import Directory
 from holdfast.server.problems import problem_of
 from holdfast.server.references import References
 from holdfast.server.response_turns import Ended, ResponseTurns, response_end
@@ -105,7 +105,7 @@ class Responses:
 
     async def prepare(self, call: Call, asked: ResponsesAsk) -> ResponseId:
         """Say that a request is understood, as a Response without output; nobody is asked for any."""
-        self._manner(call, asked, self._naming(call, asked))
+        self._met(call, asked, self._naming(call, asked))
         response_id = self._sessions.mint(ResponseId)
         created_s = response_id.minted_at_ms // 1000
         head = ResponseHead(
@@ -127,8 +127,8 @@ class Responses:
     def _naming(self, call: Call, asked: ResponsesAsk) -> Naming:
         return _named(read_naming(call.exchange.headers, names=self._names), asked)
 
-    def _manner(self, call: Call, asked: ResponsesAsk, naming: Naming) -> AgentManner:
-        return heeded(
+    def _met(self, call: Call, asked: ResponsesAsk, naming: Naming) -> Met:
+        return heeding(
             call.exchange,
             self._directory,
             asked.model,
@@ -163,7 +163,6 @@ class Responses:
     def _ask(
         self, call: Call, asked: ResponsesAsk, naming: Naming, messages: tuple[Incoming, ...]
     ) -> Ask:
-        manner = self._manner(call, asked, naming)
         return Ask(
             tenant=call.tenant,
             name=naming.name,
@@ -173,8 +172,10 @@ class Responses:
             instructions=asked.instructions,
             parameters=asked.parameters,
             client_tools=asked.client_tools,
-            limits=_bounded(manner.limits, asked.calls_max),
-            policies=(self._policy, manner.policy, naming.policy),
+            limits=TurnLimits(calls_max=asked.calls_max),
+            policies=(self._policy,),
+            policy=naming.policy,
+            met=self._met(call, asked, naming),
             on_busy=naming.on_busy,
             if_match=naming.if_match,
             create=naming.create,
@@ -344,10 +345,3 @@ def _grown(watch: Watch, before: Loose | None) -> Loose | None:
     if live is None or live.after is None:
         return None
     return Loose(live.after, before.blobs if before else {})
-
-
-def _bounded(bounds: TurnLimits, calls_max: int | None) -> TurnLimits:
-    if calls_max is None:
-        return bounds
-    least = calls_max if bounds.calls_max is None else min(calls_max, bounds.calls_max)
-    return msgspec.structs.replace(bounds, calls_max=least)

@@ -37,7 +37,11 @@ class Ask(Value):
     client_tools: tuple[ToolDefinition, ...] = ()
     limits: TurnLimits = TurnLimits()
     policies: tuple[Policy, ...] = ()
-    """Layers, the furthest from the request first."""
+    """Layers, the furthest from the request first; the agent's comes after them."""
+    policy: Policy = Policy()
+    """The request's own, which comes last."""
+    met: Callable[[AgentChoice], None] | None = None
+    """Told who will play, before anything begins. May raise: then nothing does."""
     on_busy: OnBusy = "wait"
     wait_s: float = lane_wait_s
     if_match: Version | None = None
@@ -65,6 +69,10 @@ class AgentChoice(Value):
     agent: str
     source_key: str
     source_digest: str = ""
+    policy: Policy = Policy()
+    limits: TurnLimits = TurnLimits()
+    knows: frozenset[str] | None = None
+    """The parameters that its model honours; None: nobody can tell."""
 
 
 Choose: TypeAlias = Callable[[Ask, Snapshot], AgentChoice]

@@ -120,6 +120,8 @@ def request_of(
     if not isinstance(new, Fresh):
         raise _rejected(new)
     agent = as_asked(ask, snapshot) if ask.verbatim else choose(ask, snapshot)
+    if ask.met is not None:
+        ask.met(agent)
     request = TurnRequest(
         turn_id=ambient.mint(TurnId),
         base=snapshot.version,
@@ -134,8 +136,10 @@ def request_of(
         instructions=ask.instructions,
         parameters=ask.parameters,
         client_tools=ask.client_tools,
-        limits=ask.limits,
-        policy=resolve_policy(*ask.policies, promised_return=ask.replayable),
+        limits=ask.limits.within(agent.limits).within(snapshot.notes.settings.limits),
+        policy=resolve_policy(
+            *ask.policies, agent.policy, ask.policy, promised_return=ask.replayable
+        ),
         deadline_at_ms=ambient.now_ms() + round(ask.deadline_s * 1000),
         replayable=ask.replayable,
     )
