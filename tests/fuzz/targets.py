@@ -21,6 +21,7 @@ from holdfast.core import events as ev
 from holdfast.core.journal import Record
 from holdfast.ids import CallId, MessageId, TurnId
 from holdfast.server.openapi_errors import CODES
+from holdfast.testing import says
 from holdfast.wire.chat_answer import AnswerHead, ChatStream, error_frame
 from holdfast.wire.chat_request import read_chat_request
 from holdfast.wire.conversations import read_items, read_metadata, read_new_conversation
@@ -201,8 +202,9 @@ def hear(data: bytes) -> None:
 
 
 def heard() -> list[bytes]:
-    """A whole answer on every wire."""
-    return [bytes([n, 40, 200]) + each.body for n, each in enumerate(TONGUES.values())]
+    """A short answer on every wire: some words and a call."""
+    script = says("Hé 👋", calls=[("look", '{"n":1}', "call_1")])
+    return [bytes([n, 40, 200]) + each.body_of(script) for n, each in enumerate(TONGUES.values())]
 
 
 # ── streams, out ─────────────────────────────────────────────────────────────────────────────
@@ -315,9 +317,16 @@ def read_agent_values(data: bytes) -> None:
 
 
 def agent_values() -> list[bytes]:
-    return [
-        msgspec.json.encode(read_document(each.encode()).value) for each in judging.real_files()
-    ]
+    """Real files, cut down: one agent each, with one of its toolsets."""
+    return sorted({each for text in judging.real_files() for each in _cut_down(text)})
+
+
+def _cut_down(text: str) -> Iterator[bytes]:
+    whole: Any = read_document(text.encode()).value
+    for name, agent in whole["agents"].items():
+        for toolset in agent.get("toolsets", [{}]):
+            alone = {**agent, **({"toolsets": [toolset]} if toolset else {})}
+            yield msgspec.json.encode({**whole, "agents": {name: alone}})
 
 
 def agent_words(form: str) -> list[str]:
