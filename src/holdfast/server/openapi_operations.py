@@ -32,6 +32,7 @@ from holdfast.wire.problems import ErrorAnswer
 Limit: TypeAlias = Annotated[int, Meta(ge=1, le=limits.page_size_max)]
 Flag: TypeAlias = Literal["true", "false"]
 After: TypeAlias = Annotated[int, Meta(ge=-1, le=999_999_999)]
+AfterRecord: TypeAlias = Annotated[int, Meta(ge=-1, le=999_999_999_999_999)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, lt=1e12)]
 Key: TypeAlias = Annotated[
     str, Meta(pattern=r"^[\x21-\x7e]+$", min_length=1, max_length=limits.session_key_chars_max)
@@ -40,9 +41,7 @@ Once: TypeAlias = Annotated[
     str, Meta(pattern=r"^[\x21-\x7e]+$", min_length=1, max_length=limits.idempotency_key_chars_max)
 ]
 Etag: TypeAlias = Annotated[str, Meta(pattern='^"(0|[1-9][0-9]{0,17})"$')]
-Calls: TypeAlias = Annotated[
-    str, Meta(pattern="^fc_[0-7][0-9a-hjkmnp-tv-z]{25}(, ?fc_[0-7][0-9a-hjkmnp-tv-z]{25})*$")
-]
+Calls: TypeAlias = Annotated[str, Meta(pattern="^(fc_[0-7][0-9a-hjkmnp-tv-z]{25}(, ?|$))*$")]
 
 
 def _header(name: str, words: str, kind: object = str, example: object = None) -> Parameter:
@@ -533,7 +532,9 @@ _TURNS: Mapping[str, Operation] = {
                 headers=("x-turn-id",),
             ),
         ),
-        parameters=(Parameter("starting_after", "Leave out the events up to this number.", After),),
+        parameters=(
+            Parameter("starting_after", "Leave out the events up to this number.", AfterRecord),
+        ),
         codes=("invalid_value", "turn_not_found"),
     ),
     "POST /api/turns/{id}/cancel": Operation(
