@@ -6,8 +6,8 @@
 Some are as the document says, some are not. No answer may be a server error, and each has to be one that the document
 describes: by its status, its media type, its headers, and its body or the events in it. Nobody gets in without a key.
 
-The server is in this process, over an SQLite file; schemathesis runs beside it in several processes, in rounds, each
-with another seed. Progress is on stderr, the figures on stdout; the exit status is 1 if anything was wrong.
+The server is in this process, over an SQLite file; schemathesis runs beside it in several processes. Each has some of
+the operations, and goes through them again and again with another seed. Progress is on stderr, the figures on stdout; the exit status is 1 if anything was wrong.
 """
 
 from __future__ import annotations
@@ -65,37 +65,45 @@ class Counts(Struct):
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--cases", type=int, default=50_000)
-    parser.add_argument("--examples", type=int, default=300, help="of an operation, in a round")
+    parser.add_argument("--examples", type=int, default=100, help="of an operation, at a time")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--shards", type=int, default=SHARDS, help="processes that ask")
     asked = parser.parse_args()
-    figures = asyncio.run(torture(asked.cases, examples=asked.examples, seed=asked.seed))
+    figures = asyncio.run(
+        torture(asked.cases, examples=asked.examples, seed=asked.seed, shards=asked.shards)
+    )
     print(figures.did)
     for each in figures.violations:
         print(f"  {each}")
     return 1 if figures.violations else 0
 
 
-async def torture(cases: int, *, examples: int, seed: int, phases: str = PHASES) -> Figures:
-    """Ask in rounds, until there have been so many cases, or something was wrong."""
+async def torture(
+    cases: int, *, examples: int, seed: int, shards: int = SHARDS, phases: str = PHASES
+) -> Figures:
+    """Ask until there have been so many cases, or something was wrong."""
     told, progress = Counts(), Progress("torture-api")
+
+    async def keep_asking(hand: int, document: dict[str, Any], server: Serving, key: str) -> None:
+        for n in count():
+            there = folder / f"{hand}"
+            told.add(await _ask(server, key, there, document, examples, seed + n, phases))
+            progress(min(told.cases, cases), cases)
+            if told.cases >= cases or told.failures:
+                return
+
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with _world(folder) as (server, key):
-            document = await _sharpened(server, key)
-            shards = _shards(document, SHARDS)
-            for n in count():
-                asking = [
-                    _ask(server, key, folder / f"{shard}", each, examples, seed + n, phases)
-                    for shard, each in enumerate(shards)
-                ]
-                for each in await asyncio.gather(*asking):
-                    told.add(each)
-                progress(min(told.cases, cases), cases)
-                if told.cases >= cases or told.failures:
-                    break
+            hands = _shards(await _sharpened(server, key), shards)
+            await asyncio.gather(
+                *(keep_asking(hand, each, server, key) for hand, each in enumerate(hands))
+            )
     wrong = f"{len(told.failures)} rounds with failures" if told.failures else "none of them wrong"
-    did = f"torture-api: {told.cases:,} cases, {wrong}; seeds {seed} to {seed + n}"
-    return Figures(did=did, violations=told.failures)
+    return Figures(
+        did=f"torture-api: {told.cases:,} cases from seed {seed} on, {wrong}",
+        violations=told.failures,
+    )
 
 
 # ── the server ───────────────────────────────────────────────────────────────────────────────
