@@ -156,7 +156,6 @@ async def _sharpened(server: Serving, key: str) -> dict[str, Any]:
         "responses": [response.json["id"]],
         "conversations": [session_id],
         "items": [each["id"] for each in items.json["data"]],
-        "approvals": ["fc_01jd0000000000000000000000"],
     }
     document: dict[str, Any] = (await ask("GET", "/openapi.json")).json
     for path, methods in document["paths"].items():
@@ -174,7 +173,8 @@ def _place(operation: dict[str, Any], path: str, there: dict[str, list[str]]) ->
     for parameter in operation.get("parameters", ()):
         if parameter["in"] == "path":
             word = steps[steps.index(f"{{{parameter['name']}}}") - 1]
-            parameter["schema"] = {"type": "string", "enum": [*there[word], *NOBODY]}
+            some = there.get(word, [parameter["example"]])
+            parameter["schema"] = {"type": "string", "enum": [*some, *NOBODY]}
 
 
 def _as_text(operation: dict[str, Any]) -> None:
