@@ -7,18 +7,18 @@ from collections.abc import Iterable, Mapping
 from holdfast.core.codec import Value
 
 
-class Told(Value):
+class Meaning(Value):
     """What a code means."""
 
     status: int
     words: str
 
 
-def _all(status: int, **codes: str) -> dict[str, Told]:
-    return {code: Told(status=status, words=words) for code, words in codes.items()}
+def _all(status: int, **codes: str) -> dict[str, Meaning]:
+    return {code: Meaning(status=status, words=words) for code, words in codes.items()}
 
 
-CODES: Mapping[str, Told] = {
+CODES: Mapping[str, Meaning] = {
     **_all(
         400,
         approvals_missing="other calls of the turn wait for a decision, too",
