@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help bench-quick schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
+.PHONY: help pictures bench-quick schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -112,6 +112,9 @@ openapi: $(READY) ## renew the OpenAPI document of the HTTP API
 
 reference: $(READY) ## renew the pages of docs/reference that are made of the code
 	$(BIN)/python scripts/reference.py
+
+pictures: $(READY) ## draw the terminal pictures of the pages anew
+	$(BIN)/python scripts/pictures.py
 
 licences: $(READY) ## renew the list of what a server is made of, and its licences
 	$(BIN)/python scripts/supply.py licences > docs/reference/licences.md
