@@ -8,7 +8,7 @@ and put in as it is, so that none of it can say anything but its own value.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -134,7 +134,7 @@ def _parameters(said: Parameters, style: Style, *, has_tools: bool) -> Mapping[s
 def _tool_choice(choice: str) -> bytes:
     if choice in ("none", "auto", "required"):
         return _encode(choice)
-    asked: Any = _decoded(choice, "tool_choice")
+    asked = _decoded(choice, "tool_choice")
     if isinstance(asked, dict) and asked.get("type") == "function" and "function" not in asked:
         # As the Responses API writes it.
         return _encode({"type": "function", "function": {"name": asked.get("name")}})
@@ -142,7 +142,7 @@ def _tool_choice(choice: str) -> bytes:
 
 
 def _response_format(schema: str) -> bytes:
-    asked: Any = _decoded(schema, "output_schema")
+    asked = _decoded(schema, "output_schema")
     if (
         isinstance(asked, dict)
         and asked.get("type") == "json_schema"

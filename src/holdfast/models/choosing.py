@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
 from holdfast.core.codec import Value
 from holdfast.core.events import ToolDefinition
 from holdfast.errors import InvalidValue
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class ToolChoice(Value):
@@ -39,24 +41,39 @@ def read_choice(choice: str | None) -> ToolChoice | None:
         return None
     if choice in _PLAIN:
         return _PLAIN[choice]
-    asked = _object(choice, "tool_choice")
-    if asked.get("type") == "function":
-        name = _inner(asked, "function").get("name")
-        if isinstance(name, str):
+    asked = _read(choice, _Choice, "tool_choice")
+    match asked.type:
+        case "function" if name := (asked.function or asked).name:
             return ToolChoice(mode="required", only=(name,))
-    if asked.get("type") == "allowed_tools":
-        allowed = _inner(asked, "allowed_tools")
-        mode: Any = allowed.get("mode", "auto")
-        tools: Any = allowed.get("tools")
-        names = tuple(map(_tool_name, tools)) if isinstance(tools, list) else ()
-        if names and all(names) and mode in ("auto", "required"):
-            return ToolChoice(mode=mode, only=names)
+        case "allowed_tools":
+            allowed = asked.allowed_tools or asked
+            names = tuple((each.function or each).name for each in allowed.tools)
+            if names and all(names):
+                return ToolChoice(mode=allowed.mode, only=names)
     raise InvalidValue("tool_choice has to be none, auto, required, a function or allowed_tools")
 
 
-def _tool_name(tool: Any) -> str:
-    name = _inner(tool, "function").get("name") if isinstance(tool, dict) else None
-    return name if isinstance(name, str) else ""
+# As clients write it: nested as chat completions have it, or flat as Responses do.
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+
+
+class _Tool(_Named):
+    function: _Named | None = None
+
+
+class _Allowed(msgspec.Struct):
+    mode: Literal["auto", "required"] = "auto"
+    tools: tuple[_Tool, ...] = ()
+
+
+class _Choice(_Tool):
+    type: str = ""
+    mode: Literal["auto", "required"] = "auto"
+    tools: tuple[_Tool, ...] = ()
+    allowed_tools: _Allowed | None = None
 
 
 class OutputSchema(Value):
@@ -72,32 +89,35 @@ def read_schema(output_schema: str | None) -> OutputSchema | None:
     """A `response_format` or `text.format`; None if there is none. Raises InvalidValue."""
     if output_schema is None:
         return None
-    asked = _object(output_schema, "response_format")
-    if asked.get("type") == "json_object":
+    asked = _read(output_schema, _Format, "response_format")
+    if asked.type == "json_object":
         return OutputSchema()
-    inner = _inner(asked, "json_schema")
-    schema = inner.get("schema")
-    if asked.get("type") != "json_schema" or not isinstance(schema, dict):
+    form = asked.json_schema or asked
+    schema = bytes(form.schema)
+    if asked.type != "json_schema" or not schema.startswith(b"{"):
         raise InvalidValue("response_format has to be json_object, or json_schema with a schema")
-    strict = inner.get("strict")
     return OutputSchema(
-        name=str(inner.get("name") or "answer"),
-        schema=msgspec.json.encode(schema),
-        strict=strict if isinstance(strict, bool) else None,
+        name=form.name or "answer",
+        schema=msgspec.json.encode(msgspec.json.decode(schema)),
+        strict=form.strict,
     )
 
 
-def _inner(asked: dict[str, Any], member: str) -> dict[str, Any]:
-    """Nested as chat completions write it, or flat as Responses do."""
-    inner = asked.get(member)
-    return inner if isinstance(inner, dict) else asked
+class _Form(msgspec.Struct):
+    name: str | None = None
+    schema: msgspec.Raw = msgspec.Raw()
+    strict: bool | None = None
 
 
-def _object(text: str, what: str) -> dict[str, Any]:
+class _Format(_Form):
+    type: str = ""
+    json_schema: _Form | None = None
+
+
+def _read(text: str, kind: type[S], what: str) -> S:
     try:
-        asked = msgspec.json.decode(text)
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as error:
+        raise InvalidValue(f"{what} cannot be understood: {error}") from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidValue(f"{what} is not valid JSON: {error}") from error
-    if not isinstance(asked, dict):
-        raise InvalidValue(f"{what} has to be an object")
-    return asked

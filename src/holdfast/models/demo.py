@@ -11,7 +11,6 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from typing import Any
 
 import msgspec
 
@@ -278,7 +277,7 @@ def _nearly(name: str, tools: Sequence[ToolDefinition]) -> ToolDefinition | None
     return found[0] if len(found) == 1 else None
 
 
-def _arguments(rest: str) -> dict[str, Any] | None:
+def _arguments(rest: str) -> dict[str, object] | None:
     found = _WITH.match(rest)
     if found is None:
         return None
