@@ -48,7 +48,7 @@ def built(builder: Callable[..., Request[Any]]) -> Request[Any]:
     needed = [
         each
         for each in inspect.signature(builder).parameters.values()
-        if each.default is inspect.Parameter.empty
+        if each.default is inspect.Parameter.empty and each.kind != each.VAR_KEYWORD
     ]
     given = [SAMPLES[each.name][0] for each in needed if each.kind != each.KEYWORD_ONLY]
     named = {each.name: SAMPLES[each.name][0] for each in needed if each.kind == each.KEYWORD_ONLY}

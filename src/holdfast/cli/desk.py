@@ -12,13 +12,14 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, Unpack
 
 import msgspec
 
 from holdfast import limits
 from holdfast.cli.finding import find_session, find_tenant
 from holdfast.cli.options import Where
+from holdfast.client.requests import Which
 from holdfast.client.sync import Client
 from holdfast.core.codec import Unreadable, encode
 from holdfast.core.conversation import Patch, SettingsMerged, Snapshot, Titled, patch_decoder
@@ -42,16 +43,7 @@ T = TypeVar("T")
 class Desk(Protocol):
     """Where sessions and turns are handled. `Client` says what each method does."""
 
-    def sessions(
-        self,
-        *,
-        q: str | None = None,
-        agent: str | None = None,
-        key_prefix: str | None = None,
-        anonymous: bool = False,
-        cursor: str | None = None,
-        limit: int | None = None,
-    ) -> api.SessionPage: ...
+    def sessions(self, **which: Unpack[Which]) -> api.SessionPage: ...
 
     def session(self, name: str) -> api.Session: ...
 
@@ -127,27 +119,29 @@ class StoreDesk:
 
     # ── reading ──
 
-    def sessions(
-        self,
-        *,
-        q: str | None = None,
-        agent: str | None = None,
-        key_prefix: str | None = None,
-        anonymous: bool = False,
-        cursor: str | None = None,
-        limit: int | None = None,
-    ) -> api.SessionPage:
-        where = SessionFilter(agent=agent, key_prefix=key_prefix, anonymous=anonymous)
-        most = limit or limits.page_size_default
+    def sessions(self, **which: Unpack[Which]) -> api.SessionPage:
+        chosen = SessionFilter(
+            agent=which.get("agent"),
+            key_prefix=which.get("key_prefix"),
+            active_from_ms=_in_ms(which.get("active_from")),
+            active_before_ms=_in_ms(which.get("active_before")),
+            busy=which.get("busy"),
+            anonymous=which.get("anonymous", False),
+        )
+        q, cursor = which.get("q"), which.get("cursor")
+        limit = which.get("limit") or limits.page_size_default
         if q is not None:
             found = self._do(
                 self._store.search(
-                    self._tenant, parse_query(q), where=where, cursor=cursor, limit=most
+                    self._tenant, parse_query(q), where=chosen, cursor=cursor, limit=limit
                 )
             )
-            listed = tuple(map(match_shown, found.matches))
-            return api.SessionPage(sessions=listed, cursor=found.cursor)
-        page = self._do(self._store.sessions(self._tenant, where=where, cursor=cursor, limit=most))
+            return api.SessionPage(
+                sessions=tuple(map(match_shown, found.matches)), cursor=found.cursor
+            )
+        page = self._do(
+            self._store.sessions(self._tenant, where=chosen, cursor=cursor, limit=limit)
+        )
         return api.SessionPage(
             sessions=tuple(map(session_shown, page.sessions)), cursor=page.cursor
         )
@@ -273,6 +267,10 @@ class StoreDesk:
         if row is None:
             raise SessionMissing("turn", turn_id)
         return row
+
+
+def _in_ms(at_s: float | None) -> int | None:
+    return None if at_s is None else int(at_s * 1000)
 
 
 async def _next(going: AsyncIterator[T]) -> T | None:

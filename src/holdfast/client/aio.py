@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar, Unpack
 
 import aiohttp
 import msgspec
@@ -22,10 +22,9 @@ from holdfast.client.events import (
     read_record,
 )
 from holdfast.client.reading import QUIET_S, checked, headers_of, refused, strange
-from holdfast.client.requests import Request
+from holdfast.client.requests import Manner, Request, Which
 from holdfast.core.journal import Record
 from holdfast.wire import api, overview
-from holdfast.wire.headers import OnBusy
 from holdfast.wire.sse import EventTooLong, SseParser
 
 T = TypeVar("T")
@@ -73,33 +72,9 @@ class AsyncClient:
         """The agents, with what they say about themselves, and sources that cannot be loaded."""
         return await self._call(requests.agents())
 
-    async def sessions(
-        self,
-        *,
-        q: str | None = None,
-        agent: str | None = None,
-        key_prefix: str | None = None,
-        active_from: float | None = None,
-        active_before: float | None = None,
-        busy: bool | None = None,
-        anonymous: bool = False,
-        cursor: str | None = None,
-        limit: int | None = None,
-    ) -> api.SessionPage:
+    async def sessions(self, **which: Unpack[Which]) -> api.SessionPage:
         """A page of sessions, the last active first; with `q` those in which it was said."""
-        return await self._call(
-            requests.sessions(
-                q=q,
-                agent=agent,
-                key_prefix=key_prefix,
-                active_from=active_from,
-                active_before=active_before,
-                busy=busy,
-                anonymous=anonymous,
-                cursor=cursor,
-                limit=limit,
-            )
-        )
+        return await self._call(requests.sessions(**which))
 
     async def session(self, name: str) -> api.Session:
         """A session, by its key or id."""
@@ -237,30 +212,9 @@ class AsyncClient:
         """Take a remembered approval back, from now on and for ever."""
         return await self._call(requests.revoke_grant(grant_id))
 
-    def ask(
-        self,
-        model: str,
-        prompt: str,
-        *,
-        session: str | None = None,
-        idempotency_key: str | None = None,
-        if_match: int | None = None,
-        on_busy: OnBusy | None = None,
-        policy: str | None = None,
-    ) -> AsyncAnswer:
+    def ask(self, model: str, prompt: str, **manner: Unpack[Manner]) -> AsyncAnswer:
         """Run a turn. Nothing is sent before the answer is entered as a context."""
-        return AsyncAnswer(
-            self,
-            requests.ask(
-                model,
-                prompt,
-                session=session,
-                idempotency_key=idempotency_key,
-                if_match=if_match,
-                on_busy=on_busy,
-                policy=policy,
-            ),
-        )
+        return AsyncAnswer(self, requests.ask(model, prompt, **manner))
 
     # ── pieces ──
 

@@ -6,7 +6,7 @@ A test holds this module against that table, so a route without a function here 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, TypedDict, TypeVar, Unpack
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -58,29 +58,29 @@ def agents() -> Request[api.Agents]:
     return _request("GET /api/agents", api.Agents)
 
 
-def sessions(
-    *,
-    q: str | None = None,
-    agent: str | None = None,
-    key_prefix: str | None = None,
-    active_from: float | None = None,
-    active_before: float | None = None,
-    busy: bool | None = None,
-    anonymous: bool = False,
-    cursor: str | None = None,
-    limit: int | None = None,
-) -> Request[api.SessionPage]:
-    query = {
-        "q": q,
-        "agent": agent,
-        "key_prefix": key_prefix,
-        "active_from": active_from,
-        "active_before": active_before,
-        "busy": None if busy is None else str(busy).lower(),
-        "anonymous": "true" if anonymous else None,
-        "cursor": cursor,
-        "limit": limit,
-    }
+class Which(TypedDict, total=False):
+    """Which sessions, and how many of them."""
+
+    q: str | None
+    """What was said in them."""
+    agent: str | None
+    key_prefix: str | None
+    active_from: float | None
+    active_before: float | None
+    busy: bool | None
+    anonymous: bool
+    """Those that nobody named, in place of the others."""
+    cursor: str | None
+    """Where a page before this one ended."""
+    limit: int | None
+
+
+def sessions(**which: Unpack[Which]) -> Request[api.SessionPage]:
+    query: dict[str, object] = {**which, "busy": None, "anonymous": None}
+    if (busy := which.get("busy")) is not None:
+        query["busy"] = str(busy).lower()
+    if which.get("anonymous"):
+        query["anonymous"] = "true"
     return _request("GET /api/sessions", api.SessionPage, query=query)
 
 
@@ -232,27 +232,32 @@ class _Chat(msgspec.Struct, frozen=True):
     stream_options: _Options = _Options()
 
 
-def ask(
-    model: str,
-    prompt: str,
-    *,
-    session: str | None = None,
-    idempotency_key: str | None = None,
-    if_match: int | None = None,
-    on_busy: OnBusy | None = None,
-    policy: str | None = None,
-) -> Request[bytes]:
-    """A turn, answered as a stream. `policy` is what `X-Turn-Policy` takes."""
+class Manner(TypedDict, total=False):
+    """How a turn is to be treated; each is a header of the request."""
+
+    session: str | None
+    """The conversation that it belongs to; without one nothing is stored."""
+    idempotency_key: str | None
+    if_match: int | None
+    """The version that the conversation has to be at."""
+    on_busy: OnBusy | None
+    policy: str | None
+    """How it ends, as `X-Turn-Policy` says it."""
+
+
+def ask(model: str, prompt: str, **manner: Unpack[Manner]) -> Request[bytes]:
+    """A turn, answered as a stream."""
+    if_match = manner.get("if_match")
     return _request(
         "POST /v1/chat/completions",
         bytes,
         body=_Chat(model=model, messages=(_Message("user", prompt),)),
         headers={
-            "x-conversation-id": session,
-            "idempotency-key": idempotency_key,
+            "x-conversation-id": manner.get("session"),
+            "idempotency-key": manner.get("idempotency_key"),
             "if-match": None if if_match is None else f'"{if_match}"',
-            "x-on-busy": on_busy,
-            "x-turn-policy": policy,
+            "x-on-busy": manner.get("on_busy"),
+            "x-turn-policy": manner.get("policy"),
             "x-show-tools": "true",
         },
     )

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -27,10 +27,9 @@ from holdfast.client.events import (
     read_record,
 )
 from holdfast.client.reading import QUIET_S, checked, headers_of, refused, strange
-from holdfast.client.requests import Request
+from holdfast.client.requests import Manner, Request, Which
 from holdfast.core.journal import Record
 from holdfast.wire import api, overview
-from holdfast.wire.headers import OnBusy
 from holdfast.wire.sse import EventTooLong, SseParser
 
 PIECE_BYTES = 64 * 1024
@@ -57,33 +56,9 @@ class Client:
         """The agents, with what they say about themselves, and sources that cannot be loaded."""
         return self._call(requests.agents())
 
-    def sessions(
-        self,
-        *,
-        q: str | None = None,
-        agent: str | None = None,
-        key_prefix: str | None = None,
-        active_from: float | None = None,
-        active_before: float | None = None,
-        busy: bool | None = None,
-        anonymous: bool = False,
-        cursor: str | None = None,
-        limit: int | None = None,
-    ) -> api.SessionPage:
+    def sessions(self, **which: Unpack[Which]) -> api.SessionPage:
         """A page of sessions, the last active first; with `q` those in which it was said."""
-        return self._call(
-            requests.sessions(
-                q=q,
-                agent=agent,
-                key_prefix=key_prefix,
-                active_from=active_from,
-                active_before=active_before,
-                busy=busy,
-                anonymous=anonymous,
-                cursor=cursor,
-                limit=limit,
-            )
-        )
+        return self._call(requests.sessions(**which))
 
     def session(self, name: str) -> api.Session:
         """A session, by its key or id."""
@@ -218,30 +193,9 @@ class Client:
         """Take a remembered approval back, from now on and for ever."""
         return self._call(requests.revoke_grant(grant_id))
 
-    def ask(
-        self,
-        model: str,
-        prompt: str,
-        *,
-        session: str | None = None,
-        idempotency_key: str | None = None,
-        if_match: int | None = None,
-        on_busy: OnBusy | None = None,
-        policy: str | None = None,
-    ) -> Answer:
+    def ask(self, model: str, prompt: str, **manner: Unpack[Manner]) -> Answer:
         """Run a turn. Nothing is sent before the answer is entered as a context."""
-        return Answer(
-            self,
-            requests.ask(
-                model,
-                prompt,
-                session=session,
-                idempotency_key=idempotency_key,
-                if_match=if_match,
-                on_busy=on_busy,
-                policy=policy,
-            ),
-        )
+        return Answer(self, requests.ask(model, prompt, **manner))
 
     # ── pieces ──
 
