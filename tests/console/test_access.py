@@ -11,7 +11,7 @@ from holdfast.ids import Tenant
 from holdfast.models.base import ModelFailed
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
-from tests.console.browser import Scheme, window
+from tests.console.browser import Scheme, window, within
 from tests.server.stubs import HeldTool, agent, serving
 from tests.server.test_approvals import careful
 from tests.server.test_auth import bearer, put_key
@@ -37,8 +37,7 @@ print("Oslo")
 """
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
+@pytest.mark.parametrize(("scheme", "phone"), [("light", False), ("dark", False), ("dark", True)])
 async def test_nothing_serious_is_in_anybodys_way(
     browser: Browser, scheme: Scheme, phone: bool
 ) -> None:
@@ -66,7 +65,7 @@ async def test_nothing_serious_is_in_anybodys_way(
         await expect(here.find(".turn-discarded .span")).to_have_count(1)
         await here.audit()
         running = asyncio.create_task(server.chat("Go on", to="other"))
-        await gate.reached.wait()
+        await within(gate.reached.wait())
         await here.open("/s/other")
         await expect(here.find(".turn-open .draft")).to_have_text("Slowly ")
         await here.audit()

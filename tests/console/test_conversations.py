@@ -14,7 +14,7 @@ from holdfast.models.base import ModelFailed
 from holdfast.server.listening import listen
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
-from tests.console.browser import window
+from tests.console.browser import window, within
 from tests.e2e.world import world
 from tests.server.stubs import HeldTool, agent, serving, until
 from tests.server.test_approvals import careful
@@ -64,7 +64,7 @@ async def test_a_live_turn_is_watched_stopped_and_continued(browser: Browser) ->
     )
     async with serving(agent(model)) as server, window(browser, server.url) as here:
         asked = asyncio.create_task(server.chat("Tell me", to="trip"))
-        await gate.reached.wait()
+        await within(gate.reached.wait())
         await here.open("/s/trip")
         await expect(here.find(".turn-open .said.draft")).to_have_text("Half of ")
         await expect(here.find(".span-model")).to_have_count(1)
@@ -88,7 +88,7 @@ async def test_a_stop_says_when_it_will_discard(browser: Browser) -> None:
     careless = agent(model, policy=Policy(cancel="auto"))
     async with serving(careless) as server, window(browser, server.url) as here:
         asked = asyncio.create_task(server.chat("Tell me", to="trip"))
-        await gate.reached.wait()
+        await within(gate.reached.wait())
         await here.open("/s/trip")
         await expect(here.find(".stop-told")).to_contain_text("No tool has acted yet")
         await here.find("[data-stop]").click()
@@ -106,12 +106,12 @@ async def test_a_running_turn_is_steered(browser: Browser) -> None:
         window(browser, server.url) as here,
     ):
         asked = asyncio.create_task(server.chat("Where to?", to="trip"))
-        await tool.begun.wait()
+        await within(tool.begun.wait())
         await here.open("/s/trip")
         await expect(here.find(".call.outcome-running")).to_have_count(1)
         await here.say("Make it north")
         await expect(here.find(".unheard")).to_contain_text("hears it at its next step")
-        await until(lambda: any(store.tables.signals.values()))
+        await within(until(lambda: any(store.tables.signals.values())))
         tool.let_go.set()
         await expect(here.find(".turn-committed .item-user")).to_have_count(2)
         await expect(here.find(".item-assistant .said").last).to_have_text("North it is.")
@@ -143,7 +143,7 @@ async def test_what_nobody_knows_is_said_to_be_unknown(browser: Browser) -> None
     model = ScriptedModel(says("", calls=[("act", '{"kr": 5}'), ("act", '{"kr": 6}')]))
     async with serving(agent(model, tool)) as server, window(browser, server.url) as here:
         asked = asyncio.create_task(server.chat("Do it", to="trip"))
-        await tool.begun.wait()
+        await within(tool.begun.wait())
         await here.open("/s/trip")
         await expect(here.find(".turn-open")).to_contain_text("has acted")
         await here.find("[data-stop]").click()
@@ -166,7 +166,7 @@ async def test_two_windows_on_one_session_see_the_same(browser: Browser) -> None
         await other.open("/s/trip")
         await expect(other.find("article")).to_have_count(1)
         await one.say("Slowly")
-        await gate.reached.wait()
+        await within(gate.reached.wait())
         for each in (one, other):
             await expect(each.find(".turn-open .said.draft")).to_have_text("Bit ")
         gate.release()
@@ -260,7 +260,7 @@ async def test_a_server_that_is_killed_and_started_again_goes_on_in_the_same_pag
             await here.say("hello")
             await expect(here.find(".turn-committed")).to_have_count(1)
             await here.say("slowly")
-            await held.reached.wait()
+            await within(held.reached.wait())
             await expect(here.find(".turn-open .draft")).to_contain_text("This is")
             await there.kill()
             await expect(here.find(".top .chip.bad")).to_contain_text("no answer from the server")

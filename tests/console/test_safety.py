@@ -15,7 +15,7 @@ from holdfast.server.directory import BrokenSource, ModelEntry
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.testing.scripted import Script
 from holdfast.tools.base import ToolOutput, ToolRun, ToolSpec
-from tests.console.browser import Window, window
+from tests.console.browser import Window, window, within
 from tests.console.payloads import NAME, PAYLOADS
 from tests.server.stubs import Serving, StubDirectory, agent, serving
 
@@ -187,7 +187,7 @@ async def test_no_name_runs_wherever_it_is_shown(browser: Browser) -> None:
         await here.find(".about summary").click()
         await clean(here)
         await here.say("go on")
-        await gate.reached.wait()
+        await within(gate.reached.wait())
         await expect(here.find(".span-label").first).to_have_text(NAME)
         await here.open("/operations")
         await expect(here.find(".panel table").last).to_contain_text(NAME)
