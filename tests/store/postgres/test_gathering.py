@@ -146,15 +146,17 @@ async def test_nobody_waits_for_a_session_that_somebody_else_is_writing_to(
 
 
 async def test_whoever_has_waited_too_long_is_told_and_nothing_was_sent(
-    url: str, open_store: Open
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = await open_store(timeout="0.6", pool_size="1")
+    store = await open_store(pool_size="1")
     player = Player(store, random_mint())
     await player.renew()
     names = await known_sessions(player, 4)
     asks = [await player.ask(name, "And then?") for name in names]
     link = await store.engine.pool.take(until=float("inf"))  # the only one
-    outcomes = await asyncio.gather(*map(store.begin, asks), return_exceptions=True)
+    with monkeypatch.context() as impatient:
+        impatient.setattr(store.engine, "timeout_s", 0.05)
+        outcomes = await asyncio.gather(*map(store.begin, asks), return_exceptions=True)
     assert all(isinstance(each, StoreUnavailable) for each in outcomes)
     store.engine.pool.give(link)
     for ask in asks:
