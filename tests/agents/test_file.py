@@ -480,7 +480,6 @@ NOT_YET = [
     (in_agent("toolsets:\n  - type: mcp\n    ref: docker:x"), "shop.yaml:6:9: agents.root.toolsets[0].ref: Docker's MCP gateway is not run here yet; left out"),
     (in_agent("sub_agents: [docker.io/agents/x]"), "sub_agents[0]: agents of other files are not run here yet"),
     (in_model("provider_opts: {runtime_flags: [a]}"), "models.m.provider_opts.runtime_flags: is not known here; left out"),
-    (in_agent("hooks: {session_end: [{type: command, command: a}]}"), "hooks.session_end: is docker-agent's, and not run here yet"),
     (in_agent("hooks: {notification: [{type: command, command: a}]}"), "hooks.notification: is docker-agent's, and not run here yet"),
     (in_agent("commands: {fix: 'Fix !`git status`'}"), "agents.root.commands: what !`…` encloses in 'fix' is not run here"),
     (in_model("track_usage: false"), "models.m.track_usage: usage is counted always"),

@@ -74,6 +74,9 @@ class StubDirectory:
         found = self._agents.get(snapshot.agent)
         return found.history_items_max if found else None
 
+    def resident(self, source_key: str, agent: str) -> Agent | None:
+        return self._agents.get(agent)
+
     async def team_for(self, request: TurnRequest) -> Team:
         return self.team
 

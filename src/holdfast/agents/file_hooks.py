@@ -43,6 +43,7 @@ class FileHooks:
             session_start=self._hooks(shape.session_start, (*where, "session_start")),
             on_user_input=self._hooks(shape.on_user_input, (*where, "on_user_input")),
             stop=self._hooks(shape.stop, (*where, "stop")),
+            session_end=self._hooks(shape.session_end, (*where, "session_end")),
             directory=self._directory,
             environment=self._environment,
         )

@@ -230,6 +230,14 @@ class Registry:
                 return _chosen(home, agent.name)
         return _chosen(home, _current_agent(home, snapshot))
 
+    def resident(self, source_key: str, agent: str) -> Agent | None:
+        """The agent of a session with that source, as it is served now; None if it is not. Loads nothing."""
+        try:
+            home = self._home(source_key, agent)
+        except AgentUnavailable:
+            return None
+        return _team(home).agents.get(agent)
+
     def _home(self, source_key: str, agent: str) -> _Live:
         """The live source that a session continues with."""
         place = shown_key(source_key)

@@ -80,6 +80,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Hooks.session_start": "Before the first step of a session.",
     "Hooks.on_user_input": "When a turn ends with calls that a person has to approve.",
     "Hooks.stop": "When a turn ends with an agent's last word.",
+    "Hooks.session_end": "After a session was deleted.",
     "HookMatcher.hooks": "What is run.",
     "HookMatcher.matcher": "A regular expression for whole names of tools; `*` is every tool.",
     "Hook.type": "What kind of hook it is.",

@@ -216,6 +216,7 @@ class HooksShape(Shape):
     session_start: HookList = ()
     on_user_input: HookList = ()
     stop: HookList = ()
+    session_end: HookList = ()
 
 
 class CommandShape(Shape):
@@ -355,7 +356,7 @@ NOT_RUN: Mapping[type[Shape], frozenset[str]] = {
         add_description_parameter code_mode_tools max_consecutive_tool_calls max_old_tool_call_tokens rag skills
         """.split()
     ),
-    HooksShape: frozenset({"notification", "session_end"}),
+    HooksShape: frozenset({"notification"}),
     ModelShape: frozenset({"routing"}),
     McpShape: frozenset({"config", "version"}),
     **{shape: _TOOLSET_FIELDS - set(shape.__struct_fields__) for shape in get_args(AnyToolset)},

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import assert_never
 
-from holdfast.agents.base import ModelFactory, Team
+from holdfast.agents.base import Agent, ModelFactory, Team
 from holdfast.agents.registry import (
     Broken,
     Chosen,
@@ -81,6 +81,9 @@ class AgentDirectory:
             return self._registry.agent(self._registry.choose("", snapshot)).history_items_max
         except AgentUnavailable:
             return None
+
+    def resident(self, source_key: str, agent: str) -> Agent | None:
+        return self._registry.resident(source_key, agent)
 
     async def team_for(self, request: TurnRequest) -> Team:
         return await self._registry.find_team(request)

@@ -17,6 +17,7 @@ from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server.approvals import Approvals
 from holdfast.server.compacting import Compacting
 from holdfast.server.directory import BrokenSource, Directory, ModelEntry
+from holdfast.server.farewells import Farewells
 from holdfast.server.finding import find_session, session_key
 from holdfast.server.routing import Call
 from holdfast.server.shown import match_shown, session_shown, turn_shown
@@ -48,6 +49,7 @@ class Api:
         self._operations = sessions.operations
         self._store = sessions.store
         self._directory = directory
+        self._farewells = Farewells(directory)
 
     async def agents(self, call: Call) -> None:
         agents = tuple(map(_agent, self._directory.entries()))
@@ -99,6 +101,7 @@ class Api:
     async def delete(self, call: Call) -> None:
         info = await self._find(call)
         await self._operations.delete(call.tenant, info.session.id)
+        await self._farewells.say(info.session)
         await _say(call, api.Deleted(id=info.session.id, deleted=True))
 
     async def take_in(self, call: Call) -> None:

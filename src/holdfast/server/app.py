@@ -104,7 +104,7 @@ class App:
             responses=self._responses,
             stored=StoredResponses(sessions),
             contexts=Contexts(sessions, compacting),
-            conversations=Conversations(sessions, expire_after_s=expire_after_s),
+            conversations=Conversations(sessions, directory, expire_after_s=expire_after_s),
             api=Api(sessions, directory, approvals, compacting),
             grants=grants,
             console=ConsoleFiles(),

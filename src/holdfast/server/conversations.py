@@ -22,6 +22,8 @@ from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, TurnId
 from holdfast.server.answers import is_answered, problem_for
 from holdfast.server.attempts import attempt_of
 from holdfast.server.blobs import inlined
+from holdfast.server.directory import Directory
+from holdfast.server.farewells import Farewells
 from holdfast.server.problems import problem_of
 from holdfast.server.references import References
 from holdfast.server.response_turns import ResponseTurns
@@ -59,8 +61,11 @@ _ADDING = Policy(crash="discard", disconnect="finish")
 class Conversations:
     """The endpoints. One instance serves every request."""
 
-    def __init__(self, sessions: Sessions, *, expire_after_s: float | None = None) -> None:
+    def __init__(
+        self, sessions: Sessions, directory: Directory, *, expire_after_s: float | None = None
+    ) -> None:
         self._sessions = sessions
+        self._farewells = Farewells(directory)
         self._store = sessions.store
         self._operations = sessions.operations
         self._turns = ResponseTurns(sessions)
@@ -102,6 +107,7 @@ class Conversations:
     async def delete(self, call: Call) -> None:
         row = await self._find(call)
         await self._operations.delete(call.tenant, row.id)
+        await self._farewells.say(row)
         await call.exchange.answer(200, msgspec.json.encode(deleted_object(row.id)))
 
     # ── items ──

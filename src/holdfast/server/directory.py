@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from holdfast.agents.base import Command, Team
+from holdfast.agents.base import Agent, Command, Team
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
@@ -57,6 +57,10 @@ class Directory(Protocol):
 
     def history_items_max(self, snapshot: Snapshot) -> int | None:
         """How many items of its past a session's agent is shown; None: all of them, or the agent is not served."""
+        ...
+
+    def resident(self, source_key: str, agent: str) -> Agent | None:
+        """The agent of a session with that source, as it is served now; None if it is not. Loads nothing."""
         ...
 
     async def team_for(self, request: TurnRequest) -> Team:

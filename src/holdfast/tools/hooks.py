@@ -25,7 +25,7 @@ from holdfast.tools.process import Exit, run_command
 from holdfast.tools.run import clean
 
 HookEvent: TypeAlias = Literal[
-    "pre_tool_use", "post_tool_use", "session_start", "on_user_input", "stop"
+    "pre_tool_use", "post_tool_use", "session_start", "on_user_input", "stop", "session_end"
 ]
 
 EVERY_TOOL = ("", "*")
@@ -53,6 +53,7 @@ class Hooks(Value):
     session_start: tuple[Hook, ...] = ()
     on_user_input: tuple[Hook, ...] = ()
     stop: tuple[Hook, ...] = ()
+    session_end: tuple[Hook, ...] = ()
     directory: Path = Path()
     environment: Mapping[str, str] = {}
 
