@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 from holdfast.agents.base import Agent
 from holdfast.core import events as ev
 from holdfast.core.closing import resuming
+from holdfast.core.grants import Grant
 from holdfast.core.items import Permissions, ToolCall, ToolResult, text_of
-from holdfast.errors import TurnFailed
+from holdfast.errors import StoreUnavailable, TurnFailed
 from holdfast.testing import says
 from holdfast.tools.hooks import Hook, Hooks
 from tests.core.builders import call, mint
@@ -276,3 +278,32 @@ async def test_in_a_branch_a_hook_that_wants_a_person_refuses(tmp_path: Path) ->
     refused = "Refused: a hook wants a person to be asked about it, and nobody can be asked here"
     assert ("refused", refused) in results(turn)
     assert act.runs == []
+
+
+async def test_nobody_is_left_at_work_when_the_store_does_not_answer(tmp_path: Path) -> None:
+    """One call is being guarded while another one's grants cannot be read: the turn fails, and nothing goes on."""
+    calls = [("look", "{}"), ("fly", "{}")]
+    butler = agent(
+        "butler",
+        says("", calls=calls),
+        tools=[Deed("look"), Deed("fly")],
+        permissions=Permissions(allow=("look",), ask=("fly",)),
+    )
+    butler.hooks = msgspec.structs.replace(
+        butler.hooks,
+        pre_tool_use=(Hook(command="sleep 0.2; touch guarded", matcher="look"),),
+        directory=tmp_path,
+        environment={"PATH": "/usr/bin:/bin"},
+    )
+    stage = Stage(butler)
+    turn = stage.open("Go")
+
+    async def unreadable(agent: str) -> tuple[Grant, ...]:
+        raise StoreUnavailable("the store did not answer")
+
+    turn.grants = unreadable  # type: ignore[method-assign]
+    others = asyncio.all_tasks()
+    with pytest.raises(StoreUnavailable):
+        await stage.player(turn)
+    assert asyncio.all_tasks() == others
+    assert (tmp_path / "guarded").exists(), "it was waited for"

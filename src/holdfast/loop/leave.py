@@ -8,7 +8,8 @@ then: a rule that has come to deny it, or a grant that was taken back meanwhile,
 from __future__ import annotations
 
 import asyncio
-from typing import assert_never
+from collections.abc import Awaitable, Iterable
+from typing import TypeVar, assert_never
 
 import msgspec
 
@@ -23,6 +24,8 @@ from holdfast.loop.toolbox import Toolbox
 from holdfast.tools.base import Tool
 from holdfast.tools.permissions import Permission, permission_for
 from holdfast.tools.run import InvalidArguments, parse_arguments
+
+T = TypeVar("T")
 
 NOBODY_TO_ASK = "a hook wants a person to be asked about it, and nobody can be asked here"
 
@@ -50,7 +53,7 @@ class Leave:
             for each in answered.items
             if isinstance(each, ToolCall) and each.state == "complete"
         ]
-        verdicts = await asyncio.gather(*(self._judged(each, agent) for each in calls))
+        verdicts = await _all_of(self._judged(each, agent) for each in calls)
         found = {call.id: verdict for call, verdict in zip(calls, verdicts, strict=True)}
         items = tuple(
             found[each.id][0] if isinstance(each, ToolCall) and each.id in found else each
@@ -148,6 +151,15 @@ class Leave:
             each.covers(tool=call.name, fingerprint=known_by, arguments=call.arguments)
             for each in await self._turn.grants(agent.name)
         )
+
+
+async def _all_of(work: Iterable[Awaitable[T]]) -> list[T]:
+    """What comes of all of these, side by side. If one of them fails, the others are not left at work."""
+    ended = await asyncio.gather(*work, return_exceptions=True)
+    for each in ended:
+        if isinstance(each, BaseException):
+            raise each
+    return [each for each in ended if not isinstance(each, BaseException)]
 
 
 def _objection(call: ToolCall, verdict: Reviewed, tool: Tool | None) -> str | None:
