@@ -71,13 +71,6 @@ class Stage:
         finally:
             await connection.close()
 
-    async def statements(self) -> float:
-        """Transactions that the database has ended so far; ours are of one statement each."""
-        return await self.value(
-            "select xact_commit + xact_rollback from pg_stat_database "
-            "where datname = current_database()"
-        )
-
     def new_name(self) -> str:
         self._names += 1
         return f"bench-{self._names}"
@@ -127,7 +120,6 @@ BEHIND = "select count(*) from holdfast.session where indexed_length <> length o
 class Rest(msgspec.Struct):
     """What one server costs each second that has nothing to do."""
 
-    statements: float
     database_ms: float
     server_ms: float
 
@@ -142,19 +134,18 @@ async def caught_up(stage: Stage) -> None:
 
 async def rest(stage: Stage) -> Rest:
     await caught_up(stage)
-    statements, before = await stage.statements(), stage.cpu()
+    before = stage.cpu()
     await asyncio.sleep(REST_S)
-    after, ended = stage.cpu(), await stage.statements()
+    after = stage.cpu()
     each = REST_S * len(stage.servers)
     return Rest(
-        statements=(ended - statements) / each,
         database_ms=(after[1] - before[1]) / each * 1e3,
         server_ms=(after[0] - before[0]) / each * 1e3,
     )
 
 
-async def watched(stage: Stage, resting: Rest) -> tuple[float, float]:
-    """Statements, and CPU ms of the database, for each second of a watcher who is elsewhere."""
+async def watched_ms(stage: Stage, resting: Rest) -> float:
+    """CPU of the database for each second of a watcher who is elsewhere."""
     one, other = stage.servers[:2]
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(
@@ -166,15 +157,13 @@ async def watched(stage: Stage, resting: Rest) -> tuple[float, float]:
         turn = holding.headers["x-turn-id"]
         there = f"http://127.0.0.1:{other.port}/api/turns/{turn}/events"
         watchers = [await http.get(there) for _ in range(WATCHERS)]
-        statements, before = await stage.statements(), stage.cpu()
+        before = stage.cpu()
         await asyncio.sleep(WATCH_S)
-        after, ended = stage.cpu(), await stage.statements()
+        after = stage.cpu()
         for each in (*watchers, holding):
             each.close()
-    idle = len(stage.servers)
-    asked = (ended - statements) / WATCH_S - resting.statements * idle
-    used_ms = (after[1] - before[1]) / WATCH_S * 1e3 - resting.database_ms * idle
-    return asked / WATCHERS, used_ms / WATCHERS
+    used_ms = (after[1] - before[1]) / WATCH_S * 1e3 - resting.database_ms * len(stage.servers)
+    return used_ms / WATCHERS
 
 
 async def sweep_us(stage: Stage) -> float:
@@ -232,16 +221,14 @@ async def measure(stage: Stage, rounds: int, console: Console) -> None:
     with console.status("at rest"):
         resting = await rest(stage)
     with console.status("watching from elsewhere"):
-        asked, watching_ms = await watched(stage, resting)
+        watching_ms = await watched_ms(stage, resting)
     with console.status("sweeping"):
         sweeping_us = await sweep_us(stage)
     console.print(
-        f"at rest, a server: {resting.statements:.1f} statements/s, {resting.database_ms:.2f} ms/s of the "
-        f"database's CPU, {resting.server_ms:.2f} ms/s of its own"
+        f"a server at rest: {resting.database_ms:.2f} ms/s of the database's CPU, "
+        f"{resting.server_ms:.2f} ms/s of its own"
     )
-    console.print(
-        f"a watcher elsewhere: {asked:.1f} statements/s, {watching_ms:.2f} ms/s of the database's CPU"
-    )
+    console.print(f"a watcher elsewhere: {watching_ms:.2f} ms/s of the database's CPU")
     console.print(f"a sweep: {sweeping_us:.2f} µs of the database's CPU for each open turn")
     console.print(f"a turn of 20 tokens: {grown / turns / 1e3:.1f} kB in the database")
 

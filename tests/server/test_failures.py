@@ -7,15 +7,18 @@ import logging
 from io import BytesIO
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import limits
 from holdfast.core.items import EndedBy
 from holdfast.errors import InDoubt, StoreUnavailable
-from holdfast.ids import SessionId, TurnId, mint
+from holdfast.ids import SessionId, Tenant, TurnId, mint
 from holdfast.models.base import ModelFailed
-from holdfast.server.problems import problem_of, problem_of_ending, shutting_down
+from holdfast.server.problems import after_begin, problem_of, problem_of_ending, shutting_down
 from holdfast.sessions.ask import Ending
+from holdfast.store.memory import MemoryStore
+from holdfast.store.rows import TurnRow
 from holdfast.testing import Gate, ScriptedModel, fails, says
 from tests.server.stubs import HeldTool, StubDirectory, agent, serving
 
@@ -324,3 +327,38 @@ def test_nobody_is_told_to_repeat_what_may_have_happened() -> None:
     assert (away.status, away.should_retry) == (in_doubt.status, True) == (503, True)
     assert (in_doubt.code, in_doubt.should_retry) == ("outcome_unknown", False)
     assert in_doubt.retry_after_s is not None
+
+
+@pytest.mark.parametrize(
+    ("headers", "should_retry"), [({"idempotency-key": "k1"}, True), ({}, None)]
+)
+def test_who_has_a_turn_is_promised_nothing_by_a_store_that_is_away(
+    headers: dict[str, str], should_retry: bool | None
+) -> None:
+    """It may have been kept: a retry without a key would be a second one."""
+    away = problem_of(StoreUnavailable("away"))
+    assert after_begin(away, headers).should_retry is should_retry
+    in_doubt = problem_of(InDoubt("who knows"))
+    assert after_begin(in_doubt, headers) == in_doubt
+
+
+class ForgetfulStore(MemoryStore):
+    """Does not answer the first questions about a turn that has ended."""
+
+    away = 3
+
+    async def turn(self, tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
+        row = await super().turn(tenant, turn_id)
+        if row is not None and row.ended_by is not None and self.away:
+            self.away -= 1
+            raise StoreUnavailable("away")
+        return row
+
+
+async def test_an_answer_waits_for_a_store_that_is_away_for_a_moment_after_the_commit() -> None:
+    store = ForgetfulStore()
+    async with serving(agent(ScriptedModel(says("Hello."))), store=store) as server:
+        body = msgspec.json.encode({"model": "root", "input": "Hi"})
+        answer = await server.request("POST", "/v1/responses", data=body)
+    assert (answer.status, store.away) == (200, 0)
+    assert answer.json["status"] == "completed"

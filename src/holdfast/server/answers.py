@@ -11,6 +11,7 @@ from holdfast.ids import ItemId, Tenant, TurnId
 from holdfast.server.playing import UpstreamFailed
 from holdfast.server.problems import problem_of_ending
 from holdfast.sessions.ask import Ending
+from holdfast.sessions.persistence import persistently
 from holdfast.sessions.watch import Watch, journaled
 from holdfast.store.base import Store
 from holdfast.store.rows import TurnRow
@@ -91,8 +92,10 @@ async def content_of(store: Store, tenant: Tenant, watch: Watch, ending: Ending)
         turn = live.turn
         filtered = turn.root.finish == "content_filter"
         return Content(items=tuple(turn.items), usage=turn.usage, filtered=filtered)
-    row = await store.turn(tenant, ending.turn_id)
-    snapshot = await store.snapshot(tenant, ending.session_id, version=ending.version)
+    row = await persistently(lambda: store.turn(tenant, ending.turn_id))
+    snapshot = await persistently(
+        lambda: store.snapshot(tenant, ending.session_id, version=ending.version)
+    )
     assert row is not None and snapshot is not None, "a committed turn is there"
     items = tuple(
         each for each in snapshot.items[row.start : row.end] if not isinstance(each, Unreadable)

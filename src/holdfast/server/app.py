@@ -34,7 +34,7 @@ from holdfast.server.numbers import Numbers, OwnNumbers
 from holdfast.server.openapi import OpenApi
 from holdfast.server.openapi_operations import DESCRIPTION
 from holdfast.server.overview import Overview
-from holdfast.server.problems import problem_of, shutting_down, unexpected
+from holdfast.server.problems import after_begin, problem_of, shutting_down, unexpected
 from holdfast.server.quotas import Quotas, Visit
 from holdfast.server.responses import Responses
 from holdfast.server.responses_stored import StoredResponses
@@ -161,6 +161,8 @@ class App:
             problem = refused.problem
         except HoldfastError as error:
             problem = problem_of(error, busy_status=self._busy_status)
+            if "x-turn-id" in exchange.about:
+                problem = after_begin(problem, exchange.headers)
             if problem.status == 500:
                 log.exception("%s %s (%s)", exchange.method, exchange.path, exchange.request_id)
         except ClientGone:

@@ -111,6 +111,14 @@ def unexpected(request_id: str) -> Problem:
     )
 
 
+def after_begin(problem: Problem, headers: Mapping[str, str]) -> Problem:
+    """The same, told to a client whose turn has begun: it may have been kept, so that nothing but a key makes a
+    retry safe. An SDK's own is recognised, and SDKs retry by the status."""
+    if problem.should_retry and "idempotency-key" not in headers:
+        return msgspec.structs.replace(problem, should_retry=None)
+    return problem
+
+
 def shutting_down(headers: Mapping[str, str]) -> Problem:
     """What a client is told that still waits when its server goes.
 

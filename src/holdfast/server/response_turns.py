@@ -16,6 +16,7 @@ from holdfast.errors import InvalidId
 from holdfast.ids import ResponseId, Tenant
 from holdfast.server.answers import content_of, ending_of_watched, problem_for
 from holdfast.sessions.ask import Ending
+from holdfast.sessions.persistence import persistently
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.watch import Watch
 from holdfast.store.base import Store
@@ -126,7 +127,8 @@ async def response_end(
     """Wait for a turn's end. `now_s` is when it ended, if nobody has written that down."""
     ending = await ending_of_watched(watch, stored=stored)
     problem = problem_for(watch, ending)
-    row = await store.turn(tenant, ending.turn_id) if stored else None
+    # It has ended: whoever waits for the answer would rather wait for the store, too, than be told to ask again.
+    row = await persistently(lambda: store.turn(tenant, ending.turn_id)) if stored else None
     items: tuple[Item, ...] = ()
     usage, filtered = ev.Usage(), False
     if ending.kept:
