@@ -14,7 +14,7 @@ from holdfast.models.openai import OpenAIModel
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import FakeUpstream, Gate, ScriptedModel, fails, says
 from tests.observe.test_events import Log, log
-from tests.server.stubs import Answer, Serving, agent, another, serving
+from tests.server.stubs import Answer, Serving, agent, another, serving, until
 from tests.server.test_auth import _lose, bearer, put_key
 from tests.server.test_busy import Asked, held
 
@@ -122,6 +122,27 @@ async def test_metrics_need_a_key_of_their_own_once_there_are_keys() -> None:
 
 
 # ── the log ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_socket_and_each_request_over_it_have_names_of_their_own_in_the_log(
+    log: Log,
+) -> None:
+    async with serving(agent(ScriptedModel("One.", "Two."))) as server:
+        async with server.http.ws_connect(f"{server.url}/v1/responses") as socket:
+            for said in ("one", "two"):
+                await socket.send_json({"type": "response.create", "model": "root", "input": said})
+                while "response.completed" not in (await socket.receive()).data[:60]:
+                    pass
+            opened = socket._response.headers["x-request-id"]
+        await until(lambda: any(each.get("status") == 101 for each in log.lines))
+    lines = [each for each in log.lines if each["event"] == "request.answered"]
+    assert [(each["route"], each["status"]) for each in lines] == [
+        ("MESSAGE /v1/responses", 200),
+        ("MESSAGE /v1/responses", 200),
+        ("GET /v1/responses", 101),
+    ]
+    names = [each["request"] for each in lines]
+    assert len(set(names)) == 3 and names[-1] == opened
 
 
 async def test_a_turn_can_be_followed_through_the_log_by_its_request_and_trace(log: Log) -> None:

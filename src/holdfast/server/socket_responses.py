@@ -10,10 +10,11 @@ of that one's, and nothing else happens.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -32,7 +33,7 @@ from holdfast.wire.responses_socket import read_message
 
 PATH = "/v1/responses"
 
-Serve: TypeAlias = Callable[[Exchange, Route], Awaitable[None]]
+Serve: TypeAlias = Callable[[Exchange, Route], Coroutine[Any, Any, None]]
 """Sees to one request by this route: who asks, how much, what to say if it fails."""
 
 
@@ -68,7 +69,8 @@ class Sockets:
             load="turns",
         )
         async for message in socket.messages():
-            await self._serve(socket.exchange(message, request_id()), route)
+            # In a task of its own: what is logged for one request is not to be taken for another's.
+            await asyncio.create_task(self._serve(socket.exchange(message, request_id()), route))
 
 
 async def _refuse(call: Call) -> None:
