@@ -108,6 +108,11 @@ def test_conversations_are_forked_rewound_and_annotated(place: Place) -> None:
 def test_a_conversation_is_moved(place: Place, run: Run, elsewhere: Path) -> None:
     place("sessions", "export", "trip", "-o", "trip.jsonl")
     assert place("sessions", "export", "trip") == (elsewhere / "trip.jsonl").read_text()
+    assert (elsewhere / "trip.jsonl").stat().st_mode & 0o077 == 0
+    before = sorted(elsewhere.iterdir())
+    assert place.told("sessions", "export", "nobody", "-o", "none.jsonl").exit_code == 2
+    assert sorted(elsewhere.iterdir()) == before, "no file is better than half a file"
+    assert "name another" in place.told("sessions", "export", "trip", "-o", "no/where").stderr
     assert run("db", "migrate", "--store", "sqlite:///other.db").exit_code == 0
     other = Place(run, "--store", "sqlite:///other.db")
     (moved,) = other.json("sessions", "import", "trip.jsonl")["imported"]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal
+from tempfile import NamedTemporaryFile
+from typing import IO, BinaryIO, Literal
 
 import click
 
@@ -31,14 +34,13 @@ def _tell(session: api.Session, words: str, *, as_json: bool) -> None:
 @click.option(
     "--output",
     "-o",
-    type=click.File("wb", atomic=True),
-    default="-",
+    type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Where to; stdout by default. A file appears when it is whole.",
 )
 @tenant_option
 @where_options
-def export(name: str, output: BinaryIO, at: Where) -> None:
+def export(name: str, output: Path | None, at: Where) -> None:
     """Write a conversation, and those that it goes on from, for `import`.
 
     All conversations of a store are `holdfast db export`.
@@ -48,13 +50,31 @@ def export(name: str, output: BinaryIO, at: Where) -> None:
       holdfast sessions export trip-to-oslo -o trip.jsonl
     """
     size = 0
-    with desk(at) as here, showing.bar() as tell:
+    with desk(at) as here, showing.bar() as tell, _written(output) as file:
         for piece in here.export(name):
-            output.write(piece)
+            file.write(piece)
             size += len(piece)
             tell("bytes", size, None)
-    output.flush()
     click.echo(f"{showing.size(size)} exported", err=True)
+
+
+@contextmanager
+def _written(path: Path | None) -> Iterator[IO[bytes]]:
+    """Stdout; or a file that is there, for its owner alone, once all of it is."""
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+            try:
+                yield file.file
+            except BaseException:
+                Path(file.name).unlink()
+                raise
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise InvalidValue(f"{path} cannot be written: {error.strerror}; name another") from error
 
 
 @click.command("import", short_help="Take in conversations, also those of other programs.")

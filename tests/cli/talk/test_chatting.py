@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from holdfast.cli.talk.chatting import Chat
+from holdfast.cli.talk.playing import Played
 from holdfast.cli.talk.saying import HELP, Command
 from holdfast.cli.talk.screens import PlainScreen
+from holdfast.client.events import Call
 from holdfast.errors import ServerRefused
+from holdfast.wire import api
 
 
 class Refusing:
@@ -38,6 +42,24 @@ def test_a_key_that_may_only_talk_is_enough_to_talk(capsys: pytest.CaptureFixtur
 def test_what_is_not_there_by_its_id_or_gone_is_not_begun_anew(status: int, name: str) -> None:
     with pytest.raises(ServerRefused):
         chat(Refusing(status), name).greet()
+
+
+class Deciding(PlainScreen):
+    """Somebody who allows everything."""
+
+    def decide(self, calls: Sequence[Call]) -> dict[str, api.Decision] | None:
+        return {each.id: api.Decision(approve=True) for each in calls}
+
+
+def test_a_decision_that_comes_too_late_does_not_end_the_chat(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is asked about when the conversation is opened, and that may be days later."""
+    waiting = Call(id="fc_1", name="pay", arguments="{}")
+    client: Any = Refusing(409)
+    late = Chat(client, Deciding(), model="demo", name="trip", new_name=lambda: "fresh")
+    late.see_to(Played(turn_id="turn_1", version=1, waiting=(waiting,)))
+    assert capsys.readouterr().err == "holdfast: no\n"
 
 
 def test_nothing_to_retry_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:

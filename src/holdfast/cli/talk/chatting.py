@@ -47,7 +47,7 @@ class Chat:
         self.has_spoken = True
         answer = self.client.ask(self.model, text, session=self.name, policy=KEEPING)
         try:
-            self._see_to(play(self.client, self.screen, answer))
+            self.see_to(play(self.client, self.screen, answer))
         except ServerRefused as refused:
             self.screen.trouble(
                 f"{refused} /retry asks again." if refused.turn_id else str(refused)
@@ -55,14 +55,19 @@ class Chat:
         finally:
             self._asked = text, answer.base
 
-    def _see_to(self, played: Played) -> None:
+    def see_to(self, played: Played) -> None:
+        """Let the person decide on calls that wait, and show what comes of it, until nothing waits."""
         while played.waiting and played.turn_id is not None:
             decided = self.screen.decide(played.waiting)
             if decided is None:
                 names = ", ".join(each.name for each in played.waiting)
                 self.screen.note(f"{names}: waiting for a decision; your next message refuses it.")
                 return
-            begun = self.client.decide(played.turn_id, decided)
+            try:
+                begun = self.client.decide(played.turn_id, decided)
+            except ServerRefused as refused:  # it has expired, or somebody else was quicker
+                self.screen.trouble(str(refused))
+                return
             played = play_decided(self.client, self.screen, begun.id)
 
     # ── commands ──
@@ -137,7 +142,7 @@ class Chat:
         self._tell(self.client.items(self.name).items[-2:])
         for turn in self.client.turns(self.name).turns:
             if turn.version == session.version:
-                self._see_to(waiting_in(self.client, turn))
+                self.see_to(waiting_in(self.client, turn))
 
     def _welcome(self) -> None:
         for agent in self.client.agents().agents:

@@ -17,7 +17,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.showing import clean
+from holdfast.cli.showing import clean, seen
 from holdfast.cli.talk.blocks import split_done
 from holdfast.client.events import Call
 from holdfast.core.transcript import ends
@@ -72,7 +72,7 @@ class PlainScreen:
 
     def say(self, text: str) -> None:
         self._said = True
-        click.echo(text, nl=False)
+        click.echo(seen(text), nl=False)
 
     def settle(self) -> None:
         if self._said:
@@ -86,15 +86,15 @@ class PlainScreen:
         self.note(f"{'uses' if outcome is None else call.name}: {words}")
 
     def note(self, text: str) -> None:
-        click.echo(text, err=True)
+        click.echo(clean(text), err=True)
 
     def trouble(self, text: str) -> None:
         self.settle()
-        click.echo(f"holdfast: {text}", err=True)
+        self.note(f"holdfast: {text}")
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         for row in rows:
-            click.echo("\t".join(row))
+            click.echo(seen("\t".join(row)))
 
     def decide(self, calls: Sequence[Call]) -> dict[str, api.Decision] | None:
         return None
