@@ -179,6 +179,13 @@ async def test_what_is_listed_about_an_agent() -> None:
     assert (listed.is_entry, registry.find("root").is_entry) == (False, True)
 
 
+async def test_who_begins_a_source_is_listed_first() -> None:
+    """A client that names nobody, as the first one of a list, means who the source begins with."""
+    registry = await registry_of(Given("a", "clerk", "root", "cook"), Given("b", "zoe", "abe"))
+    listed = [each.id for each in registry.listing()]
+    assert listed == ["root", "clerk", "cook", "zoe", "abe"]
+
+
 async def test_aliases_lead_to_ids() -> None:
     aliases = {"gpt-4o": "clerk", "gpt-4": "a/root", "root": "clerk", "gone": "nobody"}
     registry = await registry_of(Given("a", "root", "clerk"), aliases=aliases)

@@ -164,7 +164,7 @@ class Registry:
     # ── who there is ──
 
     def listing(self) -> tuple[Listed, ...]:
-        """Every agent that can be asked for, in the order of their sources."""
+        """Every agent that can be asked for, in the order of their sources, each with its entry agent first."""
         return tuple(
             Listed(
                 id=model,
@@ -477,7 +477,11 @@ def _team(live: _Live) -> Team:
 
 
 def _agents(live: _Live) -> tuple[Agent, ...]:
-    return tuple(live.current.team.agents.values()) if live.current else ()
+    """The agents of a source, first the one to begin with: whoever asks for nobody in particular takes that."""
+    if live.current is None:
+        return ()
+    team = live.current.team
+    return tuple(sorted(team.agents.values(), key=lambda agent: agent.name != team.entry))
 
 
 def _chosen(live: _Live, agent: str) -> Chosen:
