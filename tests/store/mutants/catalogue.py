@@ -652,21 +652,11 @@ MUTANTS: tuple[Mutant, ...] = (
         telling=True,
     ),
     mutant(
-        "PostgreSQL: a turn is committed on what was known, whoever has written since",
-        (
-            PG_TURNS_SQL,
-            "   where tenant = :tenant and id = :session_id and stamp = :stamp\n  returning active_ms",
-            "   where tenant = :tenant and id = :session_id and :stamp::bigint > 0\n  returning active_ms",
-        ),
-        tests=(RECALL, RACES),
-        telling=True,
-    ),
-    mutant(
         "PostgreSQL: a node that is not live goes on with what it knows",
         (
             PG_TURNS_SQL,
-            "exists (select from holdfast.node n where n.node_id = :node and n.expires_ms > {now})",
-            "true",
+            "    join holdfast.node n on n.node_id = a.node and n.expires_ms > {now}\n",
+            "",
         ),
         tests=(RECALL,),
         telling=True,
@@ -715,7 +705,8 @@ MUTANTS: tuple[Mutant, ...] = (
                 "    join holdfast.session s on s.tenant = a.tenant and s.id = a.session_id"
             ),
         ),
-        tests=(GATHERING,),
+        tests=(RECALL, GATHERING),
+        telling=True,
     ),
     mutant(
         "PostgreSQL: turns that are committed together get each other's items",
