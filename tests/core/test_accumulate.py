@@ -28,7 +28,6 @@ from holdfast.core.items import (
     Refusal,
     Text,
     ToolCall,
-    WaitsFor,
     text_of,
 )
 from holdfast.core.journal import Record, decode_records, encode_records
@@ -271,21 +270,9 @@ def test_a_call_that_was_cut_off_for_length_is_not_made(arguments: str, state: s
     hearing = Hearing(
         CallDelta(index=0, name="fly", arguments=arguments), FinishDelta(finish="length")
     )
-    (made,) = hearing.answer(waits_for=lambda call: "client").items
+    (made,) = hearing.answer().items
     assert isinstance(made, ToolCall)
-    assert made.state == state
-    assert made.waits_for == ("client" if state == "complete" else None)
-
-
-def test_the_agent_s_rule_says_which_calls_wait() -> None:
-    def rule(call: ToolCall) -> WaitsFor | None:
-        return "approval" if call.name == "fly" else None
-
-    answer = Hearing(
-        TextDelta(text="Hi"), CallDelta(index=0, name="look"), CallDelta(index=1, name="fly")
-    ).answer(waits_for=rule)
-    calls = [each for each in answer.items if isinstance(each, ToolCall)]
-    assert [(each.name, each.waits_for) for each in calls] == [("look", None), ("fly", "approval")]
+    assert (made.state, made.waits_for) == (state, None)
 
 
 # ── however it is cut ────────────────────────────────────────────────────────────────────────

@@ -275,11 +275,15 @@ class TurnMachine(RuleBasedStateMachine):
         branch = self.turn.branch(path)
         assert branch is not None and branch.draft is not None
 
-        def rule_of_the_agent(call: ToolCall) -> WaitsFor | None:
-            return None if path else data.draw(waits, label="waits for")
+        def by_the_rules(item: ev.Answer) -> ev.Answer:
+            if path or not isinstance(item, ToolCall) or item.state != "complete":
+                return item
+            waits_for = data.draw(waits, label="waits for")
+            return msgspec.structs.replace(item, waits_for=waits_for)
 
-        model = self.models.pop(path)
-        self.happens(model.answered(branch.draft, waits_for=rule_of_the_agent))
+        answered = self.models.pop(path).answered(branch.draft)
+        items = tuple(map(by_the_rules, answered.items))
+        self.happens(msgspec.structs.replace(answered, items=items))
 
     @when(silent)
     @rule(data=st.data(), calls=st.integers(1, 3))

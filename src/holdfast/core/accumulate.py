@@ -6,7 +6,6 @@ of, and keep that name. The text itself accumulates in the turn's draft, so noth
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeAlias, assert_never
 
 import msgspec
@@ -15,7 +14,7 @@ from holdfast import limits
 from holdfast.core import events as ev
 from holdfast.core.codec import Value
 from holdfast.core.draft import ID_KIND, Draft
-from holdfast.core.items import Opaque, Path, ToolCall, WaitsFor
+from holdfast.core.items import Opaque, Path, ToolCall
 from holdfast.errors import InvalidValue
 from holdfast.ids import ItemId, Minter
 
@@ -65,11 +64,6 @@ Delta: TypeAlias = TextDelta | ReasoningDelta | CallDelta | ExtraDelta | UsageDe
 # ── what we make of it ───────────────────────────────────────────────────────────────────────
 
 
-def waits_for_nobody(call: ToolCall) -> WaitsFor | None:
-    """The rule of an agent whose tools all run here."""
-    return None
-
-
 class Accumulator:
     """One answer in the making. Feed it deltas, record the events it returns, then ask for the answer."""
 
@@ -103,19 +97,12 @@ class Accumulator:
                 assert_never(delta)
         return ()
 
-    def answered(
-        self,
-        draft: Draft,
-        *,
-        model: str = "",
-        waits_for: Callable[[ToolCall], WaitsFor | None] = waits_for_nobody,
-    ) -> ev.Answered:
-        """The whole answer, from the draft that the events have grown."""
+    def answered(self, draft: Draft, *, model: str = "") -> ev.Answered:
+        """The whole answer, from the draft that the events have grown. Who its calls wait for is not decided yet."""
         extras = {self._names.get(place): held for place, held in self._extras.items()}
         items = tuple(
             self._judged(
-                each.completed(agent=self._agent, path=self._path, extras=extras.get(each.id, ())),
-                waits_for,
+                each.completed(agent=self._agent, path=self._path, extras=extras.get(each.id, ()))
             )
             for each in draft.items
         )
@@ -191,14 +178,11 @@ class Accumulator:
         self._call_ids.add(call_id)
         return ev.ItemOpened(item=item, kind=kind, path=self._path, call_id=call_id, name=name)
 
-    def _judged(
-        self, item: ev.Answer, waits_for: Callable[[ToolCall], WaitsFor | None]
-    ) -> ev.Answer:
-        if not isinstance(item, ToolCall):
+    def _judged(self, item: ev.Answer) -> ev.Answer:
+        """A call that was cut off was never made."""
+        if not isinstance(item, ToolCall) or self._finish != "length" or _is_json(item.arguments):
             return item
-        if self._finish == "length" and not _is_json(item.arguments):
-            return msgspec.structs.replace(item, state="set_aside")
-        return msgspec.structs.replace(item, waits_for=waits_for(item))
+        return msgspec.structs.replace(item, state="set_aside")
 
 
 def _is_json(text: str) -> bool:
