@@ -19,6 +19,7 @@ from holdfast.observe.events import audit
 from holdfast.server.auth import insufficient, may
 from holdfast.server.routing import Call, Caller
 from holdfast.store.base import Store
+from holdfast.store.granting import GrantFilter
 from holdfast.store.rows import GrantRow
 from holdfast.wire import api
 from holdfast.wire.pages import read_limit
@@ -44,9 +45,8 @@ class Grants:
         """The approvals that are remembered, the oldest first, those that were taken back included."""
         limit = read_limit(call.query)
         after = _grant_id(text) if (text := call.query.get("after")) else None
-        rows = await self._store.grants(
-            call.tenant, agent=call.query.get("agent"), after=after, limit=limit + 1
-        )
+        where = GrantFilter(agent=call.query.get("agent"))
+        rows = await self._store.grants(call.tenant, where, after=after, limit=limit + 1)
         page = api.Grants(grants=tuple(map(_shown, rows[:limit])), has_more=len(rows) > limit)
         await call.exchange.answer(200, encode(page))
 
@@ -72,13 +72,8 @@ class Grants:
         if not may(caller.scopes, "admin"):
             raise Refused(insufficient(caller, "admin"))
         for agent in {call.agent for call, _ in approved}:
-            known = await self._store.grants(
-                caller.tenant,
-                source_key=source_key,
-                agent=agent,
-                live=True,
-                limit=limits.grants_max,
-            )
+            where = GrantFilter(source_key=source_key, agent=agent, live=True)
+            known = await self._store.grants(caller.tenant, where, limit=limits.grants_max)
             if len(known) + len(approved) > limits.grants_max:
                 raise Refused(TOO_MANY)
         return tuple(

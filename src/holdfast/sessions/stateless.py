@@ -29,7 +29,7 @@ from holdfast.sessions.noting import note_end, note_stateless
 from holdfast.sessions.resolve import request_of
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.sessions.watch import Watch
-from holdfast.store.base import Committed, Fence, Settlement, Store
+from holdfast.store.base import ANY_GRANT, Committed, Fence, GrantFilter, Settlement, Store
 from holdfast.store.rows import GrantRow, MemoryRow
 
 
@@ -100,17 +100,13 @@ class Nowhere:
     async def grants(
         self,
         tenant: Tenant,
+        where: GrantFilter = ANY_GRANT,
         *,
-        source_key: str | None = None,
-        agent: str | None = None,
-        live: bool = False,
         after: GrantId | None = None,
         limit: int,
     ) -> tuple[GrantRow, ...]:
         """What was granted holds here, too: nobody can be asked."""
-        return await self._store.grants(
-            tenant, source_key=source_key, agent=agent, live=live, after=after, limit=limit
-        )
+        return await self._store.grants(tenant, where, after=after, limit=limit)
 
 
 class Stateless:

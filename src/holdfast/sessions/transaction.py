@@ -32,7 +32,7 @@ from holdfast.sessions.feed import Feed
 from holdfast.sessions.lease import Lease
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.recorder import Recorder
-from holdfast.store.base import Fence, TurnStore
+from holdfast.store.base import Fence, GrantFilter, TurnStore
 from holdfast.store.rows import SignalRow
 
 _steering: Decoder[tuple[UserMessage, ...]] = Decoder(tuple[UserMessage, ...])
@@ -138,13 +138,8 @@ class LiveTurn:
         return {row.memory_id: row.text for row in rows}
 
     async def grants(self, agent: str) -> tuple[Grant, ...]:
-        rows = await self._store.grants(
-            self.fence.tenant,
-            source_key=self.turn.request.source_key,
-            agent=agent,
-            live=True,
-            limit=limits.grants_max,
-        )
+        where = GrantFilter(source_key=self.turn.request.source_key, agent=agent, live=True)
+        rows = await self._store.grants(self.fence.tenant, where, limit=limits.grants_max)
         return tuple(row.grant for row in rows)
 
     async def take_steering(self) -> tuple[UserMessage, ...]:

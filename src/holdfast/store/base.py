@@ -87,6 +87,8 @@ from holdfast.store.found import (
 from holdfast.store.found import (
     StoreStats as StoreStats,
 )
+from holdfast.store.granting import ANY_GRANT as ANY_GRANT
+from holdfast.store.granting import GrantFilter as GrantFilter
 from holdfast.store.granting import GrantStore
 from holdfast.store.rows import (
     GrantRow,
@@ -359,10 +361,8 @@ class TurnStore(Protocol):
     async def grants(
         self,
         tenant: Tenant,
+        where: GrantFilter = ANY_GRANT,
         *,
-        source_key: str | None = None,
-        agent: str | None = None,
-        live: bool = False,
         after: GrantId | None = None,
         limit: int,
     ) -> tuple[GrantRow, ...]: ...

@@ -7,8 +7,20 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from holdfast.core.codec import Value
 from holdfast.ids import GrantId, Tenant
 from holdfast.store.rows import GrantRow
+
+
+class GrantFilter(Value):
+    """Which approvals: of one source, of one agent, only those that were not revoked."""
+
+    source_key: str | None = None
+    agent: str | None = None
+    live: bool = False
+
+
+ANY_GRANT = GrantFilter()
 
 
 class GrantStore(Protocol):
@@ -21,17 +33,12 @@ class GrantStore(Protocol):
     async def grants(
         self,
         tenant: Tenant,
+        where: GrantFilter = ANY_GRANT,
         *,
-        source_key: str | None = None,
-        agent: str | None = None,
-        live: bool = False,
         after: GrantId | None = None,
         limit: int,
     ) -> tuple[GrantRow, ...]:
-        """Some approvals, of one source or agent or of all, the oldest first. A plain read.
-
-        Those that were revoked stay, and answer for the past; `live` leaves them out.
-        """
+        """Some approvals, the oldest first. A plain read. Those that were revoked stay, and answer for the past."""
         ...
 
     async def revoke_grant(self, tenant: Tenant, grant_id: GrantId) -> GrantRow | None:

@@ -8,6 +8,7 @@ import pytest
 from holdfast.ids import CallId, GrantId, KeyId, Minter, Tenant
 from holdfast.store.base import Store
 from holdfast.store.copying import copy
+from holdfast.store.granting import GrantFilter
 from holdfast.store.memory import MemoryStore
 from holdfast.store.rows import GrantRow
 from holdfast.testing import ManualClock
@@ -62,9 +63,11 @@ async def test_they_are_found_by_source_and_agent_and_in_pages(
         await store.put_grant(row)
     assert await store.grants(ACME, limit=2) == (a, b)
     assert await store.grants(ACME, after=b.grant_id, limit=2) == (c,)
-    assert await store.grants(ACME, agent=name, source_key=a.source_key, limit=9) == (a,)
-    assert await store.grants(ACME, source_key=name, limit=9) == (c,)
-    assert await store.grants(ACME, agent="nobody", limit=9) == ()
+    assert await store.grants(ACME, GrantFilter(agent=name, source_key=a.source_key), limit=9) == (
+        a,
+    )
+    assert await store.grants(ACME, GrantFilter(source_key=name), limit=9) == (c,)
+    assert await store.grants(ACME, GrantFilter(agent="nobody"), limit=9) == ()
 
 
 async def test_one_that_is_taken_back_says_since_when_and_is_no_longer_live(
@@ -79,7 +82,7 @@ async def test_one_that_is_taken_back_says_since_when_and_is_no_longer_live(
     assert revoked == msgspec.structs.replace(row, revoked_ms=now)
     assert await store.revoke_grant(ACME, row.grant_id) == revoked
     assert await store.grants(ACME, limit=10) == (revoked, other)
-    assert await store.grants(ACME, live=True, limit=10) == (other,)
+    assert await store.grants(ACME, GrantFilter(live=True), limit=10) == (other,)
 
 
 async def test_nobody_takes_back_what_is_not_theirs(store: Store, mint: Minter) -> None:
@@ -88,7 +91,7 @@ async def test_nobody_takes_back_what_is_not_theirs(store: Store, mint: Minter) 
     assert await store.revoke_grant(RIVAL, row.grant_id) is None
     assert await store.revoke_grant(ACME, mint(GrantId)) is None
     assert await store.grants(RIVAL, limit=10) == ()
-    assert await store.grants(ACME, live=True, limit=10) == (row,)
+    assert await store.grants(ACME, GrantFilter(live=True), limit=10) == (row,)
 
 
 async def test_ids_are_each_tenants_own(store: Store, mint: Minter) -> None:

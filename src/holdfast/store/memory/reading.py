@@ -11,6 +11,7 @@ from holdfast.ids import GrantId, KeyId, SessionId, Tenant, TurnId, Version
 from holdfast.store import decisions, listing, shaping
 from holdfast.store.assemble import empty_snapshot, extended_snapshot
 from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, StoreStats
+from holdfast.store.granting import GrantFilter
 from holdfast.store.memory.tables import Tables
 from holdfast.store.rows import (
     AnnotationRow,
@@ -248,10 +249,8 @@ def api_keys(
 def grants(
     tables: Tables,
     tenant: Tenant,
+    where: GrantFilter,
     *,
-    source_key: str | None,
-    agent: str | None,
-    live: bool,
     after: GrantId | None,
     limit: int,
 ) -> tuple[GrantRow, ...]:
@@ -260,8 +259,8 @@ def grants(
         for (whose, grant_id), row in sorted(tables.grants.items())
         if whose == tenant
         and grant_id > (after or "")
-        and source_key in (None, row.source_key)
-        and agent in (None, row.agent)
-        and not (live and row.revoked_ms is not None)
+        and where.source_key in (None, row.source_key)
+        and where.agent in (None, row.agent)
+        and not (where.live and row.revoked_ms is not None)
     )
     return tuple(islice(found, limit))

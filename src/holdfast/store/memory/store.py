@@ -27,6 +27,7 @@ from holdfast.ids import (
     Version,
 )
 from holdfast.store import base
+from holdfast.store.granting import ANY_GRANT, GrantFilter
 from holdfast.store.memory import operations, reading, search, turns, upkeep
 from holdfast.store.memory.tables import Tables
 from holdfast.store.rows import (
@@ -355,22 +356,12 @@ class MemoryStore:
     async def grants(
         self,
         tenant: Tenant,
+        where: GrantFilter = ANY_GRANT,
         *,
-        source_key: str | None = None,
-        agent: str | None = None,
-        live: bool = False,
         after: GrantId | None = None,
         limit: int,
     ) -> tuple[GrantRow, ...]:
-        return reading.grants(
-            self.tables,
-            tenant,
-            source_key=source_key,
-            agent=agent,
-            live=live,
-            after=after,
-            limit=limit,
-        )
+        return reading.grants(self.tables, tenant, where, after=after, limit=limit)
 
     async def revoke_grant(self, tenant: Tenant, grant_id: GrantId) -> GrantRow | None:
         return operations.revoke_grant(self.tables, tenant, grant_id, now_ms=self._now_ms())

@@ -27,6 +27,7 @@ from holdfast.ids import (
     Version,
 )
 from holdfast.store import base
+from holdfast.store.granting import ANY_GRANT, GrantFilter
 from holdfast.store.migrations import Migrated, missing
 from holdfast.store.postgres import (
     begin,
@@ -465,10 +466,8 @@ class PostgresStore:
     async def grants(
         self,
         tenant: Tenant,
+        where: GrantFilter = ANY_GRANT,
         *,
-        source_key: str | None = None,
-        agent: str | None = None,
-        live: bool = False,
         after: GrantId | None = None,
         limit: int,
     ) -> tuple[GrantRow, ...]:
@@ -477,9 +476,9 @@ class PostgresStore:
                 tables.grants,
                 "grants",
                 tenant=tenant,
-                source_key=None if source_key is None else tables.utf8(source_key),
-                agent=None if agent is None else tables.utf8(agent),
-                live=live,
+                source_key=None if where.source_key is None else tables.utf8(where.source_key),
+                agent=None if where.agent is None else tables.utf8(where.agent),
+                live=where.live,
                 after=after or "",
                 limit=limit,
             )

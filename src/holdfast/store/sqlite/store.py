@@ -31,6 +31,7 @@ from holdfast.ids import (
     Version,
 )
 from holdfast.store import base
+from holdfast.store.granting import ANY_GRANT, GrantFilter
 from holdfast.store.migrations import Migrated
 from holdfast.store.rows import (
     ApiKeyRow,
@@ -472,10 +473,8 @@ class SqliteStore:
     async def grants(
         self,
         tenant: Tenant,
+        where: GrantFilter = ANY_GRANT,
         *,
-        source_key: str | None = None,
-        agent: str | None = None,
-        live: bool = False,
         after: GrantId | None = None,
         limit: int,
     ) -> tuple[GrantRow, ...]:
@@ -484,9 +483,9 @@ class SqliteStore:
                 db,
                 "grants",
                 tenant=tenant,
-                source_key=source_key,
-                agent=agent,
-                live=live,
+                source_key=where.source_key,
+                agent=where.agent,
+                live=where.live,
                 after=after or "",
                 limit=limit,
             )
