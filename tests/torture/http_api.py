@@ -46,6 +46,8 @@ SHARDS = 2
 """Processes that ask. The server is a third; more would only wait for each other."""
 
 PHASES = "examples,coverage,fuzzing"
+AGAIN = "fuzzing"
+"""What another seed makes other requests in. The edges of what is described are the same each time."""
 
 NOBODY = ("nobody", "conv_x", "turn_" + "0" * 26, "a b", "%2F", "☃", "..", "x" * 201, "\x7f")
 """Names that are nobody's. Texts of all kinds take schemathesis fifty times as long to make."""
@@ -86,8 +88,8 @@ async def torture(
 
     async def keep_asking(hand: int, document: dict[str, Any], server: Serving, key: str) -> None:
         for n in count():
-            there = folder / f"{hand}"
-            told.add(await _ask(server, key, there, document, examples, seed + n, phases))
+            there, wanted = folder / f"{hand}", AGAIN if n else phases
+            told.add(await _ask(server, key, there, document, examples, seed + n, wanted))
             progress(min(told.cases, cases), cases)
             if told.cases >= cases or told.failures:
                 return
