@@ -100,6 +100,10 @@ lock: ## renew requirements.txt and requirements-dev.txt (needs uv; UPGRADE=1 fo
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group dev \
 		--constraint requirements.txt --output-file requirements-dev.txt
+	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --extra postgres --extra mcp --extra otel \
+		--constraint requirements-dev.txt --output-file deploy/requirements.txt
+	$(COMPILE) $(if $(UPGRADE),--upgrade) --group build \
+		--constraint requirements-dev.txt --output-file deploy/requirements-build.txt
 
 lock-fuzz: ## renew the lock of the fuzzer (needs uv)
 	$(COMPILE) $(if $(UPGRADE),--upgrade) tests/fuzz/requirements.in --output-file tests/fuzz/requirements.txt
