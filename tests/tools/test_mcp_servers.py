@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from holdfast.core.items import Image
+from holdfast.observe.events import traced
 from holdfast.tools.base import Json, Tool, ToolOutput
 from holdfast.tools.mcp.config import Server, Stdio, Transport
 from holdfast.tools.mcp.toolset import McpToolset
@@ -154,6 +155,14 @@ async def test_its_tools_are_offered_under_names_that_every_provider_takes(
     assert "fc_7" in said(await ran(desk, odd, key="fc_7"))
     assert tools["desk_greet"].spec.description == "Say hello."
     assert desk.instruction == "Ask the desk before you ask anybody else."
+
+
+async def test_a_trace_goes_on_with_a_call(desk: McpToolset) -> None:
+    (who,) = (name for name in await tools_of(desk) if name.startswith("desk_who_am_i_"))
+    parent = f"00-{'a' * 32}-{'b' * 16}-01"
+    with traced(parent):
+        assert parent in said(await ran(desk, who))
+    assert parent not in said(await ran(desk, who))
 
 
 async def test_a_call_is_answered_with_its_result_or_its_error(desk: McpToolset) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from holdfast.observe.events import traced
 from holdfast.tools.base import Json, Tool, ToolOutput
 from holdfast.tools.guard import Guard
 from holdfast.tools.openapi import Api, OpenApiToolset
@@ -144,6 +145,15 @@ async def test_no_value_changes_which_path_is_meant(site: Web, value: str) -> No
         assert request.raw_path.startswith("/v1/pets/")
         assert request.raw_path.count("/") == 3
         assert "?" not in request.raw_path
+
+
+async def test_a_trace_goes_on_with_a_request(site: Web) -> None:
+    made, parent = toolset(site), f"00-{'a' * 32}-{'b' * 16}-01"
+    with traced(parent):
+        await ran(made, "listPets")
+    assert site.requests[-1].headers["traceparent"] == parent
+    await ran(made, "listPets")
+    assert "traceparent" not in site.requests[-1].headers
 
 
 async def test_an_error_of_the_api_is_the_tools(site: Web) -> None:

@@ -33,7 +33,8 @@ async def who_am_i(ctx: Context) -> str:
     meta = ctx.request_context.meta or {}
     told = {name: os.environ.get(name, "") for name in ("DESK_TOKEN", "OPENAI_API_KEY")}
     header = (ctx.headers or {}).get("authorization", "")
-    return f"{meta.get('holdfast/call_key')} {told} {header} {os.getcwd()} {os.getpid()}"
+    with_it = f"{meta.get('holdfast/call_key')} {meta.get('traceparent')}"
+    return f"{with_it} {told} {header} {os.getcwd()} {os.getpid()}"
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True, destructive_hint=True))
