@@ -197,10 +197,12 @@ class OneResponse:
 
     async def _follow(self, answer: aiohttp.ClientResponse, told: Told) -> None:
         async for data in _events(answer):
+            if data == b"[DONE]":
+                told.ended = True  # also for one who had seen everything, and is told nothing
+                return
             told.hear(data)
             self._name(told.response_id)
-        if not told.ended:
-            raise Cut
+        raise Cut
 
     def _new_watcher(self, after: int) -> Told:
         self.told.append(Told(after))
@@ -220,7 +222,8 @@ class OneResponse:
         async with self._world.http.get(url) as answer:
             assert answer.status == 200
             async for data in _events(answer):
-                log.hear(data)
+                if data != b"[DONE]":
+                    log.hear(data)
         by_number = dict(log.events)
         assert list(by_number) == list(range(len(log.events))), f"{self.id}: gaps"
         assert log.ended, f"{self.id}: no end"
@@ -240,8 +243,7 @@ async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     parser = SseParser(event_bytes_max=1 << 22)
     async for piece in answer.content.iter_any():
         for event in parser.feed(piece):
-            if event.data != b"[DONE]":
-                yield event.data
+            yield event.data
 
 
 # ── all of them ──────────────────────────────────────────────────────────────────────────────
