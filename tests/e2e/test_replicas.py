@@ -201,6 +201,7 @@ async def test_a_server_that_stops_hands_its_keyed_turn_to_the_other(world: Worl
     assert world.sent == [["important"], ["important"]]
 
 
+@REPLICAS
 async def test_what_waits_at_a_server_that_dies_is_played_by_the_other_one(world: World) -> None:
     await world.restart(HOLDFAST_BACKGROUND_TURNS="1")
     gates = [world.hold("first"), world.hold("second")]
