@@ -14,6 +14,8 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.terminal import CTRL_C, CTRL_D, TAB, UP, Terminal
 
+pytestmark = pytest.mark.slow
+
 Spawn = Callable[..., subprocess.CompletedProcess[str]]
 
 CLERK = """

@@ -17,6 +17,8 @@ from holdfast.errors import HoldfastError, ServerRefused, ServerUnreachable
 from tests.cli.conftest import Run
 from tests.cli.test_chat import clerk, said  # noqa: F401
 
+pytestmark = pytest.mark.slow
+
 Spawn = Callable[..., subprocess.CompletedProcess[str]]
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 

@@ -50,5 +50,6 @@ def refused(
 
 def strange(address: Address, why: str | BaseException) -> ServerUnreachable:
     """What to raise for whatever is not an answer of ours."""
-    said = why if isinstance(why, str) else str(why) or type(why).__name__
+    told = why.strerror if isinstance(why, OSError) else None
+    said = why if isinstance(why, str) else told or str(why) or type(why).__name__
     return ServerUnreachable(address.url, said)
