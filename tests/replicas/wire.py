@@ -31,6 +31,7 @@ class Wire:
         self._delay_s = 0.0
         self._sound = asyncio.Event()
         self._sound.set()
+        self._forgotten: set[asyncio.Task[None]] = set()
         self._links: dict[asyncio.Task[None], tuple[StreamWriter, ...]] = {}
 
     @classmethod
@@ -60,6 +61,11 @@ class Wire:
         self.silenced += len(self._links)
         self._sound.clear()
 
+    def forget(self) -> None:
+        """Hold back every byte of those who are connected, for ever; whoever connects anew is heard. A firewall
+        that has lost its table does so."""
+        self._forgotten |= self._links.keys()
+
     def slow_down(self, delay_s: float) -> None:
         """Let every piece take this much longer, each way."""
         self._delay_s = delay_s
@@ -82,8 +88,8 @@ class Wire:
                 there, back = await asyncio.open_connection(*self.target)
                 self._links[this] = (writer, back)
                 pumps = {
-                    asyncio.create_task(self._pump(reader, back)),
-                    asyncio.create_task(self._pump(there, writer)),
+                    asyncio.create_task(self._pump(this, reader, back)),
+                    asyncio.create_task(self._pump(this, there, writer)),
                 }
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
                 await self._sound.wait()
@@ -94,11 +100,15 @@ class Wire:
             for end in self._links.pop(this):
                 end.transport.abort() if self._cut else end.close()
 
-    async def _pump(self, reader: StreamReader, writer: StreamWriter) -> None:
+    async def _pump(
+        self, link: asyncio.Task[None], reader: StreamReader, writer: StreamWriter
+    ) -> None:
         with suppress(ConnectionError):
             while piece := await reader.read(65_536):
                 if self._delay_s:
                     await asyncio.sleep(self._delay_s)
                 await self._sound.wait()
+                if link in self._forgotten:
+                    continue
                 writer.write(piece)
                 await writer.drain()

@@ -21,6 +21,9 @@ from holdfast.errors import StoreError
 from holdfast.ids import NodeId
 from holdfast.store.base import Store
 
+PATIENCE_SHARE = 1 / 3
+"""Of a lease, for one renewal: then there is time for another one before it ends."""
+
 Beat: TypeAlias = Callable[[], Coroutine[None, None, None]]
 """One renewal after the other, until cancelled."""
 
@@ -67,11 +70,18 @@ class Lease:
         """Renew for ever. A renewal that fails is tried again soon; the next one counts."""
         while True:
             try:
-                await self.renew()
+                async with asyncio.timeout(self._patience_s):
+                    await self.renew()
                 pause_s = self._renew_s
-            except StoreError:
+            except (StoreError, TimeoutError):
                 pause_s = self._renew_s / 5
             await asyncio.sleep(pause_s)
+
+    @property
+    def _patience_s(self) -> float | None:
+        """How long one renewal may take. A connection may fall silent, and nobody is told: as long as the lease
+        lasts, it is left while there is time for another one. Once it has ended, nothing is won by that."""
+        return self.ttl_s * PATIENCE_SHARE if self.is_live else None
 
     async def resign(self) -> None:
         """Say that this node is gone."""

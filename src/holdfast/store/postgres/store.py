@@ -66,9 +66,6 @@ from holdfast.store.rows import (
 )
 from holdfast.store.verify import Report
 
-RENEWAL_SHARE = 1 / 3
-"""Of a lease, how long one renewal may take: then there is time for another one before it ends."""
-
 MIGRATION_S = 600.0
 """How long bringing the tables up to date may take, and waiting for somebody else who does."""
 
@@ -132,11 +129,8 @@ class PostgresStore:
     # nodes
 
     async def renew(self, node: NodeId, *, ttl_ms: int) -> NodeRow:
-        # A connection that says nothing is left while there is time for a renewal on another one.
-        engine = self._visits.engine()
-        (row,) = await engine.run(
-            lambda db: db.write("renew_node", node_id=node, ttl_ms=ttl_ms),
-            timeout_s=min(engine.timeout_s, ttl_ms / 1000 * RENEWAL_SHARE),
+        (row,) = await self._visits.engine().run(
+            lambda db: db.write("renew_node", node_id=node, ttl_ms=ttl_ms)
         )
         return tables.nodes.made(row)
 
