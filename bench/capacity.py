@@ -22,19 +22,22 @@ from rich.table import Table
 class Costs(msgspec.Struct, frozen=True):
     """What things cost, each as it was measured, or assumed."""
 
-    server_ms: float = 2.9
-    """CPU of a server for a turn of 20 tokens. bench/replicas.py."""
-    database_ms: float = 1.9
+    server_ms: float = 4.1
+    """CPU of a server for a turn of 20 tokens, three servers. bench/replicas.py."""
+    token_us: float = 100.0
+    """CPU of a server for a token that is streamed at a human pace. Assumed: bench/server.py says what yours is,
+    and a busy machine takes several at once for a tenth of it."""
+    database_ms: float = 2.9
     """CPU of the database for the same: begin and commit, and their reads. bench/replicas.py."""
-    rest_ms: float = 1.2
+    rest_ms: float = 0.8
     """CPU of the database for each second of a server that has nothing to do. bench/replicas.py."""
-    poll_us: float = 150.0
-    """CPU of the database for a statement that finds nothing. bench/replicas.py: at rest, by its statements."""
-    sweep_us: float = 2.3
+    poll_us: float = 500.0
+    """CPU of the database for a statement that finds nothing: what a server at rest costs, by its 1.7 a second."""
+    sweep_us: float = 2.5
     """CPU of the database for each open turn that a sweep looks at. bench/replicas.py."""
-    watch_ms: float = 0.3
+    watch_ms: float = 0.4
     """CPU of the database for each second of a watcher elsewhere. bench/replicas.py."""
-    turn_kb: float = 2.7
+    turn_kb: float = 2.4
     """Of a turn of 20 tokens, in the database, indexes included. bench/replicas.py."""
     index_share: float = 0.4
     """Of those bytes, what indexes take. Assumed; `holdfast db stats` and pg_relation_size say it for yours."""
@@ -67,6 +70,8 @@ class Size(msgspec.Struct, frozen=True):
     turns_per_s: float
     turn_s: float = 10.0
     """How long a turn is open: a model is slow."""
+    tokens: float = 300.0
+    """That a turn streams."""
     kept_turns: float = 20.0
     """Turns of each session that is kept."""
     elsewhere: float = 0.02
@@ -164,18 +169,19 @@ def _bytes(size: Size, costs: Costs, limits: Limits) -> Iterator[Wall]:
     )
     streams_gb = size.open_turns / size.servers * costs.stream_kb / 1e6
     yield Wall("memory of a server", streams_gb, limits.server_memory_gb, "GB", "more servers")
-    cores = size.turns_per_s / size.servers * costs.server_ms / 1e3
+    turn_s = costs.server_ms / 1e3 + size.tokens * costs.token_us / 1e6
+    cores = size.turns_per_s / size.servers * turn_s
     yield Wall("the one core of a server", cores, 1.0, "cores", "more servers")
 
 
 LADDER = (
     Size(servers=1, sessions=1e4, turns_per_s=20),
-    Size(servers=3, sessions=1e5, turns_per_s=100),
-    Size(servers=10, sessions=1e6, turns_per_s=500),
-    Size(servers=40, sessions=1e7, turns_per_s=2_000),
-    Size(servers=40, sessions=1e7, turns_per_s=2_000, pooled=True),
-    Size(servers=200, sessions=3e7, turns_per_s=10_000, pooled=True),
-    Size(servers=1_000, sessions=1e8, turns_per_s=50_000, pooled=True),
+    Size(servers=3, sessions=1e5, turns_per_s=60),
+    Size(servers=10, sessions=1e6, turns_per_s=200),
+    Size(servers=40, sessions=1e7, turns_per_s=800),
+    Size(servers=40, sessions=1e7, turns_per_s=800, pooled=True),
+    Size(servers=200, sessions=3e7, turns_per_s=4_000, pooled=True),
+    Size(servers=1_000, sessions=1e8, turns_per_s=20_000, pooled=True),
 )
 
 

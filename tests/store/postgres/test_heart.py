@@ -38,7 +38,9 @@ async def test_a_renewal_that_is_not_answered_is_given_up_while_there_is_time_fo
         wire.forget()
         heart = HeartTask()
         await heart.start(lease.keep_renewing)
-        while time.monotonic() < ends_s and lease._live_until <= ends_s:
+        for _ in range(int(TTL_S / 0.05)):
+            if lease._live_until > ends_s:
+                break
             await asyncio.sleep(0.05)
         assert lease._live_until > ends_s, "the lease has ended meanwhile"
         await heart.stop()
