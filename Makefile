@@ -136,7 +136,7 @@ lock-clients: ## renew the locks of the clients that tests run (needs uv and npm
 	set -e; for asked in tests/clients/*/requirements*.in; do \
 		$(COMPILE) $(if $(UPGRADE),--upgrade) $$asked --output-file $${asked%.in}.txt; \
 	done
-	set -e; for asked in tests/clients/*/package.json; do \
+	set -e; for asked in tests/clients/*/package.json tests/console/*/package.json; do \
 		(cd $$(dirname $$asked) && npm $(if $(UPGRADE),update,install) --package-lock-only --ignore-scripts --no-audit --no-fund); \
 	done
 

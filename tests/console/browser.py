@@ -28,7 +28,8 @@ from tests.means import skip_without
 HERE = Path(__file__).parent
 CHROMIUM = Environment("chromium", HERE / "chromium" / "package-lock.json")
 AXE = Environment("axe", HERE / "axe" / "package-lock.json")
-ENABLE = "python -m tests.clients.environments chromium axe, with a registry in reach"
+TYPESCRIPT = Environment("typescript", HERE / "typescript" / "package-lock.json")
+ENABLE = "python -m tests.clients.environments, with a registry in reach"
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGUMENTS = (
@@ -94,7 +95,8 @@ def chromium() -> Program:
 
 def environments() -> tuple[Environment, ...]:
     """What tests of the console need besides our own: npm's browser only where there is none."""
-    return (AXE,) if any(map(shutil.which, NAMES)) else (AXE, CHROMIUM)
+    needed = (AXE, TYPESCRIPT)
+    return needed if any(map(shutil.which, NAMES)) else (*needed, CHROMIUM)
 
 
 @cache

@@ -23,7 +23,11 @@ const ATTRIBUTES = new Set(
 const SAFE_LINK = /^(?:#|\/(?!\/)|https?:\/\/)/i;
 const SAFE_IMAGE = /^blob:/;
 
-/** @param {string} tag @param {Record<string, any> | null} [props] @param {...Child} children */
+/**
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag @param {Record<string, any> | null} [props] @param {...Child} children
+ * @returns {HTMLElementTagNameMap[Tag]}
+ */
 export function h(tag, props, ...children) {
   return build(document.createElement(tag), props, children);
 }

@@ -108,7 +108,7 @@ function paragraph(lines, at) {
 }
 
 // Each alternative begins with a sign of its own and ends at the next one like it, or at the end of a line.
-const SPAN = /(`+)([^`\n]+)\1|\*\*([^*\n]+)\*\*|__([^_\n]+)__|\*([^*\s][^*\n]*)\*|!?\[([^\]\n]{0,500})\]\(([^()\s]{1,2000})\)|(https?:\/\/[^\s<>"'`)\]]{1,2000})/g;
+const SPAN = /(?<!`)(`{1,3})([^`\n]+)\1|\*\*([^*\n]+)\*\*|__([^_\n]+)__|\*([^*\s][^*\n]*)\*|!?\[([^\]\n]{0,500})\]\(([^()\s]{1,2000})\)|(https?:\/\/[^\s<>"'`)\]]{1,2000})/g;
 
 /** @param {string} text @returns {(Node | string)[]} */
 function inline(text) {

@@ -16,7 +16,7 @@ export function graph(session, show) {
   const place = h('div', { class: 'graph' }, () => {
     const line = session.line();
     const version = session.info()?.version ?? 0;
-    return line && draw(line, version, version, width(), discarded(), committed(), show);
+    return line && draw(line, version, width(), discarded(), committed(), show);
   });
   watched.observe(place);
   onDispose(() => watched.disconnect());
@@ -25,12 +25,12 @@ export function graph(session, show) {
   return place;
 }
 
-/** @param {any} line @param {number} version @param {number} last @param {number} width @param {any[]} discarded @param {Map<number, string>} turns @param {(turn: string) => void} show */
-function draw(line, version, last, width, discarded, turns, show) {
+/** @param {any} line @param {number} version @param {number} width @param {any[]} discarded @param {Map<number, string>} turns @param {(turn: string) => void} show */
+function draw(line, version, width, discarded, turns, show) {
   const forks = line.forks.slice(-LANES_MAX);
   const base = PAD + forks.length * LANE;
   const height = base + PAD + (discarded.length ? 10 : 0);
-  const span = Math.max(1, last);
+  const span = Math.max(1, version);
   const x = (/** @type {number} */ at) => PAD + (at / span) * (width - 2 * PAD - (forks.length ? 90 : 0));
   const from = line.past.at(-1)?.at ?? 0;
   const step = Math.max(1, Math.ceil(span / Math.floor(width / 12)));
@@ -50,8 +50,7 @@ function draw(line, version, last, width, discarded, turns, show) {
 
 /** @param {number} at @param {number} cx @param {number} cy @param {boolean} head @param {boolean} past @param {string | undefined} turn @param {(turn: string) => void} show */
 function dot(at, cx, cy, head, past, turn, show) {
-  const circle = s('circle', { class: `dot${head ? ' head' : ''}${past ? ' past' : ''}${at === 0 ? ' origin' : ''}`, cx, cy, r: head ? 5.5 : at === 0 ? 3 : 3.5, ...(turn ? { onclick: () => show(turn) } : {}) }, s('title', null, at === 0 ? 'the beginning' : `version ${at}`));
-  return circle;
+  return s('circle', { class: `dot${head ? ' head' : ''}${past ? ' past' : ''}${at === 0 ? ' origin' : ''}`, cx, cy, r: head ? 5.5 : at === 0 ? 3 : 3.5, ...(turn ? { onclick: () => show(turn) } : {}) }, s('title', null, at === 0 ? 'the beginning' : `version ${at}`));
 }
 
 /** @param {any} fork @param {number} from @param {number} base @param {number} y @param {number} width */
