@@ -206,6 +206,28 @@ async def test_an_item_is_hidden_from_the_model_and_that_is_undone(browser: Brow
         await expect(here.find(".left-out")).to_have_count(0)
 
 
+async def test_a_summary_is_what_the_model_sees_and_people_see_everything(
+    browser: Browser,
+) -> None:
+    model = ScriptedModel(otherwise=lambda _: "Yes.")
+    async with serving(agent(model)) as server, window(browser, server.url) as here:
+        for n in range(6):
+            await server.chat(f"This is number {n}", to="trip")
+        await here.open("/s/trip")
+        model.will("They counted to **six**.")
+        await here.choose(here.find(".session-title .menu-button"), "Sum up for the model")
+        await here.confirm()
+        await expect(here.find(".toasts")).to_contain_text("Summed up")
+        await expect(here.find(".item-user")).to_have_count(6)
+        await here.find(".switch button").last.click()
+        await expect(here.find(".summary-card strong")).to_have_text("six")
+        await expect(here.find(".left-out").first).to_be_visible()
+        shown = await here.find(".item-user").count()
+        assert shown < 6
+        await here.find(".left-out").first.click()
+        await expect(here.find(".item-user")).to_have_count(shown + 1)
+
+
 async def test_a_rewind_says_what_it_does_and_leaves_a_way_back(browser: Browser) -> None:
     model = ScriptedModel(otherwise=lambda _: "Yes.")
     async with serving(agent(model)) as server, window(browser, server.url) as here:

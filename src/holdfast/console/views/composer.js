@@ -100,7 +100,7 @@ export function composer(session) {
       may('chat')
         ? field({
             label: 'message',
-            placeholder: () => (running() ? (how() === 'steer' ? 'Say something to the running turn …' : 'The next message; it waits for the running turn …') : 'Write the next message …'),
+            placeholder: () => (running() ? (how() === 'steer' ? 'Steer the running turn …' : 'The next message, after this turn …') : 'Write the next message …'),
             send: async (text, once) => (running() ? void sendMeanwhile(text, once) : await session.say(text, 'wait', once), true),
             extra: () =>
               running() &&
