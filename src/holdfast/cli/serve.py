@@ -142,4 +142,6 @@ Try:
 
   curl {url}/api/sessions
 
+Or look at {url}/ in a browser.
+
 Stop with Ctrl-C: turns that are running get time to finish."""
