@@ -22,65 +22,71 @@ const LABEL = /(\w+)="((?:[^"\\]|\\.)*)"/g;
 
 /** @param {string} text */
 export function parse(text) {
-  /** @type {Map<string, Sample[]>} */
-  const found = new Map();
-  for (const line of text.split('\n')) {
-    const read = line.startsWith('#') ? null : LINE.exec(line);
-    if (!read) continue;
-    const labels = Object.fromEntries([...(read[2] ?? '').matchAll(LABEL)].map((each) => [each[1], each[2]]));
-    const sample = { name: read[1], labels, value: Number(read[3]) };
-    const others = found.get(sample.name);
-    if (others) others.push(sample);
-    else found.set(sample.name, [sample]);
-  }
-  return found;
+    /** @type {Map<string, Sample[]>} */
+    const found = new Map();
+    for (const line of text.split('\n')) {
+        const read = line.startsWith('#') ? null : LINE.exec(line);
+        if (!read) continue;
+        const labels = Object.fromEntries([...(read[2] ?? '').matchAll(LABEL)].map((each) => [each[1], each[2]]));
+        const sample = { name: read[1], labels, value: Number(read[3]) };
+        const others = found.get(sample.name);
+        if (others) others.push(sample);
+        else found.set(sample.name, [sample]);
+    }
+    return found;
 }
 
 /** @param {Reading | undefined} reading @param {string} name @param {Record<string, string>} [labels] */
 export function total(reading, name, labels = {}) {
-  const samples = reading?.samples.get(name) ?? [];
-  const wanted = Object.entries(labels);
-  return samples.filter((each) => wanted.every(([key, value]) => each.labels[key] === value)).reduce((sum, each) => sum + each.value, 0);
+    const samples = reading?.samples.get(name) ?? [];
+    const wanted = Object.entries(labels);
+    return samples
+        .filter((each) => wanted.every(([key, value]) => each.labels[key] === value))
+        .reduce((sum, each) => sum + each.value, 0);
 }
 
 /** What some of a histogram's values stayed below, between two readings. @param {Reading | undefined} from @param {Reading} to @param {string} name @param {number} share */
 export function quantile(from, to, name, share) {
-  const buckets = (to.samples.get(`${name}_bucket`) ?? []).map((each) => ({
-    upto: each.labels.le === '+Inf' ? Infinity : Number(each.labels.le),
-    count: each.value - total(from, `${name}_bucket`, { le: each.labels.le }),
-  }));
-  const all = buckets.at(-1)?.count ?? 0;
-  if (all <= 0) return null;
-  let [below, least] = [0, 0];
-  for (const { upto, count } of buckets) {
-    if (count >= all * share) return upto === Infinity ? least : least + ((upto - least) * (all * share - below)) / Math.max(1, count - below);
-    [below, least] = [count, upto];
-  }
-  return least;
+    const buckets = (to.samples.get(`${name}_bucket`) ?? []).map((each) => ({
+        upto: each.labels.le === '+Inf' ? Infinity : Number(each.labels.le),
+        count: each.value - total(from, `${name}_bucket`, { le: each.labels.le }),
+    }));
+    const all = buckets.at(-1)?.count ?? 0;
+    if (all <= 0) return null;
+    let [below, least] = [0, 0];
+    for (const { upto, count } of buckets) {
+        if (count >= all * share)
+            return upto === Infinity
+                ? least
+                : least + ((upto - least) * (all * share - below)) / Math.max(1, count - below);
+        [below, least] = [count, upto];
+    }
+    return least;
 }
 
 /** How often something happens, from reading to reading. @param {Reading[]} all @param {(reading: Reading) => number} of */
-export const rates = (all, of) => all.slice(1).map((now, n) => Math.max(0, of(now) - of(all[n])) / Math.max(0.5, now.at - all[n].at));
+export const rates = (all, of) =>
+    all.slice(1).map((now, n) => Math.max(0, of(now) - of(all[n])) / Math.max(0.5, now.at - all[n].at));
 
 async function read() {
-  const text = await api.getText('/metrics');
-  readings.update((all) => [...all.slice(1 - KEPT), { at: Date.now() / 1000, samples: parse(text) }]);
-  nodes.set(await api.get('/api/nodes'));
+    const text = await api.getText('/metrics');
+    readings.update((all) => [...all.slice(1 - KEPT), { at: Date.now() / 1000, samples: parse(text) }]);
+    nodes.set(await api.get('/api/nodes'));
 }
 
 /** Look, as long as the effect that runs now is not disposed. @param {boolean} allowed  whether the key may see numbers */
 export function watchMetrics(allowed) {
-  const look = async () => {
-    if (document.hidden) return;
-    try {
-      open.set((await api.get('/api/sessions?busy=true&limit=100')).sessions);
-      if (allowed) await read();
-      failure.set('');
-    } catch (error) {
-      failure.set(error instanceof Error ? error.message : String(error));
-    }
-  };
-  look();
-  const timer = setInterval(look, EVERY_MS);
-  onDispose(() => clearInterval(timer));
+    const look = async () => {
+        if (document.hidden) return;
+        try {
+            open.set((await api.get('/api/sessions?busy=true&limit=100')).sessions);
+            if (allowed) await read();
+            failure.set('');
+        } catch (error) {
+            failure.set(error instanceof Error ? error.message : String(error));
+        }
+    };
+    look();
+    const timer = setInterval(look, EVERY_MS);
+    onDispose(() => clearInterval(timer));
 }

@@ -10,20 +10,20 @@ addEventListener('hashchange', () => route.set(read()));
 
 /** @returns {Route} */
 function read() {
-  const [, view, name = '', turn = ''] = location.hash.split('/').map(decode);
-  if (view === 's' && name) return { view: 'session', name, turn };
-  if (view === 'operations') return { view: 'operations', name: '', turn: '' };
-  if (view === 'new') return { view: 'new', name: '', turn: '' };
-  return { view: 'sessions', name: '', turn: '' };
+    const [, view, name = '', turn = ''] = location.hash.split('/').map(decode);
+    if (view === 's' && name) return { view: 'session', name, turn };
+    if (view === 'operations') return { view: 'operations', name: '', turn: '' };
+    if (view === 'new') return { view: 'new', name: '', turn: '' };
+    return { view: 'sessions', name: '', turn: '' };
 }
 
 /** @param {string} part */
 function decode(part) {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return '';
-  }
+    try {
+        return decodeURIComponent(part);
+    } catch {
+        return '';
+    }
 }
 
 /** @param {string} name @param {string} [turn] */
@@ -31,5 +31,5 @@ export const sessionAt = (name, turn) => `#/s/${encodeURIComponent(name)}${turn 
 
 /** @param {string} hash */
 export const go = (hash) => {
-  location.hash = hash;
+    location.hash = hash;
 };

@@ -32,68 +32,71 @@ let asked = 0;
 
 /** @param {Filter} what @param {Record<string, string>} more */
 function address(what, more) {
-  const query = new URLSearchParams({ limit: String(PAGE), ...more });
-  if (what.q.trim()) query.set('q', what.q.trim());
-  if (what.agent) query.set('agent', what.agent);
-  if (what.busy) query.set('busy', 'true');
-  if (what.within) query.set('active_from', String(Math.floor(Date.now() / 1000) - what.within));
-  if (what.anonymous) query.set('anonymous', 'true');
-  return `/api/sessions?${query}`;
+    const query = new URLSearchParams({ limit: String(PAGE), ...more });
+    if (what.q.trim()) query.set('q', what.q.trim());
+    if (what.agent) query.set('agent', what.agent);
+    if (what.busy) query.set('busy', 'true');
+    if (what.within) query.set('active_from', String(Math.floor(Date.now() / 1000) - what.within));
+    if (what.anonymous) query.set('anonymous', 'true');
+    return `/api/sessions?${query}`;
 }
 
 /** Begin anew, with the filter as it is. */
 export async function reload() {
-  asked += 1;
-  cursor = null;
-  await load((page) => page);
+    asked += 1;
+    cursor = null;
+    await load((page) => page);
 }
 
 /** Go on where the list ends. */
 export async function more() {
-  if (loading.peek() || atEnd.peek() || !cursor) return;
-  const known = new Set(sessions.peek().map((each) => each.id));
-  await load((page) => [...sessions.peek(), ...page.filter((each) => !known.has(each.id))]);
+    if (loading.peek() || atEnd.peek() || !cursor) return;
+    const known = new Set(sessions.peek().map((each) => each.id));
+    await load((page) => [...sessions.peek(), ...page.filter((each) => !known.has(each.id))]);
 }
 
 /** Ask for a page, from the cursor on, and put it where it belongs. @param {(page: Session[]) => Session[]} place */
 async function load(place) {
-  const mine = asked;
-  loading.set(true);
-  try {
-    /** @type {Session[]} */
-    let found = [];
-    do {
-      // A search looks at so much at a time: a page may be empty, and the next one not.
-      const page = await api.get(address(filter.peek(), cursor ? { cursor } : {}));
-      if (mine !== asked) return;
-      cursor = page.cursor;
-      found = page.sessions;
-    } while (cursor && found.length === 0);
-    batch(() => {
-      sessions.set(place(found));
-      atEnd.set(!cursor);
-      failed.set('');
-    });
-  } catch (error) {
-    if (mine === asked) failed.set(error instanceof Error ? error.message : String(error));
-  } finally {
-    if (mine === asked) loading.set(false);
-  }
+    const mine = asked;
+    loading.set(true);
+    try {
+        /** @type {Session[]} */
+        let found = [];
+        do {
+            // A search looks at so much at a time: a page may be empty, and the next one not.
+            const page = await api.get(address(filter.peek(), cursor ? { cursor } : {}));
+            if (mine !== asked) return;
+            cursor = page.cursor;
+            found = page.sessions;
+        } while (cursor && found.length === 0);
+        batch(() => {
+            sessions.set(place(found));
+            atEnd.set(!cursor);
+            failed.set('');
+        });
+    } catch (error) {
+        if (mine === asked) failed.set(error instanceof Error ? error.message : String(error));
+    } finally {
+        if (mine === asked) loading.set(false);
+    }
 }
 
 /** Look again at the top, and at what is busy. */
 async function refresh() {
-  const what = filter.peek();
-  if (document.hidden || loading.peek() || what.q.trim()) return;
-  const mine = asked;
-  try {
-    const [top, busy] = await Promise.all([api.get(address(what, {})), api.get(address({ ...what, busy: true }, {}))]);
-    if (mine !== asked) return;
-    sessions.set(merged(sessions.peek(), top.sessions, top.cursor === null, busy.sessions));
-    failed.set('');
-  } catch {
-    // The next look says more; that the server is away is said elsewhere.
-  }
+    const what = filter.peek();
+    if (document.hidden || loading.peek() || what.q.trim()) return;
+    const mine = asked;
+    try {
+        const [top, busy] = await Promise.all([
+            api.get(address(what, {})),
+            api.get(address({ ...what, busy: true }, {})),
+        ]);
+        if (mine !== asked) return;
+        sessions.set(merged(sessions.peek(), top.sessions, top.cursor === null, busy.sessions));
+        failed.set('');
+    } catch {
+        // The next look says more; that the server is away is said elsewhere.
+    }
 }
 
 /**
@@ -101,14 +104,14 @@ async function refresh() {
  * @param {Session[]} known @param {Session[]} top @param {boolean} whole  there is nothing after it @param {Session[]} busy
  */
 export function merged(known, top, whole, busy) {
-  const since = whole ? -Infinity : (top.at(-1)?.active_at ?? -Infinity);
-  const rows = new Map(known.filter((each) => each.active_at < since).map((each) => [each.id, each]));
-  const open = new Map(busy.map((each) => [each.id, each]));
-  for (const [id, each] of rows) if (each.open_turn && !open.has(id)) rows.set(id, { ...each, open_turn: null });
-  for (const each of [...busy.filter((one) => rows.has(one.id)), ...top]) rows.set(each.id, each);
-  const next = [...rows.values()].sort((a, b) => b.active_at - a.active_at || (a.id < b.id ? 1 : -1));
-  const before = new Map(known.map((each) => [each.id, each]));
-  return next.map((each) => same(before.get(each.id), each));
+    const since = whole ? -Infinity : (top.at(-1)?.active_at ?? -Infinity);
+    const rows = new Map(known.filter((each) => each.active_at < since).map((each) => [each.id, each]));
+    const open = new Map(busy.map((each) => [each.id, each]));
+    for (const [id, each] of rows) if (each.open_turn && !open.has(id)) rows.set(id, { ...each, open_turn: null });
+    for (const each of [...busy.filter((one) => rows.has(one.id)), ...top]) rows.set(each.id, each);
+    const next = [...rows.values()].sort((a, b) => b.active_at - a.active_at || (a.id < b.id ? 1 : -1));
+    const before = new Map(known.map((each) => [each.id, each]));
+    return next.map((each) => same(before.get(each.id), each));
 }
 
 /** The value that is there already, if nothing has changed: then nothing is drawn. @param {Session | undefined} old @param {Session} now */
@@ -118,22 +121,22 @@ const same = (old, now) => (old && JSON.stringify(old) === JSON.stringify(now) ?
 export const forget = (id) => sessions.update((now) => now.filter((each) => each.id !== id));
 
 export async function loadAgents() {
-  const found = await api.get('/api/agents');
-  agents.set(found.agents);
-  broken.set(found.broken);
+    const found = await api.get('/api/agents');
+    agents.set(found.agents);
+    broken.set(found.broken);
 }
 
 /** Begin to look. */
 export function start() {
-  let timer = 0;
-  effect(() => {
-    filter();
-    clearTimeout(timer);
-    timer = window.setTimeout(reload, sessions.peek().length ? 150 : 0);
-  });
-  setInterval(refresh, EVERY_MS);
-  document.addEventListener('visibilitychange', () => refresh());
-  loadAgents().catch(() => {});
+    let timer = 0;
+    effect(() => {
+        filter();
+        clearTimeout(timer);
+        timer = window.setTimeout(reload, sessions.peek().length ? 150 : 0);
+    });
+    setInterval(refresh, EVERY_MS);
+    document.addEventListener('visibilitychange', () => refresh());
+    loadAgents().catch(() => {});
 }
 
 export { refresh };

@@ -9,12 +9,13 @@ const KEY = 'holdfast.theme';
 export const theme = signal(/** @type {Theme} */ (localStorage.getItem(KEY) ?? 'auto'));
 
 export function applyTheme() {
-  document.documentElement.dataset.theme = theme.peek();
+    document.documentElement.dataset.theme = theme.peek();
 }
 
 export function toggleTheme() {
-  const dark = theme.peek() === 'dark' || (theme.peek() === 'auto' && matchMedia('(prefers-color-scheme: dark)').matches);
-  theme.set(dark ? 'light' : 'dark');
-  localStorage.setItem(KEY, theme.peek());
-  applyTheme();
+    const dark =
+        theme.peek() === 'dark' || (theme.peek() === 'auto' && matchMedia('(prefers-color-scheme: dark)').matches);
+    theme.set(dark ? 'light' : 'dark');
+    localStorage.setItem(KEY, theme.peek());
+    applyTheme();
 }

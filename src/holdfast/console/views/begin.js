@@ -8,34 +8,60 @@ import { agents } from '../state/sessions.js';
 import { field } from './composer.js';
 
 export function beginView() {
-  const chosen = signal('');
-  const name = signal('');
-  const agent = computed(() => agents().find((each) => each.id === chosen()) ?? agents()[0]);
-  const fallback = `console-${crypto.randomUUID().slice(0, 8)}`;
-  return h(
-    'main',
-    { class: 'begin', id: 'main', tabindex: '-1' },
-    h('a', { class: 'back', href: '#/' }, '← all sessions'),
-    h('h1', null, 'New conversation'),
-    h(
-      'div',
-      { class: 'begin-fields' },
-      h('label', { class: 'label', for: 'begin-agent' }, 'Agent'),
-      h('span', null, () => h('select', { class: 'select', id: 'begin-agent', onchange: (/** @type {Event} */ event) => chosen.set(/** @type {HTMLSelectElement} */ (event.target).value) }, agents().map((each) => h('option', { value: each.id, selected: each.id === chosen.peek() }, each.id)))),
-      h('label', { class: 'label', for: 'begin-name' }, 'Key'),
-      h('input', { class: 'field', id: 'begin-name', placeholder: fallback, autocomplete: 'off', spellcheck: 'false', autocapitalize: 'none', maxlength: '200', oninput: (/** @type {Event} */ event) => name.set(/** @type {HTMLInputElement} */ (event.target).value) }),
-    ),
-    h('p', { class: 'told' }, 'Any client that sends this key as X-Conversation-Id goes on with the same conversation.'),
-    () => agent()?.description && h('p', null, agent().description),
-    () => agent()?.welcome_message && h('p', { class: 'welcome' }, agent().welcome_message),
-    field({
-      label: 'first message',
-      placeholder: () => 'Write the first message …',
-      send: async (text, once) => {
-        const begun = await say(name.peek().trim() || fallback, agent()?.id ?? '', text, 'wait', once);
-        go(sessionAt(begun.session));
-        return begun;
-      },
-    }),
-  );
+    const chosen = signal('');
+    const name = signal('');
+    const agent = computed(() => agents().find((each) => each.id === chosen()) ?? agents()[0]);
+    const fallback = `console-${crypto.randomUUID().slice(0, 8)}`;
+    return h(
+        'main',
+        { class: 'begin', id: 'main', tabindex: '-1' },
+        h('a', { class: 'back', href: '#/' }, '← all sessions'),
+        h('h1', null, 'New conversation'),
+        h(
+            'div',
+            { class: 'begin-fields' },
+            h('label', { class: 'label', for: 'begin-agent' }, 'Agent'),
+            h('span', null, () =>
+                h(
+                    'select',
+                    {
+                        class: 'select',
+                        id: 'begin-agent',
+                        onchange: (/** @type {Event} */ event) =>
+                            chosen.set(/** @type {HTMLSelectElement} */ (event.target).value),
+                    },
+                    agents().map((each) =>
+                        h('option', { value: each.id, selected: each.id === chosen.peek() }, each.id),
+                    ),
+                ),
+            ),
+            h('label', { class: 'label', for: 'begin-name' }, 'Key'),
+            h('input', {
+                class: 'field',
+                id: 'begin-name',
+                placeholder: fallback,
+                autocomplete: 'off',
+                spellcheck: 'false',
+                autocapitalize: 'none',
+                maxlength: '200',
+                oninput: (/** @type {Event} */ event) => name.set(/** @type {HTMLInputElement} */ (event.target).value),
+            }),
+        ),
+        h(
+            'p',
+            { class: 'told' },
+            'Any client that sends this key as X-Conversation-Id goes on with the same conversation.',
+        ),
+        () => agent()?.description && h('p', null, agent().description),
+        () => agent()?.welcome_message && h('p', { class: 'welcome' }, agent().welcome_message),
+        field({
+            label: 'first message',
+            placeholder: () => 'Write the first message …',
+            send: async (text, once) => {
+                const begun = await say(name.peek().trim() || fallback, agent()?.id ?? '', text, 'wait', once);
+                go(sessionAt(begun.session));
+                return begun;
+            },
+        }),
+    );
 }

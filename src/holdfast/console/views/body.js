@@ -18,23 +18,41 @@ const NONE = /** @type {Set<string>} */ (new Set());
 
 /** @param {() => Body} body @param {(item: any) => Node | null} [tools] */
 export function bodyView(body, tools) {
-  /** @type {Map<string, any>} */
-  let known = new Map();
-  const entries = () => {
-    const now = body();
-    const { calls, results } = around(now.items);
-    const next = now.items
-      .filter((item) => item.type !== 'result' || !calls.has(item.call))
-      .map((item, n) => {
-        const key = item.id ?? `unreadable${n}`;
-        const facts = [item, results.get(item.id), has(now.drafts, item), has(now.running, item), has(now.waiting, item), has(now.unseen, item), has(now.hidden, item)];
-        const old = known.get(key);
-        return old && facts.every((fact, at) => fact === old.facts[at]) ? old : { key, facts, calls, results, now };
-      });
-    known = new Map(next.map((entry) => [entry.key, entry]));
-    return next;
-  };
-  return h('div', { class: 'items' }, each(entries, (entry) => entry.key, (entry) => h('div', { class: 'item-place' }, () => view(entry(), tools))));
+    /** @type {Map<string, any>} */
+    let known = new Map();
+    const entries = () => {
+        const now = body();
+        const { calls, results } = around(now.items);
+        const next = now.items
+            .filter((item) => item.type !== 'result' || !calls.has(item.call))
+            .map((item, n) => {
+                const key = item.id ?? `unreadable${n}`;
+                const facts = [
+                    item,
+                    results.get(item.id),
+                    has(now.drafts, item),
+                    has(now.running, item),
+                    has(now.waiting, item),
+                    has(now.unseen, item),
+                    has(now.hidden, item),
+                ];
+                const old = known.get(key);
+                return old && facts.every((fact, at) => fact === old.facts[at])
+                    ? old
+                    : { key, facts, calls, results, now };
+            });
+        known = new Map(next.map((entry) => [entry.key, entry]));
+        return next;
+    };
+    return h(
+        'div',
+        { class: 'items' },
+        each(
+            entries,
+            (entry) => entry.key,
+            (entry) => h('div', { class: 'item-place' }, () => view(entry(), tools)),
+        ),
+    );
 }
 
 /** @param {Set<string> | undefined} set @param {any} item */
@@ -42,7 +60,16 @@ const has = (set, item) => set?.has(item.id) ?? false;
 
 /** @param {any} entry @param {((item: any) => Node | null) | undefined} tools */
 function view({ facts: [item], calls, results, now }, tools) {
-  return untracked(() =>
-    itemView(item, { calls, results, drafts: now.drafts, running: now.running, waiting: now.waiting, unseen: now.unseen ?? NONE, hidden: now.hidden ?? NONE, tools: now.drafts?.has(item.id) ? undefined : tools }),
-  );
+    return untracked(() =>
+        itemView(item, {
+            calls,
+            results,
+            drafts: now.drafts,
+            running: now.running,
+            waiting: now.waiting,
+            unseen: now.unseen ?? NONE,
+            hidden: now.hidden ?? NONE,
+            tools: now.drafts?.has(item.id) ? undefined : tools,
+        }),
+    );
 }

@@ -22,138 +22,252 @@ const PICTURES = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp'])
 const LONG = 12_000;
 
 /** @type {Record<string, string>} */
-const OUTCOMES = { ok: 'done', error: 'failed', not_run: 'not run', unknown: 'outcome unknown', refused: 'refused', not_answered: 'not answered' };
+const OUTCOMES = {
+    ok: 'done',
+    error: 'failed',
+    not_run: 'not run',
+    unknown: 'outcome unknown',
+    refused: 'refused',
+    not_answered: 'not answered',
+};
 /** @type {Record<string, string>} */
 const OUTCOME_TOLD = {
-  not_run: 'It was asked for and never started.',
-  unknown: 'It had started when the turn broke off. Nobody knows what it did; it was not run again.',
-  refused: 'A rule, or a person, said no.',
-  not_answered: 'The client went on without answering.',
+    not_run: 'It was asked for and never started.',
+    unknown: 'It had started when the turn broke off. Nobody knows what it did; it was not run again.',
+    refused: 'A rule, or a person, said no.',
+    not_answered: 'The client went on without answering.',
 };
 
 /** What is known around these items, from the items themselves. @param {any[]} items */
 export function around(items) {
-  const calls = new Set(items.filter((each) => each.type === 'call').map((each) => each.id));
-  const results = new Map(items.filter((each) => each.type === 'result').map((each) => [each.call, each]));
-  return { calls, results };
+    const calls = new Set(items.filter((each) => each.type === 'call').map((each) => each.id));
+    const results = new Map(items.filter((each) => each.type === 'result').map((each) => [each.call, each]));
+    return { calls, results };
 }
 
 /** One item, or nothing if it is shown with another one. @param {any} item @param {Around} ctx @returns {Node | null} */
 export function itemView(item, ctx) {
-  const made = KINDS[item.type]?.(item, ctx) ?? unreadable();
-  if (!made) return null;
-  const depth = Math.min(3, (item.path ?? []).length);
-  const aside = [ctx.unseen.has(item.id) && 'the model does not see this', ctx.hidden.has(item.id) && 'hidden from people'].filter(Boolean).join(' · ');
-  return h(
-    'div',
-    { class: `item item-${item.type}${depth ? ` depth depth-${depth}` : ''}${aside ? ' aside' : ''}`, 'data-item': item.id },
-    made,
-    aside && h('p', { class: 'aside-note' }, aside),
-    ctx.tools?.(item),
-  );
+    const made = KINDS[item.type]?.(item, ctx) ?? unreadable();
+    if (!made) return null;
+    const depth = Math.min(3, (item.path ?? []).length);
+    const aside = [
+        ctx.unseen.has(item.id) && 'the model does not see this',
+        ctx.hidden.has(item.id) && 'hidden from people',
+    ]
+        .filter(Boolean)
+        .join(' · ');
+    return h(
+        'div',
+        {
+            class: `item item-${item.type}${depth ? ` depth depth-${depth}` : ''}${aside ? ' aside' : ''}`,
+            'data-item': item.id,
+        },
+        made,
+        aside && h('p', { class: 'aside-note' }, aside),
+        ctx.tools?.(item),
+    );
 }
 
 /** @type {Record<string, (item: any, ctx: Around) => Node | Node[] | null>} */
 const KINDS = {
-  user: (item) => [h('h4', { class: 'who' }, item.name || 'User'), h('div', { class: 'said prose' }, parts(item.content))],
-  system: (item) => [h('h4', { class: 'who' }, 'Instructions'), h('div', { class: 'said prose' }, parts(item.content))],
-  assistant: (item, ctx) => [
-    h('h4', { class: 'who' }, item.agent || 'Agent'),
-    ctx.drafts?.has(item.id) ? h('div', { class: 'said draft' }, item.content?.[0]?.text ?? '', h('span', { class: 'caret', 'aria-hidden': 'true' })) : h('div', { class: 'said prose' }, parts(item.content)),
-    mark(item.state),
-  ].filter((each) => each !== null),
-  reasoning: (item, ctx) =>
-    h(
-      'details',
-      { class: 'thought', open: ctx.drafts?.has(item.id) ?? false },
-      h('summary', null, ctx.drafts?.has(item.id) ? 'Thinking …' : 'Thought'),
-      h('div', { class: 'plain' }, [...(item.summary ?? []), item.text].filter(Boolean).join('\n\n') || 'Its provider does not show it.'),
-    ),
-  call: callView,
-  result: (item, ctx) => (ctx.calls.has(item.call) ? null : resultBox(item, 'Result of an earlier call')),
-  interruption: (item) =>
-    h('p', { class: 'banner warn' }, icon('M10 3 18 17H2ZM10 8v4M10 14.5v.5'), h('span', null, h('strong', null, `Interrupted: ${ENDS[item.ended_by] ?? item.ended_by}.`), item.detail ? ` ${item.detail}` : '')),
-  handoff: (item) => h('p', { class: 'banner' }, icon('M3 10h12M11 6l4 4-4 4'), h('span', null, 'Handed over from ', h('strong', null, item.from_agent), ' to ', h('strong', null, item.to_agent))),
-  summary: (item) => h('details', { class: 'summary-item' }, h('summary', null, 'Summed up for the model'), h('div', { class: 'prose' }, markdown(item.text))),
-  unreadable: () => unreadable(),
+    user: (item) => [
+        h('h4', { class: 'who' }, item.name || 'User'),
+        h('div', { class: 'said prose' }, parts(item.content)),
+    ],
+    system: (item) => [
+        h('h4', { class: 'who' }, 'Instructions'),
+        h('div', { class: 'said prose' }, parts(item.content)),
+    ],
+    assistant: (item, ctx) =>
+        [
+            h('h4', { class: 'who' }, item.agent || 'Agent'),
+            ctx.drafts?.has(item.id)
+                ? h(
+                      'div',
+                      { class: 'said draft' },
+                      item.content?.[0]?.text ?? '',
+                      h('span', { class: 'caret', 'aria-hidden': 'true' }),
+                  )
+                : h('div', { class: 'said prose' }, parts(item.content)),
+            mark(item.state),
+        ].filter((each) => each !== null),
+    reasoning: (item, ctx) =>
+        h(
+            'details',
+            { class: 'thought', open: ctx.drafts?.has(item.id) ?? false },
+            h('summary', null, ctx.drafts?.has(item.id) ? 'Thinking …' : 'Thought'),
+            h(
+                'div',
+                { class: 'plain' },
+                [...(item.summary ?? []), item.text].filter(Boolean).join('\n\n') || 'Its provider does not show it.',
+            ),
+        ),
+    call: callView,
+    result: (item, ctx) => (ctx.calls.has(item.call) ? null : resultBox(item, 'Result of an earlier call')),
+    interruption: (item) =>
+        h(
+            'p',
+            { class: 'banner warn' },
+            icon('M10 3 18 17H2ZM10 8v4M10 14.5v.5'),
+            h(
+                'span',
+                null,
+                h('strong', null, `Interrupted: ${ENDS[item.ended_by] ?? item.ended_by}.`),
+                item.detail ? ` ${item.detail}` : '',
+            ),
+        ),
+    handoff: (item) =>
+        h(
+            'p',
+            { class: 'banner' },
+            icon('M3 10h12M11 6l4 4-4 4'),
+            h(
+                'span',
+                null,
+                'Handed over from ',
+                h('strong', null, item.from_agent),
+                ' to ',
+                h('strong', null, item.to_agent),
+            ),
+        ),
+    summary: (item) =>
+        h(
+            'details',
+            { class: 'summary-item' },
+            h('summary', null, 'Summed up for the model'),
+            h('div', { class: 'prose' }, markdown(item.text)),
+        ),
+    unreadable: () => unreadable(),
 };
 
-const unreadable = () => h('p', { class: 'banner bad' }, 'This item cannot be read: it is damaged, or a newer version has written it.');
+const unreadable = () =>
+    h('p', { class: 'banner bad' }, 'This item cannot be read: it is damaged, or a newer version has written it.');
 
 /** @param {string | undefined} state */
 function mark(state) {
-  if (state === 'interrupted') return h('p', { class: 'chip warn' }, 'broken off here');
-  if (state === 'set_aside') return h('p', { class: 'chip' }, 'set aside: the step was tried again');
-  return null;
+    if (state === 'interrupted') return h('p', { class: 'chip warn' }, 'broken off here');
+    if (state === 'set_aside') return h('p', { class: 'chip' }, 'set aside: the step was tried again');
+    return null;
 }
 
 /** @param {any} call @param {Around} ctx */
 function callView(call, ctx) {
-  const result = ctx.results.get(call.id);
-  const running = ctx.running?.has(call.id);
-  const waits = !result && (ctx.waiting?.has(call.id) ?? false);
-  const outcome = result?.outcome ?? (running ? 'running' : ctx.drafts?.has(call.id) ? 'writing' : waits ? 'waits' : 'asked');
-  const word = OUTCOMES[outcome] ?? { running: 'running', writing: 'writing', waits: call.waits_for === 'approval' ? 'waits for approval' : 'waits for the client', asked: 'asked for' }[/** @type {string} */ (outcome)];
-  return h(
-    'details',
-    { class: `call outcome-${outcome}`, open: outcome === 'unknown' },
-    h('summary', null, icon('M12.5 3.5a4 4 0 0 0-5 5L3 13v4h4l4.5-4.5a4 4 0 0 0 5-5L14 10l-2-.5L11.500 8Z'), h('code', { class: 'call-name' }, call.name), h('span', { class: 'call-arguments' }, oneLine(call.arguments)), h('span', { class: 'chip outcome' }, word)),
-    h('h5', null, 'Arguments'),
-    pre(pretty(call.arguments)),
-    result && [h('h5', null, 'Result'), OUTCOME_TOLD[result.outcome] && h('p', { class: 'told' }, OUTCOME_TOLD[result.outcome]), result.content?.length ? parts(result.content, true) : null],
-  );
+    const result = ctx.results.get(call.id);
+    const running = ctx.running?.has(call.id);
+    const waits = !result && (ctx.waiting?.has(call.id) ?? false);
+    const outcome =
+        result?.outcome ?? (running ? 'running' : ctx.drafts?.has(call.id) ? 'writing' : waits ? 'waits' : 'asked');
+    const word =
+        OUTCOMES[outcome] ??
+        {
+            running: 'running',
+            writing: 'writing',
+            waits: call.waits_for === 'approval' ? 'waits for approval' : 'waits for the client',
+            asked: 'asked for',
+        }[/** @type {string} */ (outcome)];
+    return h(
+        'details',
+        { class: `call outcome-${outcome}`, open: outcome === 'unknown' },
+        h(
+            'summary',
+            null,
+            icon('M12.5 3.5a4 4 0 0 0-5 5L3 13v4h4l4.5-4.5a4 4 0 0 0 5-5L14 10l-2-.5L11.500 8Z'),
+            h('code', { class: 'call-name' }, call.name),
+            h('span', { class: 'call-arguments' }, oneLine(call.arguments)),
+            h('span', { class: 'chip outcome' }, word),
+        ),
+        h('h5', null, 'Arguments'),
+        pre(pretty(call.arguments)),
+        result && [
+            h('h5', null, 'Result'),
+            OUTCOME_TOLD[result.outcome] && h('p', { class: 'told' }, OUTCOME_TOLD[result.outcome]),
+            result.content?.length ? parts(result.content, true) : null,
+        ],
+    );
 }
 
 /** @param {any} item @param {string} title */
 function resultBox(item, title) {
-  return h('details', { class: `call outcome-${item.outcome}` }, h('summary', null, h('span', null, title), h('span', { class: 'chip outcome' }, OUTCOMES[item.outcome] ?? item.outcome)), OUTCOME_TOLD[item.outcome] && h('p', { class: 'told' }, OUTCOME_TOLD[item.outcome]), parts(item.content ?? [], true));
+    return h(
+        'details',
+        { class: `call outcome-${item.outcome}` },
+        h(
+            'summary',
+            null,
+            h('span', null, title),
+            h('span', { class: 'chip outcome' }, OUTCOMES[item.outcome] ?? item.outcome),
+        ),
+        OUTCOME_TOLD[item.outcome] && h('p', { class: 'told' }, OUTCOME_TOLD[item.outcome]),
+        parts(item.content ?? [], true),
+    );
 }
 
 /** @param {any[]} content @param {boolean} [raw]  as it is, not as Markdown */
 export function parts(content, raw = false) {
-  return content.map((part) => {
-    if (part.type === 'text') return raw ? pre(part.text) : long(part.text);
-    if (part.type === 'refusal') return h('p', { class: 'refusal' }, part.text);
-    return attachment(part);
-  });
+    return content.map((part) => {
+        if (part.type === 'text') return raw ? pre(part.text) : long(part.text);
+        if (part.type === 'refusal') return h('p', { class: 'refusal' }, part.text);
+        return attachment(part);
+    });
 }
 
 /** @param {string} text */
 function long(text) {
-  if (text.length <= LONG) return markdown(text);
-  return [...markdown(text.slice(0, LONG)), h('details', { class: 'rest' }, h('summary', null, `${size(text.length - LONG)} more`), h('div', { class: 'plain' }, text.slice(LONG)))];
+    if (text.length <= LONG) return markdown(text);
+    return [
+        ...markdown(text.slice(0, LONG)),
+        h(
+            'details',
+            { class: 'rest' },
+            h('summary', null, `${size(text.length - LONG)} more`),
+            h('div', { class: 'plain' }, text.slice(LONG)),
+        ),
+    ];
 }
 
 /** @param {string} text */
 function pre(text) {
-  return h('pre', { class: 'code', tabindex: '0', role: 'region', 'aria-label': 'output' }, text.length > 60_000 ? `${text.slice(0, 60_000)}\n… ${size(text.length - 60_000)} more` : text);
+    return h(
+        'pre',
+        { class: 'code', tabindex: '0', role: 'region', 'aria-label': 'output' },
+        text.length > 60_000 ? `${text.slice(0, 60_000)}\n… ${size(text.length - 60_000)} more` : text,
+    );
 }
 
 /** Pictures of known kinds are shown; everything else says what it is. @param {any} part */
 function attachment(part) {
-  const { source } = part;
-  const kind = source?.media_type ?? '';
-  const name = part.name || part.type;
-  if (part.type === 'image' && source?.type === 'inline' && PICTURES.has(kind)) return picture(source);
-  const where = source?.type === 'link' ? source.url : [kind, source?.size_bytes !== undefined && size(source.size_bytes)].filter(Boolean).join(', ');
-  return h('p', { class: 'attachment' }, icon('M5 2h7l4 4v12H5ZM12 2v4h4'), h('span', null, name), h('small', null, where));
+    const { source } = part;
+    const kind = source?.media_type ?? '';
+    const name = part.name || part.type;
+    if (part.type === 'image' && source?.type === 'inline' && PICTURES.has(kind)) return picture(source);
+    const where =
+        source?.type === 'link'
+            ? source.url
+            : [kind, source?.size_bytes !== undefined && size(source.size_bytes)].filter(Boolean).join(', ');
+    return h(
+        'p',
+        { class: 'attachment' },
+        icon('M5 2h7l4 4v12H5ZM12 2v4h4'),
+        h('span', null, name),
+        h('small', null, where),
+    );
 }
 
 /** @param {{media_type: string, data: string}} source */
 function picture(source) {
-  const bytes = Uint8Array.from(atob(source.data), (char) => char.charCodeAt(0));
-  const url = URL.createObjectURL(new Blob([bytes], { type: source.media_type }));
-  onDispose(() => URL.revokeObjectURL(url));
-  return h('img', { class: 'picture', src: url, alt: 'a picture in the conversation' });
+    const bytes = Uint8Array.from(atob(source.data), (char) => char.charCodeAt(0));
+    const url = URL.createObjectURL(new Blob([bytes], { type: source.media_type }));
+    onDispose(() => URL.revokeObjectURL(url));
+    return h('img', { class: 'picture', src: url, alt: 'a picture in the conversation' });
 }
 
 /** @param {string} json */
 function pretty(json) {
-  try {
-    return JSON.stringify(JSON.parse(json), null, 2);
-  } catch {
-    return json;
-  }
+    try {
+        return JSON.stringify(JSON.parse(json), null, 2);
+    } catch {
+        return json;
+    }
 }
 
 /** @param {string} text */

@@ -9,32 +9,50 @@ const HEIGHT = 84;
 
 /** @param {{title: string, told: string, series: () => Series[], say: (value: number) => string}} options */
 export function plot({ title, told, series, say }) {
-  return h(
-    'figure',
-    { class: 'plot' },
-    h('figcaption', null, h('strong', null, title), h('span', { class: 'told' }, told), h('span', { class: 'plot-most', 'aria-hidden': 'true' }, () => say(highest(series())))),
-    () => picture(title, series(), say),
-    h('p', { class: 'legend' }, () =>
-      series().map(({ name, values, tone }) => {
-        const last = values.findLast((value) => value !== null);
-        return h('span', { class: `tone-${tone}` }, h('i', { 'aria-hidden': 'true' }), `${name} `, h('b', null, last === undefined || last === null ? '–' : say(last)));
-      }),
-    ),
-  );
+    return h(
+        'figure',
+        { class: 'plot' },
+        h(
+            'figcaption',
+            null,
+            h('strong', null, title),
+            h('span', { class: 'told' }, told),
+            h('span', { class: 'plot-most', 'aria-hidden': 'true' }, () => say(highest(series()))),
+        ),
+        () => picture(title, series(), say),
+        h('p', { class: 'legend' }, () =>
+            series().map(({ name, values, tone }) => {
+                const last = values.findLast((value) => value !== null);
+                return h(
+                    'span',
+                    { class: `tone-${tone}` },
+                    h('i', { 'aria-hidden': 'true' }),
+                    `${name} `,
+                    h('b', null, last === undefined || last === null ? '–' : say(last)),
+                );
+            }),
+        ),
+    );
 }
 
 /** @param {string} title @param {Series[]} all @param {(value: number) => string} say */
 function picture(title, all, say) {
-  const most = highest(all);
-  const long = Math.max(2, ...all.map((each) => each.values.length));
-  const x = (/** @type {number} */ n) => ((n / (long - 1)) * WIDTH).toFixed(1);
-  const y = (/** @type {number} */ value) => (HEIGHT - 4 - (value / (most || 1)) * (HEIGHT - 16)).toFixed(1);
-  return s(
-    'svg',
-    { class: 'plot-picture', viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `${title}: at most ${say(most)}` },
-    [0.25, 0.5, 0.75, 1].map((share) => s('path', { class: 'grid', d: `M0 ${y(most * share)}H${WIDTH}` })),
-    all.map(({ values, tone }) => s('path', { class: `curve tone-${tone}`, d: curve(values, x, y) })),
-  );
+    const most = highest(all);
+    const long = Math.max(2, ...all.map((each) => each.values.length));
+    const x = (/** @type {number} */ n) => ((n / (long - 1)) * WIDTH).toFixed(1);
+    const y = (/** @type {number} */ value) => (HEIGHT - 4 - (value / (most || 1)) * (HEIGHT - 16)).toFixed(1);
+    return s(
+        'svg',
+        {
+            class: 'plot-picture',
+            viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+            preserveAspectRatio: 'none',
+            role: 'img',
+            'aria-label': `${title}: at most ${say(most)}`,
+        },
+        [0.25, 0.5, 0.75, 1].map((share) => s('path', { class: 'grid', d: `M0 ${y(most * share)}H${WIDTH}` })),
+        all.map(({ values, tone }) => s('path', { class: `curve tone-${tone}`, d: curve(values, x, y) })),
+    );
 }
 
 /** @param {Series[]} all */
@@ -42,15 +60,15 @@ const highest = (all) => Math.max(0, ...all.flatMap((each) => each.values.map((v
 
 /** A line with gaps where there is no number. @param {(number | null)[]} values @param {(n: number) => string} x @param {(value: number) => string} y */
 function curve(values, x, y) {
-  let pen = 'M';
-  let d = '';
-  values.forEach((value, n) => {
-    if (value === null) {
-      pen = 'M';
-      return;
-    }
-    d += `${pen}${x(n)} ${y(value)}`;
-    pen = 'L';
-  });
-  return d || 'M0 0';
+    let pen = 'M';
+    let d = '';
+    values.forEach((value, n) => {
+        if (value === null) {
+            pen = 'M';
+            return;
+        }
+        d += `${pen}${x(n)} ${y(value)}`;
+        pen = 'L';
+    });
+    return d || 'M0 0';
 }

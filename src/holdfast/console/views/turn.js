@@ -17,14 +17,24 @@ import { timeline } from './timeline.js';
 
 /** @param {PageSignal} page @param {Opened} session @param {() => boolean} asModel @param {import('./actions.js').Actions} actions */
 export function turnView(page, session, asModel, actions) {
-  const id = page().turn.id;
-  const state = computed(() => page().turn.state);
-  return h(
-    'article',
-    { class: () => `turn turn-${state()}`, id, 'data-turn': id, 'aria-label': () => title(page().turn) },
-    h('div', { class: 'gutter', 'aria-hidden': 'true' }, h('span', { class: 'version' }, () => sign(page().turn))),
-    h('div', { class: 'turn-main' }, () => (state() === 'open' ? liveTurn(session, id) : state() === 'discarded' ? discardedTurn(page, session) : committedTurn(page, session, asModel, actions))),
-  );
+    const id = page().turn.id;
+    const state = computed(() => page().turn.state);
+    return h(
+        'article',
+        { class: () => `turn turn-${state()}`, id, 'data-turn': id, 'aria-label': () => title(page().turn) },
+        h(
+            'div',
+            { class: 'gutter', 'aria-hidden': 'true' },
+            h('span', { class: 'version' }, () => sign(page().turn)),
+        ),
+        h('div', { class: 'turn-main' }, () =>
+            state() === 'open'
+                ? liveTurn(session, id)
+                : state() === 'discarded'
+                  ? discardedTurn(page, session)
+                  : committedTurn(page, session, asModel, actions),
+        ),
+    );
 }
 
 /** @param {any} turn */
@@ -36,117 +46,196 @@ const sign = (turn) => (turn.version !== null ? String(turn.version) : turn.stat
 
 /** @param {PageSignal} page @param {Opened} session @param {() => boolean} asModel @param {import('./actions.js').Actions} actions */
 function committedTurn(page, session, asModel, actions) {
-  const waiting = computed(() => new Set(/** @type {string[]} */ (session.annotations()?.waiting ?? [])));
-  const body = computed(() => {
-    const { items, unseen, hidden } = page();
-    const out = new Set(asModel() ? unseen : hidden);
-    return { items: items.filter((each) => !out.has(each.id)), left: items.filter((each) => out.has(each.id)), unseen: new Set(unseen), hidden: new Set(hidden), waiting: waiting() };
-  });
-  const shown = signal(false);
-  return [
-    () => {
-      const { left } = body();
-      if (!left.length) return null;
-      const told = asModel() ? `${plural(left.length, 'item')} the model does not see` : `${plural(left.length, 'hidden item')}`;
-      return h('button', { class: 'left-out', type: 'button', 'aria-expanded': () => String(shown()), onclick: () => shown.set(!shown.peek()) }, () => `${shown() ? '▾' : '▸'} ${told}`);
-    },
-    bodyView(() => (shown() ? { ...body(), items: page().items } : body()), (item) => actions.itemTools(item, page.peek())),
-    () => {
-      const asked = page().items.filter((each) => each.type === 'call' && each.waits_for === 'approval' && waiting().has(each.id));
-      return asked.length && !session.info()?.open_turn ? approvals(page().turn.id, asked, session) : null;
-    },
-    h('footer', { class: 'turn-foot' }, () => facts(page().turn), journalOf(page), () => actions.turnMenu(page())),
-  ];
+    const waiting = computed(() => new Set(/** @type {string[]} */ (session.annotations()?.waiting ?? [])));
+    const body = computed(() => {
+        const { items, unseen, hidden } = page();
+        const out = new Set(asModel() ? unseen : hidden);
+        return {
+            items: items.filter((each) => !out.has(each.id)),
+            left: items.filter((each) => out.has(each.id)),
+            unseen: new Set(unseen),
+            hidden: new Set(hidden),
+            waiting: waiting(),
+        };
+    });
+    const shown = signal(false);
+    return [
+        () => {
+            const { left } = body();
+            if (!left.length) return null;
+            const told = asModel()
+                ? `${plural(left.length, 'item')} the model does not see`
+                : `${plural(left.length, 'hidden item')}`;
+            return h(
+                'button',
+                {
+                    class: 'left-out',
+                    type: 'button',
+                    'aria-expanded': () => String(shown()),
+                    onclick: () => shown.set(!shown.peek()),
+                },
+                () => `${shown() ? '▾' : '▸'} ${told}`,
+            );
+        },
+        bodyView(
+            () => (shown() ? { ...body(), items: page().items } : body()),
+            (item) => actions.itemTools(item, page.peek()),
+        ),
+        () => {
+            const asked = page().items.filter(
+                (each) => each.type === 'call' && each.waits_for === 'approval' && waiting().has(each.id),
+            );
+            return asked.length && !session.info()?.open_turn ? approvals(page().turn.id, asked, session) : null;
+        },
+        h(
+            'footer',
+            { class: 'turn-foot' },
+            () => facts(page().turn),
+            journalOf(page),
+            () => actions.turnMenu(page()),
+        ),
+    ];
 }
 
 /** What a turn cost, and how it ended. @param {any} turn */
 function facts(turn) {
-  const { usage } = turn;
-  const said = [
-    turn.ended_by !== 'completed' && h('span', { class: 'chip warn' }, ENDS[turn.ended_by] ?? turn.ended_by),
-    turn.attempt > 1 && h('span', { class: 'chip' }, `attempt ${turn.attempt}`),
-    turn.agent && h('span', null, turn.agent),
-    turn.ended_at && h('span', { title: 'how long it took' }, duration(turn.ended_at - turn.began_at)),
-    (usage.input_tokens || usage.output_tokens) > 0 && h('span', { title: `tokens in and out${usage.cached_tokens ? `, ${usage.cached_tokens} of them from the cache` : ''}` }, `${count(usage.input_tokens ?? 0)} → ${count(usage.output_tokens ?? 0)} tokens`),
-    usage.cost_micros > 0 && h('span', { title: 'cost, in the currency of the price list' }, money(usage.cost_micros)),
-    h('time', { title: moment(turn.began_at) }, clock(turn.began_at)),
-  ];
-  return said.filter(Boolean).map((each) => [each, ' ']);
+    const { usage } = turn;
+    const said = [
+        turn.ended_by !== 'completed' && h('span', { class: 'chip warn' }, ENDS[turn.ended_by] ?? turn.ended_by),
+        turn.attempt > 1 && h('span', { class: 'chip' }, `attempt ${turn.attempt}`),
+        turn.agent && h('span', null, turn.agent),
+        turn.ended_at && h('span', { title: 'how long it took' }, duration(turn.ended_at - turn.began_at)),
+        (usage.input_tokens || usage.output_tokens) > 0 &&
+            h(
+                'span',
+                {
+                    title: `tokens in and out${usage.cached_tokens ? `, ${usage.cached_tokens} of them from the cache` : ''}`,
+                },
+                `${count(usage.input_tokens ?? 0)} → ${count(usage.output_tokens ?? 0)} tokens`,
+            ),
+        usage.cost_micros > 0 &&
+            h('span', { title: 'cost, in the currency of the price list' }, money(usage.cost_micros)),
+        h('time', { title: moment(turn.began_at) }, clock(turn.began_at)),
+    ];
+    return said.filter(Boolean).map((each) => [each, ' ']);
 }
 
 /** The journal of a turn that kept one, when somebody asks. @param {PageSignal} page */
 function journalOf(page) {
-  const asked = signal(false);
-  return [() => page().replayable && !asked() && h('button', { class: 'quiet', type: 'button', onclick: () => asked.set(true) }, 'timeline'), () => asked() && journal(page.peek().turn.id, false)];
+    const asked = signal(false);
+    return [
+        () =>
+            page().replayable &&
+            !asked() &&
+            h('button', { class: 'quiet', type: 'button', onclick: () => asked.set(true) }, 'timeline'),
+        () => asked() && journal(page.peek().turn.id, false),
+    ];
 }
 
 // ── discarded ────────────────────────────────────────────────────────────────────────────────
 
 /** @param {PageSignal} page @param {Opened} session */
 function discardedTurn(page, session) {
-  const { turn } = page();
-  const opened = signal(false);
-  return h(
-    'details',
-    { class: 'discarded', ontoggle: (/** @type {Event} */ event) => opened.set(/** @type {HTMLDetailsElement} */ (event.target).open) },
-    h('summary', null, h('span', { class: 'chip bad' }, 'discarded'), h('span', { class: 'discarded-why' }, `${ENDS[turn.ended_by] ?? turn.ended_by}${turn.detail ? `: ${turn.detail}` : ''}`), h('time', { title: moment(turn.began_at) }, clock(turn.began_at))),
-    h('p', { class: 'told' }, `It was tried at version ${turn.base} and left no trace in the conversation. This is what happened meanwhile; it is kept for a week.`),
-    () => opened() && journal(turn.id, true, session),
-  );
+    const { turn } = page();
+    const opened = signal(false);
+    return h(
+        'details',
+        {
+            class: 'discarded',
+            ontoggle: (/** @type {Event} */ event) => opened.set(/** @type {HTMLDetailsElement} */ (event.target).open),
+        },
+        h(
+            'summary',
+            null,
+            h('span', { class: 'chip bad' }, 'discarded'),
+            h(
+                'span',
+                { class: 'discarded-why' },
+                `${ENDS[turn.ended_by] ?? turn.ended_by}${turn.detail ? `: ${turn.detail}` : ''}`,
+            ),
+            h('time', { title: moment(turn.began_at) }, clock(turn.began_at)),
+        ),
+        h(
+            'p',
+            { class: 'told' },
+            `It was tried at version ${turn.base} and left no trace in the conversation. This is what happened meanwhile; it is kept for a week.`,
+        ),
+        () => opened() && journal(turn.id, true, session),
+    );
 }
 
 /** A journal, read to its end. @param {string} id @param {boolean} whole  with its items @param {Opened} [session] */
 function journal(id, whole, session) {
-  const turn = signal(nothingYet(id));
-  const failed = signal('');
-  const stop = new AbortController();
-  (async () => {
-    const records = [];
-    for await (const record of api.events(`/api/turns/${id}/events`, stop.signal)) records.push(record);
-    turn.set(advance(turn.peek(), records));
-  })().catch((error) => failed.set(String(error.message ?? error)));
-  return [
-    () => failed() && h('p', { class: 'banner bad' }, failed()),
-    () => turn().ended && !turn().request && h('p', { class: 'told' }, 'Its journal is not kept any more.'),
-    () => whole && turn().request && bodyView(() => ({ items: turn().items })),
-    () => turn().spans.length > 0 && timeline(turn, () => turn().ended?.ended_at ?? now()),
-    () => session && turn().request && may('chat') && retryButton(session, turn().request.input),
-  ];
+    const turn = signal(nothingYet(id));
+    const failed = signal('');
+    const stop = new AbortController();
+    (async () => {
+        const records = [];
+        for await (const record of api.events(`/api/turns/${id}/events`, stop.signal)) records.push(record);
+        turn.set(advance(turn.peek(), records));
+    })().catch((error) => failed.set(String(error.message ?? error)));
+    return [
+        () => failed() && h('p', { class: 'banner bad' }, failed()),
+        () => turn().ended && !turn().request && h('p', { class: 'told' }, 'Its journal is not kept any more.'),
+        () => whole && turn().request && bodyView(() => ({ items: turn().items })),
+        () => turn().spans.length > 0 && timeline(turn, () => turn().ended?.ended_at ?? now()),
+        () => session && turn().request && may('chat') && retryButton(session, turn().request.input),
+    ];
 }
 
 /** @param {Opened} session @param {any[]} input */
 function retryButton(session, input) {
-  const again = resendable(input);
-  const once = crypto.randomUUID();
-  return h(
-    'p',
-    { class: 'row' },
-    h('button', { class: 'button', type: 'button', disabled: !again, onclick: () => again && attempt(() => session.say(again, 'wait', once)).then((begun) => begun && toast('Sent again, as a new turn on top of the latest version.')) }, icon('M4 10a6 6 0 1 1 2 4.500M4 10V5m0 5h5'), 'Try it again'),
-    h('small', { class: 'told' }, again ? 'Sends the same message once more, to the conversation as it is now.' : 'It brought something that cannot be sent from here again.'),
-  );
+    const again = resendable(input);
+    const once = crypto.randomUUID();
+    return h(
+        'p',
+        { class: 'row' },
+        h(
+            'button',
+            {
+                class: 'button',
+                type: 'button',
+                disabled: !again,
+                onclick: () =>
+                    again &&
+                    attempt(() => session.say(again, 'wait', once)).then(
+                        (begun) => begun && toast('Sent again, as a new turn on top of the latest version.'),
+                    ),
+            },
+            icon('M4 10a6 6 0 1 1 2 4.500M4 10V5m0 5h5'),
+            'Try it again',
+        ),
+        h(
+            'small',
+            { class: 'told' },
+            again
+                ? 'Sends the same message once more, to the conversation as it is now.'
+                : 'It brought something that cannot be sent from here again.',
+        ),
+    );
 }
 
 // ── open ─────────────────────────────────────────────────────────────────────────────────────
 
 /** @param {Opened} session @param {string} id */
 export function liveTurn(session, id) {
-  const turn = computed(() => {
-    const playing = session.live();
-    return playing?.id === id ? playing : nothingYet(id);
-  });
-  return [
-    bodyView(() => ({ items: turn().items, drafts: turn().drafts, running: turn().running })),
-    () => turn().items.length === 0 && h('p', { class: 'told' }, 'It is open; waiting for word of it …'),
-    h(
-      'footer',
-      { class: 'turn-foot live-foot' },
-      h('span', { class: 'chip live' }, () => (turn().ended ? 'ending' : 'running')),
-      h('span', null, () => (turn().began ? duration(Math.max(0, now() - turn().began)) : '')),
-      () => turn().attempt > 1 && h('span', { class: 'chip' }, `attempt ${turn().attempt}`),
-      () => turn().acted && h('span', { class: 'chip warn', title: 'a tool that is not read-only has started' }, 'has acted'),
-    ),
-    () => turn().spans.length > 0 && timeline(turn, now),
-  ];
+    const turn = computed(() => {
+        const playing = session.live();
+        return playing?.id === id ? playing : nothingYet(id);
+    });
+    return [
+        bodyView(() => ({ items: turn().items, drafts: turn().drafts, running: turn().running })),
+        () => turn().items.length === 0 && h('p', { class: 'told' }, 'It is open; waiting for word of it …'),
+        h(
+            'footer',
+            { class: 'turn-foot live-foot' },
+            h('span', { class: 'chip live' }, () => (turn().ended ? 'ending' : 'running')),
+            h('span', null, () => (turn().began ? duration(Math.max(0, now() - turn().began)) : '')),
+            () => turn().attempt > 1 && h('span', { class: 'chip' }, `attempt ${turn().attempt}`),
+            () =>
+                turn().acted &&
+                h('span', { class: 'chip warn', title: 'a tool that is not read-only has started' }, 'has acted'),
+        ),
+        () => turn().spans.length > 0 && timeline(turn, now),
+    ];
 }
-
-
