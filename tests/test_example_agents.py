@@ -156,8 +156,10 @@ async def test_a_coding_agent_reads_asks_before_it_writes_and_leaves_tests_alone
         asked = await server.chat("Rewrite greet.py", to="fix")
         assert 'return "Hello " + name' in (workspace / code).read_text()
         await approve(server, asked)
-        await approve(server, await server.chat("And its test", to="fix"))
+        refused = await server.chat("And its test", to="fix")
         told = await results(server, "fix")
+    assert refused.text.endswith("Then not."), "nobody is asked about what the hook refuses"
+    assert "approvals" not in refused.json["holdfast"]
     assert (workspace / code).read_text() == "new"
     assert "def test_greet" in (workspace / test).read_text()
     assert [outcome for outcome, _ in told] == ["ok", "ok", "refused"]
