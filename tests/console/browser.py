@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-from playwright.async_api import Browser, BrowserContext, Locator, Page, Playwright
+from playwright.async_api import Browser, BrowserContext, Locator, Page, Playwright, expect
 
 from tests.clients.environments import CannotInstall, Environment
 from tests.means import skip_without
@@ -39,6 +39,11 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
+
+PATIENCE_MS = 30_000
+"""For what should happen at once: a busy machine takes longer, and only a mistake takes for ever."""
+
+expect.set_options(timeout=PATIENCE_MS)
 
 Scheme = Literal["light", "dark"]
 
@@ -207,7 +212,7 @@ async def window(
         kept = json.dumps(key)
         await context.add_init_script(f"sessionStorage.setItem('holdfast.key', {kept})")
     page = await context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(PATIENCE_MS)
     opened = Window(page, context, url)
     try:
         yield opened
