@@ -82,6 +82,7 @@ class Counting(ChatDialect):
     """The chat dialect, which remembers how many items it was given to encode."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.items = 0
 
     def encode(self, items: Sequence[Item]) -> bytes:

@@ -28,6 +28,8 @@ WALKS = {
     "delete_words": "finds one row, and SQLite says so of a virtual table",
     "forks_of": "walks the sessions that it was given",
     "listed_sessions": "walks the attributes that it was given",
+    "named_places": "walks the sessions that it was given",
+    "nodes": "there are as many nodes as boots in a day",
 }
 """Queries that may go through a table or index from its start, and why."""
 
