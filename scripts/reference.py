@@ -80,7 +80,7 @@ def events() -> Iterator[str]:
     """Every event of a turn, with its fields."""
     yield "# Events of a turn"
     yield ""
-    yield "What `GET /api/turns/{id}/events` streams, `holdfast run --json` prints and a journal holds."
+    yield "What `GET /api/turns/{id}/events` streams and a journal holds."
     yield 'Each comes as `{"n", "at_ms", "event": {"type", …}}`; `n` counts from 0 and is the event\'s id.'
     yield "Fields that have their default are left out."
     yield ""

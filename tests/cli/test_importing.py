@@ -38,7 +38,7 @@ def test_what_had_to_be_repaired_is_told_and_a_second_import_changes_nothing(run
     files.docker_agent(Path("theirs.db"))
     run("db", "migrate")
     first = run("sessions", "import", "--from", "docker-agent", "theirs.db")
-    assert "torn: turn 1: 1 calls had no result" in first.stderr
+    assert "torn: turn 1: 1 call had no result" in first.stderr
     again = run("sessions", "import", "--from", "docker-agent", "theirs.db", "--json")
     told = json.loads(again.stdout)
     assert (told["imported"], len(told["there_already"])) == ([], 3)

@@ -11,6 +11,7 @@ import pytest
 from holdfast.client import requests
 from holdfast.client.address import Address, parse_address
 from holdfast.client.aio import AsyncClient
+from holdfast.client.reading import headers_of
 from holdfast.client.requests import Request
 from holdfast.client.sync import Client
 from holdfast.errors import InvalidValue
@@ -116,3 +117,16 @@ def test_an_address_is_read(text: str, address: Address) -> None:
 def test_what_is_no_address_is_said_so(text: str) -> None:
     with pytest.raises(InvalidValue, match="is not the address of a server"):
         parse_address(text)
+
+
+@pytest.mark.parametrize("session", ["日本", "a\nb", "é"])
+def test_what_cannot_be_sent_in_a_header_is_refused_before_anything_is(session: str) -> None:
+    request = requests.ask("demo", "Hello", session=session)
+    with pytest.raises(InvalidValue, match="only visible ASCII"):
+        headers_of(request, None)
+
+
+def test_a_key_that_cannot_be_sent_is_not_shown() -> None:
+    with pytest.raises(InvalidValue) as told:
+        headers_of(requests.agents(), "hf_sécret")
+    assert "cret" not in str(told.value)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import apsw
 import pytest
 
 from holdfast.cli.finding import find_session
@@ -122,7 +123,7 @@ async def test_a_call_without_a_result_has_an_unknown_outcome(
 ) -> None:
     """Their process may have died before, while or after the tool ran. Nobody knows, and the history says so."""
     found = await moved(store, "docker-agent", files.docker_agent, tmp_path)
-    assert found["torn"].repairs == ("turn 1: 1 calls had no result",)
+    assert found["torn"].repairs == ("turn 1: 1 call had no result",)
     assert await lines(store, "torn") == [
         "user: Book it",
         "AssistantMessage: At once.",
@@ -245,3 +246,19 @@ async def test_a_file_of_somebody_else_is_refused(
         await moved(store, peer, EVERY[peer], tmp_path)
     with pytest.raises(NotTheirs, match="does not exist"):
         list(convert(peer, tmp_path / "absent.db"))
+
+
+async def test_letters_that_are_none_spoil_themselves_and_nothing_else(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    path = tmp_path / "theirs.db"
+    files.goose(path)
+    with apsw.Connection(str(path)) as db:
+        db.execute(
+            "update messages set content_json = cast(replace(cast(content_json as blob),"
+            " cast('There' as blob), x'FF') as text) where content_json like '%There is%'"
+        )
+        db.execute("update sessions set name = cast(x'FF41' as text) where id = '20260301_1'")
+    found = await moved(store, "goose", files.goose, tmp_path)
+    assert found["20260301_1"].how == "fresh"
+    assert (await lines(store, "20260301_1"))[-1] == "AssistantMessage: � is a.txt."

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import limits
+from holdfast.errors import StoreUnavailable
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.server.stubs import Answer, Serving, agent, another, serving, until
@@ -162,3 +163,25 @@ async def test_what_waits_is_played_by_the_next_server_on_the_store() -> None:
         for name in (first, second):
             assert (await followed(server, name))[-1]["response"]["status"] == "completed"
     await store.close()
+
+
+async def test_one_that_could_not_be_handed_over_is_queued_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is durable by then: telling its client to come back would play it twice."""
+    monkeypatch.setattr(limits, "store_retry_s", 0.0)
+    gate = Gate()
+    model = ScriptedModel(says("One.").waiting(gate, at=0), says("Two."))
+    async with serving(agent(model), background_max=1) as server:
+        await queue(server, "one")
+        await gate.reached.wait()
+        with monkeypatch.context() as context:
+            context.setattr(server.sessions.store, "release", _away)
+            second = await queue(server, "two")
+        gate.release()
+        assert (await followed(server, second))[-1]["response"]["status"] == "completed"
+    assert len(model.prompts) == 2
+
+
+async def _away(fence: object) -> None:
+    raise StoreUnavailable("away")

@@ -14,6 +14,7 @@ import pytest
 from holdfast import limits
 from holdfast.agents.base import Agent
 from holdfast.core.items import Permissions
+from holdfast.errors import StoreUnavailable
 from holdfast.ids import GrantId, Tenant
 from holdfast.models.base import Prompt
 from holdfast.store.memory import MemoryStore
@@ -353,3 +354,23 @@ async def test_a_person_at_a_terminal_remembers_lists_and_takes_back() -> None:
         assert msgspec.json.decode(everything)[0]["id"] == grant["id"]
         code, _, why = await command(here.server, "revoke", "nonsense")
         assert code == 2 and "does not exist" in why
+
+
+async def test_what_could_not_be_remembered_at_first_is_remembered_by_the_retry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The turn has begun by then, and a retry with its key finds it; the approval must not be lost with the answer."""
+    async with desk() as here:
+        with monkeypatch.context() as context:
+            context.setattr(here.server.sessions.store, "put_grant", _away)
+            failed = await here.decide({here.calls[0]: True}, key="k1", remember="agent")
+            assert failed.status == 503
+            assert await remembered(here.server) == []
+        again = await here.decide({here.calls[0]: True}, key="k1", remember="agent")
+        assert again.status == 202, again.body
+        await here.server.ended_turn(again.json["id"])
+        assert len(await remembered(here.server)) == 1
+
+
+async def _away(row: object) -> None:
+    raise StoreUnavailable("away")

@@ -221,3 +221,16 @@ async def test_each_answer_is_what_its_type_says(path: str, kind: type[Told]) ->
         await server.request("POST", "/api/sessions/trip/fork")
         answer = await server.get(path)
     assert encode(Decoder[object](kind).strict(answer.body)) == answer.body
+
+
+async def test_remarks_of_our_own_cannot_be_made_or_taken_back_by_others() -> None:
+    """A flag with a dot in its name is how a deleted response is remembered."""
+    async with serving(agent(echo())) as server:
+        response = (await server.respond("Hi", headers={"X-Conversation-Id": "trip"})).json["id"]
+        assert (await server.request("DELETE", f"/v1/responses/{response}")).status == 200
+        for name in (f"deleted.{response}", "conversations.made_by", "", "x" * 65):
+            assert await remark(server, "trip", flag={"name": name, "value": ""}) == "invalid_json"
+        assert (
+            await remark(server, "trip", flag={"name": "n", "value": "x" * 513}) == "invalid_json"
+        )
+        assert (await server.get(f"/v1/responses/{response}")).status == 404

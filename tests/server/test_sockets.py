@@ -211,6 +211,23 @@ async def test_what_was_prepared_goes_in_front_of_what_is_asked_next(store: bool
     assert heard(model) == ["Be kind.", "Hi"]
 
 
+async def test_what_is_prepared_bit_by_bit_is_bounded_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "body_bytes_max", 4_000)
+    told = {"type": "message", "role": "developer", "content": "x" * 1_500}
+    async with serving(agent(yes())) as server, connected(server) as client:
+        previous: dict[str, str] = {}
+        for _ in range(2):
+            await client.send([told], generate=False, **previous)
+            *_, ready = await client.events()
+            previous = {"previous_response_id": ready["response"]["id"]}
+        await client.send([told], generate=False, **previous)
+        *_, refused = await client.events()
+        assert (refused["type"], refused["error"]["code"]) == ("error", "request_too_large")
+        assert (await client.ask("Hi"))["type"] == "response.completed"
+
+
 async def test_a_socket_forgets_the_oldest_of_what_it_remembers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

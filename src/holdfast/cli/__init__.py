@@ -3,9 +3,8 @@
 Start-up time is a feature, so this table is all that is loaded at first: a command's module comes when the command is
 called, and with it the store, SQLite and rich. The table has a sentence for each, so that `--help` needs none of them.
 
-Exit codes, for every command: 0 all is well, 1 the command found what it looks for (`db verify`,
-`agents check`), 2 it was called
-wrongly or cannot do its work here, 70 a bug of ours, 130 stopped by Ctrl-C.
+Exit codes, for every command: 0 all is well, 1 the command found what it looks for (`db verify`, `agents check`,
+`doctor`, `demo`), 2 it was called wrongly or cannot do its work here, 70 a bug of ours, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations

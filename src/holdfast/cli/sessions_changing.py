@@ -118,6 +118,8 @@ def import_command(
     with desk(at) as here:
         if peer is None:
             taken = here.take_in(file.read(), on_conflict=on_conflict)
+        elif file.name == "<stdin>":
+            raise click.UsageError("--from needs the name of a file: a database is no stream")
         else:
             taken = _taken_from(peer, Path(file.name), here, on_conflict)
     if as_json:

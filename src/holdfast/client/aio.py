@@ -213,7 +213,7 @@ class AsyncClient:
         return await self._call(requests.revoke_grant(grant_id))
 
     def ask(self, model: str, prompt: str, **manner: Unpack[Manner]) -> AsyncAnswer:
-        """Run a turn. Nothing is sent before the answer is entered as a context."""
+        """Run a turn. Nothing is sent before the first event is waited for."""
         return AsyncAnswer(self, requests.ask(model, prompt, **manner))
 
     # ── pieces ──

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -10,11 +11,13 @@ import msgspec
 from holdfast.client.address import Address
 from holdfast.client.events import refusal
 from holdfast.client.requests import Request, read
-from holdfast.errors import ServerRefused, ServerUnreachable
+from holdfast.errors import InvalidValue, ServerRefused, ServerUnreachable
 from holdfast.wire.problems import ErrorAnswer
 
 QUIET_S = 60.0
 """How long a server may say nothing: a stream has a heartbeat every 15 s, and a busy session is waited for 30 s."""
+
+_SENDABLE = re.compile(r"[\x20-\x7e]*")
 
 T = TypeVar("T")
 
@@ -22,7 +25,14 @@ T = TypeVar("T")
 def headers_of(request: Request[object], key: str | None) -> dict[str, str]:
     """Everything that is sent beside a body."""
     given = {"accept": "application/json, text/event-stream", **dict(request.headers)}
-    return given | ({"authorization": f"Bearer {key}"} if key else {})
+    given |= {"authorization": f"Bearer {key}"} if key else {}
+    for name, value in given.items():
+        if _SENDABLE.fullmatch(value) is None:
+            shown = "the API key" if name == "authorization" else f"{value[:60]!r}"
+            raise InvalidValue(
+                f"{shown} cannot be sent as {name}: only visible ASCII characters can"
+            )
+    return given
 
 
 def checked(

@@ -84,7 +84,7 @@ def read(path: Path) -> Iterator[Foreign]:
     with tables_of(path, PEER) as tables:
         tables.demand("sessions")
         columns = tables.columns("sessions")
-        title = "title" if "title" in columns else "''"
+        title = "cast(title as blob)" if "title" in columns else "''"
         roots = "where parent_id is null or parent_id = ''" if "parent_id" in columns else ""
         query = f"select id, created_at, {title} from sessions {roots} order by created_at, id"
         for session_id, created, named in list(tables.rows(query)):
@@ -103,7 +103,8 @@ def _entries(tables: Tables, session_id: str) -> tuple[list[Entry], list[str]]:
     left_out: list[str] = []
     if tables.columns("session_items"):
         query = (
-            "select item_type, agent_name, message_json, summary_text from session_items "
+            "select item_type, agent_name, cast(message_json as blob), cast(summary_text as blob) "
+            "from session_items "
             "where session_id = ? order by position"
         )
         for kind, agent, message, summary in tables.rows(query, session_id):
@@ -130,7 +131,9 @@ def _take(data: str, agent: str, entries: list[Entry], left_out: list[str]) -> N
 def _take_column(
     tables: Tables, session_id: str, entries: list[Entry], left_out: list[str]
 ) -> None:
-    for (column,) in tables.rows("select messages from sessions where id = ?", session_id):
+    for (column,) in tables.rows(
+        "select cast(messages as blob) from sessions where id = ?", session_id
+    ):
         try:
             items = _column.decode(text(column) or "[]")
         except (msgspec.DecodeError, UnicodeEncodeError):

@@ -77,7 +77,7 @@ def read(path: Path) -> Iterator[Foreign]:
     with tables_of(path, PEER) as tables:
         tables.demand("sessions", "messages")
         columns = tables.columns("sessions")
-        titles = [each for each in ("name", "description") if each in columns]
+        titles = [f"cast({each} as blob)" for each in ("name", "description") if each in columns]
         query = f"select id, created_at, {', '.join(titles)} from sessions order by created_at, id"
         for session_id, created, *named in list(tables.rows(query)):
             entries, left_out = _entries(tables, text(session_id))
@@ -95,7 +95,7 @@ def _entries(tables: Tables, session_id: str) -> tuple[list[Entry], list[str]]:
     left_out: list[str] = []
     hidden = "metadata_json" if "metadata_json" in tables.columns("messages") else "null"
     query = (
-        f"select role, content_json, created_timestamp, {hidden} from messages "
+        f"select role, cast(content_json as blob), created_timestamp, {hidden} from messages "
         "where session_id = ? order by created_timestamp, id"
     )
     for role, content, at, metadata in tables.rows(query, session_id):

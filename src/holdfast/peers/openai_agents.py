@@ -48,7 +48,7 @@ def read(path: Path) -> Iterator[Foreign]:
 
 
 def _session(tables: Tables, session_id: str, created_ms: int) -> Foreign:
-    query = "select message_data, created_at from agent_messages where session_id = ? order by id"
+    query = "select cast(message_data as blob), created_at from agent_messages where session_id = ? order by id"
     reader = _Reader()
     for data, at in tables.rows(query, session_id):
         reader.take(text(data), when_ms(at))

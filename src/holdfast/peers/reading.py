@@ -43,7 +43,7 @@ class Tables:
     def rows(self, query: str, *values: Cell) -> Iterator[Row]:
         try:
             yield from self._connection.execute(query, values)
-        except apsw.Error as error:
+        except (apsw.Error, UnicodeDecodeError) as error:
             raise NotTheirs(f"{self._path} cannot be read as {self._peer}'s: {error}") from error
 
 
@@ -65,6 +65,9 @@ def tables_of(path: Path, peer: str) -> Iterator[Tables]:
 
 
 def text(cell: Cell) -> str:
+    """What a cell says. What people wrote is asked for as a blob: nobody has checked that it is UTF-8."""
+    if isinstance(cell, bytes):
+        return cell.decode(errors="replace")
     return cell if isinstance(cell, str) else "" if cell is None else str(cell)
 
 

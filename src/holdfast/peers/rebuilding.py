@@ -146,7 +146,8 @@ class _Work:
         for pending in turn.root.pending:
             turn = advance(turn, ev.ToolStarted(call=pending.call.id))
         left = len(turn.root.pending)
-        what = f"{left} calls had no result" if left else "a message had no answer"
+        calls = "1 call" if left == 1 else f"{left} calls"
+        what = f"{calls} had no result" if left else "a message had no answer"
         self._repaired(f"turn {len(self.turns) + 1}: {what}")
         turn = advance(turn, ev.Interrupted(by=LEFT_OPEN, detail=f"as {self._peer} left it"))
         turn = advanced(turn, closing(turn, self.mint))

@@ -90,7 +90,7 @@ class App:
             expire_after_s=expire_after_s,
         )
         self._sockets = Sockets(self._responses, self._serve)
-        grants = Grants(sessions.store, sessions.mint)
+        grants = Grants(sessions.store)
         approvals = Approvals(sessions, directory, grants, policy=policy, deadline_s=deadline_s)
         compacting = Compacting(sessions, directory)
         self._health = Health(sessions)

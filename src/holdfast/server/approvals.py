@@ -92,9 +92,9 @@ class Approvals:
         for_agents = await self._grants.prepare(call.caller, answers, choice.source_key)
         watch = await self._sessions.submit(ask)
         async with watch:
-            if watch.admission.how == "began":
-                await self._grants.remember(for_agents)
-                await self._grant_here(tenant, snapshot.session_id, answers)
+            # Also for a retry: what was to be remembered may have failed after the turn had begun.
+            await self._grants.remember(for_agents)
+            await self._grant_here(tenant, snapshot.session_id, answers)
             return watch.admission
 
     async def _grant_here(

@@ -14,7 +14,7 @@ from holdfast.core.codec import encode
 from holdfast.core.grants import canonical
 from holdfast.core.items import ToolCall
 from holdfast.errors import InvalidId, SessionMissing
-from holdfast.ids import GrantId, Minter
+from holdfast.ids import GrantId
 from holdfast.observe.events import audit
 from holdfast.server.auth import insufficient, may
 from holdfast.server.routing import Call, Caller
@@ -37,9 +37,8 @@ TOO_MANY = Problem(
 class Grants:
     """The endpoints, and what decisions need of them. One instance serves every request."""
 
-    def __init__(self, store: Store, mint: Minter) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._mint = mint
 
     async def every(self, call: Call) -> None:
         """The approvals that are remembered, the oldest first, those that were taken back included."""
@@ -102,7 +101,8 @@ class Grants:
             raise bad_request("invalid_value", words, param="remember")
         return GrantRow(
             tenant=caller.tenant,
-            grant_id=self._mint(GrantId),
+            # The same approval, said again, is the same grant.
+            grant_id=GrantId.from_body(call.id.body),
             source_key=source_key,
             agent=call.agent,
             tool=call.name,

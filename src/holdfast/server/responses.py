@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast import limits
+from holdfast.core.conversation import Snapshot
 from holdfast.core.items import TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.core.reconcile import Incoming
@@ -89,6 +90,8 @@ class Responses:
             loose = await self._loosened(call.tenant, asked.previous)
         messages = await self._messages(call, asked, naming, loose)
         ask = self._ask(call, asked, naming, messages)
+        if not asked.store and loose is None:
+            loose = Loose(Snapshot(session_id=self._sessions.mint(SessionId)))
         watch = await exchange.unless_gone(self._submit(ask, asked, loose))
         if asked.store:
             naming = msgspec.structs.replace(naming, name=watch.admission.session_id)
@@ -181,6 +184,7 @@ class Responses:
             create=naming.create,
             attempt=attempt_of(call, naming),
             background=asked.background,
+            queues=asked.background,
             deadline_s=max(self._deadline_s, limits.background_deadline_s)
             if asked.background
             else self._deadline_s,
@@ -342,6 +346,6 @@ def _with_echo(asked: ResponsesAsk, naming: Naming) -> ResponsesAsk:
 def _grown(watch: Watch, before: Loose | None) -> Loose | None:
     """A loose conversation after the turn that went on with it; None if it is stored."""
     live = watch.live
-    if live is None or live.after is None:
+    if before is None or live is None or live.after is None:
         return None
-    return Loose(live.after, before.blobs if before else {})
+    return Loose(live.after, before.blobs)

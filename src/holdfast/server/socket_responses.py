@@ -89,6 +89,8 @@ class _Prepared(Struct, frozen=True):
 
     previous: ResponseId | None
     input: tuple[InputPiece, ...]
+    size_bytes: int
+    """Of the messages that it came in."""
 
 
 class Talk:
@@ -109,8 +111,11 @@ class Talk:
         taken: dict[ResponseId, Loose | _Prepared] = {}
         asked, loose = self._resolved(asked, taken)
         if not generates:
+            size = len(call.body) + sum(_size(each) for each in taken.values())
+            if size > limits.body_bytes_max:
+                raise Refused(TOO_LARGE)
             response_id = await self._responses.prepare(call, asked)
-            self._hold({**taken, response_id: _Prepared(asked.previous, asked.input)})
+            self._hold({**taken, response_id: _Prepared(asked.previous, asked.input, size)})
             return
         answered = await self._responses.answer(call, asked, loose)
         if answered is None:
@@ -142,9 +147,22 @@ class Talk:
             del self._held[next(iter(self._held))]
 
     def _weight(self) -> int:
-        return sum(
-            each.snapshot.size_bytes for each in self._held.values() if isinstance(each, Loose)
-        )
+        return sum(map(_size, self._held.values()))
+
+
+def _size(held: Loose | _Prepared) -> int:
+    if isinstance(held, Loose):
+        return held.snapshot.size_bytes + sum(map(len, held.blobs.values()))
+    return held.size_bytes
+
+
+TOO_LARGE = Problem(
+    status=413,
+    code="request_too_large",
+    message=f"what was prepared on this socket is larger than {limits.body_bytes_max} bytes; "
+    "send less, or let it be answered in between",
+    should_retry=False,
+)
 
 
 _BYTES_MAX = limits.socket_held_bytes_max

@@ -116,7 +116,8 @@ class Supervisor:
         place.is_ready = True
         if place.number == 0 and not self._serving:
             for each in self._places[1:]:
-                each.start_at_s = float("-inf")
+                if each.pid is None:  # else it has begun already, after another first one that died
+                    each.start_at_s = float("-inf")
         if not self._serving and all(each.is_ready for each in self._places):
             self._serving = True
             self._on_ready(msgspec.json.decode(self._places[0].said, type=Ready))

@@ -29,6 +29,7 @@ from holdfast.errors import (
     SessionMissing,
     StoreError,
     StoreUnavailable,
+    Superseded,
 )
 from holdfast.ids import SessionId, Tenant, TurnId, Version
 from holdfast.observe.tally import Tally
@@ -59,6 +60,7 @@ from holdfast.store.base import (
     Store,
 )
 from holdfast.store.rows import SignalRow
+from holdfast.wire.problems import Refused
 
 QUEUE_RETRY_AFTER_S = 10.0
 """What a client is told whose turn may not even wait."""
@@ -150,7 +152,7 @@ class Admissions:
 
     def _has_to_wait(self, ask: Ask) -> bool:
         """Whether a turn that nobody waits for has to wait itself: for room, or behind those that wait already."""
-        return ask.background and (self._owner.others_wait or not self._owner.has_room)
+        return ask.queues and (self._owner.others_wait or not self._owner.has_room)
 
     async def _demand_room(self, ask: Ask) -> None:
         """Raise QueueFull if too many turns wait for a node that has room."""
@@ -219,7 +221,7 @@ class Admissions:
                 request, new = request_of(ask, seen.snapshot, self._ambient, self._choose)
             except StoreError:
                 raise
-            except HoldfastError:
+            except (HoldfastError, Refused):
                 if verify:
                     raise
                 verify = True  # what we remember may be old: look before refusing
@@ -300,7 +302,10 @@ class Admissions:
         live: LiveTurn | None = None
         if self._has_to_wait(ask):
             # It is as durable as any other; whoever has room first takes it over, and so begins it.
-            await persistently(lambda: self._store.release(fence))
+            try:
+                await persistently(lambda: self._store.release(fence))
+            except (StoreUnavailable, Superseded):
+                pass  # it is durable, and nobody plays it: a sweep finds it, here or elsewhere
             self._owner.others_wait = True
             self._owner.look_for_waiting()
         else:

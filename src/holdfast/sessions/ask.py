@@ -48,6 +48,9 @@ class Ask(Value):
     create: bool = True
     attempt: Attempt = NO_ATTEMPT
     background: bool = False
+    """Its client does not wait for it: it goes on by itself, and is taken up again after a crash."""
+    queues: bool = False
+    """In the background it may also wait for a server that has room."""
     deadline_s: float = turn_deadline_s
     expire_after_s: float | None = None
     system_is_stored: bool = False

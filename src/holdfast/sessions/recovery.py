@@ -125,12 +125,12 @@ class Recovery:
         """Take over what has no live holder; how many were taken. What was handed over, or has not begun yet,
         waits until there is room for it, here or elsewhere."""
         playing = self._owner.playing
+        self._owner.others_wait = False  # before we look: who has to wait meanwhile says so again
         orphans, complete = await self._orphans()
         if complete:
             self._notice_losses(playing, orphans)
         shared_out = self._from_our_place(orphans)
         taken = await self._recover_side_by_side(each for each in shared_out if each.holder)
-        self._owner.others_wait = False
         for orphan in orphans:  # who has waited longest comes first
             if orphan.holder is not None:
                 continue

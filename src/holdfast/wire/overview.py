@@ -6,12 +6,20 @@ The rules are those of `wire/api.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated, TypeAlias
 
+from msgspec import Meta
+
+from holdfast import limits
 from holdfast.core.codec import Unreadable
 from holdfast.core.conversation import Flagged, Patch, Visibility
 from holdfast.core.items import Item, StoredItem
 from holdfast.ids import ItemId
 from holdfast.wire.api import Asked, Told, Turn, UnreadableItem
+
+FlagName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+"""Names with a dot in them are ours."""
+FlagValue: TypeAlias = Annotated[str, Meta(max_length=limits.attribute_value_chars_max)]
 
 
 class Me(Told):
@@ -142,8 +150,8 @@ class Nodes(Told):
 class FlagAsked(Asked):
     """A named remark; an empty value takes it away."""
 
-    name: str
-    value: str = ""
+    name: FlagName
+    value: FlagValue = ""
 
 
 class Remark(Asked):

@@ -22,17 +22,17 @@ FIRST, MORE = "› ", "… "
 
 
 class Lines:
-    """Reads what is typed. Its history is a file that only this user may read."""
+    """Reads what is typed. Its history is a file that only this user may read; where there cannot be one, there is
+    none."""
 
     def __init__(self, history: Path) -> None:
         self._history = history
+        self._is_kept = False
 
     def __enter__(self) -> Self:
         if readline is not None:
-            self._history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.close(os.open(self._history, os.O_CREAT | os.O_RDWR, 0o600))
             readline.clear_history()
-            readline.read_history_file(self._history)
+            self._is_kept = self._recall(readline)
             readline.set_history_length(HISTORY_LINES)
             readline.set_completer_delims(" ")
             readline.set_completer(_complete)
@@ -46,8 +46,21 @@ class Lines:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if readline is not None:
-            readline.write_history_file(self._history)
+        if readline is not None and self._is_kept:
+            try:
+                readline.write_history_file(self._history)
+            except OSError:
+                return  # the disk is full, or gone: what was said is in the conversation anyway
+
+    def _recall(self, reader: ModuleType) -> bool:
+        """Whether there is a history to go on with: not in a home that is nobody's, or read-only."""
+        try:
+            self._history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(self._history, os.O_CREAT | os.O_RDWR, 0o600))
+            reader.read_history_file(self._history)
+        except OSError:
+            return False
+        return True
 
     def read(self) -> str | None:
         """What was typed next; None at the end. Ctrl-C throws it away, and raises KeyboardInterrupt."""

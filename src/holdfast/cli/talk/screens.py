@@ -168,7 +168,8 @@ class TerminalScreen:
                 f"{call.agent or 'The agent'} wants to use ",
                 (clean(call.name), "bold"),
             )
-            self._console.print(asked, Text(_short(call.arguments), style="dim"))
+            # All of them: nobody can allow what is hidden in the middle.
+            self._console.print(asked, Text(clean(call.arguments), style="dim"))
             decision = self._decide()
             if decision is None:
                 return None

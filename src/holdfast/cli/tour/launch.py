@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from types import FrameType
+from typing import NoReturn, Protocol
 
 import msgspec
 
@@ -76,6 +79,7 @@ class OwnServer:
         self._process = subprocess.Popen(
             [*command, "--listen", "127.0.0.1:0", "--store", "sqlite:///tour.db", "--auth", "off"],
             cwd=self.here,
+            env=_without_settings(os.environ),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
@@ -103,9 +107,16 @@ class OwnServer:
             self._process = None
 
 
+def _without_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """The tour is about what a server does that nobody has told anything."""
+    return {name: value for name, value in environ.items() if not name.startswith("HOLDFAST_")}
+
+
 @contextmanager
 def launched() -> Iterator[Host]:
-    """A server that was just started, in a directory that is gone afterwards."""
+    """A server that was just started, in a directory that is gone afterwards, also if the terminal is closed."""
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, _leave)
     with tempfile.TemporaryDirectory(prefix="holdfast-tour-") as folder:
         server = OwnServer(Path(folder))
         try:
@@ -113,3 +124,7 @@ def launched() -> Iterator[Host]:
             yield server
         finally:
             server.kill()
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)

@@ -67,6 +67,7 @@ async def _with_nodes(db: Db, condition: Condition, *, now_ms: int) -> Condition
         nodes=len(alive),
         nodes_gone=len(rows) - len(alive),
         open_turns=len(holders),
-        orphans=sum(node not in living for node in holders),
+        # What waits in the background has no holder yet, and was left by nobody.
+        orphans=sum(node is not None and node not in living for node in holders),
         node_ahead_ms=max(0, *ahead, 0),
     )

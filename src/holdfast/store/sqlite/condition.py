@@ -67,7 +67,8 @@ def _with_nodes(db: apsw.Connection, path: Path, condition: Condition) -> Condit
         nodes=len(alive),
         nodes_gone=len(rows) - len(alive),
         open_turns=len(holders),
-        orphans=sum(node not in living for node in holders),
+        # What waits in the background has no holder yet, and was left by nobody.
+        orphans=sum(node is not None and node not in living for node in holders),
         # A lease that begins later than now was renewed by another clock, such as a container's.
         node_ahead_ms=max((each.since_ms - now_ms for each in alive), default=0),
     )
