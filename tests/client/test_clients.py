@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -274,7 +275,10 @@ async def test_an_answer_that_breaks_off_is_no_success(speaking: Callable[[str],
     words = b'data: {"choices":[{"delta":{"content":"Half "}}]}\n\n'
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
+        asked = await reader.readuntil(b"\r\n\r\n")
+        # To its end: what is left unread when a connection is closed resets it, words and all.
+        length = re.search(rb"content-length: (\d+)", asked, re.IGNORECASE)
+        await reader.readexactly(int(length[1]) if length else 0)
         writer.write(head + b"connection: close\r\n\r\n" + words)
         writer.close()
 
