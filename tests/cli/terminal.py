@@ -25,9 +25,11 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b[=>]|[\
 
 
 _AT_THE_TERMINAL = (
-    "import os, sys; os.open(os.ttyname(0), os.O_RDWR); os.execv(sys.argv[1], sys.argv[1:])"
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "os.open(os.ttyname(0), os.O_RDWR); os.execv(sys.argv[1], sys.argv[1:])"
 )
-"""Who leads a session and opens a terminal has it for their own, and gets its Ctrl-C."""
+"""Who leads a session and opens a terminal has it for their own, and gets its Ctrl-C: also below a shell that has
+told everything in the background not to listen to it."""
 
 
 class Terminal:

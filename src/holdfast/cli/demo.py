@@ -53,7 +53,8 @@ def give_tour(host: Host, teller: Teller, *, pause: Callable[[], None]) -> bool:
 
 
 def _wait_for_enter() -> None:
-    click.pause("\n  Enter goes on …")
+    click.echo("\n  Enter goes on …", nl=False)
+    sys.stdin.readline()
 
 
 def _go_on() -> None:
