@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.terminal import CTRL_C, CTRL_D, TAB, UP, Terminal
+from tests.cli.terminal import CTRL_C, CTRL_D, Terminal
 
 pytestmark = pytest.mark.slow
 
@@ -92,34 +92,6 @@ def test_an_answer_is_stopped_and_kept_and_the_chat_goes_on_after_a_restart(run:
         terminal.type("/quit")
         assert terminal.end() == 0
     assert len([each for each in said(run, "trip") if each.startswith("User:")]) == 3
-
-
-def test_leaving_takes_two_ctrl_c_and_lines_are_edited_and_remembered(elsewhere: Path) -> None:
-    with chat("--session", "a") as terminal:
-        terminal.press("/he" + TAB + "\r")
-        terminal.expect("stops an answer, and keeps what was said")
-        terminal.expect("› ")
-        terminal.type("one\\")
-        terminal.expect("… ")
-        terminal.type("two")
-        terminal.expect("You said “one")
-        terminal.expect("› ")
-        terminal.press("never said" + CTRL_C)
-        terminal.expect("Ctrl-C once more leaves.")
-        terminal.expect("› ")
-        terminal.press(CTRL_C)
-        assert terminal.end() == 0
-    history = elsewhere / "state" / "holdfast" / "history"
-    assert "two" in history.read_text()
-    assert history.stat().st_mode & 0o077 == 0, "it is nobody else's business"
-
-    with chat("--session", "a") as terminal:
-        terminal.press(UP)
-        terminal.expect("two")
-        terminal.press(CTRL_C)
-        terminal.expect("once more")
-        terminal.press(CTRL_C)
-        assert terminal.end() == 0
 
 
 def test_calls_are_asked_about_in_place(elsewhere: Path, run: Run) -> None:
