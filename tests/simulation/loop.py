@@ -64,7 +64,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.outside = Place("outside")
         self._places = [self.outside]
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks: dict[asyncio.Task[Any], Place] = {}
         # Held until the end: what is collected in the middle would run its clean-up at some odd moment.
         self.set_exception_handler(lambda loop, context: None)  # `unheeded` tells
 
@@ -119,7 +119,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         context: Context | None = None,
     ) -> asyncio.Task[Any]:
         task = asyncio.Task(coro, loop=self, name=name, context=context)
-        self._tasks.append(task)
+        self._tasks[task] = _here.get(self.outside) if context is None else context[_here]
         return task
 
     def call_soon(  # type: ignore[override]
@@ -194,11 +194,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         )
 
     def unheeded(self) -> list[str]:
-        """What tasks have died of that nobody has asked about."""
+        """What tasks have died of that nobody has asked about. In a place that is dead nobody can."""
         return [
             f"{task.get_name()}: {task.exception()!r}"
-            for task in self._tasks
-            if task.done() and not task.cancelled() and task._log_traceback
+            for task, place in self._tasks.items()
+            if place.state != "dead" and _is_unheeded(task)
         ]
 
     def _process_events(self, event_list: object) -> None:
@@ -206,6 +206,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         pass
+
+
+def _is_unheeded(task: asyncio.Task[Any]) -> bool:
+    return task.done() and not task.cancelled() and task._log_traceback
 
 
 async def _breathe() -> None:

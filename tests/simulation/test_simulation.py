@@ -151,6 +151,24 @@ def test_a_dead_place_does_nothing_not_even_clean_up() -> None:
     run(loop, main())
 
 
+@pytest.mark.parametrize("dies", [False, True], ids=["lives", "is dead"])
+def test_what_a_task_has_died_of_is_told_unless_nobody_is_left_to_ask(dies: bool) -> None:
+    loop = SimulatedLoop(Random(1))
+
+    async def fail() -> None:
+        raise ValueError("nobody asks")
+
+    async def main() -> None:
+        place = loop.new_place("node")
+        loop.start(place, fail(), name="failing")
+        await asyncio.sleep(1)
+        if dies:
+            loop.kill(place)
+        assert loop.unheeded() == ([] if dies else ["failing: ValueError('nobody asks')"])
+
+    run(loop, main())
+
+
 def test_a_stopped_place_goes_on_where_it_was() -> None:
     loop = SimulatedLoop(Random(1))
     ticks: list[float] = []
