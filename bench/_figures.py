@@ -75,6 +75,16 @@ class Line(Struct):
         mine, theirs = self.middle(system), self.middle(to)
         return None if mine is None or not theirs else mine / theirs
 
+    def less(self, floor: str, what: str) -> Line:
+        """What every other system adds to one of them, round by round."""
+        below = self.values.get(floor, [])
+        values = {
+            name: [value - under for value, under in zip(rounds, below, strict=False)]
+            for name, rounds in self.values.items()
+            if name != floor
+        }
+        return Line(what, self.unit, self.better, values, dict(self.notes))
+
 
 class Figures(Struct):
     """What one run of one group has found."""
