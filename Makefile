@@ -45,9 +45,6 @@ check: $(READY) ## format, lint, types and the fast tests
 bench: $(READY) ## measure servers side by side, group by group, and write build/bench/report.html
 	@PYTHONPATH=bench:. $(BIN)/python -m speed $(GROUP) $(ARGS)
 
-bench-peers: $(READY) ## install what bench/ measures against, each in an environment of its own
-	@PYTHONPATH=bench:. $(BIN)/python -m _peers
-
 bench-page: $(READY) ## write build/bench/report.html anew from what was measured (ARGS="--pictures docs/bench")
 	@PYTHONPATH=bench:. $(BIN)/python bench/report.py $(ARGS)
 

@@ -52,9 +52,10 @@ def torn_calls(said: Sequence[Said]) -> Iterator[str]:
     for each in said:
         if each.role == "tool" and each.answers not in asked:
             yield f"a result for {each.answers}, which nobody has called"
-    for call, times in Counter(each.answers for each in said if each.role == "tool").items():
+    results = Counter(each.answers for each in said if each.role == "tool")
+    for answered, times in results.items():
         if times > 1:
-            yield f"call {call} has {times} results"
+            yield f"call {answered} has {times} results"
 
 
 def presence(said: Sequence[Said], text: str) -> Presence:

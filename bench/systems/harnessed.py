@@ -91,7 +91,7 @@ class AgentsSdkSqlite(Harnessed):
     variant = "SQLiteSession"
     configured = "`Runner.run(agent, text, session=SQLiteSession(id, path))`, behind FastAPI."
     environment = "openai-agents"
-    packages = ("openai-agents", "openai")
+    packages: ClassVar[tuple[str, ...]] = ("openai-agents", "openai")
     script = "serve_openai_agents.py"
 
 
