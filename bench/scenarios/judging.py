@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
-from scenarios.stage import answer_to
 from systems.base import Said
+
+from scenarios.stage import answer_to
 
 Presence = Literal["whole", "absent", "marked", "torn"]
 

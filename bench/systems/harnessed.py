@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import aiohttp
+
 from systems.base import Answer, Asked, Place, Request, Running, Said, System, data_lines, said_of
 from systems.environments import python_of
 
