@@ -53,6 +53,7 @@ from holdfast.store.sqlite import (
     operations,
     reading,
     search,
+    signalling,
     tables,
     turns,
     upkeep,
@@ -228,17 +229,36 @@ class SqliteStore:
     # signals
 
     async def signal(
-        self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
+        self,
+        tenant: Tenant,
+        turn_id: TurnId,
+        *,
+        kind: SignalKind,
+        payload: bytes = b"",
+        attempt: base.Attempt | None = None,
     ) -> base.SignalOutcome:
-        return (await self.say(tenant, turn_id, kind=kind, payload=payload)).outcome
+        said = await self.say(tenant, turn_id, kind=kind, payload=payload, attempt=attempt)
+        return said.outcome
 
     async def say(
-        self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
-    ) -> leases.Said:
+        self,
+        tenant: Tenant,
+        turn_id: TurnId,
+        *,
+        kind: SignalKind,
+        payload: bytes,
+        attempt: base.Attempt | None,
+    ) -> signalling.Said:
         """`signal`, and who is to hear it."""
         return await self.engine.write(
-            lambda db: leases.signal(
-                db, tenant, turn_id, kind=kind, payload=payload, now_ms=self._now_ms()
+            lambda db: signalling.signal(
+                db,
+                tenant,
+                turn_id,
+                kind=kind,
+                payload=payload,
+                attempt=attempt,
+                now_ms=self._now_ms(),
             )
         )
 
