@@ -121,7 +121,9 @@ class SqliteStore:
     async def find_attempt(
         self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
     ) -> base.Joined | base.Replay | base.Mismatch | base.Gone | None:
-        return await self.engine.read(
+        # Whether an answer has arrived is noted in passing. A read could come before that note.
+        ask = self.engine.write if attempt.client_attempt else self.engine.read
+        return await ask(
             lambda db: begin.find_attempt(db, tenant, attempt, target, now_ms=self._now_ms())
         )
 
@@ -222,7 +224,7 @@ class SqliteStore:
         )
 
     async def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
-        await self.engine.write(
+        await self.engine.write_along(
             lambda db: tables.run(db, "acknowledge_turn", tenant=tenant, turn_id=turn_id)
         )
 
