@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures bench-quick schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
+.PHONY: help pictures bench-quick schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale bench-peers bench-page bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,15 +41,25 @@ check: $(READY) ## format, lint, types and the fast tests
 	$(BIN)/mypy
 	$(PYTEST) -n $(JOBS) -q -m "not slow and not clients"
 
-bench: $(READY) ## measure, side by side: every file in bench/, in order
-	@set -e; for file in $$(ls bench/[!_]*.py 2>/dev/null); do \
+# GROUP=tokens measures that one alone (`ARGS=--list` lists them); `--rounds` and `--only` go into ARGS.
+bench: $(READY) ## measure servers side by side, group by group, and write build/bench/report.html
+	@PYTHONPATH=bench:. $(BIN)/python -m speed $(GROUP) $(ARGS)
+
+bench-peers: $(READY) ## install what bench/ measures against, each in an environment of its own
+	@PYTHONPATH=bench:. $(BIN)/python -m _peers
+
+bench-page: $(READY) ## write build/bench/report.html anew from what was measured (ARGS="--pictures docs/bench")
+	@PYTHONPATH=bench:. $(BIN)/python bench/report.py $(ARGS)
+
+bench-parts: $(READY) ## measure part by part, side by side: every other file in bench/, in order
+	@set -e; for file in $$(ls bench/[!_]*.py | grep -v /report); do \
 		printf '\n== %s\n\n' "$$file"; PYTHONPATH=. $(BIN)/python "$$file"; \
 	done
 
 bench-quick: $(READY) ## print the ratios that must not slip, in under three minutes
-	@PYTHONPATH=. $(BIN)/python bench/_quick.py
+	@PYTHONPATH=bench:. $(BIN)/python bench/_quick.py
 
-# The same with 2,000 sessions is part of `make bench`.
+# The same with 2,000 sessions is part of `make bench-parts`.
 SESSIONS ?= 100000
 TURNS    ?= 1000000
 bench-scale: $(READY) ## list, search and open among 100,000 sessions with 1,000,000 turns, on both homes

@@ -8,6 +8,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
+LOCKS = {"litellm": "litellm.txt", "peers": "requirements.txt"}
+"""Environment → its lock."""
+
 
 def python_of(name: str) -> Path:
     """The interpreter of a peer's environment, which may not be there."""
@@ -33,3 +36,18 @@ def build(name: str, lock: str) -> bool:
         return False
     (python_of(name).parents[1] / ".ready").touch()
     return True
+
+
+def version_of(name: str, package: str) -> str:
+    """The version of a package in a peer's environment."""
+    asked = f"import importlib.metadata as m; print(m.version({package!r}))"
+    done = subprocess.run(
+        [str(python_of(name)), "-c", asked], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    missing = [name for name, lock in LOCKS.items() if not build(name, lock)]
+    if missing:
+        raise SystemExit(f"could not be installed here: {', '.join(missing)}")

@@ -11,16 +11,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from statistics import median
 
 import loop
 import msgspec
-import server
 import store
+from _figures import BARE, OURS, Line
 from rich.console import Console
 from rich.table import Table
+from speed import streaming, turns
+from speed.stage import Stage
+from speed.subjects import everybody
 
 ROUNDS = 9
 
@@ -73,31 +74,26 @@ def durable() -> Iterator[Guard]:
 
 
 def served(console: Console) -> Iterator[Guard]:
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(store.on_disk()))
-        behind = stack.enter_context(server.upstream())
-        servers = [
-            behind,
-            stack.enter_context(contextmanager(server.bare)(behind, folder)),
-            stack.enter_context(contextmanager(server.holdfast)(behind, folder)),
-        ]
-        figures = server.measure(servers, 1, console)
+    """One round of the groups that the report card has more of."""
+    subjects = [each for each in everybody() if each.name in (BARE, OURS)]
+    with console.status("…") as status, Stage(subjects, 1, status.update) as stage:
+        groups = (streaming.tokens, streaming.pace, turns.turn)
+        found = {line.what: line for group in groups for line in group(stage)}
+        [ours] = [each for each in stage.cast.servers if each.name == OURS]
 
     def ratio(what: str) -> float:
-        found = figures[what]
-        return median(found["Holdfast"]) / median(found["bare"])
+        line: Line = found[what]
+        return line.ratio(OURS, BARE) or 0.0
 
-    pace = f"CPU per token, {server.PACED} at once, 50/s each"
     yield Guard(
         "tokens/s and core at 50 streams, to bare",
-        ratio("tokens/s and core, 50 at once"),
+        ratio(streaming.tokens_at(50)),
         0.4,
         at_least=True,
     )
-    yield Guard("CPU per token at a human pace, to bare", ratio(pace), 1.5)
+    yield Guard("CPU per token at a human pace, to bare", ratio(streaming.PACE), 1.5)
     why = "two synced transactions where the bare proxy has one"
-    yield Guard("JSON turn, to bare", ratio("JSON turn, p50"), 2, known=why)
-    ours = servers[-1]
+    yield Guard("JSON turn, to bare", ratio(turns.JSON_P50), 2, known=why)
     yield Guard("ready, in s", ours.ready_s, 1)
     yield Guard("memory at rest, in MB", ours.rest_mb, 75)
 

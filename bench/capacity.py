@@ -25,7 +25,7 @@ class Costs(msgspec.Struct, frozen=True):
     server_ms: float = 4.1
     """CPU of a server for a turn of 20 tokens, three servers. bench/replicas.py."""
     token_us: float = 100.0
-    """CPU of a server for a token that is streamed at a human pace. Assumed: bench/server.py says what yours is,
+    """CPU of a server for a token that is streamed at a human pace. Assumed: `make bench GROUP=pace` says what yours is,
     and a busy machine takes several at once for a tenth of it."""
     database_ms: float = 2.9
     """CPU of the database for the same: begin and commit, and their reads. bench/replicas.py."""
@@ -44,7 +44,7 @@ class Costs(msgspec.Struct, frozen=True):
     notify_us: float = 10.0
     """CPU of the database for handing one notification to one listener. Assumed."""
     stream_kb: float = 60.0
-    """Memory of a server for an open stream. bench/server.py."""
+    """Memory of a server for an open stream. `make bench GROUP=memory`."""
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -255,7 +255,10 @@ class Pace(Struct):
         self.cpu_us.append((time.process_time() - cpu) / turns * 1e6)
 
 
-async def many_sessions(folder: Path, sessions: int, turns: int) -> list[Line]:
+async def paces(
+    folder: Path, sessions: int, turns: int, *, rounds: int = ROUNDS
+) -> dict[str, Pace]:
+    """How fast all of them are with this many sessions at once, in turns."""
     ours = await Ours.open(folder)
     await ours.store.engine.write(lambda db: db.execute(_TABLE).fetchall())
     bare, unasked = Bare(new_tables(folder / "bare.db")), Bare(new_tables(folder / "unasked.db"))
@@ -265,39 +268,44 @@ async def many_sessions(folder: Path, sessions: int, turns: int) -> list[Line]:
     first = [each.next_turn() for each in made]  # dearer: it makes the session
     await asyncio.gather(*(ours.play([turn]) for turn in first))
     await asyncio.gather(*(unasked.play([recorder.halves(turn)]) for turn in first))
-    paces = {name: Pace() for name in ("turns", "bare", "unasked", "engine", "one thread")}
+    found = {name: Pace() for name in ("turns", "bare", "unasked", "engine", "one thread")}
     count = sessions * turns
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         played = [[each.next_turn() for _ in range(turns)] for each in made]
         halves = [[recorder.halves(turn) for turn in session] for session in played]
         blobs = [[blobs_of(each) for each in session] for session in halves]
         groups = list(_groups(blobs, turns))
-        with paces["turns"].timed(count):
+        with found["turns"].timed(count):
             await asyncio.gather(*map(ours.play, played))
-        with paces["bare"].timed(count):
+        with found["bare"].timed(count):
             await asyncio.gather(*map(bare.play, blobs))
-        with paces["unasked"].timed(count):
+        with found["unasked"].timed(count):
             await asyncio.gather(*map(unasked.play, halves))
-        with paces["engine"].timed(count):
+        with found["engine"].timed(count):
             await asyncio.gather(*map(ours.copy, blobs))
-        with paces["one thread"].timed(count):
+        with found["one thread"].timed(count):
             bare.write(groups)
     await ours.store.close()
     bare.close()
     unasked.close()
-    line = _against(f"turns/s, {sessions} sessions", paces["turns"], paces["bare"])
+    return found
+
+
+async def many_sessions(folder: Path, sessions: int, turns: int) -> list[Line]:
+    found = await paces(folder, sessions, turns)
+    line = _against(f"turns/s, {sessions} sessions", found["turns"], found["bare"])
     if sessions == 256:
         line.goal, line.met = "≥ 0.6", line.ratio >= 0.6
     return [
         line,
-        _against("  the same statements, unasked", paces["unasked"], paces["bare"]),
-        _against("  turns, against those", paces["turns"], paces["unasked"]),
-        _against("  blobs through our engine", paces["engine"], paces["bare"]),
-        _against("  bare, in one thread", paces["one thread"], paces["bare"]),
-        _cpu("  CPU of a turn", paces["turns"], paces["bare"]),
-        _cpu("  CPU of the same, unasked", paces["unasked"], paces["bare"]),
-        _cpu("  CPU of blobs through our engine", paces["engine"], paces["bare"]),
-        _cpu("  CPU of turns, against unasked", paces["turns"], paces["unasked"]),
+        _against("  the same statements, unasked", found["unasked"], found["bare"]),
+        _against("  turns, against those", found["turns"], found["unasked"]),
+        _against("  blobs through our engine", found["engine"], found["bare"]),
+        _against("  bare, in one thread", found["one thread"], found["bare"]),
+        _cpu("  CPU of a turn", found["turns"], found["bare"]),
+        _cpu("  CPU of the same, unasked", found["unasked"], found["bare"]),
+        _cpu("  CPU of blobs through our engine", found["engine"], found["bare"]),
+        _cpu("  CPU of turns, against unasked", found["turns"], found["unasked"]),
     ]
 
 

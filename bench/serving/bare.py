@@ -4,7 +4,7 @@ uvicorn with httptools on uvloop, aiohttp, msgspec and apsw, as Holdfast uses th
 since somebody has to know what was said; one row per turn is synced before the end of the answer is sent. There is
 no history, no retry, no lock, no watcher, and nothing is checked.
 
-Run by `bench/server.py` in a process of its own: `python bare.py PORT UPSTREAM_PORT DATABASE`.
+Run by `bench/speed` in a process of its own: `python bare.py PORT UPSTREAM_PORT DATABASE`.
 """
 
 from __future__ import annotations

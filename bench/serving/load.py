@@ -1,7 +1,7 @@
 """A client that costs little, and measures a server from outside: what it answers, and what it spends on it.
 
-Reads bytes and counts frames; nothing is decoded. Run by `bench/server.py` in a process of its own, with a `Job`
-as JSON; prints what it found as JSON.
+Reads bytes and counts tokens in them; nothing is decoded. Run in a process of its own, with a `Job` as JSON; prints
+what it found as JSON. A job that would take too long ends at its limit, with what it has found until then.
 """
 
 from __future__ import annotations
@@ -11,132 +11,121 @@ import itertools
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 import uvloop
 
+from serving.answers import Answer
+from serving.process import cpu_s, rss_mb, written_bytes
+from serving.requests import Asking, named
+
 BEGIN_S = 30.0
 """How long streams may take to begin, at most."""
+WARM_UP = 5
 
 
-class Job(msgspec.Struct):
+class Job(msgspec.Struct, frozen=True):
     """What is to be measured, on which server. `pid` is 0 if nobody wants to know what it spends."""
 
-    what: Literal["answers", "pace", "first", "whole", "idle"]
-    port: int
+    what: Literal["answers", "pace", "first", "whole", "open", "sessions", "fill"]
     model: str
+    port: int = 0
     pid: int = 0
+    request: str = "serving.requests:chat"
     streams: int = 1
     turns: int = 1
     """Of each stream."""
+    stream: bool = True
+    tokens: int = 0
+    """What an answer has; more that look like it are the same ones again. 0 if nobody knows."""
     window_s: float = 2.0
     """Where answers have no end."""
+    limit_s: float = 20.0
+    conversations: tuple[str, ...] = ()
+    """To be continued, in turns; otherwise every request begins one of its own."""
+    past: int = 0
+    """Messages to send again, to a server that keeps none."""
 
 
 class Found(msgspec.Struct):
-    """What came of it. CPU is that of the server, all its threads together."""
+    """What came of it. CPU and bytes are those of the server, all its processes together."""
 
     tokens: int = 0
+    turns: int = 0
     cpu_s: float = 0.0
     wall_s: float = 0.0
     each_ms: list[float] = []
     rss_mb: float = 0.0
     rss_grown_mb: float = 0.0
+    written_bytes: int = 0
+    cut: bool = False
+    """The limit was reached."""
 
 
-def cpu_s(pid: int) -> float:
-    """The CPU time of another process, to the nanosecond: Linux has a clock for each one, named after its id."""
-    return time.clock_gettime((~pid << 3) | 2) if pid else 0.0
-
-
-def rss_mb(pid: int) -> float:
-    if not pid:
-        return 0.0
-    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
-
-
-_run = os.urandom(4).hex()
-_numbers = itertools.count()
-
-
-def _request(model: str, *, stream: bool) -> bytes:
-    """A turn of a conversation of its own."""
-    body = msgspec.json.encode(
-        {"model": model, "stream": stream, "messages": [{"role": "user", "content": "Tell me."}]}
-    )
-    head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        f"Authorization: Bearer bench\r\nX-Conversation-Id: bench-{_run}-{next(_numbers)}\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+class Refused(RuntimeError):
+    """The server has answered something else than was asked for."""
 
 
 class Client(asyncio.Protocol):
     """One connection, one request at a time."""
 
-    def __init__(self) -> None:
-        self.frames = 0
+    def __init__(self, tokens_max: int) -> None:
+        self.counted = 0
+        """Tokens of answers that have ended."""
         self.first_s: float | None = None
-        """When the first token came."""
-        self._tail = b""
-        self._streams = self._fresh = True
-        self._left: int | None = None
+        """When the first token of this answer came."""
+        self.answer = Answer()
+        self.is_open = False
+        self._tokens_max = tokens_max
         self._done: asyncio.Future[None] | None = None
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+    @property
+    def tokens(self) -> int:
+        return self.counted + self._here()
+
+    def _here(self) -> int:
+        found = self.answer.tokens
+        return min(found, self._tokens_max) if self._tokens_max else found
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
+        self.is_open = True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._done is not None:
-            self._end(exc or ConnectionError("the server hung up"))
+        self.is_open = False
+        if self._done is not None and not self._done.done():
+            ended = self.answer.closed()
+            self._end(None if ended else exc or ConnectionError("the server hung up"))
 
-    async def ask(self, model: str, *, stream: bool) -> None:
-        """Ask, and wait for the end of the answer."""
-        self._streams, self._left, self._tail = stream, None, b""
-        self._fresh = True
-        self.first_s = None
-        self._done = asyncio.get_running_loop().create_future()
-        self.transport.write(_request(model, stream=stream))
+    async def ask(self, port: int, request: bytes) -> None:
+        """Ask, and wait for the end of the answer. A server that has hung up meanwhile is called again."""
+        loop = asyncio.get_running_loop()
+        if not self.is_open:
+            await loop.create_connection(lambda: self, "127.0.0.1", port)
+        self.counted += self._here()
+        self.answer, self.first_s = Answer(), None
+        self._done = loop.create_future()
+        self.transport.write(request)
         await self._done
 
-    async def ask_often(self, model: str, turns: int) -> None:
-        for _ in range(turns):
-            await self.ask(model, stream=True)
-
     def data_received(self, data: bytes) -> None:
-        if self._fresh:
-            self._fresh = False
-            if not data.startswith(b"HTTP/1.1 200"):
-                self._end(RuntimeError(f"not what was asked for: {data[:1000]!r}"))
-        if not self._streams:
-            self._whole(data)
+        answer = self.answer
+        answer.feed(data)
+        if answer.status and not 200 <= answer.status < 300:
+            self._end(Refused(f"not what was asked for: {answer.head[:1000]!r}"))
             return
-        self.frames += data.count(b"\n\n") + (self._tail[-1:] + data[:1] == b"\n\n")
-        seen = self._tail + data[-8:] if len(data) < 8 else data
-        if self.first_s is None and b'" token' in self._tail + data:
+        if self.first_s is None and answer.tokens:
             self.first_s = time.perf_counter()
             if not self.begun.done():
                 self.begun.set_result(None)
-        self._tail = seen[-8:]
-        if self._tail.endswith(b"\r\n0\r\n\r\n"):
-            self._end()
-
-    def _whole(self, data: bytes) -> None:
-        if self._left is None:
-            head, _, body = (self._tail + data).partition(b"\r\n\r\n")
-            length = head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]
-            self._left, data = int(length), body
-        self._left -= len(data)
-        if self._left <= 0:
+        if answer.ended:
             self._end()
 
     def _end(self, failure: Exception | None = None) -> None:
-        assert self._done is not None
-        if self._done.done():
+        if self._done is None or self._done.done():
             return
         if failure is not None:
             self._done.set_exception(failure)
@@ -144,80 +133,164 @@ class Client(asyncio.Protocol):
             self._done.set_result(None)
 
 
-async def _connect(port: int) -> Client:
-    loop = asyncio.get_running_loop()
-    _, client = await loop.create_connection(Client, "127.0.0.1", port)
-    return client
+class Load:
+    """A job at work."""
 
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._asking: Asking = named(job.request)
+        self._until = time.perf_counter() + job.limit_s
+        run = os.urandom(4).hex()
+        fresh = (f"bench-{run}-{number}" for number in itertools.count())
+        known = itertools.cycle(job.conversations)
+        self._names: Iterator[str] = known if job.conversations else fresh
+        self._ended = 0
+        """Turns."""
 
-async def _answers(job: Job) -> Found:
-    """Whole answers side by side: everything that they cost, from the first request to the last sync."""
-    clients = [await _connect(job.port) for _ in range(job.streams)]
-    cpu, wall = cpu_s(job.pid), time.perf_counter()
-    await asyncio.gather(*(each.ask_often(job.model, job.turns) for each in clients))
-    spent = time.perf_counter() - wall
-    for client in clients:
-        client.transport.close()
-    tokens = sum(each.frames for each in clients)
-    return Found(tokens=tokens, cpu_s=cpu_s(job.pid) - cpu, wall_s=spent)
+    async def run(self) -> Found:
+        match self._job.what:
+            case "answers":
+                return await self._answers()
+            case "pace":
+                return await self._pace()
+            case "open":
+                return await self._open_streams()
+            case "sessions":
+                return await self._sessions()
+            case "first" | "whole" | "fill":
+                return await self._turns()
 
+    async def _connect(self, count: int) -> list[Client]:
+        loop = asyncio.get_running_loop()
+        clients = [Client(self._job.tokens) for _ in range(count)]
+        for client in clients:
+            await loop.create_connection(lambda client=client: client, "127.0.0.1", self._job.port)
+        return clients
 
-async def _open(job: Job) -> tuple[list[Client], list[asyncio.Task[None]]]:
-    """Streams that have begun and have no end."""
-    clients = [await _connect(job.port) for _ in range(job.streams)]
-    tasks = [asyncio.create_task(each.ask(job.model, stream=True)) for each in clients]
-    async with asyncio.timeout(BEGIN_S):
-        for client, task in zip(clients, tasks, strict=True):
-            await asyncio.wait({client.begun, task}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                task.result()
-    return clients, tasks
+    async def _ask(self, client: Client, *, stream: bool) -> None:
+        job = self._job
+        request = self._asking(job.model, next(self._names), stream, past=job.past)
+        await client.ask(job.port, request)
 
+    async def _ask_often(self, client: Client, turns: int, *, stream: bool) -> None:
+        """As often as asked for, or until the limit."""
+        for _ in range(turns):
+            if time.perf_counter() > self._until:
+                return
+            await self._ask(client, stream=stream)
+            self._ended += 1
 
-async def _pace(job: Job) -> Found:
-    clients, tasks = await _open(job)
-    cpu, wall, tokens = cpu_s(job.pid), time.perf_counter(), sum(each.frames for each in clients)
-    await asyncio.sleep(job.window_s)
-    found = Found(
-        tokens=sum(each.frames for each in clients) - tokens,
-        cpu_s=cpu_s(job.pid) - cpu,
-        wall_s=time.perf_counter() - wall,
-    )
-    await _leave(clients, tasks)
-    return found
+    async def _answers(self) -> Found:
+        """Whole answers side by side: everything that they cost, from the first request to the last sync."""
+        job = self._job
+        clients = await self._connect(job.streams)
+        cpu, wall = cpu_s(job.pid), time.perf_counter()
+        often = [self._ask_often(each, job.turns, stream=job.stream) for each in clients]
+        tasks = [asyncio.create_task(each) for each in often]
+        done, _ = await asyncio.wait(tasks, timeout=job.limit_s)
+        found = Found(
+            tokens=sum(each.tokens for each in clients),
+            turns=self._ended,
+            cpu_s=cpu_s(job.pid) - cpu,
+            wall_s=time.perf_counter() - wall,
+            cut=self._ended < job.turns * job.streams,
+        )
+        for task in done:
+            task.result()
+        await _leave(clients, tasks)
+        return found
 
+    async def _begin(self, clients: list[Client]) -> list[asyncio.Task[None]]:
+        """Streams that have begun and have no end."""
+        tasks = [asyncio.create_task(self._ask(each, stream=True)) for each in clients]
+        async with asyncio.timeout(BEGIN_S):
+            for client, task in zip(clients, tasks, strict=True):
+                await asyncio.wait({client.begun, task}, return_when=asyncio.FIRST_COMPLETED)
+                if task.done():
+                    task.result()
+        return tasks
 
-async def _idle(job: Job) -> Found:
-    before = rss_mb(job.pid)
-    clients, tasks = await _open(job)
-    await asyncio.sleep(0.2)
-    grown = rss_mb(job.pid) - before
-    await _leave(clients, tasks)
-    return Found(rss_mb=before, rss_grown_mb=grown)
+    async def _pace(self) -> Found:
+        job = self._job
+        clients = await self._connect(job.streams)
+        tasks = await self._begin(clients)
+        tokens = sum(each.tokens for each in clients)
+        cpu, wall = cpu_s(job.pid), time.perf_counter()
+        await asyncio.sleep(job.window_s)
+        found = Found(
+            tokens=sum(each.tokens for each in clients) - tokens,
+            cpu_s=cpu_s(job.pid) - cpu,
+            wall_s=time.perf_counter() - wall,
+        )
+        await _leave(clients, tasks)
+        return found
 
+    async def _open_streams(self) -> Found:
+        """How memory grows from a quarter of the streams to all of them: what the first ones load is not counted."""
+        job = self._job
+        clients = await self._connect(job.streams)
+        few = job.streams // 4
+        tasks = await self._begin(clients[:few])
+        await asyncio.sleep(0.3)
+        before = rss_mb(job.pid)
+        tasks += await self._begin(clients[few:])
+        await asyncio.sleep(0.3)
+        grown = rss_mb(job.pid) - before
+        await _leave(clients, tasks)
+        return Found(rss_mb=before, rss_grown_mb=grown, turns=job.streams - few)
 
-async def _turns(job: Job) -> Found:
-    """One turn after the other, on one connection: until the first token, or until the end."""
-    client = await _connect(job.port)
-    streams = job.what == "first"
-    for _ in range(5):  # connections, caches
-        await client.ask(job.model, stream=streams)
-    each_ms: list[float] = []
-    cpu = cpu_s(job.pid)
-    for _ in range(job.turns):
-        began = time.perf_counter()
-        await client.ask(job.model, stream=streams)
-        at = client.first_s if streams else time.perf_counter()
-        assert at is not None
-        each_ms.append((at - began) * 1000)
-    spent = cpu_s(job.pid) - cpu
-    client.transport.close()
-    return Found(each_ms=each_ms, cpu_s=spent)
+    async def _sessions(self) -> Found:
+        """How memory grows by sessions that have had a turn, and now have nothing to do."""
+        job = self._job
+        clients = await self._connect(job.streams)
+        few = max(1, job.turns // 4)
+        await asyncio.gather(*(self._ask_often(each, few, stream=False) for each in clients))
+        await asyncio.sleep(0.3)
+        before, self._ended = rss_mb(job.pid), 0
+        rest = job.turns - few
+        await asyncio.gather(*(self._ask_often(each, rest, stream=False) for each in clients))
+        await asyncio.sleep(0.3)
+        found = Found(
+            rss_mb=before,
+            rss_grown_mb=rss_mb(job.pid) - before,
+            turns=self._ended,
+            cut=self._ended < rest * job.streams,
+        )
+        await _leave(clients, [])
+        return found
+
+    async def _turns(self) -> Found:
+        """One turn after the other, on one connection: until the first token, or until the end."""
+        job = self._job
+        [client] = await self._connect(1)
+        streams = job.what == "first"
+        if not job.conversations:
+            await self._ask_often(client, WARM_UP, stream=streams)  # connections, caches
+        each_ms: list[float] = []
+        cpu, written, wall = cpu_s(job.pid), written_bytes(job.pid), time.perf_counter()
+        while len(each_ms) < job.turns and time.perf_counter() < self._until:
+            began = time.perf_counter()
+            await self._ask(client, stream=streams)
+            at = client.first_s if streams else time.perf_counter()
+            if at is None:
+                raise Refused(f"an answer without a token: {client.answer.head[:1000]!r}")
+            each_ms.append((at - began) * 1000)
+        found = Found(
+            each_ms=each_ms,
+            turns=len(each_ms),
+            cpu_s=cpu_s(job.pid) - cpu,
+            wall_s=time.perf_counter() - wall,
+            written_bytes=written_bytes(job.pid) - written,
+            cut=len(each_ms) < job.turns,
+        )
+        await _leave([client], [])
+        return found
 
 
 async def _leave(clients: list[Client], tasks: list[asyncio.Task[None]]) -> None:
     for client in clients:
-        client.transport.abort()
+        if client.is_open:
+            client.transport.abort()
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -225,16 +298,7 @@ async def _leave(clients: list[Client], tasks: list[asyncio.Task[None]]) -> None
 
 async def main() -> None:
     job = msgspec.json.decode(sys.argv[1], type=Job)
-    match job.what:
-        case "answers":
-            found = await _answers(job)
-        case "pace":
-            found = await _pace(job)
-        case "idle":
-            found = await _idle(job)
-        case "first" | "whole":
-            found = await _turns(job)
-    print(msgspec.json.encode(found).decode())
+    print(msgspec.json.encode(await Load(job).run()).decode())
 
 
 if __name__ == "__main__":

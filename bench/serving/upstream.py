@@ -7,7 +7,7 @@ Which answer is decided by the model that is asked for:
     short    20 tokens at once, streamed or as one object
     idle     one token, and then silence until the client leaves
 
-Run by `bench/server.py` in a process of its own: `python upstream.py PORT`.
+Run by `bench/speed` in a process of its own: `python upstream.py PORT`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The report card as one page: values in, HTML out. Nothing here measures or reads the clock."""

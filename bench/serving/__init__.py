@@ -1,0 +1,1 @@
+"""What takes part in measuring servers: a model that costs nothing, a client that decodes nothing, a bare proxy."""

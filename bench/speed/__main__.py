@@ -1,0 +1,103 @@
+"""Measure, group by group, and write down what was found: `python -m speed [GROUP…]`, which `make bench` does.
+
+--rounds N       how often everybody takes a turn
+--only A,B       these systems alone, by name
+--list           say which groups there are
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+import report
+from _figures import BUILD, Figures, save
+from page import words
+from rich.console import Console
+from rich.table import Table
+
+from speed.conditions import conditions
+from speed.groups import GROUPS, Group
+from speed.stage import Stage
+from speed.subjects import Subject, everybody
+
+
+def measure(group: Group, stage: Stage) -> Figures:
+    began = time.perf_counter()
+    under = conditions(stage.subjects)
+    lines = group.measure(stage)
+    return Figures(
+        group=group.name,
+        title=group.title,
+        about=group.about,
+        conditions=under,
+        lines=lines,
+        skipped=dict(stage.skipped),
+        axis=group.axis,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def table_of(figures: Figures) -> Table:
+    names = figures.systems()
+    table = Table("", *names, title=figures.title, title_justify="left")
+    for line in figures.lines:
+        table.add_row(line.what, *(_cell(figures, line.what, name) for name in names))
+    return table
+
+
+def _cell(figures: Figures, what: str, system: str) -> str:
+    line = figures.line(what)
+    assert line is not None
+    middle = line.middle(system)
+    if middle is None:
+        return line.notes.get(system, "")[:60]
+    parts = (words.said(middle, line.unit), words.spread(line, system), words.to_bare(line, system))
+    return "\n".join(filter(None, parts))
+
+
+def chosen(only: str, console: Console) -> list[Subject]:
+    """Who takes part: those that were asked for and are installed."""
+    wanted = only.split(",") if only else None
+    found: list[Subject] = []
+    for subject in everybody():
+        if wanted is not None and subject.name not in wanted:
+            continue
+        if missing := subject.missing():
+            console.print(f"{subject.name} is not installed, and left out: {missing}")
+        else:
+            found.append(subject)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="speed", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("groups", nargs="*", metavar="GROUP")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="systems, by name, with commas")
+    parser.add_argument("--list", action="store_true")
+    asked = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    names = [group.name for group in GROUPS]
+    if asked.list:
+        for group in GROUPS:
+            console.print(f"{group.name:10}{group.title}")
+        return
+    if unknown := set(asked.groups) - set(names):
+        raise SystemExit(f"no group {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    subjects = chosen(asked.only, console)
+    wanted = [group for group in GROUPS if not asked.groups or group.name in asked.groups]
+    with console.status("…") as status, Stage(subjects, asked.rounds, status.update) as stage:
+        for count, group in enumerate(wanted, start=1):
+            console.rule(f"{count} of {len(wanted)}: {group.name}", align="left")
+            figures = measure(group, stage)
+            save(figures)
+            console.print(table_of(figures))
+            took = f"{figures.seconds:.0f} s, load {figures.conditions.load:.1f}"
+            console.print(took, style="dim")
+    console.print(f"the page: {report.write(BUILD)}")
+
+
+if __name__ == "__main__":
+    main()

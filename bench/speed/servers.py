@@ -1,0 +1,193 @@
+"""Servers that run: each in a process of its own, on loopback, before one upstream, in a folder on a real disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+import msgspec
+from serving.load import Found, Job
+from serving.process import cpu_s, family, rss_mb
+
+from speed.subjects import BENCH, Subject
+
+READY_S = 120.0
+DIRECT = "direct"
+"""The upstream itself: nobody is in between."""
+
+
+class DoesNotStart(RuntimeError):
+    """A server has ended, or has not answered in time. Says what it has printed."""
+
+
+class CannotMeasure(RuntimeError):
+    """A client has failed on a server. Says how."""
+
+
+class Server(msgspec.Struct, frozen=True):
+    """A server that runs. `pid` is 0 for the upstream."""
+
+    name: str
+    port: int
+    pid: int = 0
+    request: str = "serving.requests:chat"
+    keeps: bool = False
+    ready_s: float = 0.0
+    rest_mb: float = 0.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def on_disk() -> Iterator[Path]:
+    """A folder beside the code, since `/tmp` may be in memory, and a sync there costs nothing."""
+    with tempfile.TemporaryDirectory(prefix=".bench-", dir=BENCH) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def upstream() -> Iterator[Server]:
+    port = free_port()
+    process = subprocess.Popen([sys.executable, str(BENCH / "serving" / "upstream.py"), str(port)])
+    try:
+        until = time.perf_counter() + 10
+        while time.perf_counter() < until:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.01)
+        yield Server(DIRECT, port)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def started(subject: Subject, behind: Server, folder: Path) -> Iterator[Server]:
+    """A server process that answers, until the end of the context. Raises DoesNotStart."""
+    port = free_port()
+    folder.mkdir(parents=True, exist_ok=True)
+    command = subject.command(port, behind.port, folder)
+    began = time.perf_counter()
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            command.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **command.environment},
+        )
+        try:
+            while not answers(port):
+                if process.poll() is not None or time.perf_counter() - began > READY_S:
+                    said.seek(0)
+                    raise DoesNotStart(f"{subject.name} does not start: {_end_of(said.read())}")
+                time.sleep(0.005)
+            ready_s = time.perf_counter() - began
+            yield Server(
+                subject.name,
+                port,
+                process.pid,
+                subject.request,
+                subject.keeps,
+                ready_s,
+                rss_mb(process.pid),
+            )
+        finally:
+            _stop(process)
+
+
+def _end_of(said: bytes) -> str:
+    return said.decode(errors="replace")[-2000:]
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    started_by_it = family(process.pid)[1:]
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for pid in started_by_it:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it has gone with its parent, as it should
+
+
+def answers(port: int) -> bool:
+    """Whether a server speaks HTTP there, whatever it says."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5):
+            return True
+    except HTTPError:
+        return True
+    except (URLError, OSError):
+        return False
+
+
+class Cast(msgspec.Struct, frozen=True):
+    """Everybody who takes part in a group, and those who could not."""
+
+    direct: Server
+    servers: list[Server]
+    skipped: dict[str, str]
+
+
+@contextmanager
+def all_started(subjects: Sequence[Subject], behind: Server) -> Iterator[Cast]:
+    """All of them at once, each in a folder of its own; those that do not start are left out, with their reason."""
+    servers: list[Server] = []
+    skipped: dict[str, str] = {}
+    with ExitStack() as stack:
+        folder = stack.enter_context(on_disk())
+        for subject in subjects:
+            try:
+                running = started(subject, behind, folder / subject.name)
+                servers.append(stack.enter_context(running))
+            except DoesNotStart as failure:
+                skipped[subject.name] = str(failure)
+        yield Cast(behind, servers, skipped)
+
+
+def measured(server: Server, job: Job) -> Found:
+    """What a client in a process of its own finds out. Raises CannotMeasure."""
+    job = msgspec.structs.replace(job, port=server.port, pid=server.pid, request=server.request)
+    command = [sys.executable, "-m", "serving.load", msgspec.json.encode(job).decode()]
+    patience_s = job.limit_s + 120
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=patience_s, check=False, cwd=BENCH
+        )
+    except subprocess.TimeoutExpired as failure:
+        raise CannotMeasure(f"{server.name} has not answered in {patience_s:.0f} s") from failure
+    if done.returncode:
+        raise CannotMeasure(f"measuring {server.name} failed: {done.stderr.strip()[-2000:]}")
+    settle(server)
+    return msgspec.json.decode(done.stdout, type=Found)
+
+
+def settle(server: Server) -> None:
+    """Wait until what the clients have left behind is cleaned up: it is not the next one's cost."""
+    until = time.perf_counter() + 10
+    while server.pid and time.perf_counter() < until:
+        before = cpu_s(server.pid)
+        time.sleep(0.1)
+        if cpu_s(server.pid) - before < 0.01:
+            return

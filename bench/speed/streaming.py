@@ -1,0 +1,71 @@
+"""Tokens: how many a core can pass on, what one costs at the pace of a reader, how much later the first one comes."""
+
+from __future__ import annotations
+
+from functools import partial
+from statistics import median
+
+from _figures import Line
+from serving.load import Found, Job
+
+from speed.servers import DIRECT
+from speed.stage import Notebook, Probe, Reading, Stage, edge
+
+ANSWERS = {1: 40, 50: 2, 500: 1}
+"""How many answers each stream asks for, by the number of streams."""
+TOKENS = 1000
+PACED = 50
+TURNS = 150
+LIMIT_S = 12.0
+LIMIT_MANY_S = 30.0
+"""A slow server needs a while until 500 streams have begun."""
+
+
+def tokens_at(streams: int) -> str:
+    return f"tokens per second and core, {streams} at once"
+
+
+PACE = f"CPU per token, {PACED} streams of 50 tokens/s"
+FIRST, FIRST_EDGE = "added to the first token, p50", "added to the first token, p99"
+
+
+def _per_core(found: Found) -> float:
+    return found.tokens / found.cpu_s
+
+
+def tokens(stage: Stage) -> list[Line]:
+    probes = [
+        Probe(_flat_out(streams), [Reading(tokens_at(streams), "/s", "higher", _per_core)])
+        for streams in ANSWERS
+    ]
+    return Notebook(stage, probes).fill(stage.cast.servers)
+
+
+def _flat_out(streams: int) -> Job:
+    return Job(
+        "answers",
+        "flat1000",
+        streams=streams,
+        turns=ANSWERS[streams],
+        tokens=TOKENS,
+        limit_s=LIMIT_S if streams < 500 else LIMIT_MANY_S,
+    )
+
+
+def pace(stage: Stage) -> list[Line]:
+    per_token = Reading(PACE, "µs", "lower", lambda found: found.cpu_s / found.tokens * 1e6)
+    probe = Probe(Job("pace", "paced", streams=PACED, window_s=3.0), [per_token])
+    return Notebook(stage, [probe]).fill(stage.cast.servers)
+
+
+def first(stage: Stage) -> list[Line]:
+    reading = partial(Reading, unit="ms", better="lower")
+    readings = [
+        reading("first token, p50", value=lambda found: median(found.each_ms)),
+        reading("first token, p99", value=lambda found: edge(found.each_ms)),
+    ]
+    probe = Probe(Job("first", "short", turns=TURNS, limit_s=LIMIT_S), readings)
+    cast = stage.cast
+    lines = Notebook(stage, [probe]).fill([cast.direct, *cast.servers])
+    added = [line.less(DIRECT, what) for line, what in zip(lines, (FIRST, FIRST_EDGE), strict=True)]
+    return [*added, *lines]

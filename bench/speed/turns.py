@@ -1,0 +1,233 @@
+"""Whole turns: what one takes, what it writes, what a long history adds to it, and how many become durable in a second."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from statistics import median
+
+import store
+from _figures import BARE, OURS, Line
+from msgspec import Struct
+from msgspec.structs import replace
+from serving.load import Found, Job
+
+from speed.servers import CannotMeasure, Server, measured, on_disk
+from speed.stage import Notebook, Probe, Reading, Stage, edge
+
+TURNS = 150
+LIMIT_S = 10.0
+FILL_S = 40.0
+"""How long filling one conversation may take: who needs longer is not asked about it."""
+DISK = "the disk's own syncs"
+SYNC_S = 1.0
+
+JSON_P50, JSON_P99, JSON_CPU = "JSON turn, p50", "JSON turn, p99", "JSON turn, CPU"
+
+
+def turn(stage: Stage) -> list[Line]:
+    readings = [
+        Reading(JSON_P50, "ms", "lower", lambda found: median(found.each_ms)),
+        Reading(JSON_P99, "ms", "lower", lambda found: edge(found.each_ms)),
+        Reading(JSON_CPU, "ms", "lower", lambda found: found.cpu_s / found.turns * 1e3),
+    ]
+    probe = Probe(Job("whole", "short", turns=TURNS, limit_s=LIMIT_S), readings)
+    return Notebook(stage, [probe]).fill(stage.cast.servers)
+
+
+# ── history ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Length(Struct, frozen=True):
+    """A length of history: in how many conversations, and by how many turns of each it is measured in a round.
+
+    Few turns on short ones: a conversation of ten messages is none any more after five of them.
+    """
+
+    messages: int
+    conversations: int
+    turns: int
+
+    def names(self, group: str) -> tuple[str, ...]:
+        stem = f"{group}-{self.messages}"
+        return tuple(f"{stem}-{number}" for number in range(self.conversations))
+
+
+LENGTHS = (Length(10, 20, 1), Length(100, 4, 4), Length(1000, 1, 12), Length(5000, 1, 12))
+
+
+class Histories:
+    """Conversations of every length at every server that keeps them; the others get all of it with each request."""
+
+    def __init__(self, stage: Stage, group: str) -> None:
+        self._stage = stage
+        self._group = group
+        self._missing: dict[tuple[str, int], str] = {}
+
+    def fill(self, server: Server, lengths: tuple[Length, ...]) -> None:
+        """Turn by turn, as clients would. What is too long for its time is noted, and what is longer not tried."""
+        if not server.keeps:
+            return
+        for length in lengths:
+            why = self._fill(server, length)
+            if why:
+                for longer in lengths[lengths.index(length) :]:
+                    self._missing[server.name, longer.messages] = why
+                return
+
+    def _fill(self, server: Server, length: Length) -> str:
+        self._stage.tell(f"{server.name}: conversations of {length.messages:,} messages")
+        names = length.names(self._group)
+        turns = length.messages // 2 * length.conversations
+        job = Job("fill", "short", turns=turns, conversations=names, limit_s=FILL_S)
+        try:
+            found = measured(server, job)
+        except CannotMeasure as failure:
+            return str(failure)
+        said = f"{found.turns:,} of {turns:,} turns in {FILL_S:.0f} s while filling it"
+        return f"left out: only {said}" if found.cut else ""
+
+    def job_for(self, length: Length, server: Server, job: Job) -> Job | str:
+        if not server.keeps:
+            return replace(job, past=length.messages, conversations=())
+        return self._missing.get((server.name, length.messages), job)
+
+    def probe(self, length: Length, *readings: Reading) -> Probe:
+        count = length.turns * length.conversations
+        job = Job(
+            "whole",
+            "short",
+            turns=count,
+            conversations=length.names(self._group),
+            limit_s=2 * LIMIT_S,
+        )
+        return Probe(job, readings, lambda server, job: self.job_for(length, server, job))
+
+
+def _cpu_ms(found: Found) -> float:
+    return found.cpu_s / found.turns * 1e3
+
+
+HISTORY_CPU, HISTORY_P50 = "CPU of a turn", "a turn, p50"
+
+
+def at_history(what: str, messages: int) -> str:
+    return f"{what}, at {messages:,} messages"
+
+
+def history(stage: Stage) -> list[Line]:
+    servers = stage.cast.servers
+    histories = Histories(stage, "history")
+    for server in servers:
+        histories.fill(server, LENGTHS)
+    probes = [
+        histories.probe(length, _curve(HISTORY_CPU, length), _curve(HISTORY_P50, length))
+        for length in LENGTHS
+    ]
+    return Notebook(stage, probes).fill(servers)
+
+
+def _curve(name: str, length: Length) -> Reading:
+    value = _cpu_ms if name == HISTORY_CPU else _p50
+    what = at_history(name, length.messages)
+    return Reading(what, "ms", "lower", value, curve=name, at=length.messages)
+
+
+def _p50(found: Found) -> float:
+    return median(found.each_ms)
+
+
+# ── writes ───────────────────────────────────────────────────────────────────────────────────
+
+WRITES = (Length(10, 20, 2), Length(1000, 1, 40))
+WRITTEN = "written to disk for a turn"
+
+
+def writes(stage: Stage) -> list[Line]:
+    servers = stage.cast.servers
+    histories = Histories(stage, "writes")
+    for server in servers:
+        histories.fill(server, WRITES)
+    probes = [histories.probe(length, _written(length)) for length in WRITES]
+    return Notebook(stage, probes).fill(servers)
+
+
+def _written(length: Length) -> Reading:
+    what = at_history(WRITTEN, length.messages)
+    return Reading(what, "kB", "lower", lambda found: found.written_bytes / found.turns / 1e3)
+
+
+# ── durable ──────────────────────────────────────────────────────────────────────────────────
+
+AT_ONCE = {1: 150, 64: 12}
+"""Turns of each conversation, by the number of conversations."""
+IN_STORE = {1: 40, 256: 8}
+
+
+def over_http(conversations: int) -> str:
+    return f"turns per second over HTTP, {conversations} at once"
+
+
+def in_store(sessions: int) -> str:
+    return f"turns per second in the store, {sessions} at once"
+
+
+def durable(stage: Stage) -> list[Line]:
+    return [*_over_http(stage), *_in_store(stage)]
+
+
+def _over_http(stage: Stage) -> list[Line]:
+    servers = stage.cast.servers
+    lines: list[Line] = []
+    with on_disk() as folder:
+        for conversations, turns in AT_ONCE.items():
+            job = Job(
+                "answers",
+                "short",
+                streams=conversations,
+                turns=turns,
+                stream=False,
+                limit_s=LIMIT_S,
+            )
+            reading = Reading(over_http(conversations), "/s", "higher", _per_second)
+            notebook = Notebook(stage, [Probe(job, [reading])])
+            [line] = notebook.fill(servers)
+            line.values[DISK] = [syncs_per_s(folder) for _ in range(stage.rounds)]
+            lines.append(line)
+    return lines
+
+
+def _per_second(found: Found) -> float:
+    return found.turns / found.wall_s
+
+
+def _in_store(stage: Stage) -> list[Line]:
+    lines: list[Line] = []
+    for sessions, turns in IN_STORE.items():
+        stage.tell(f"the store, {sessions} at once")
+        with on_disk() as folder:
+            paces = asyncio.run(store.paces(folder, sessions, turns, rounds=stage.rounds))
+            syncs = [syncs_per_s(folder) for _ in range(stage.rounds)]
+        values = {
+            f"{BARE}: its values, committed in groups": paces["bare"].per_s,
+            f"{BARE}: its statements, committed in groups": paces["unasked"].per_s,
+            OURS: paces["turns"].per_s,
+            DISK: syncs,
+        }
+        lines.append(Line(in_store(sessions), "/s", "higher", values))
+    return lines
+
+
+def syncs_per_s(folder: Path, seconds: float = SYNC_S) -> float:
+    """How often a page can be written and synced in a second: a loop that does nothing else."""
+    file = os.open(folder / "syncs", os.O_WRONLY | os.O_CREAT)
+    page, count, began = bytes(4096), 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        os.write(file, page)
+        os.fdatasync(file)
+        count += 1
+    spent = time.perf_counter() - began
+    os.close(file)
+    return count / spent
