@@ -14,6 +14,7 @@ from pathlib import Path
 import _peers
 import msgspec
 from _figures import OURS, Line
+from _names import LIBRARY_CPU, at_history
 from sessions import Measured, play
 
 from holdfast.sessions.sessions import Sessions
@@ -21,9 +22,8 @@ from holdfast.store.sqlite import SqliteStore
 from speed.servers import on_disk
 from speed.stage import Stage
 from speed.subjects import BENCH
-from speed.turns import LENGTHS, Length, at_history
+from speed.turns import LENGTHS, Length
 
-CPU = "CPU of a turn, as a library"
 PEERS = {"OpenAI Agents SDK": "agents_sdk.py", "LangGraph": "langgraph_sqlite.py"}
 PEER_TURNS = 4
 """A conversation of ten messages is none any more after more of them."""
@@ -40,7 +40,11 @@ class Row(msgspec.Struct):
 def library(stage: Stage) -> list[Line]:
     lines = {
         length.messages: Line(
-            at_history(CPU, length.messages), "ms", "lower", curve=CPU, at=length.messages
+            at_history(LIBRARY_CPU, length.messages),
+            "ms",
+            "lower",
+            curve=LIBRARY_CPU,
+            at=length.messages,
         )
         for length in LENGTHS
     }

@@ -16,14 +16,13 @@ from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import msgspec
+from _names import DIRECT
 from serving.load import Found, Job
 from serving.process import cpu_s, family, rss_mb
 
 from speed.subjects import BENCH, Subject
 
 READY_S = 120.0
-DIRECT = "direct"
-"""The upstream itself: nobody is in between."""
 
 
 class DoesNotStart(RuntimeError):

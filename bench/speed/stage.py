@@ -82,11 +82,14 @@ class Reading(Struct, frozen=True):
     unit: str
     better: Better
     value: Callable[[Found], float]
+    drawn: bool = True
     curve: str = ""
     at: float = 0.0
 
     def line(self) -> Line:
-        return Line(self.what, self.unit, self.better, curve=self.curve, at=self.at)
+        return Line(
+            self.what, self.unit, self.better, drawn=self.drawn, curve=self.curve, at=self.at
+        )
 
 
 class Probe(Struct, frozen=True):

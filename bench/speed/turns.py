@@ -9,7 +9,21 @@ from pathlib import Path
 from statistics import median
 
 import store
-from _figures import BARE, OURS, Line
+from _figures import OURS, Line
+from _names import (
+    BARE_STATEMENTS,
+    BARE_VALUES,
+    DISK,
+    HISTORY_CPU,
+    HISTORY_P50,
+    JSON_CPU,
+    JSON_P50,
+    JSON_P99,
+    WRITTEN,
+    at_history,
+    in_store,
+    over_http,
+)
 from msgspec import Struct
 from msgspec.structs import replace
 from serving.load import Found, Job
@@ -21,10 +35,7 @@ TURNS = 150
 LIMIT_S = 10.0
 FILL_S = 40.0
 """How long filling one conversation may take: who needs longer is not asked about it."""
-DISK = "the disk's own syncs"
 SYNC_S = 1.0
-
-JSON_P50, JSON_P99, JSON_CPU = "JSON turn, p50", "JSON turn, p99", "JSON turn, CPU"
 
 
 def turn(stage: Stage) -> list[Line]:
@@ -110,13 +121,6 @@ def _cpu_ms(found: Found) -> float:
     return found.cpu_s / found.turns * 1e3
 
 
-HISTORY_CPU, HISTORY_P50 = "CPU of a turn", "a turn, p50"
-
-
-def at_history(what: str, messages: int) -> str:
-    return f"{what}, at {messages:,} messages"
-
-
 def history(stage: Stage) -> list[Line]:
     servers = stage.cast.servers
     histories = Histories(stage, "history")
@@ -142,7 +146,6 @@ def _p50(found: Found) -> float:
 # ── writes ───────────────────────────────────────────────────────────────────────────────────
 
 WRITES = (Length(10, 20, 2), Length(1000, 1, 40))
-WRITTEN = "written to disk for a turn"
 
 
 def writes(stage: Stage) -> list[Line]:
@@ -164,14 +167,6 @@ def _written(length: Length) -> Reading:
 AT_ONCE = {1: 150, 64: 12}
 """Turns of each conversation, by the number of conversations."""
 IN_STORE = {1: 40, 256: 8}
-
-
-def over_http(conversations: int) -> str:
-    return f"turns per second over HTTP, {conversations} at once"
-
-
-def in_store(sessions: int) -> str:
-    return f"turns per second in the store, {sessions} at once"
 
 
 def durable(stage: Stage) -> list[Line]:
@@ -211,8 +206,8 @@ def _in_store(stage: Stage) -> list[Line]:
             paces = asyncio.run(store.paces(folder, sessions, turns, rounds=stage.rounds))
             syncs = [syncs_per_s(folder) for _ in range(stage.rounds)]
         values = {
-            f"{BARE}: its values, committed in groups": paces["bare"].per_s,
-            f"{BARE}: its statements, committed in groups": paces["unasked"].per_s,
+            BARE_VALUES: paces["bare"].per_s,
+            BARE_STATEMENTS: paces["unasked"].per_s,
             OURS: paces["turns"].per_s,
             DISK: syncs,
         }
