@@ -21,8 +21,8 @@ Better = Literal["higher", "lower"]
 Verdict = Literal["held", "broken", "not offered", "not run"]
 
 OURS = "Holdfast"
-BARE = "bare"
-"""The proxy of the same parts that promises nothing: what figures are put in relation to."""
+BARE = "bare proxy"
+"""A proxy of the same parts that promises nothing: what figures are put in relation to."""
 
 # ── speed ────────────────────────────────────────────────────────────────────────────────────
 

@@ -28,8 +28,8 @@ READY, AT_REST = "ready to answer after", "memory at rest"
 DIRECT = "direct"
 """The upstream itself: nobody is in between."""
 DISK = "the disk's own syncs"
-BARE_VALUES = "bare: its values, committed in groups"
-BARE_STATEMENTS = "bare: its statements, committed in groups"
+BARE_VALUES = "bare loop: the same values"
+BARE_STATEMENTS = "bare loop: the same statements"
 
 
 def tokens_at(streams: int) -> str:

@@ -77,7 +77,7 @@ def document(figures: Sequence[Figures], semantics: Semantics) -> Html:
 def picture(plot: Html, title: str, note: str) -> Html:
     """A page with one plot, to be photographed."""
     head = el("head", el("meta", charset="utf-8"), el("style", CSS))
-    caption = el("figcaption", el("b", title), note)
+    caption = el("figcaption", el("b", words.capital(title)), note)
     return Html(
         f"<!doctype html>{el('html', head, el('body', el('figure', caption, plot), class_='picture'))}"
     )

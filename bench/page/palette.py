@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from _figures import BARE, OURS
-from _names import DIRECT, DISK
+from _names import BARE_STATEMENTS, BARE_VALUES, DIRECT, DISK
 
 FLOORS = (DIRECT, DISK)
 PEERS = 7
@@ -23,7 +23,7 @@ class Palette:
     def of(self, system: str) -> str:
         if system == OURS:
             return "ours"
-        if system == BARE or system.startswith(f"{BARE}:"):
+        if system in (BARE, BARE_VALUES, BARE_STATEMENTS):
             return "bare"
         if system in FLOORS:
             return "floor"

@@ -34,11 +34,15 @@ def shots(figures: Sequence[Figures], semantics: Semantics) -> Iterator[Shot]:
     for each in figures:
         for line in each.lines:
             if line.what in (tokens_at(50), PACE) and line.values:
-                page = picture(bars(line, palette), line.what, f"{line.better} is better")
+                page = picture(
+                    bars(line, palette),
+                    line.what,
+                    f"{line.better} is better; the scale is logarithmic",
+                )
                 yield Shot(each.group, page)
         along = [line for line in each.lines if line.curve == HISTORY_CPU]
         if along:
-            note = "in milliseconds, over messages of history; lower is better"
+            note = "in milliseconds; lower is better; both scales are logarithmic"
             yield Shot(each.group, picture(curves(along, each.axis, palette), HISTORY_CPU, note))
     if semantics.columns:
         note = "✓ held, ✗ broken, – not offered, · not run"

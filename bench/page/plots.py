@@ -216,7 +216,8 @@ def matrix(semantics: Semantics) -> Html:
     longest = LETTER * max(len(column.name) for column in columns)
     top = 20 + longest * math.sin(SLOPE)
     across = [left + MATRIX_COLUMN * (number + 0.5) for number in range(len(columns))]
-    width = across[-1] + longest * math.cos(SLOPE)
+    reach = LETTER * math.cos(SLOPE)
+    width = max(x + reach * len(column.name) for column, x in zip(columns, across, strict=True))
     turn = f"rotate({-math.degrees(SLOPE):g} {{:.1f}} {top - 12:.1f})"
     heads = [
         el("text", column.name, x=x, y=top - 12, class_="name", transform=turn.format(x))

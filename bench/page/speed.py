@@ -55,7 +55,8 @@ def _by_curve(line: Line) -> str:
 
 def _figure(title: str, line: Line, plot: Html) -> Html:
     unit = "" if line.unit.startswith("/") else f"in {line.unit}, "
-    caption = [el("b", title), f" {unit}{line.better} is better"]
+    note = f" {unit}{line.better} is better; the scale is logarithmic"
+    caption = [el("b", words.capital(title)), note]
     return el("figure", el("figcaption", caption), plot)
 
 

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
 import pytest
-from _figures import Behaviour, Cell, Column, Figures, Line, Semantics, Verdict
+from _figures import BARE, Behaviour, Cell, Column, Figures, Line, Semantics, Verdict
 from _names import GROUPS
 from page import goals, plots, words
 from page.document import document
@@ -20,7 +20,7 @@ from page.verdicts import EVIDENCE_LINES
 from tests.bench.test_figures import UNDER
 
 HOSTILE = "</pre><script>alert(1)</script>\x00\x1b[31m\u202e\" onload='x' &amp; ]]>"
-PALETTE = Palette(["bare", "Holdfast", "LiteLLM"])
+PALETTE = Palette([BARE, "Holdfast", "LiteLLM"])
 
 
 def semantics(verdict: Verdict = "held", *evidence: str) -> Semantics:
@@ -92,13 +92,13 @@ def test_a_number_has_the_figures_that_matter(value: float, said: str) -> None:
 
 
 def test_units_ranges_and_ratios_are_said() -> None:
-    line = Line("a turn", "ms", "lower", {"bare": [1.0, 2.0, 4.0], "Holdfast": [3.0]})
+    line = Line("a turn", "ms", "lower", {BARE: [1.0, 2.0, 4.0], "Holdfast": [3.0]})
     assert words.said(3.0, "ms") == "3.00 ms"
     assert words.said(3000, "/s") == "3,000/s"
-    assert words.spread(line, "bare") == "1.00–4.00"
+    assert words.spread(line, BARE) == "1.00–4.00"
     assert words.spread(line, "Holdfast") == ""
     assert words.to_bare(line, "Holdfast") == "1.50× bare"
-    assert words.to_bare(line, "bare") == words.to_bare(line, "nobody") == ""
+    assert words.to_bare(line, BARE) == words.to_bare(line, "nobody") == ""
 
 
 # ── plots ────────────────────────────────────────────────────────────────────────────────────
@@ -127,7 +127,7 @@ def marks(plot: str, tag: str, kind: str) -> list[ET.Element]:
 
 
 def test_bars_are_as_long_as_their_medians_say() -> None:
-    line = Line("tokens", "/s", "higher", {"bare": [1000.0], "Holdfast": [90.0, 100.0, 110.0]})
+    line = Line("tokens", "/s", "higher", {BARE: [1000.0], "Holdfast": [90.0, 100.0, 110.0]})
     plot = plots.bars(line, PALETTE)
     [bare] = marks(plot, "rect", "bare")
     [ours] = marks(plot, "rect", "ours")
@@ -137,7 +137,7 @@ def test_bars_are_as_long_as_their_medians_say() -> None:
 
 
 def test_a_bar_of_nothing_and_a_hostile_name_can_be_drawn() -> None:
-    plot = plots.bars(Line(HOSTILE, "kB", "lower", {HOSTILE: [0.0], "bare": [5.0]}), PALETTE)
+    plot = plots.bars(Line(HOSTILE, "kB", "lower", {HOSTILE: [0.0], BARE: [5.0]}), PALETTE)
     [none] = marks(plot, "rect", "peer")
     assert float(none.get("width", 1)) == 0.0
 
@@ -166,8 +166,8 @@ def test_labels_that_would_lie_on_each_other_are_moved() -> None:
 
 
 def test_a_colour_is_the_same_wherever_a_system_is_drawn() -> None:
-    palette = Palette(["bare", "A", "Holdfast", "B"])
-    assert [palette.of(name) for name in ("B", "A", "Holdfast", "bare: x", "direct")] == [
+    palette = Palette([BARE, "A", "Holdfast", "B"])
+    assert [palette.of(name) for name in ("B", "A", "Holdfast", BARE, "direct")] == [
         "peer1",
         "peer0",
         "ours",
@@ -226,7 +226,7 @@ def test_a_behaviour_of_ours_that_does_not_hold_is_counted() -> None:
 
 
 def test_the_page_needs_nothing_but_itself() -> None:
-    line = Line("JSON turn, p50", "ms", "lower", {"bare": [1.0], "Holdfast": [2.0]})
+    line = Line("JSON turn, p50", "ms", "lower", {BARE: [1.0], "Holdfast": [2.0]})
     page = document([group(line)], semantics())
     outline = Outline(page)
     assert outline.count("script") == outline.count("link") == outline.count("img") == 0
@@ -236,7 +236,7 @@ def test_the_page_needs_nothing_but_itself() -> None:
 
 
 def test_hostile_evidence_stays_text() -> None:
-    line = Line(HOSTILE, "ms", "lower", {HOSTILE: [1.0], "bare": [2.0]}, {"other": HOSTILE})
+    line = Line(HOSTILE, "ms", "lower", {HOSTILE: [1.0], BARE: [2.0]}, {"other": HOSTILE})
     page = document([group(line)], semantics("broken", HOSTILE, "fine"))
     calm = document([group(line)], semantics("broken", "fine", "fine"))
     assert Outline(page).count("script") == 0
@@ -262,7 +262,7 @@ def test_evidence_that_is_endless_is_cut_and_said_to_be() -> None:
 
 
 def test_tables_have_captions_and_every_heading_its_scope() -> None:
-    line = Line("JSON turn, p50", "ms", "lower", {"bare": [1.0], "Holdfast": [2.0]})
+    line = Line("JSON turn, p50", "ms", "lower", {BARE: [1.0], "Holdfast": [2.0]})
     outline = Outline(document([group(line)], semantics()))
     assert outline.count("table") == outline.count("caption") == 4
     assert all(found.get("scope") for name, found in outline.elements if name == "th")
@@ -276,7 +276,7 @@ def test_a_page_about_nothing_says_so() -> None:
 
 
 def test_who_was_left_out_is_told() -> None:
-    line = Line("a turn", "ms", "lower", {"bare": [1.0]}, {"LiteLLM": "keeps no sessions"})
+    line = Line("a turn", "ms", "lower", {BARE: [1.0]}, {"LiteLLM": "keeps no sessions"})
     figures = group(line)
     figures.skipped["Peer"] = "does not start: a\nb\nImportError: x"
     text = "".join(Outline(document([figures], Semantics([], []))).text)
