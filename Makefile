@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures bench-quick schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale bench-peers bench-page bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
+.PHONY: help pictures bench-quick schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,19 +45,23 @@ check: $(READY) ## format, lint, types and the fast tests
 bench: $(READY) ## measure servers side by side, group by group, and write build/bench/report.html
 	@PYTHONPATH=bench:. $(BIN)/python -m speed $(GROUP) $(ARGS)
 
-bench-peers: $(READY) ## install what bench/ measures against, each in an environment of its own
-	@PYTHONPATH=bench:. $(BIN)/python -m _peers
+bench-install: $(READY) ## install what bench/ measures against, each in an environment of its own
+	@PYTHONPATH=bench:. $(BIN)/python -m speed.installing
 
 bench-page: $(READY) ## write build/bench/report.html anew from what was measured (ARGS="--pictures docs/bench")
 	@PYTHONPATH=bench:. $(BIN)/python bench/report.py $(ARGS)
 
 bench-parts: $(READY) ## measure part by part, side by side: every other file in bench/, in order
-	@set -e; for file in $$(ls bench/[!_]*.py | grep -v /report); do \
+	@set -e; for file in $$(ls bench/[!_]*.py | grep -v -e /report -e /semantics); do \
 		printf '\n== %s\n\n' "$$file"; PYTHONPATH=. $(BIN)/python "$$file"; \
 	done
 
 bench-quick: $(READY) ## print the ratios that must not slip, in under three minutes
 	@PYTHONPATH=bench:. $(BIN)/python bench/_quick.py
+
+# PEER=langgraph for one of them; `--only kill_in_tool --show` and the like go into ARGS.
+bench-peers: $(READY) ## play what goes wrong every day on Holdfast and on what people use in its place (PEER=… for one)
+	@PYTHONPATH=. $(BIN)/python bench/semantics.py $(if $(PEER),--peer $(PEER),--all) $(ARGS)
 
 # The same with 2,000 sessions is part of `make bench-parts`.
 SESSIONS ?= 100000
@@ -138,8 +142,9 @@ sbom: $(READY) ## write a bill of materials (CycloneDX) to build/
 	$(BIN)/python scripts/supply.py sbom > build/sbom.cdx.json
 
 lock-peers: ## renew the locks of what bench/ measures against (needs uv)
-	$(COMPILE) $(if $(UPGRADE),--upgrade) bench/peers/requirements.in --output-file bench/peers/requirements.txt
-	$(COMPILE) $(if $(UPGRADE),--upgrade) bench/peers/litellm.in --output-file bench/peers/litellm.txt
+	set -e; for asked in bench/peers/*.in; do \
+		$(COMPILE) $(if $(UPGRADE),--upgrade) $$asked --output-file $${asked%.in}.txt; \
+	done
 
 # Newer versions come by UPGRADE=1, or for Node by changing package.json.
 lock-clients: ## renew the locks of the clients that tests run (needs uv and npm)

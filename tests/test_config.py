@@ -31,6 +31,7 @@ def test_what_else_can_be_set() -> None:
             "HOLDFAST_SOURCES": "a.yaml b.yaml",
             "HOLDFAST_ALLOWED_HOSTS": "Agents.Example",
             "HOLDFAST_BUSY_STATUS": "400",
+            "HOLDFAST_REMOTE_SOURCES": "trusted",
         },
         (),
     )
@@ -39,6 +40,7 @@ def test_what_else_can_be_set() -> None:
     assert dict(config.model_aliases) == {"gpt-4o": "butler", "o1": "thinker"}
     assert config.turn_deadline_s == 30
     assert config.lease_ttl_s == 5
+    assert config.trust_remote and not load_config({}, {}, ()).trust_remote
     assert config.busy_status == 400
     assert (
         load_config({"busy_status": "409"}, {"HOLDFAST_BUSY_STATUS": "400"}, ()).busy_status == 409
@@ -58,6 +60,7 @@ def test_who_has_to_show_a_key_and_who_can_reach_us() -> None:
     ("name", "value"),
     [
         ("AUTH", "on"),
+        ("REMOTE_SOURCES", "yes"),
         ("TENANT_TURNS", "0"),
         ("KEY_REQUESTS_PER_MINUTE", "many"),
         ("CORS_ORIGINS", "app.example"),

@@ -22,6 +22,8 @@ from speed.groups import GROUPS, Group
 from speed.stage import Stage
 from speed.subjects import Subject, everybody
 
+HOW_TO_INSTALL = "`make bench-install` installs it"
+
 
 def measure(group: Group, stage: Stage) -> Figures:
     began = time.perf_counter()
@@ -64,10 +66,10 @@ def chosen(only: str, console: Console) -> list[Subject]:
     for subject in everybody():
         if wanted is not None and subject.name not in wanted:
             continue
-        if missing := subject.missing():
-            console.print(f"{subject.name} is not installed, and left out: {missing}")
-        else:
+        if subject.is_here:
             found.append(subject)
+        else:
+            console.print(f"{subject.name} is not installed, and left out: {HOW_TO_INSTALL}")
     return found
 
 

@@ -11,11 +11,11 @@ import subprocess
 import time
 from pathlib import Path
 
-import _peers
 import msgspec
 from _figures import OURS, Line
 from _names import LIBRARY_CPU, at_history
 from sessions import Measured, play
+from systems import environments
 
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.sqlite import SqliteStore
@@ -25,6 +25,7 @@ from speed.subjects import BENCH
 from speed.turns import LENGTHS, Length
 
 PEERS = {"OpenAI Agents SDK": "agents_sdk.py", "LangGraph": "langgraph_sqlite.py"}
+PEERS_LOCK = "requirements"
 PEER_TURNS = 4
 """A conversation of ten messages is none any more after more of them."""
 PATIENCE_S = 120.0
@@ -52,8 +53,8 @@ def library(stage: Stage) -> list[Line]:
     with on_disk() as folder:
         for messages, values in asyncio.run(_ours(folder, stage.rounds)).items():
             lines[messages].values[OURS] = values
-    if not _peers.is_built("peers"):
-        stage.skipped |= dict.fromkeys(PEERS, "not installed: `make bench-peers` installs it")
+    if not environments.is_built(PEERS_LOCK):
+        stage.skipped |= dict.fromkeys(PEERS, "not installed: `make bench-install` installs it")
         return list(lines.values())
     for number in range(stage.rounds):
         for name, script in PEERS.items():
@@ -87,7 +88,11 @@ async def _filled(sessions: Sessions, length: Length) -> list[Measured]:
 
 
 def _peer(script: str) -> list[Row]:
-    command = [str(_peers.python_of("peers")), str(BENCH / "peers" / script), str(PEER_TURNS)]
+    command = [
+        str(environments.python_of(PEERS_LOCK)),
+        str(BENCH / "peers" / script),
+        str(PEER_TURNS),
+    ]
     command += [str(length.messages) for length in LENGTHS]
     done = subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
     return [msgspec.json.decode(line, type=Row) for line in done.stdout.splitlines()]

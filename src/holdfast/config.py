@@ -83,6 +83,8 @@ class Config(Value):
     """What a conversation answers that stays busy."""
     log_format: LogFormat
     """Lines for people, or every event as JSON."""
+    trust_remote: bool
+    """Whether agent files from URLs are trusted like those on this machine."""
     model_aliases: tuple[tuple[str, str], ...]
     """For clients with hard-wired names: what they ask for, and the agent that they get."""
     origins: tuple[Origin, ...]
@@ -139,6 +141,7 @@ def load_config(
     expire_after_s = None if expiry == "never" else _seconds("expire_after_s", expiry, most_s=1e9)
     busy_status = _busy_status(setting("busy_status", "409"))
     log_format = _log_format(setting("log_format", "text"))
+    trust_remote = _trust_remote(setting("remote_sources", "guarded"))
     aliases = _aliases(setting("model_aliases", ""))
     named = sources or tuple(setting("sources", "demo").split())
     if sources:
@@ -164,6 +167,7 @@ def load_config(
         expire_after_s=expire_after_s,
         busy_status=busy_status,
         log_format=log_format,
+        trust_remote=trust_remote,
         model_aliases=aliases,
         origins=tuple(origins),
     )
@@ -261,6 +265,14 @@ def _log_format(text: str) -> LogFormat:
             return text
         case _:
             raise InvalidValue(f"log_format is text or json, not {text!r}")
+
+
+def _trust_remote(text: str) -> bool:
+    match text:
+        case "guarded" | "trusted":
+            return text == "trusted"
+        case _:
+            raise InvalidValue(f"remote_sources is guarded or trusted, not {text!r}")
 
 
 def _busy_status(text: str) -> BusyStatus:

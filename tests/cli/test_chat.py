@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.terminal import CTRL_C, CTRL_D, Terminal
+from tests.cli.terminal import CTRL_C, CTRL_D, TAB, UP, Terminal
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +92,39 @@ def test_an_answer_is_stopped_and_kept_and_the_chat_goes_on_after_a_restart(run:
         terminal.type("/quit")
         assert terminal.end() == 0
     assert len([each for each in said(run, "trip") if each.startswith("User:")]) == 3
+
+
+def test_lines_are_completed_continued_and_remembered(elsewhere: Path) -> None:
+    """Keys are pressed once what they are pressed at is drawn: a key that comes before can be lost. How Ctrl-C
+    leaves is held where no terminal takes part (`talk/test_talking.py`): one that comes between a prompt that is
+    drawn and a reader that waits may be missed."""
+    with chat("--session", "a") as terminal:
+        terminal.press("/he" + TAB)
+        terminal.expect("/help")
+        terminal.press("\r")
+        terminal.expect("stops an answer, and keeps what was said")
+        terminal.expect("› ")
+        terminal.type("one\\")
+        terminal.expect("… ")
+        terminal.type("two")
+        terminal.expect("You said “one")
+        terminal.expect("› ")
+        terminal.press(UP)
+        terminal.expect("two")
+        terminal.press("\r")
+        terminal.expect("You said “two”")
+        terminal.expect("› ")
+        terminal.type("/quit")
+        assert terminal.end() == 0
+    history = elsewhere / "state" / "holdfast" / "history"
+    assert history.read_text().splitlines()[-2:] == ["two", "/quit"]
+    assert history.stat().st_mode & 0o777 == 0o600, "it is nobody else's business"
+
+    with chat("--session", "a") as terminal:
+        terminal.press(UP)
+        terminal.expect("/quit")
+        terminal.press("\r")
+        assert terminal.end() == 0
 
 
 def test_calls_are_asked_about_in_place(elsewhere: Path, run: Run) -> None:

@@ -17,6 +17,7 @@ from holdfast.server.agents import load_directory
 from holdfast.server.models import Models
 from holdfast.server.problems import problem_of
 from holdfast.store.memory import MemoryStore
+from tests.agents.web import serving as web_serving
 from tests.server.stubs import Serving, serving
 
 TEAM = """
@@ -130,6 +131,20 @@ async def test_what_cannot_be_loaded_is_said_at_the_start(tmp_path: Path) -> Non
     (tmp_path / "empty").mkdir()
     with pytest.raises(SourceUnusable, match="no agents"):
         await load_directory([str(tmp_path / "empty")])
+
+
+async def test_a_file_from_a_url_of_our_own_is_served_once_it_is_trusted() -> None:
+    command = "{tool: {cmd: echo, description: It runs here.}}"
+    tools = f"toolsets: [{{type: script, shell: {command}}}]"
+    async with web_serving() as web:
+        web.files["/team.yaml"] = f"agents: {{root: {{model: demo/parrot, {tools}}}}}\n".encode()
+        with pytest.raises(SourceUnusable, match="private"):
+            await load_directory([web.url("/team.yaml")])
+        directory = await load_directory([web.url("/team.yaml")], trust_remote=True)
+    try:
+        assert [each.id for each in directory.entries()] == ["root"]
+    finally:
+        await directory.close()
 
 
 @pytest.mark.parametrize(

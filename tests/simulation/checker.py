@@ -522,7 +522,8 @@ def after_delete(facts: Facts) -> Iterator[str]:
 
 
 def reborn(facts: Facts) -> Iterator[str]:
-    """Only where nothing else can have come between the request and the turn that it waited for."""
+    """Only where nothing else can have come between the request and the turn that it waited for. Whoever came
+    before it, and did not wait for that turn, may have begun the other session; then it waited for them."""
     if facts.run.crashes or facts.run.shutdowns:
         return
     moved = {act.name for act in facts.run.acts if act.kind in ("reset", "rewind")}
@@ -541,8 +542,18 @@ def reborn(facts: Facts) -> Iterator[str]:
             here = (send.name, send.node, send.how) == (held.name, held.node, "began")
             after_s = began_s.get(held.turn_id, act.done_s) if held.turn_id else act.done_s
             waited = after_s < send.invoked_s < act.invoked_s and send.on_busy == "wait"
-            if here and waited and send.session_id != act.session_id:
+            elsewhere = send.session_id != act.session_id and _asked_first(facts, send)
+            if here and waited and elsewhere:
                 yield f"{send.text} waited for {act.session_id}, and began {send.session_id}"
+
+
+def _asked_first(facts: Facts, send: Send) -> bool:
+    """Whether nobody who has begun a turn of the same session had asked before this one."""
+    return all(
+        each.invoked_s >= send.invoked_s
+        for each in facts.run.sends
+        if each.how == "began" and each.session_id == send.session_id
+    )
 
 
 def _ended_by(facts: Facts, send: Send) -> str | None:

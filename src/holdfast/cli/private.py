@@ -72,7 +72,9 @@ class _Corner:
             self.address.set_exception(error)
 
     async def _serve(self, config: Config) -> None:
-        directory = await load_directory(config.sources, aliases=dict(config.model_aliases))
+        directory = await load_directory(
+            config.sources, aliases=dict(config.model_aliases), trust_remote=config.trust_remote
+        )
         try:
             await serve(config, directory, self)
         finally:

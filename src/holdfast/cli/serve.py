@@ -99,7 +99,10 @@ def _station(config: Config) -> Station | int:
 
 async def _serve(config: Config, station: Station) -> None:
     directory = await load_directory(
-        config.sources, aliases=dict(config.model_aliases), cache=_cache_folder(os.environ)
+        config.sources,
+        aliases=dict(config.model_aliases),
+        cache=_cache_folder(os.environ),
+        trust_remote=config.trust_remote,
     )
     try:
         await serve_until_stopped(config, directory, station)

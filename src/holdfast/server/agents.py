@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import assert_never
 
 from holdfast.agents.base import Agent, ModelFactory, Team
+from holdfast.agents.fetch import Fetcher
 from holdfast.agents.registry import (
     Broken,
     Chosen,
@@ -28,6 +29,7 @@ from holdfast.errors import AgentUnavailable, SourceUnusable
 from holdfast.server.directory import BrokenSource, ModelEntry
 from holdfast.server.models import Models
 from holdfast.sessions.ask import AgentChoice, Ask
+from holdfast.tools.guard import Guard
 
 log = logging.getLogger("holdfast.agents")
 
@@ -119,15 +121,21 @@ async def load_directory(
     environ: Mapping[str, str] = os.environ,
     make_model: ModelFactory | None = None,
     cache: Path | None = None,
+    trust_remote: bool = False,
 ) -> AgentDirectory:
-    """Load the agents of these sources; copies of remote ones are kept in `cache`, if there is one.
+    """Load the agents of these sources; copies of remote ones are kept in `cache`, if there is one. Those are
+    fetched from any address, and may do what files on this machine may, if `trust_remote`.
 
     A source that cannot be loaded is reported, and does not keep the others from being served; once it is
     corrected, it is served too. Raises SourceUnusable, with everything that is wrong, if there is nobody to serve.
     """
     models = None if make_model else Models(environ)
     supplies = Supplies(
-        make_model=make_model or models or Models(environ), environment=environ, cache=cache
+        make_model=make_model or models or Models(environ),
+        environment=environ,
+        fetcher=Fetcher(Guard(allow_private=trust_remote)),
+        cache=cache,
+        trust_remote=trust_remote,
     )
     origins = [parse_source(each, supplies) for each in sources]
     early: list[Report] = []

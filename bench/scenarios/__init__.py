@@ -1,0 +1,1 @@
+"""What is asked of every system, and what is wrong with a conversation."""

@@ -1,0 +1,376 @@
+"""The behaviours, one function each: something goes wrong, as it does every day, and the conversation is looked at.
+
+A behaviour returns what is wrong, sentence by sentence; nothing is the best that it can say. It looks at what the
+model was sent by the turn *after* the accident, since that is what the agent then believes, and at what the system
+shows of the conversation, since that is what people then see.
+
+Whether a turn that was broken off is kept, finished or dropped is a matter of taste, and every system may have its
+own. What is judged is that it is one of these: there as a whole, absent as a whole, or marked as broken off; that
+what the tool has done is not forgotten and not done twice; and that the conversation can go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+from systems.base import Answer, NotOffered, Said
+
+from holdfast.testing import Gate
+from scenarios import judging
+from scenarios.stage import Stage, breaks, stops_at
+
+HELLO, WELL, NEXT = "Ada is my name", "tell me about rain", "and what is next"
+CHARGE = "please charge me"
+CONCURRENT = 6
+
+
+class Behaviour(msgspec.Struct, frozen=True):
+    """A row of the table."""
+
+    name: str
+    title: str
+    promise: str
+    """What ought to be true, in a sentence."""
+    play: Callable[[Stage], Awaitable[list[str]]]
+
+
+BEHAVIOURS: list[Behaviour] = []
+
+
+def behaviour(
+    title: str, promise: str
+) -> Callable[[Callable[[Stage], Awaitable[list[str]]]], Callable[[Stage], Awaitable[list[str]]]]:
+    def keep(
+        play: Callable[[Stage], Awaitable[list[str]]],
+    ) -> Callable[[Stage], Awaitable[list[str]]]:
+        BEHAVIOURS.append(Behaviour(play.__name__, title, promise, play))
+        return play
+
+    return keep
+
+
+# ── failures ─────────────────────────────────────────────────────────────────────────────────
+
+
+@behaviour("The model fails; the client retries", "The retry sees its message once.")
+async def fail_and_retry(stage: Stage) -> list[str]:
+    await begun(stage)
+    stage.failing.add(WELL)
+    failed = await stage.ask(WELL)
+    stage.failing.clear()
+    return told_so(failed) + await retried(stage)
+
+
+@behaviour(
+    "A stream breaks off; the client retries",
+    "The retry sees its message once, and no half answer.",
+)
+async def break_and_retry(stage: Stage) -> list[str]:
+    await begun(stage)
+    stage.plan(WELL, *(breaks(WELL) for _ in range(20)))
+    failed = await stage.ask(WELL, stream=True)
+    stage.plans.clear()
+    return told_so(failed) + await retried(stage, stream=True)
+
+
+@behaviour("The client leaves in the middle of an answer", "The turn is whole, absent, or marked.")
+async def disconnect(stage: Stage) -> list[str]:
+    await begun(stage)
+    gate, heard = Gate(), asyncio.Event()
+    stage.plan(WELL, stops_at(gate, WELL))
+    task = stage.asking(WELL, stream=True, told=lambda piece: heard.set())
+    await stage.soon(gate.reached, "the model began to answer")
+    await reaches_client(heard)
+    await stage.hang_up(task)
+    await asyncio.sleep(0.5)
+    gate.release()
+    await stage.settled()
+    return await gone_on(stage, [HELLO, WELL])
+
+
+@behaviour(
+    "A deadline passes while a tool runs", "What the tool did is neither forgotten nor torn."
+)
+async def deadline_in_tool(stage: Stage) -> list[str]:
+    await begun(stage, deadline_s=3.0)
+    gate = stage.effects.gate = Gate()
+    task = stage.asking(CHARGE)
+    await stage.soon(gate.reached, "the tool ran")
+    await asyncio.wait({task}, timeout=4.0)
+    await stage.hang_up(task)
+    gate.release()
+    stage.effects.gate = None
+    await stage.settled()
+    return await gone_on(stage, [HELLO, CHARGE], acted=True)
+
+
+@behaviour("The user presses stop while text comes", "The turn is whole, absent, or marked.")
+async def cancel_in_text(stage: Stage) -> list[str]:
+    await begun(stage)
+    gate, heard = Gate(), asyncio.Event()
+    stage.plan(WELL, stops_at(gate, WELL))
+    task = stage.asking(WELL, stream=True, told=lambda piece: heard.set())
+    await stage.soon(gate.reached, "the model began to answer")
+    await reaches_client(heard)
+    await stage.cancel()
+    await asyncio.wait({task}, timeout=5.0)
+    await stage.hang_up(task)
+    gate.release()
+    await stage.settled()
+    return await gone_on(stage, [HELLO, WELL])
+
+
+@behaviour(
+    "The user presses stop while a tool runs", "What the tool did is neither forgotten nor torn."
+)
+async def cancel_in_tool(stage: Stage) -> list[str]:
+    await begun(stage)
+    gate = stage.effects.gate = Gate()
+    task = stage.asking(CHARGE, stream=True)
+    await stage.soon(gate.reached, "the tool ran")
+    await stage.cancel()
+    await asyncio.wait({task}, timeout=5.0)
+    await stage.hang_up(task)
+    gate.release()
+    stage.effects.gate = None
+    await stage.settled()
+    return await gone_on(stage, [HELLO, CHARGE], acted=True)
+
+
+# ── crashes ──────────────────────────────────────────────────────────────────────────────────
+
+
+@behaviour(
+    "kill -9 while the model answers", "The turn is whole, absent, or marked; the session goes on."
+)
+async def kill_in_text(stage: Stage) -> list[str]:
+    await begun(stage)
+    gate = Gate()
+    stage.plan(WELL, stops_at(gate, WELL))
+    task = stage.asking(WELL, stream=True)
+    await stage.soon(gate.reached, "the model began to answer")
+    await crashed(stage, task, gate)
+    return await gone_on(stage, [HELLO, WELL])
+
+
+@behaviour(
+    "kill -9 while a tool runs",
+    "What the tool did is not forgotten, and not done again in silence.",
+)
+async def kill_in_tool(stage: Stage) -> list[str]:
+    await begun(stage)
+    gate = stage.effects.gate = Gate()
+    task = stage.asking(CHARGE)
+    await stage.soon(gate.reached, "the tool ran")
+    stage.effects.gate = None
+    await crashed(stage, task, gate)
+    return await gone_on(stage, [HELLO, CHARGE], acted=True)
+
+
+@behaviour(
+    "kill -9 between a tool and the answer",
+    "What the tool did is not forgotten, and not done again.",
+)
+async def kill_after_tool(stage: Stage) -> list[str]:
+    await begun(stage)
+    gate = Gate()
+    stage.plan(CHARGE, stage.calls(), stops_at(gate, CHARGE))
+    task = stage.asking(CHARGE)
+    await stage.soon(gate.reached, "the model was told the result")
+    await crashed(stage, task, gate)
+    return await gone_on(stage, [HELLO, CHARGE], acted=True)
+
+
+@behaviour("kill -9 right after the answer", "What was answered is there.")
+async def kill_after_answer(stage: Stage) -> list[str]:
+    await begun(stage)
+    answered = await stage.ask(WELL)
+    await stage.kill()
+    await stage.start()
+    return not_answered(answered) + await gone_on(stage, [HELLO, WELL], answered=[HELLO, WELL])
+
+
+@behaviour("A restart", "The conversation goes on where it was.")
+async def restart(stage: Stage) -> list[str]:
+    await begun(stage)
+    await stage.stop()
+    await stage.start()
+    return await gone_on(stage, [HELLO], answered=[HELLO])
+
+
+@behaviour("The agent's next version has another address", "Its conversations go on.")
+async def moved(stage: Stage) -> list[str]:
+    await begun(stage)
+    await stage.stop()
+    await stage.start(moved=True)
+    return await gone_on(stage, [HELLO], answered=[HELLO])
+
+
+# ── several at once ──────────────────────────────────────────────────────────────────────────
+
+
+@behaviour("Several first requests at once", "One conversation, with every answered turn in it.")
+async def first_requests(stage: Stage) -> list[str]:
+    await stage.start()
+    return await several(stage, [f"first {n}" for n in range(CONCURRENT)], [])
+
+
+@behaviour("Several turns at once", "One after the other, none inside another.")
+async def concurrent_turns(stage: Stage) -> list[str]:
+    await begun(stage)
+    return await several(stage, [f"charge number {n}" for n in range(CONCURRENT)], [HELLO])
+
+
+# ── lost answers ─────────────────────────────────────────────────────────────────────────────
+
+
+@behaviour(
+    "The client gives up waiting; its SDK retries",
+    "The tool runs once; the turn is there once; the retry is answered, or told what became of it.",
+)
+async def impatient_retry(stage: Stage) -> list[str]:
+    await begun(stage)
+    gate = Gate()
+    stage.plan(CHARGE, stage.calls(), stops_at(gate, CHARGE, after=4))
+    task = stage.asking(CHARGE)
+    await stage.soon(gate.reached, "the model was about to end its answer")
+    await stage.hang_up(task)
+    gate.release()
+    again = await stage.ask(CHARGE, attempt=1)
+    await stage.settled()
+    found = [] if again.status == 409 else not_answered(again)
+    return found + await gone_on(stage, [HELLO, CHARGE], acted=True)
+
+
+@behaviour(
+    "The answer is lost on its way; the client retries with a key",
+    "The tool runs once, the turn is there once, and the retry gets its answer.",
+)
+async def lost_answer(stage: Stage) -> list[str]:
+    if not stage.system.knows_keys:
+        raise NotOffered("idempotency key")
+    await begun(stage)
+    async with stage.losing_answers():
+        await stage.ask(CHARGE, key="order-1")
+    again = await stage.ask(CHARGE, attempt=1, key="order-1")
+    await stage.settled()
+    texts = [HELLO, CHARGE]
+    return not_answered(again) + await gone_on(stage, texts, answered=texts, acted=True)
+
+
+# ── parts of them ────────────────────────────────────────────────────────────────────────────
+
+
+async def begun(stage: Stage, **changes: float) -> None:
+    """A conversation with one turn."""
+    await stage.start(**changes)
+    answer = await stage.ask(HELLO)
+    if not answer.ok:
+        raise RuntimeError(f"the first turn already fails: {answer}")
+
+
+async def retried(stage: Stage, *, stream: bool = False) -> list[str]:
+    seen = len(stage.prompts)
+    answer = await stage.ask(WELL, stream=stream)
+    found = not_answered(answer)
+    for prompt in stage.prompts[seen:][:1]:
+        found += [f"the model was told: {each}" for each in flaws(prompt.said, [HELLO], [HELLO])]
+        found += [f"the model was told: {each}" for each in judging.repeated(prompt.said, [WELL])]
+    return found + await gone_on(stage, [HELLO, WELL], answered=[HELLO, WELL])
+
+
+async def crashed(stage: Stage, task: asyncio.Task[Answer], gate: Gate) -> None:
+    await stage.kill()
+    await asyncio.wait({task}, timeout=5.0)
+    await stage.hang_up(task)
+    gate.release()
+    await stage.start()
+
+
+async def gone_on(
+    stage: Stage, texts: Sequence[str], *, answered: Sequence[str] = (), acted: bool = False
+) -> list[str]:
+    """The next turn, and all that is wrong then: with what the model is told, and with what is stored."""
+    before, seen = stage.effects.happened, len(stage.prompts)
+    answer = await patiently(stage)
+    found = not_answered(answer)
+    told = next((each.said for each in stage.prompts[seen:] if each.last_user == NEXT), None)
+    if told is None:
+        return [*found, "the model was never asked again"]
+    held = await stage.history()
+    found += [f"the model was told: {each}" for each in flaws(told, texts, answered)]
+    found += [f"the store holds: {each}" for each in flaws(held, [*texts, NEXT], [*answered, NEXT])]
+    if acted:
+        if stage.effects.happened > before or stage.effects.happened > 1:
+            found.append(f"the tool ran {stage.effects.happened} times")
+        if not judging.shows_call(told):
+            found.append("the agent was not told of what its tool has done")
+    stage.note(f"the tool has run {stage.effects.happened} times in all")
+    return list(dict.fromkeys(found))
+
+
+async def patiently(stage: Stage) -> Answer:
+    """Ask what is next. Who is told to come back later, or finds a session that is still being recovered, may
+    come back a few times; a conversation that never answers again is what is looked for."""
+    answer = await stage.ask(NEXT)
+    for _ in range(3):
+        if answer.ok or answer.status not in (0, 409, 429, 500, 502, 503):
+            break
+        await asyncio.sleep(3.0)
+        answer = await stage.ask(NEXT)
+    return answer
+
+
+def flaws(said: Sequence[Said], texts: Sequence[str], answered: Sequence[str]) -> list[str]:
+    said = judging.folded(said, [*texts, NEXT])
+    torn = [
+        f"{text!r} is there in part"
+        for text in texts
+        if text not in answered
+        and not excused(said, text)
+        and judging.presence(said, text) == "torn"
+    ]
+    return [*judging.every_flaw(said, texts), *judging.misplaced(said, answered), *torn]
+
+
+def excused(said: Sequence[Said], text: str) -> bool:
+    """A turn without its answer is no torn one if it says so itself: by a call with a result, and words."""
+    at = [n for n, each in enumerate(said) if each.role == "user" and text in each.text]
+    if len(at) != 1:
+        return False
+    turn = judging.turn_at(said, at[0])
+    return any(each.role == "tool" for each in turn) and not list(judging.torn_calls(turn))
+
+
+async def several(stage: Stage, texts: Sequence[str], before: Sequence[str]) -> list[str]:
+    answers = await asyncio.gather(*(stage.ask(text) for text in texts))
+    await stage.settled()
+    answered = [text for text, answer in zip(texts, answers, strict=True) if answer.ok]
+    refused = [text for text in texts if text not in answered]
+    found = [] if answered else ["nobody was answered"]
+    found += await gone_on(stage, [*before, *texts], answered=[*before, *answered])
+    found += [
+        f"{text!r} was refused, and is there"
+        for text in refused
+        if judging.presence(stage.prompts[-1].said, text) == "whole"
+    ]
+    return found
+
+
+async def reaches_client(heard: asyncio.Event) -> None:
+    """Give the pieces that the model has said a moment to get through; some systems keep them back."""
+    try:
+        async with asyncio.timeout(2.0):
+            await heard.wait()
+    except TimeoutError:
+        pass
+
+
+def told_so(failed: Answer) -> list[str]:
+    return ["the failure was answered as a success"] if failed.ok else []
+
+
+def not_answered(answer: Answer) -> list[str]:
+    return [] if answer.ok else [f"the conversation does not go on: {answer}"]

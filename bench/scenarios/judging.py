@@ -1,0 +1,131 @@
+"""What is wrong with a conversation: pure functions over what a model was sent and what a store holds.
+
+A user's message in a scenario is unique, and so is the answer that the model gives to it, so a turn can be told from
+any other. A turn is *whole* if its message is there once and directly followed by what belongs to it, down to its
+answer; *absent* if nothing of it is there. Everything else is a finding, in words.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+from systems.base import Said
+
+from scenarios.stage import answer_to
+
+Presence = Literal["whole", "absent", "marked", "torn"]
+
+_NOTE = re.compile(r"interrupt|cancel|abort|stopped|broken off", re.IGNORECASE)
+
+
+def folded(said: Sequence[Said], texts: Sequence[str]) -> tuple[Said, ...]:
+    """The same conversation, with notes that say that a turn was broken off made into marks on what they follow.
+    Whoever writes such a note has told the model, and people, what happened; in which role is a matter of taste."""
+    found: list[Said] = []
+    for each in said:
+        ours = any(text in each.text for text in texts)
+        if (
+            found
+            and not ours
+            and not each.calls
+            and each.role != "tool"
+            and _NOTE.search(each.text)
+        ):
+            found[-1] = msgspec.structs.replace(found[-1], marked=True)
+        else:
+            found.append(each)
+    return tuple(found)
+
+
+def torn_calls(said: Sequence[Said]) -> Iterator[str]:
+    """Calls without a result, and results without a call: what a provider rejects, for ever."""
+    for n, each in enumerate(said):
+        following = {later.answers for later in said[n + 1 :]}
+        for call in each.calls:
+            if call not in following:
+                yield f"call {call} has no result"
+    asked = [call for each in said for call in each.calls]
+    for each in said:
+        if each.role == "tool" and each.answers not in asked:
+            yield f"a result for {each.answers}, which nobody has called"
+    results = Counter(each.answers for each in said if each.role == "tool")
+    for answered, times in results.items():
+        if times > 1:
+            yield f"call {answered} has {times} results"
+
+
+def presence(said: Sequence[Said], text: str) -> Presence:
+    """How much of a turn is there."""
+    at = [n for n, each in enumerate(said) if each.role == "user" and text in each.text]
+    partial = answer_to(text)[: len(text) + 12]
+    if not at:
+        return (
+            "torn" if any(text in each.text or partial in each.text for each in said) else "absent"
+        )
+    turn = turn_at(said, at[0])
+    if len(at) == 1 and any(answer_to(text) in each.text for each in turn):
+        return "whole"
+    if len(at) == 1 and any(each.marked for each in turn):
+        return "marked"
+    return "torn"
+
+
+def turn_at(said: Sequence[Said], at: int) -> Sequence[Said]:
+    """The message there, and what follows it up to the next one of a user."""
+    end = next((n for n in range(at + 1, len(said)) if said[n].role == "user"), len(said))
+    return said[at:end]
+
+
+def repeated(said: Sequence[Said], texts: Iterable[str]) -> Iterator[str]:
+    """Messages that are there more than once."""
+    for text in texts:
+        times = sum(each.role == "user" and text in each.text for each in said)
+        if times > 1:
+            yield f"{text!r} is there {times} times"
+
+
+def unanswered(said: Sequence[Said]) -> Iterator[str]:
+    """Messages that were left without an answer, the last one aside: it is about to get one."""
+    for before, after in itertools.pairwise(said):
+        if before.role == after.role == "user" and not before.marked:
+            yield f"{before.text!r} has stayed without an answer"
+
+
+def half_said(said: Sequence[Said], texts: Iterable[str]) -> Iterator[str]:
+    """Pieces of answers that pass for whole ones."""
+    for text in texts:
+        whole = answer_to(text)
+        for each in said:
+            if each.role == "assistant" and each.text and not each.marked:
+                if each.text != whole and whole.startswith(each.text):
+                    yield f"half an answer passes for a whole one: {each.text!r}"
+
+
+def misplaced(said: Sequence[Said], texts: Iterable[str]) -> Iterator[str]:
+    """Answered messages that are not followed by their own answer."""
+    for text in texts:
+        at = [n for n, each in enumerate(said) if each.role == "user" and text in each.text]
+        if len(at) != 1:
+            yield f"{text!r} was answered, and is there {len(at)} times"
+        elif presence(said, text) != "whole":
+            yield f"{text!r} was answered, and its answer does not follow it"
+
+
+def every_flaw(said: Sequence[Said], texts: Sequence[str]) -> list[str]:
+    """All that no conversation may have, whatever has happened to it."""
+    return [
+        *torn_calls(said),
+        *repeated(said, texts),
+        *unanswered(said),
+        *half_said(said, texts),
+    ]
+
+
+def shows_call(said: Sequence[Said]) -> bool:
+    """Whether the conversation knows that the tool has been called."""
+    return any(each.calls for each in said)

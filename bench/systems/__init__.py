@@ -1,0 +1,1 @@
+"""Holdfast and its peers: how each is installed, started, asked and killed."""

@@ -1,0 +1,186 @@
+"""Holdfast itself, as `holdfast serve` starts it: an agent file and a SQLite file, or PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from systems.base import (
+    INSTRUCTIONS,
+    TOOL,
+    TOOL_ABOUT,
+    Answer,
+    Asked,
+    Place,
+    Request,
+    Running,
+    Said,
+    System,
+    data_lines,
+    text_of,
+)
+
+AGENTS = """
+models:
+  recorder: {{provider: recorder, model: {model}}}
+providers:
+  recorder: {{base_url: "{upstream}"}}
+agents:
+  clerk:
+    model: recorder
+    instruction: {instructions}
+    toolsets:
+      - type: script
+        shell:
+          {tool}:
+            cmd: exec {python} {script} {effects}
+            description: {about}
+            args:
+              amount: {{type: integer}}
+permissions:
+  allow: [{tool}]
+"""
+CHARGE = """import sys, urllib.request
+urllib.request.urlopen(urllib.request.Request(sys.argv[1], data=b"{}", method="POST"), timeout=60).read()
+print("charged")
+"""
+
+
+class HoldfastRunning(Running):
+    async def ask(self, asked: Asked, told: Callable[[str], None]) -> Answer:
+        request = chat(asked)
+        headers = {"Content-Type": "application/json", **dict(request.headers)}
+        try:
+            async with self.http.post(
+                self.url + request.path, data=request.body, headers=headers
+            ) as response:
+                if response.status != 200:
+                    return Answer(response.status, "", failure=(await response.text())[:300])
+                if not asked.stream:
+                    answer = await response.json()
+                    return Answer(200, answer["choices"][0]["message"]["content"] or "")
+                return await self._streamed(response, told)
+        except aiohttp.ClientError as error:
+            return Answer(0, "", failure=f"the connection was lost: {error!r}")
+
+    async def _streamed(
+        self, response: aiohttp.ClientResponse, told: Callable[[str], None]
+    ) -> Answer:
+        text, ended = "", False
+        async for line in data_lines(response):
+            if line == "[DONE]":
+                ended = True
+                continue
+            event = json.loads(line)
+            if "error" in event:
+                return Answer(200, text, failure=json.dumps(event["error"])[:300])
+            for choice in event["choices"]:
+                if piece := choice["delta"].get("content"):
+                    text += piece
+                    told(piece)
+        return Answer(200, text, failure="" if ended else "the stream broke off")
+
+    async def history(self, conversation: str) -> tuple[Said, ...]:
+        url = f"{self.url}/api/sessions/{conversation}/items"
+        async with self.http.get(url, params={"limit": "500"}) as response:
+            if response.status == 404:
+                return ()
+            response.raise_for_status()
+            return tuple(map(_said, (await response.json())["items"]))
+
+    async def cancel(self, conversation: str) -> str:
+        async with self.http.get(f"{self.url}/api/sessions/{conversation}/turns") as response:
+            turns = (await response.json())["turns"]
+        (turn_id,) = [each["id"] for each in turns if each["state"] == "open"]
+        async with self.http.post(f"{self.url}/api/turns/{turn_id}/cancel") as response:
+            return f"{response.status} {(await response.text())[:200]}"
+
+
+def chat(asked: Asked) -> Request:
+    """A turn as any OpenAI client asks for one."""
+    messages = [{"role": "user", "content": asked.text}]
+    body = {"model": "clerk", "stream": asked.stream, "messages": messages}
+    headers = [
+        ("X-Conversation-Id", asked.conversation),
+        ("x-stainless-retry-count", str(asked.attempt)),
+    ]
+    if asked.key is not None:
+        headers.append(("Idempotency-Key", asked.key))
+    return Request("/v1/chat/completions", json.dumps(body).encode(), tuple(headers))
+
+
+def _said(item: Mapping[str, Any]) -> Said:
+    text = text_of(item.get("content", ""))
+    marked = item.get("state", "complete") != "complete"
+    match item["type"]:
+        case "call":
+            return Said("assistant", calls=(item["id"],), marked=marked)
+        case "result":
+            return Said("tool", text or item["outcome"], answers=item["call"])
+        case "user" | "assistant" as role:
+            return Said(role, text, marked=marked)
+        case "interruption":
+            return Said("assistant", f"interrupted: {item.get('by', '')}")
+        case other:
+            raise ValueError(f"{other} has no place in these conversations")
+
+
+class Holdfast(System):
+    name = "holdfast"
+    title = "Holdfast"
+    variant = "SQLite"
+    configured = (
+        "`holdfast serve https://…/clerk.yaml?version=1`, everything else as it is by default."
+    )
+    packages = ("holdfast",)
+    knows_keys = True
+    runner = HoldfastRunning
+
+    def request(self, asked: Asked) -> Request:
+        return chat(asked)
+
+    def command(self, place: Place) -> Sequence[str]:
+        program = str(Path(sys.executable).with_name("holdfast"))
+        address = f"{place.files}/clerk.yaml?version={2 if place.moved else 1}"
+        command = [program, "serve", f"office={address}", "--listen", f"127.0.0.1:{place.port}"]
+        return [*command, "--store", self.store(place)]
+
+    def store(self, place: Place) -> str:
+        return f"sqlite:///{place.folder}/holdfast.db"
+
+    def env(self, place: Place) -> Mapping[str, str]:
+        trusted = {"HOLDFAST_REMOTE_SOURCES": "trusted"}
+        if place.deadline_s is None:
+            return trusted
+        return {**trusted, "HOLDFAST_TURN_DEADLINE_S": str(place.deadline_s)}
+
+    def prepare(self, place: Place) -> None:
+        script = place.folder / "charge.py"
+        script.write_text(CHARGE)
+        (place.folder / "clerk.yaml").write_text(
+            AGENTS.format(
+                upstream=place.upstream,
+                model=place.model,
+                instructions=INSTRUCTIONS,
+                tool=TOOL,
+                about=TOOL_ABOUT,
+                python=sys.executable,
+                script=script,
+                effects=place.effects,
+            )
+        )
+
+
+class HoldfastPostgres(Holdfast):
+    variant = "PostgreSQL"
+    configured = "`holdfast serve https://…/clerk.yaml?version=1 --store postgresql://…`, everything else by default."
+    needs_postgres = True
+
+    def store(self, place: Place) -> str:
+        assert place.postgres is not None
+        return place.postgres

@@ -1,0 +1,25 @@
+"""Everybody who takes part, in the order of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from systems.base import System
+from systems.harnessed import AgentsSdkSqlAlchemy, AgentsSdkSqlite
+from systems.holdfast import Holdfast, HoldfastPostgres
+
+SYSTEMS: Sequence[System] = (
+    Holdfast(),
+    HoldfastPostgres(),
+    AgentsSdkSqlite(),
+    AgentsSdkSqlAlchemy(),
+)
+
+
+def named(name: str) -> list[System]:
+    """The variants of one system. Raises SystemExit with the names that there are."""
+    found = [each for each in SYSTEMS if each.name == name]
+    if not found:
+        names = ", ".join(dict.fromkeys(each.name for each in SYSTEMS))
+        raise SystemExit(f"there is no {name!r}; there are {names}")
+    return found
