@@ -32,6 +32,8 @@ def shots(figures: Sequence[Figures], semantics: Semantics) -> Iterator[Shot]:
     """Those for which there are figures."""
     palette = Palette(name for each in figures for name in each.systems())
     for each in figures:
+        under = each.conditions
+        where = f"{under.cores} cores, {under.at[:10]}"
         for line in each.lines:
             if line.what in (tokens_at(50), PACE) and line.values:
                 page = picture(
@@ -42,10 +44,11 @@ def shots(figures: Sequence[Figures], semantics: Semantics) -> Iterator[Shot]:
                 yield Shot(each.group, page)
         along = [line for line in each.lines if line.curve == HISTORY_CPU]
         if along:
-            note = "in milliseconds; lower is better; both scales are logarithmic"
+            note = f"in milliseconds; lower is better; logarithmic; {where}"
             yield Shot(each.group, picture(curves(along, each.axis, palette), HISTORY_CPU, note))
     if semantics.columns:
-        note = "✓ held, ✗ broken, – not offered, · not run"
+        day = max(column.ran_at for column in semantics.columns)[:10]
+        note = f"✓ held, ✗ broken, – not offered, · not run; {day}"
         yield Shot("behaviours", picture(matrix(semantics), "Behaviours", note))
 
 
