@@ -145,7 +145,9 @@ class Column(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        return f"{self.title}, {self.variant}" if self.variant else self.title
+        """What it is called where several are side by side."""
+        plain = self.variant in ("", "default")
+        return self.title if plain else f"{self.title}, {self.variant}"
 
     def cell(self, behaviour: str) -> Cell:
         """What it did there; "not run" if nobody has tried."""

@@ -36,12 +36,8 @@ def shots(figures: Sequence[Figures], semantics: Semantics) -> Iterator[Shot]:
         where = f"{under.cores} cores, {under.at[:10]}"
         for line in each.lines:
             if line.what in (tokens_at(50), PACE) and line.values:
-                page = picture(
-                    bars(line, palette),
-                    line.what,
-                    f"{line.better} is better; the scale is logarithmic",
-                )
-                yield Shot(each.group, page)
+                note = f"{line.better} is better; logarithmic; {where}"
+                yield Shot(each.group, picture(bars(line, palette), line.what, note))
         along = [line for line in each.lines if line.curve == HISTORY_CPU]
         if along:
             note = f"in milliseconds; lower is better; logarithmic; {where}"

@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 
 import report
 from _figures import BUILD, Figures, save
 from page import words
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 
 from speed.conditions import conditions
@@ -59,6 +61,13 @@ def _cell(figures: Figures, what: str, system: str) -> str:
     return "\n".join(filter(None, parts))
 
 
+def teller(console: Console, status: Status) -> Callable[[str], None]:
+    """Says what is going on: on one line of a terminal, or line by line elsewhere."""
+    if console.is_terminal:
+        return status.update
+    return lambda words: console.print(f"  {words}", style="dim", highlight=False)
+
+
 def chosen(only: str, console: Console) -> list[Subject]:
     """Who takes part: those that were asked for and are installed."""
     wanted = only.split(",") if only else None
@@ -90,7 +99,10 @@ def main() -> None:
         raise SystemExit(f"no group {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     subjects = chosen(asked.only, console)
     wanted = [group for group in GROUPS if not asked.groups or group.name in asked.groups]
-    with console.status("…") as status, Stage(subjects, asked.rounds, status.update) as stage:
+    with (
+        console.status("…") as status,
+        Stage(subjects, asked.rounds, teller(console, status)) as stage,
+    ):
         for count, group in enumerate(wanted, start=1):
             console.rule(f"{count} of {len(wanted)}: {group.name}", align="left")
             figures = measure(group, stage)

@@ -81,7 +81,7 @@ async def _ours(folder: Path, rounds: int) -> dict[int, list[float]]:
 
 
 async def _filled(sessions: Sessions, length: Length) -> list[Measured]:
-    conversations = [Measured(sessions, name) for name in length.names("library")]
+    conversations = [Measured(sessions, name) for name in length.names()]
     for each in conversations:
         await each.grow(length.messages)
     return conversations

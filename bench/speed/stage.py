@@ -39,6 +39,8 @@ class Stage:
         """Says what is going on."""
         self.skipped: dict[str, str] = {}
         """Who could not take part, and why."""
+        self.filled: dict[tuple[str, tuple[str, ...]], str] = {}
+        """Server and conversations → why it has not got them; empty where it has."""
         self._stack = ExitStack()
 
     def __enter__(self) -> Stage:

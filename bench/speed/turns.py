@@ -33,7 +33,7 @@ from speed.stage import Notebook, Probe, Reading, Stage, edge
 
 TURNS = 150
 LIMIT_S = 10.0
-FILL_S = 40.0
+FILL_S = 30.0
 """How long filling one conversation may take: who needs longer is not asked about it."""
 SYNC_S = 1.0
 
@@ -60,9 +60,11 @@ class Length(Struct, frozen=True):
     messages: int
     conversations: int
     turns: int
+    tag: str = "of"
+    """Lengths with the same tag share their conversations."""
 
-    def names(self, group: str) -> tuple[str, ...]:
-        stem = f"{group}-{self.messages}"
+    def names(self) -> tuple[str, ...]:
+        stem = f"{self.tag}-{self.messages}"
         return tuple(f"{stem}-{number}" for number in range(self.conversations))
 
 
@@ -72,25 +74,22 @@ LENGTHS = (Length(10, 20, 1), Length(100, 4, 4), Length(1000, 1, 12), Length(500
 class Histories:
     """Conversations of every length at every server that keeps them; the others get all of it with each request."""
 
-    def __init__(self, stage: Stage, group: str) -> None:
+    def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._group = group
-        self._missing: dict[tuple[str, int], str] = {}
 
     def fill(self, server: Server, lengths: tuple[Length, ...]) -> None:
-        """Turn by turn, as clients would. What is too long for its time is noted, and what is longer not tried."""
-        if not server.keeps:
-            return
+        """Turn by turn, as clients would; once for all groups. Who had no time for one length has none for a longer."""
+        why = ""
         for length in lengths:
-            why = self._fill(server, length)
-            if why:
-                for longer in lengths[lengths.index(length) :]:
-                    self._missing[server.name, longer.messages] = why
-                return
+            filled = self._stage.filled
+            key = server.name, length.names()
+            if server.keeps and key not in filled:
+                filled[key] = why or self._fill(server, length)
+            why = filled.get(key, "")
 
     def _fill(self, server: Server, length: Length) -> str:
         self._stage.tell(f"{server.name}: conversations of {length.messages:,} messages")
-        names = length.names(self._group)
+        names = length.names()
         turns = length.messages // 2 * length.conversations
         job = Job("fill", "short", turns=turns, conversations=names, limit_s=FILL_S)
         try:
@@ -103,7 +102,7 @@ class Histories:
     def job_for(self, length: Length, server: Server, job: Job) -> Job | str:
         if not server.keeps:
             return replace(job, past=length.messages, conversations=())
-        return self._missing.get((server.name, length.messages), job)
+        return self._stage.filled[server.name, length.names()] or job
 
     def probe(self, length: Length, *readings: Reading) -> Probe:
         count = length.turns * length.conversations
@@ -111,7 +110,7 @@ class Histories:
             "whole",
             "short",
             turns=count,
-            conversations=length.names(self._group),
+            conversations=length.names(),
             limit_s=2 * LIMIT_S,
         )
         return Probe(job, readings, lambda server, job: self.job_for(length, server, job))
@@ -123,7 +122,7 @@ def _cpu_ms(found: Found) -> float:
 
 def history(stage: Stage) -> list[Line]:
     servers = stage.cast.servers
-    histories = Histories(stage, "history")
+    histories = Histories(stage)
     for server in servers:
         histories.fill(server, LENGTHS)
     probes = [
@@ -145,12 +144,12 @@ def _p50(found: Found) -> float:
 
 # ── writes ───────────────────────────────────────────────────────────────────────────────────
 
-WRITES = (Length(10, 20, 2), Length(1000, 1, 40))
+WRITES = (Length(10, 20, 2, tag="written"), Length(1000, 1, 40))
 
 
 def writes(stage: Stage) -> list[Line]:
     servers = stage.cast.servers
-    histories = Histories(stage, "writes")
+    histories = Histories(stage)
     for server in servers:
         histories.fill(server, WRITES)
     probes = [histories.probe(length, _written(length)) for length in WRITES]
