@@ -21,8 +21,8 @@ Better = Literal["higher", "lower"]
 Verdict = Literal["held", "broken", "not offered", "not run"]
 
 OURS = "Holdfast"
-BARE = "bare"
-"""The proxy of the same parts that promises nothing: what figures are put in relation to."""
+BARE = "bare proxy"
+"""A proxy of the same parts that promises nothing: what figures are put in relation to."""
 
 # ── speed ────────────────────────────────────────────────────────────────────────────────────
 
@@ -56,6 +56,8 @@ class Line(Struct):
     """System → one value for each round."""
     notes: dict[str, str] = field(default_factory=dict)
     """System → why it has no value, or how its value came about."""
+    drawn: bool = True
+    """Whether there is a plot of it, or only a row in a table."""
     curve: str = ""
     """What lines with the same name have in common: they are drawn as one curve, over `at`."""
     at: float = 0.0
@@ -140,6 +142,19 @@ class Column(Struct, frozen=True):
     cells: list[Cell]
     ran_at: str
     seconds: float
+
+    @property
+    def name(self) -> str:
+        """What it is called where several are side by side."""
+        plain = self.variant in ("", "default")
+        return self.title if plain else f"{self.title}, {self.variant}"
+
+    def cell(self, behaviour: str) -> Cell:
+        """What it did there; "not run" if nobody has tried."""
+        for cell in self.cells:
+            if cell.behaviour == behaviour:
+                return cell
+        return Cell(behaviour, "not run", "nobody has tried this here")
 
 
 class Semantics(Struct, frozen=True):

@@ -17,6 +17,7 @@ import loop
 import msgspec
 import store
 from _figures import BARE, OURS, Line
+from _names import JSON_P50, PACE, tokens_at
 from rich.console import Console
 from rich.table import Table
 from speed import streaming, turns
@@ -87,13 +88,13 @@ def served(console: Console) -> Iterator[Guard]:
 
     yield Guard(
         "tokens/s and core at 50 streams, to bare",
-        ratio(streaming.tokens_at(50)),
+        ratio(tokens_at(50)),
         0.4,
         at_least=True,
     )
-    yield Guard("CPU per token at a human pace, to bare", ratio(streaming.PACE), 1.5)
+    yield Guard("CPU per token at a human pace, to bare", ratio(PACE), 1.5)
     why = "two synced transactions where the bare proxy has one"
-    yield Guard("JSON turn, to bare", ratio(turns.JSON_P50), 2, known=why)
+    yield Guard("JSON turn, to bare", ratio(JSON_P50), 2, known=why)
     yield Guard("ready, in s", ours.ready_s, 1)
     yield Guard("memory at rest, in MB", ours.rest_mb, 75)
 

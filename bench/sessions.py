@@ -3,7 +3,7 @@
 CPU time of one process, from the submission to the acknowledgement, at two lengths of history; in memory, where
 only our own code is measured, and on SQLite, where the writer thread and the disk come in. Beside it, in the same
 run, the same turn through the OpenAI Agents SDK's SQLite session and LangGraph's SQLite checkpointer: a player
-that answers at once, no network, each in an environment of its own (`.venv-peers`, built when first needed).
+that answers at once, no network, in an environment of their own (built when first needed).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from statistics import median
 
-import _peers
 from rich.console import Console
 from rich.table import Table
+from systems import environments
 
 from holdfast.core import events as ev
 from holdfast.core.items import AssistantMessage, plain_text
@@ -101,7 +101,7 @@ async def measure_all() -> dict[str, tuple[Measured, Measured]]:
 
 def measure_peer(script: str) -> dict[int, float]:
     """CPU per turn by length of history, as a peer's own script has measured it."""
-    command = [str(_peers.python_of("peers")), str(HERE / "peers" / script), "30"]
+    command = [str(environments.python_of("requirements")), str(HERE / "peers" / script), "30"]
     done = subprocess.run(
         [*command, str(SHORT), str(LONG)], check=True, capture_output=True, text=True
     )
@@ -118,7 +118,7 @@ def main() -> None:
     name, (short, long) = list(ours.items())[-1]
     near, far = median(short.wall_us), median(long.wall_us)
     table.add_row(f"{name}: elapsed", f"{near:.0f} µs", f"{far:.0f} µs", f"{far / near:.2f}×")
-    if _peers.build("peers", "requirements.txt"):
+    if not environments.build("requirements"):
         for name, script in (
             ("OpenAI Agents SDK, SQLiteSession: CPU", "agents_sdk.py"),
             ("LangGraph, SqliteSaver: CPU", "langgraph_sqlite.py"),

@@ -31,6 +31,11 @@ def spread(line: Line, system: str) -> str:
     return f"{low}–{high}"
 
 
+def capital(text: str) -> str:
+    """With a capital letter in front."""
+    return text[:1].upper() + text[1:]
+
+
 def ratio(value: float) -> str:
     return f"{value:.2f}×" if value < 10 else f"{number(value)}×"
 

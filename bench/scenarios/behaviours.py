@@ -15,11 +15,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
-from scenarios import judging
-from scenarios.stage import Stage, breaks, stops_at
 from systems.base import Answer, NotOffered, Said
 
 from holdfast.testing import Gate
+from scenarios import judging
+from scenarios.stage import Stage, breaks, stops_at
 
 HELLO, WELL, NEXT = "Ada is my name", "tell me about rain", "and what is next"
 CHARGE = "please charge me"

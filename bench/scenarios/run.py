@@ -9,9 +9,10 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from _figures import Cell, Verdict
+from systems.base import NotOffered, System
+
 from scenarios.behaviours import Behaviour
 from scenarios.stage import DidNotHappen, Stage, staged
-from systems.base import NotOffered, System
 
 FINDINGS_MAX = 3
 

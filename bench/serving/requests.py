@@ -2,7 +2,8 @@
 
 A function here takes the model, the name of the conversation and whether the answer is streamed, and gives the whole
 HTTP request. `past` is for systems that keep no conversations: as many messages the client has to send again.
-A system names its function as `module:function`, since the client runs in another process.
+A system names its function as `module:function`, since the client runs in another process; `module:function:word`
+is a function that makes one of a word. What is said names the answer that the upstream is to give.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ class Asking(Protocol):
 
 def named(name: str) -> Asking:
     """The function that a system has named."""
-    module, _, function = name.partition(":")
-    found: Asking = getattr(importlib.import_module(module), function)
-    return found
+    module, function, *word = name.split(":", 2)
+    found = getattr(importlib.import_module(module), function)
+    asking: Asking = found(*word) if word else found
+    return asking
 
 
 def post(path: str, body: bytes, **headers: str) -> bytes:
@@ -36,9 +38,9 @@ def post(path: str, body: bytes, **headers: str) -> bytes:
     return "\r\n".join(head).encode() + body
 
 
-def words() -> str:
-    """Something new to say."""
-    return f"Tell me about number {next(_numbers)}, please."
+def words(model: str) -> str:
+    """Something new to say, which this model answers."""
+    return f"bench:{model} Tell me about number {next(_numbers)}, please."
 
 
 @cache
@@ -46,14 +48,14 @@ def _past(messages: int) -> list[dict[str, str]]:
     return [
         {"role": "assistant", "content": " token0" * 20}
         if number % 2
-        else {"role": "user", "content": f"Tell me about number {number}, please."}
+        else {"role": "user", "content": f"bench:short Tell me about number {number}, please."}
         for number in range(messages)
     ]
 
 
 def chat(model: str, conversation: str, stream: bool, *, past: int = 0) -> bytes:
     """OpenAI's chat completions, with the conversation in a header: Holdfast, the bare proxy, LiteLLM."""
-    messages = [*_past(past), {"role": "user", "content": words()}]
+    messages = [*_past(past), {"role": "user", "content": words(model)}]
     body = msgspec.json.encode({"model": model, "stream": stream, "messages": messages})
     return post(
         "/v1/chat/completions",

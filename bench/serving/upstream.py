@@ -1,6 +1,6 @@
 """A model's server that costs next to nothing: every byte of every answer is there before anybody asks.
 
-Which answer is decided by the model that is asked for:
+Which answer is decided by the last message, since some systems know one model only. It holds `bench:` and a word:
 
     flatN    N tokens, in as few writes as the socket takes
     paced    one token every 20 ms, a write each, for ever
@@ -25,7 +25,9 @@ from holdfast.wire.sse import DONE
 
 SHORT_TOKENS, PACE_S = 20, 0.02
 
-_FLAT = re.compile(rb'"model":"flat(\d+)"')
+MARK = b"bench:"
+_WORD = re.compile(rb"bench:(flat(\d+)|[a-z]+)")
+_STREAM = re.compile(rb'"stream": ?true')
 
 SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -92,14 +94,14 @@ class Answering(asyncio.Protocol):
         if not whole or not _is_whole(head.lower(), body):
             return
         self._heard = b""
-        compact = body.replace(b" ", b"")
-        if found := _FLAT.search(compact):
-            self._transport.write(flat(int(found[1])))
-        elif b'"model":"short"' in compact:
-            self._transport.write(SHORT if b'"stream":true' in compact else WHOLE)
+        wanted = _WORD.match(body, max(0, body.rfind(MARK)))
+        if wanted and wanted[2]:
+            self._transport.write(flat(int(wanted[2])))
+        elif wanted and wanted[1] == b"short":
+            self._transport.write(SHORT if _STREAM.search(body) else WHOLE)
         else:
             self._transport.write(BEGINNING)
-            if b'"model":"paced"' in compact:
+            if wanted and wanted[1] == b"paced":
                 self._next_at = self._loop.time()
                 self._pace()
 

@@ -10,17 +10,21 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 
 import report
 from _figures import BUILD, Figures, save
 from page import words
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 
 from speed.conditions import conditions
 from speed.groups import GROUPS, Group
 from speed.stage import Stage
 from speed.subjects import Subject, everybody
+
+HOW_TO_INSTALL = "`make bench-install` installs it"
 
 
 def measure(group: Group, stage: Stage) -> Figures:
@@ -57,6 +61,13 @@ def _cell(figures: Figures, what: str, system: str) -> str:
     return "\n".join(filter(None, parts))
 
 
+def teller(console: Console, status: Status) -> Callable[[str], None]:
+    """Says what is going on: on one line of a terminal, or line by line elsewhere."""
+    if console.is_terminal:
+        return status.update
+    return lambda words: console.print(f"  {words}", style="dim", highlight=False)
+
+
 def chosen(only: str, console: Console) -> list[Subject]:
     """Who takes part: those that were asked for and are installed."""
     wanted = only.split(",") if only else None
@@ -64,10 +75,10 @@ def chosen(only: str, console: Console) -> list[Subject]:
     for subject in everybody():
         if wanted is not None and subject.name not in wanted:
             continue
-        if missing := subject.missing():
-            console.print(f"{subject.name} is not installed, and left out: {missing}")
-        else:
+        if subject.is_here:
             found.append(subject)
+        else:
+            console.print(f"{subject.name} is not installed, and left out: {HOW_TO_INSTALL}")
     return found
 
 
@@ -88,7 +99,10 @@ def main() -> None:
         raise SystemExit(f"no group {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     subjects = chosen(asked.only, console)
     wanted = [group for group in GROUPS if not asked.groups or group.name in asked.groups]
-    with console.status("…") as status, Stage(subjects, asked.rounds, status.update) as stage:
+    with (
+        console.status("…") as status,
+        Stage(subjects, asked.rounds, teller(console, status)) as stage,
+    ):
         for count, group in enumerate(wanted, start=1):
             console.rule(f"{count} of {len(wanted)}: {group.name}", align="left")
             figures = measure(group, stage)

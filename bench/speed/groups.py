@@ -28,7 +28,7 @@ GROUPS = (
         "tokens",
         "Tokens passed on by one core",
         "Answers of 1,000 tokens, streamed as fast as they go, divided by the CPU time of the server's processes. "
-        "One stream asks after the other; 50 and 500 are open at once.",
+        "First one stream that asks again and again, then 50 and 500 at once.",
         streaming.tokens,
     ),
     Group(

@@ -11,20 +11,21 @@ import subprocess
 import time
 from pathlib import Path
 
-import _peers
 import msgspec
 from _figures import OURS, Line
+from _names import LIBRARY_CPU, at_history
 from sessions import Measured, play
+from systems import environments
 
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.sqlite import SqliteStore
 from speed.servers import on_disk
 from speed.stage import Stage
 from speed.subjects import BENCH
-from speed.turns import LENGTHS, Length, at_history
+from speed.turns import LENGTHS, Length
 
-CPU = "CPU of a turn, as a library"
 PEERS = {"OpenAI Agents SDK": "agents_sdk.py", "LangGraph": "langgraph_sqlite.py"}
+PEERS_LOCK = "requirements"
 PEER_TURNS = 4
 """A conversation of ten messages is none any more after more of them."""
 PATIENCE_S = 120.0
@@ -40,7 +41,11 @@ class Row(msgspec.Struct):
 def library(stage: Stage) -> list[Line]:
     lines = {
         length.messages: Line(
-            at_history(CPU, length.messages), "ms", "lower", curve=CPU, at=length.messages
+            at_history(LIBRARY_CPU, length.messages),
+            "ms",
+            "lower",
+            curve=LIBRARY_CPU,
+            at=length.messages,
         )
         for length in LENGTHS
     }
@@ -48,8 +53,8 @@ def library(stage: Stage) -> list[Line]:
     with on_disk() as folder:
         for messages, values in asyncio.run(_ours(folder, stage.rounds)).items():
             lines[messages].values[OURS] = values
-    if not _peers.is_built("peers"):
-        stage.skipped |= dict.fromkeys(PEERS, "not installed: `make bench-peers` installs it")
+    if not environments.is_built(PEERS_LOCK):
+        stage.skipped |= dict.fromkeys(PEERS, "not installed: `make bench-install` installs it")
         return list(lines.values())
     for number in range(stage.rounds):
         for name, script in PEERS.items():
@@ -76,14 +81,18 @@ async def _ours(folder: Path, rounds: int) -> dict[int, list[float]]:
 
 
 async def _filled(sessions: Sessions, length: Length) -> list[Measured]:
-    conversations = [Measured(sessions, name) for name in length.names("library")]
+    conversations = [Measured(sessions, name) for name in length.names()]
     for each in conversations:
         await each.grow(length.messages)
     return conversations
 
 
 def _peer(script: str) -> list[Row]:
-    command = [str(_peers.python_of("peers")), str(BENCH / "peers" / script), str(PEER_TURNS)]
+    command = [
+        str(environments.python_of(PEERS_LOCK)),
+        str(BENCH / "peers" / script),
+        str(PEER_TURNS),
+    ]
     command += [str(length.messages) for length in LENGTHS]
     done = subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
     return [msgspec.json.decode(line, type=Row) for line in done.stdout.splitlines()]

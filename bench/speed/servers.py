@@ -16,14 +16,13 @@ from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import msgspec
+from _names import DIRECT
 from serving.load import Found, Job
 from serving.process import cpu_s, family, rss_mb
 
 from speed.subjects import BENCH, Subject
 
 READY_S = 120.0
-DIRECT = "direct"
-"""The upstream itself: nobody is in between."""
 
 
 class DoesNotStart(RuntimeError):
@@ -90,7 +89,8 @@ def started(subject: Subject, behind: Server, folder: Path) -> Iterator[Server]:
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **command.environment},
+            cwd=folder,
+            env={**_plain_environment(), **command.environment},
         )
         try:
             while not answers(port):
@@ -110,6 +110,13 @@ def started(subject: Subject, behind: Server, folder: Path) -> Iterator[Server]:
             )
         finally:
             _stop(process)
+
+
+def _plain_environment() -> dict[str, str]:
+    """Ours, without what would have others import our modules, or call home."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    quiet = {"OPENAI_API_KEY": "bench", "DO_NOT_TRACK": "1", "NO_PROXY": "127.0.0.1,localhost"}
+    return {**kept, **quiet}
 
 
 def _end_of(said: bytes) -> str:

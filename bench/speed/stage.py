@@ -39,6 +39,8 @@ class Stage:
         """Says what is going on."""
         self.skipped: dict[str, str] = {}
         """Who could not take part, and why."""
+        self.filled: dict[tuple[str, tuple[str, ...]], str] = {}
+        """Server and conversations → why it has not got them; empty where it has."""
         self._stack = ExitStack()
 
     def __enter__(self) -> Stage:
@@ -82,11 +84,14 @@ class Reading(Struct, frozen=True):
     unit: str
     better: Better
     value: Callable[[Found], float]
+    drawn: bool = True
     curve: str = ""
     at: float = 0.0
 
     def line(self) -> Line:
-        return Line(self.what, self.unit, self.better, curve=self.curve, at=self.at)
+        return Line(
+            self.what, self.unit, self.better, drawn=self.drawn, curve=self.curve, at=self.at
+        )
 
 
 class Probe(Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from _figures import Line
+from _names import AT_REST, READY, SESSION_KB, STREAM_KB
 from serving.load import Job
 from serving.process import rss_mb
 
@@ -11,9 +12,6 @@ from speed.stage import Stage
 
 STREAMS = 400
 CLIENTS, SESSIONS_EACH = 16, 64
-
-READY, AT_REST = "ready to answer after", "memory at rest"
-STREAM_KB, SESSION_KB = "memory for an open stream", "memory for an idle session"
 
 
 def _put(line: Line, server: Server, value: float) -> None:

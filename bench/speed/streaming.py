@@ -6,9 +6,9 @@ from functools import partial
 from statistics import median
 
 from _figures import Line
+from _names import DIRECT, FIRST, FIRST_EDGE, PACE, tokens_at
 from serving.load import Found, Job
 
-from speed.servers import DIRECT
 from speed.stage import Notebook, Probe, Reading, Stage, edge
 
 ANSWERS = {1: 40, 50: 2, 500: 1}
@@ -16,17 +16,9 @@ ANSWERS = {1: 40, 50: 2, 500: 1}
 TOKENS = 1000
 PACED = 50
 TURNS = 150
-LIMIT_S = 12.0
-LIMIT_MANY_S = 30.0
+LIMIT_S = 8.0
+LIMIT_MANY_S = 20.0
 """A slow server needs a while until 500 streams have begun."""
-
-
-def tokens_at(streams: int) -> str:
-    return f"tokens per second and core, {streams} at once"
-
-
-PACE = f"CPU per token, {PACED} streams of 50 tokens/s"
-FIRST, FIRST_EDGE = "added to the first token, p50", "added to the first token, p99"
 
 
 def _per_core(found: Found) -> float:
@@ -59,7 +51,7 @@ def pace(stage: Stage) -> list[Line]:
 
 
 def first(stage: Stage) -> list[Line]:
-    reading = partial(Reading, unit="ms", better="lower")
+    reading = partial(Reading, unit="ms", better="lower", drawn=False)
     readings = [
         reading("first token, p50", value=lambda found: median(found.each_ms)),
         reading("first token, p99", value=lambda found: edge(found.each_ms)),

@@ -3,20 +3,26 @@
     bare        a proxy of the same parts, one synced row per turn and no promises (`serving/bare.py`)
     Holdfast    as `holdfast serve` starts it, on SQLite: every turn a transaction
     LiteLLM     its proxy, which stores nothing; in an environment of its own
+    and everybody of `systems/` who can be asked by one request, as it is set up for the scenarios
 
-To add one, describe it here: a name, a command, and the function that makes its requests (`serving/requests.py`).
+To add one, describe it there; or here: a name, a command, and the function that makes its requests
+(`serving/requests.py`).
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-import _peers
 from _figures import BARE, OURS
 from msgspec import Struct
+from serving.requests import Asking, words
+from systems import environments
+from systems.base import Asked, NotOffered, Place, System
+from systems.roster import SYSTEMS, named
 
 BENCH = Path(__file__).parents[1]
 
@@ -38,11 +44,15 @@ class Subject(Struct, frozen=True):
     command: Callable[[int, int, Path], Command]
     """From its own port, the upstream's, and a folder of its own on a real disk."""
     version: Callable[[], str]
-    missing: Callable[[], str] = str
-    """How to install it, if it is not there; nothing if it is."""
+    environment: str = ""
+    """The lock in `peers/` that it is installed from; none for what is here anyway."""
     request: str = "serving.requests:chat"
     keeps: bool = True
     """Whether it keeps conversations. Otherwise its clients have to send everything again."""
+
+    @property
+    def is_here(self) -> bool:
+        return environments.is_built(self.environment)
 
 
 # ── the bare proxy ───────────────────────────────────────────────────────────────────────────
@@ -86,7 +96,7 @@ def _litellm(port: int, upstream: int, folder: Path) -> Command:
     models = "".join(LITELLM_MODEL.format(name=name, port=upstream) for name in MODELS)
     config = folder / "litellm.yaml"
     config.write_text(f"model_list:{models}")
-    command = [str(_peers.python_of("litellm").with_name("litellm")), "--config", str(config)]
+    command = [str(environments.python_of("litellm").with_name("litellm")), "--config", str(config)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"]
     quiet = {
         "LITELLM_LOG": "ERROR",
@@ -97,10 +107,6 @@ def _litellm(port: int, upstream: int, folder: Path) -> Command:
     return Command(command, quiet)
 
 
-def _unless_built(environment: str) -> str:
-    return "" if _peers.is_built(environment) else "`make bench-peers` installs it"
-
-
 def everybody() -> list[Subject]:
     return [
         Subject(BARE, _bare, lambda: "", keeps=False),
@@ -108,8 +114,58 @@ def everybody() -> list[Subject]:
         Subject(
             "LiteLLM",
             _litellm,
-            lambda: _peers.version_of("litellm", "litellm"),
-            missing=lambda: _unless_built("litellm"),
+            lambda: environments.versions("litellm", ["litellm"])["litellm"],
+            environment="litellm",
             keeps=False,
         ),
+        *_peers(),
     ]
+
+
+# ── everybody else ───────────────────────────────────────────────────────────────────────────
+
+
+def _peers() -> Iterator[Subject]:
+    """The first variant of each system that is one request away: the one that its users begin with."""
+    seen = {OURS.lower()}
+    for system in SYSTEMS:
+        if system.name not in seen and not system.needs_postgres and _is_one_request(system):
+            seen.add(system.name)
+            yield Subject(
+                system.title,
+                partial(_started_as_in_scenarios, system),
+                partial(_version, system),
+                environment=system.environment,
+                request=f"speed.subjects:asking:{system.name}",
+            )
+
+
+def _is_one_request(system: System) -> bool:
+    try:
+        system.request(Asked("bench", "bench"))
+    except NotOffered:
+        return False
+    return True
+
+
+def _started_as_in_scenarios(system: System, port: int, upstream: int, folder: Path) -> Command:
+    nowhere = f"http://127.0.0.1:{upstream}"
+    place = Place(folder, f"http://127.0.0.1:{upstream}/v1", nowhere, nowhere, port, model="bench")
+    system.prepare(place)
+    return Command(system.command(place), system.env(place))
+
+
+def _version(system: System) -> str:
+    found = environments.versions(system.environment, system.packages)
+    return ", ".join(found.values())
+
+
+def asking(name: str) -> Asking:
+    """How a system of that name is asked for a turn: see `serving/requests.py`."""
+    system = named(name)[0]
+
+    def ask(model: str, conversation: str, stream: bool, *, past: int = 0) -> bytes:
+        assert not past, "these keep their conversations"
+        return system.request(Asked(conversation, words(model), stream=stream)).raw()
+
+    return ask

@@ -9,7 +9,21 @@ from pathlib import Path
 from statistics import median
 
 import store
-from _figures import BARE, OURS, Line
+from _figures import OURS, Line
+from _names import (
+    BARE_STATEMENTS,
+    BARE_VALUES,
+    DISK,
+    HISTORY_CPU,
+    HISTORY_P50,
+    JSON_CPU,
+    JSON_P50,
+    JSON_P99,
+    WRITTEN,
+    at_history,
+    in_store,
+    over_http,
+)
 from msgspec import Struct
 from msgspec.structs import replace
 from serving.load import Found, Job
@@ -19,12 +33,9 @@ from speed.stage import Notebook, Probe, Reading, Stage, edge
 
 TURNS = 150
 LIMIT_S = 10.0
-FILL_S = 40.0
+FILL_S = 30.0
 """How long filling one conversation may take: who needs longer is not asked about it."""
-DISK = "the disk's own syncs"
 SYNC_S = 1.0
-
-JSON_P50, JSON_P99, JSON_CPU = "JSON turn, p50", "JSON turn, p99", "JSON turn, CPU"
 
 
 def turn(stage: Stage) -> list[Line]:
@@ -49,9 +60,11 @@ class Length(Struct, frozen=True):
     messages: int
     conversations: int
     turns: int
+    tag: str = "of"
+    """Lengths with the same tag share their conversations."""
 
-    def names(self, group: str) -> tuple[str, ...]:
-        stem = f"{group}-{self.messages}"
+    def names(self) -> tuple[str, ...]:
+        stem = f"{self.tag}-{self.messages}"
         return tuple(f"{stem}-{number}" for number in range(self.conversations))
 
 
@@ -61,25 +74,22 @@ LENGTHS = (Length(10, 20, 1), Length(100, 4, 4), Length(1000, 1, 12), Length(500
 class Histories:
     """Conversations of every length at every server that keeps them; the others get all of it with each request."""
 
-    def __init__(self, stage: Stage, group: str) -> None:
+    def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._group = group
-        self._missing: dict[tuple[str, int], str] = {}
 
     def fill(self, server: Server, lengths: tuple[Length, ...]) -> None:
-        """Turn by turn, as clients would. What is too long for its time is noted, and what is longer not tried."""
-        if not server.keeps:
-            return
+        """Turn by turn, as clients would; once for all groups. Who had no time for one length has none for a longer."""
+        why = ""
         for length in lengths:
-            why = self._fill(server, length)
-            if why:
-                for longer in lengths[lengths.index(length) :]:
-                    self._missing[server.name, longer.messages] = why
-                return
+            filled = self._stage.filled
+            key = server.name, length.names()
+            if server.keeps and key not in filled:
+                filled[key] = why or self._fill(server, length)
+            why = filled.get(key, "")
 
     def _fill(self, server: Server, length: Length) -> str:
         self._stage.tell(f"{server.name}: conversations of {length.messages:,} messages")
-        names = length.names(self._group)
+        names = length.names()
         turns = length.messages // 2 * length.conversations
         job = Job("fill", "short", turns=turns, conversations=names, limit_s=FILL_S)
         try:
@@ -92,7 +102,7 @@ class Histories:
     def job_for(self, length: Length, server: Server, job: Job) -> Job | str:
         if not server.keeps:
             return replace(job, past=length.messages, conversations=())
-        return self._missing.get((server.name, length.messages), job)
+        return self._stage.filled[server.name, length.names()] or job
 
     def probe(self, length: Length, *readings: Reading) -> Probe:
         count = length.turns * length.conversations
@@ -100,7 +110,7 @@ class Histories:
             "whole",
             "short",
             turns=count,
-            conversations=length.names(self._group),
+            conversations=length.names(),
             limit_s=2 * LIMIT_S,
         )
         return Probe(job, readings, lambda server, job: self.job_for(length, server, job))
@@ -110,16 +120,9 @@ def _cpu_ms(found: Found) -> float:
     return found.cpu_s / found.turns * 1e3
 
 
-HISTORY_CPU, HISTORY_P50 = "CPU of a turn", "a turn, p50"
-
-
-def at_history(what: str, messages: int) -> str:
-    return f"{what}, at {messages:,} messages"
-
-
 def history(stage: Stage) -> list[Line]:
     servers = stage.cast.servers
-    histories = Histories(stage, "history")
+    histories = Histories(stage)
     for server in servers:
         histories.fill(server, LENGTHS)
     probes = [
@@ -141,13 +144,12 @@ def _p50(found: Found) -> float:
 
 # ── writes ───────────────────────────────────────────────────────────────────────────────────
 
-WRITES = (Length(10, 20, 2), Length(1000, 1, 40))
-WRITTEN = "written to disk for a turn"
+WRITES = (Length(10, 20, 2, tag="written"), Length(1000, 1, 40))
 
 
 def writes(stage: Stage) -> list[Line]:
     servers = stage.cast.servers
-    histories = Histories(stage, "writes")
+    histories = Histories(stage)
     for server in servers:
         histories.fill(server, WRITES)
     probes = [histories.probe(length, _written(length)) for length in WRITES]
@@ -164,14 +166,6 @@ def _written(length: Length) -> Reading:
 AT_ONCE = {1: 150, 64: 12}
 """Turns of each conversation, by the number of conversations."""
 IN_STORE = {1: 40, 256: 8}
-
-
-def over_http(conversations: int) -> str:
-    return f"turns per second over HTTP, {conversations} at once"
-
-
-def in_store(sessions: int) -> str:
-    return f"turns per second in the store, {sessions} at once"
 
 
 def durable(stage: Stage) -> list[Line]:
@@ -211,8 +205,8 @@ def _in_store(stage: Stage) -> list[Line]:
             paces = asyncio.run(store.paces(folder, sessions, turns, rounds=stage.rounds))
             syncs = [syncs_per_s(folder) for _ in range(stage.rounds)]
         values = {
-            f"{BARE}: its values, committed in groups": paces["bare"].per_s,
-            f"{BARE}: its statements, committed in groups": paces["unasked"].per_s,
+            BARE_VALUES: paces["bare"].per_s,
+            BARE_STATEMENTS: paces["unasked"].per_s,
             OURS: paces["turns"].per_s,
             DISK: syncs,
         }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+
 from systems.base import (
     INSTRUCTIONS,
     TOOL,
