@@ -92,6 +92,27 @@ async def test_of_many_tries_at_once_one_is_said(store: Store, player: Player) -
     assert len(await store.signals(player.node)) == 1
 
 
+@pytest.mark.parametrize("failed", [False, True])
+async def test_a_key_is_claimed_once_however_many_places_want_it_at_once(
+    store: Store, player: Player, failed: bool
+) -> None:
+    """Two turns that it is said to, and one that it would begin; also if the key is there, and has failed."""
+    if failed:
+        await player.discard("before", key="s", request_hash=b"steered")
+    one, two = await player.open("trip"), await player.open("holiday")
+    said, heard, begun = await asyncio.gather(
+        steer(store, one),
+        steer(store, two),
+        player.begin("elsewhere", key="s", request_hash=b"steered"),
+    )
+    outcomes = (said, heard, begun)
+    assert sum(isinstance(each, Signalled | Started) for each in outcomes) == 1
+    (turn_id,) = {each.turn_id for each in outcomes if isinstance(each, Joined)}
+    row = await store.idempotency(ACME, KEY)
+    assert row is not None and (row.turn_id, row.state) == (turn_id, "running")
+    assert len(await store.signals(player.node)) == (0 if isinstance(begun, Started) else 1)
+
+
 async def test_other_words_under_the_key_are_a_mismatch(store: Store, player: Player) -> None:
     turn = await player.open("trip", key="k", request_hash=b"own")
     await steered(store, turn)
