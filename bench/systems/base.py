@@ -146,7 +146,7 @@ class Running:
 
     async def cancel(self, conversation: str) -> str:
         """Stop the turn that runs, on purpose; what the system said to that."""
-        raise NotOffered("a way to stop a turn")
+        raise NotOffered("way to stop a turn")
 
     @property
     def pid(self) -> int:
@@ -199,6 +199,8 @@ class System:
     knows_keys: ClassVar[bool] = False
     """Whether it documents an idempotency key."""
     needs_postgres: ClassVar[bool] = False
+    tool: ClassVar[str] = TOOL
+    """What it calls the tool when it tells the model of it."""
     runner: ClassVar[type[Running]]
 
     def command(self, place: Place) -> Sequence[str]:
@@ -206,7 +208,7 @@ class System:
 
     def request(self, asked: Asked) -> Request:
         """A turn on the wire, for clients that count bytes and decode nothing. Raises NotOffered."""
-        raise NotOffered("a turn that is one request")
+        raise NotOffered("turn that is one request")
 
     def env(self, place: Place) -> Mapping[str, str]:
         """What is in its environment beside ours."""
