@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from systems.base import System
 from systems.harnessed import AgentsSdkSqlAlchemy, AgentsSdkSqlite
 from systems.holdfast import Holdfast, HoldfastPostgres
+from systems.ogx import Ogx, OgxBackground, OgxChain
 
 SYSTEMS: Sequence[System] = (
     Holdfast(),
     HoldfastPostgres(),
     AgentsSdkSqlite(),
     AgentsSdkSqlAlchemy(),
+    Ogx(),
+    OgxChain(),
+    OgxBackground(),
 )
 
 
