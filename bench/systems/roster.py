@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from systems.base import System
 from systems.harnessed import AgentsSdkSqlAlchemy, AgentsSdkSqlite
 from systems.holdfast import Holdfast, HoldfastPostgres
+from systems.litellm import LiteLlm
 from systems.ogx import Ogx, OgxBackground, OgxChain
 
 SYSTEMS: Sequence[System] = (
@@ -14,6 +15,7 @@ SYSTEMS: Sequence[System] = (
     HoldfastPostgres(),
     AgentsSdkSqlite(),
     AgentsSdkSqlAlchemy(),
+    LiteLlm(),
     Ogx(),
     OgxChain(),
     OgxBackground(),
