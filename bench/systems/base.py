@@ -281,12 +281,13 @@ def said_of(messages: Sequence[Mapping[str, Any]]) -> tuple[Said, ...]:
     """Messages in the shape of chat completions, without instructions."""
     found: list[Said] = []
     for each in messages:
-        role = each.get("role")
+        role, marked = each.get("role"), bool(each.get("marked"))
         if role == "user":
-            found.append(Said("user", text_of(each.get("content"))))
+            found.append(Said("user", text_of(each.get("content")), marked=marked))
         elif role == "assistant":
             calls = tuple(str(call.get("id")) for call in each.get("tool_calls") or ())
-            found.append(Said("assistant", text_of(each.get("content")), calls=calls))
+            text = text_of(each.get("content"))
+            found.append(Said("assistant", text, calls=calls, marked=marked))
         elif role == "tool":
             text = text_of(each.get("content"))
             found.append(Said("tool", text, answers=str(each.get("tool_call_id"))))

@@ -9,6 +9,7 @@ from systems.harnessed import AgentsSdkSqlAlchemy, AgentsSdkSqlite
 from systems.holdfast import Holdfast, HoldfastPostgres
 from systems.litellm import LiteLlm
 from systems.ogx import Ogx, OgxBackground, OgxChain
+from systems.pydantic_ai import PydanticAi, PydanticAiDbos, PydanticAiKept
 
 SYSTEMS: Sequence[System] = (
     Holdfast(),
@@ -19,6 +20,9 @@ SYSTEMS: Sequence[System] = (
     Ogx(),
     OgxChain(),
     OgxBackground(),
+    PydanticAi(),
+    PydanticAiKept(),
+    PydanticAiDbos(),
 )
 
 
