@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from systems.agent_framework import (
+    AgentFramework,
+    AgentFrameworkEachCall,
+    AgentFrameworkSnapshots,
+)
 from systems.base import System
 from systems.harnessed import AgentsSdkSqlAlchemy, AgentsSdkSqlite
 from systems.holdfast import Holdfast, HoldfastPostgres
@@ -23,6 +28,9 @@ SYSTEMS: Sequence[System] = (
     PydanticAi(),
     PydanticAiKept(),
     PydanticAiDbos(),
+    AgentFramework(),
+    AgentFrameworkEachCall(),
+    AgentFrameworkSnapshots(),
 )
 
 
