@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
+
 from systems.base import (
     INSTRUCTIONS,
     Answer,
