@@ -11,7 +11,7 @@ from tests.simulation.checker import RULES, check
 from tests.simulation.history import Recording
 from tests.simulation.simulation import simulate
 
-CLEAN = range(100)
+CLEAN = range(400)
 """Seeds whose runs keep every promise, and between them offer a place for every anomaly. Most find one in the first."""
 
 
