@@ -299,7 +299,7 @@ async def gone_on(
     told = next((each.said for each in stage.prompts[seen:] if each.last_user == NEXT), None)
     if told is None:
         return [*found, "the model was never asked again"]
-    held = await stage.history()
+    held = await shown(stage)
     found += [f"the model was told: {each}" for each in flaws(told, texts, answered)]
     found += [f"the store holds: {each}" for each in flaws(held, [*texts, NEXT], [*answered, NEXT])]
     if acted:
@@ -321,6 +321,16 @@ async def patiently(stage: Stage) -> Answer:
         await asyncio.sleep(3.0)
         answer = await stage.ask(NEXT)
     return answer
+
+
+async def shown(stage: Stage) -> Sequence[Said]:
+    """What is stored. Who answers a moment before it is stored is given that moment; that it is then lost in a
+    crash is looked for elsewhere."""
+    held = await stage.history()
+    if judging.presence(held, NEXT) == "whole":
+        return held
+    await asyncio.sleep(1.0)
+    return await stage.history()
 
 
 def flaws(said: Sequence[Said], texts: Sequence[str], answered: Sequence[str]) -> list[str]:
