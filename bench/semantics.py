@@ -19,6 +19,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from systems import environments
 from systems.base import System
 from systems.roster import SYSTEMS, named
 
-from tests.postgres import Server
+from tests.postgres import SAFE, Server
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "build" / "bench" / "semantics"
@@ -45,8 +46,9 @@ def postgres(systems: Sequence[System]) -> Iterator[Databases | None]:
     if not any(each.needs_postgres for each in systems):
         yield None
         return
-    with Server.started() as server:
-        yield lambda: nullcontext(server.url(server.fresh_database()))
+    # Both have an event loop of their own for a moment, and so does the suite.
+    with Server.started(SAFE) as server, ThreadPoolExecutor(1) as beside:
+        yield lambda: nullcontext(server.url(beside.submit(server.fresh_database).result()))
 
 
 async def column(
@@ -105,25 +107,26 @@ def there(systems: Sequence[System], *, install: bool, console: Console) -> Iter
 
 
 async def run(
-    systems: Sequence[System], behaviours: Sequence[Behaviour], asked: argparse.Namespace
+    systems: Sequence[System],
+    behaviours: Sequence[Behaviour],
+    databases: Databases | None,
+    console: Console,
+    *,
+    transcripts: bool,
 ) -> int:
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    """Every system that can take part. How many promises of ours did not hold."""
     broken = 0
-    able = list(there(systems, install=bool(asked.peer), console=console))
-    with postgres(able) as databases:
-        for name in dict.fromkeys(each.name for each in able):
-            columns: list[Column] = []
-            for system in (each for each in able if each.name == name):
-                console.print(f"{system.title}, {system.variant}", style="bold")
-                columns.append(await column(system, behaviours, databases, console))
-            if asked.show:
-                show(columns, console)
-            if len(behaviours) == len(BEHAVIOURS):
-                console.print(
-                    f"  written to {written(name, columns).relative_to(ROOT)}", style="dim"
-                )
-            if name == "holdfast":
-                broken = sum(cell.verdict != "held" for each in columns for cell in each.cells)
+    for name in dict.fromkeys(each.name for each in systems):
+        columns: list[Column] = []
+        for system in (each for each in systems if each.name == name):
+            console.print(f"{system.title}, {system.variant}", style="bold")
+            columns.append(await column(system, behaviours, databases, console))
+        if transcripts:
+            show(columns, console)
+        if len(behaviours) == len(BEHAVIOURS):
+            console.print(f"  written to {written(name, columns).relative_to(ROOT)}", style="dim")
+        if name == "holdfast":
+            broken = sum(cell.verdict != "held" for each in columns for cell in each.cells)
     return broken
 
 
@@ -147,8 +150,11 @@ def main() -> None:
     systems = [each for each in systems if asked.variant in (None, each.variant)]
     wanted = asked.only.split(",") if asked.only else [each.name for each in BEHAVIOURS]
     behaviours = [each for each in BEHAVIOURS if each.name in wanted]
-    asked.peer = asked.peer or asked.all
-    if asyncio.run(run(systems, behaviours, asked)):
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    able = list(there(systems, install=bool(asked.peer or asked.all), console=console))
+    with postgres(able) as databases:
+        broken = asyncio.run(run(able, behaviours, databases, console, transcripts=asked.show))
+    if broken:
         raise SystemExit("a promise of ours did not hold")
 
 

@@ -184,6 +184,8 @@ class BackgroundRunning(OgxRunning):
         self._latest[asked.conversation] = state["id"]
         while state["status"] in ("queued", "in_progress"):
             await asyncio.sleep(POLL_S)
+            if self.http.closed:
+                return Answer(0, "", failure="the server is gone")
             async with self.http.get(f"{self.url}/v1/responses/{state['id']}") as polled:
                 polled.raise_for_status()
                 state = await polled.json()
