@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures bench-quick schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
+.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,10 @@ bench-quick: $(READY) ## print the ratios that must not slip, in under three min
 # PEER=langgraph for one of them; `--only kill_in_tool --show` and the like go into ARGS.
 bench-peers: $(READY) ## play what goes wrong every day on Holdfast and on what people use in its place (PEER=… for one)
 	@PYTHONPATH=. $(BIN)/python bench/semantics.py $(if $(PEER),--peer $(PEER),--all) $(ARGS)
+
+# Needs valgrind; ARGS=--check compares with bench/instructions.json and writes nothing.
+bench-instructions: $(READY) ## count the instructions of the hot path, which a busy machine does not change
+	@PYTHONPATH=. $(BIN)/python bench/_instructions.py $(ARGS)
 
 # The same with 2,000 sessions is part of `make bench-parts`.
 SESSIONS ?= 100000

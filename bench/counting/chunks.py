@@ -1,0 +1,41 @@
+"""One answer of so many chunks, each waited for: from an upstream's bytes to those of a stream, through the loop, the
+sessions and the wire, without sockets. Run by `bench/_instructions.py`.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+import uvloop
+from loop import Upstream, frames, mint, player_on
+
+from holdfast.core.items import plain_text
+from holdfast.core.reconcile import Incoming
+from holdfast.ids import SessionKey, Tenant, TurnId
+from holdfast.loop.histories import Histories
+from holdfast.sessions.ask import Ask
+from holdfast.sessions.sessions import Sessions
+from holdfast.store.memory import MemoryStore
+from holdfast.wire.chat_answer import AnswerHead, ChatStream
+
+
+async def main(count: int) -> None:
+    player = player_on(Upstream(frames(count), waits=True), Histories(bytes_max=1 << 20))
+    ask = Ask(
+        tenant=Tenant("local"),
+        name=SessionKey("counted"),
+        messages=(Incoming(role="user", content=plain_text("Tell me.")),),
+    )
+    stream = ChatStream(AnswerHead(turn_id=mint(TurnId), created_s=1_750_000_000, model="root"))
+    async with Sessions(MemoryStore(), player) as sessions:
+        watch = await sessions.submit(ask)
+        async with watch:
+            async for records in watch.batches():
+                b"".join(map(stream.frames, records))
+            assert (await watch.ended()).ok
+
+
+if __name__ == "__main__":
+    gc.disable()  # when it collects depends on everything that went before
+    uvloop.run(main(int(sys.argv[1])))

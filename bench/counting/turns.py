@@ -1,0 +1,22 @@
+"""So many whole turns in memory: resolve, begin, ten records, commit. Run by `bench/_instructions.py`."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+import uvloop
+from sessions import Measured, play
+
+from holdfast.sessions.sessions import Sessions
+from holdfast.store.memory import MemoryStore
+
+
+async def main(count: int) -> None:
+    async with Sessions(MemoryStore(), play) as sessions:
+        await Measured(sessions, "counted").grow(2 * count)
+
+
+if __name__ == "__main__":
+    gc.disable()  # when it collects depends on everything that went before
+    uvloop.run(main(int(sys.argv[1])))
