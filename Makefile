@@ -141,9 +141,11 @@ sbom: $(READY) ## write a bill of materials (CycloneDX) to build/
 	@mkdir -p build
 	$(BIN)/python scripts/supply.py sbom > build/sbom.cdx.json
 
+# A peer that needs a newer Python says so in its first line.
 lock-peers: ## renew the locks of what bench/ measures against (needs uv)
 	set -e; for asked in bench/peers/*.in; do \
-		$(COMPILE) $(if $(UPGRADE),--upgrade) $$asked --output-file $${asked%.in}.txt; \
+		version=$$(sed -n 's/^# Python //p' $$asked); \
+		$(subst 3.11,$${version:-3.11},$(COMPILE)) $(if $(UPGRADE),--upgrade) $$asked --output-file $${asked%.in}.txt; \
 	done
 
 # Newer versions come by UPGRADE=1, or for Node by changing package.json.

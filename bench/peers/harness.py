@@ -19,6 +19,7 @@ import asyncio
 import json
 import os
 import urllib.request
+from contextvars import ContextVar
 from pathlib import Path
 
 import uvicorn
@@ -46,6 +47,8 @@ FOLDER = Path(ARGS.folder or ".")
 AGENT = "clerk-v2" if ARGS.moved else "clerk"
 """What the agent is called: its next version has another name, where names are addresses."""
 MODEL = ARGS.model or "recorder"
+KEY: ContextVar[str | None] = ContextVar("KEY", default=None)
+"""The idempotency key of the request that is being answered, for libraries that know what that is."""
 DEADLINE_S = float(ARGS.deadline) if ARGS.deadline else None
 
 os.environ.setdefault("OPENAI_API_KEY", "bench")
@@ -67,10 +70,17 @@ class Turn(BaseModel):
     conversation: str
     text: str
     stream: bool = False
+    key: str | None = None
 
 
 class Peer:
     """What a library's file overrides."""
+
+    keeps_deadline = False
+    """Whether the library is told the deadline, and keeps it itself."""
+
+    conflicts: tuple[type[Exception], ...] = ()
+    """What it raises if a conversation has moved on meanwhile: answered with a 409."""
 
     def __init__(self) -> None:
         self.running: dict[str, asyncio.Task] = {}
@@ -97,6 +107,7 @@ class Peer:
 
 def make_app(peer: Peer) -> FastAPI:
     app = FastAPI()
+    deadline_s = None if peer.keeps_deadline else DEADLINE_S
 
     @app.get("/healthz")
     async def healthz():
@@ -104,22 +115,25 @@ def make_app(peer: Peer) -> FastAPI:
 
     @app.post("/turn")
     async def turn(asked: Turn):
+        KEY.set(asked.key)
         if asked.stream:
             pieces = streamed(asked)
             return StreamingResponse(pieces, media_type="text/event-stream")
         peer.running[asked.conversation] = asyncio.current_task()
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(deadline_s):
                 return {"text": await peer.ask(asked.conversation, asked.text)}
         except asyncio.CancelledError:
             return JSONResponse({"error": "cancelled"}, status_code=499)
+        except peer.conflicts as error:
+            return JSONResponse({"error": f"{type(error).__name__}: {error}"}, status_code=409)
         except Exception as error:
             return JSONResponse({"error": f"{type(error).__name__}: {error}"}, status_code=500)
 
     async def streamed(asked: Turn):
         peer.running[asked.conversation] = asyncio.current_task()
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(deadline_s):
                 async for piece in peer.stream(asked.conversation, asked.text):
                     yield f"data: {json.dumps({'text': piece})}\n\n"
         except asyncio.CancelledError:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
-from systems.base import TOOL, Answer, Asked, Place, Running, Said, System, free_port, said_of
+from systems.base import Answer, Asked, Place, Running, Said, System, free_port, said_of
 
 from holdfast.testing import FakeUpstream, Gate, Reply, refuses, says
 from holdfast.testing.upstream.replies import Request
@@ -99,6 +99,7 @@ class Stage:
         """Messages for which the model fails every time."""
         self.lines: list[str] = []
         self._running: Running | None = None
+        self._asking: list[asyncio.Task[Answer]] = []
         self._numbers = itertools.count(1)
 
     # ── what happens ──
@@ -128,6 +129,9 @@ class Stage:
 
     async def close(self) -> None:
         """Whatever is left of the system goes."""
+        for task in self._asking:
+            task.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)
         if self.effects.gate is not None:
             self.effects.gate.release()
         if self._running is not None:
@@ -182,7 +186,8 @@ class Stage:
 
     def asking(self, text: str, **how: Any) -> asyncio.Task[Answer]:
         """The same, in the background: cancel it, and the client has hung up."""
-        return asyncio.create_task(self.ask(text, **how))
+        self._asking.append(asyncio.create_task(self.ask(text, **how)))
+        return self._asking[-1]
 
     async def hang_up(self, task: asyncio.Task[Answer]) -> None:
         task.cancel()
@@ -242,8 +247,9 @@ class Stage:
     def calls(self) -> Reply:
         """The model calls the tool."""
         call_id = f"call_{next(self._numbers)}"
-        self.note(f"model → calls {TOOL} as {call_id}")
-        return Reply(script=says(calls=[(TOOL, '{"amount": 5}', call_id)]))
+        tool = self.system.tool
+        self.note(f"model → calls {tool} as {call_id}")
+        return Reply(script=says(calls=[(tool, '{"amount": 5}', call_id)]))
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -146,7 +146,7 @@ class Running:
 
     async def cancel(self, conversation: str) -> str:
         """Stop the turn that runs, on purpose; what the system said to that."""
-        raise NotOffered("a way to stop a turn")
+        raise NotOffered("way to stop a turn")
 
     @property
     def pid(self) -> int:
@@ -199,6 +199,8 @@ class System:
     knows_keys: ClassVar[bool] = False
     """Whether it documents an idempotency key."""
     needs_postgres: ClassVar[bool] = False
+    tool: ClassVar[str] = TOOL
+    """What it calls the tool when it tells the model of it."""
     runner: ClassVar[type[Running]]
 
     def command(self, place: Place) -> Sequence[str]:
@@ -206,7 +208,7 @@ class System:
 
     def request(self, asked: Asked) -> Request:
         """A turn on the wire, for clients that count bytes and decode nothing. Raises NotOffered."""
-        raise NotOffered("a turn that is one request")
+        raise NotOffered("turn that is one request")
 
     def env(self, place: Place) -> Mapping[str, str]:
         """What is in its environment beside ours."""
@@ -279,12 +281,13 @@ def said_of(messages: Sequence[Mapping[str, Any]]) -> tuple[Said, ...]:
     """Messages in the shape of chat completions, without instructions."""
     found: list[Said] = []
     for each in messages:
-        role = each.get("role")
+        role, marked = each.get("role"), bool(each.get("marked"))
         if role == "user":
-            found.append(Said("user", text_of(each.get("content"))))
+            found.append(Said("user", text_of(each.get("content")), marked=marked))
         elif role == "assistant":
             calls = tuple(str(call.get("id")) for call in each.get("tool_calls") or ())
-            found.append(Said("assistant", text_of(each.get("content")), calls=calls))
+            text = text_of(each.get("content"))
+            found.append(Said("assistant", text, calls=calls, marked=marked))
         elif role == "tool":
             text = text_of(each.get("content"))
             found.append(Said("tool", text, answers=str(each.get("tool_call_id"))))

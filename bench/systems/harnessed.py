@@ -57,6 +57,8 @@ class HarnessedRunning(Running):
 
 def turn(asked: Asked) -> Request:
     body = {"conversation": asked.conversation, "text": asked.text, "stream": asked.stream}
+    if asked.key is not None:
+        body["key"] = asked.key
     return Request("/turn", json.dumps(body).encode())
 
 

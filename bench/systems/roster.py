@@ -4,15 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from systems.agent_framework import (
+    AgentFramework,
+    AgentFrameworkEachCall,
+    AgentFrameworkSnapshots,
+)
 from systems.base import System
 from systems.harnessed import AgentsSdkSqlAlchemy, AgentsSdkSqlite
 from systems.holdfast import Holdfast, HoldfastPostgres
+from systems.litellm import LiteLlm
+from systems.ogx import Ogx, OgxBackground, OgxChain
+from systems.pydantic_ai import PydanticAi, PydanticAiDbos, PydanticAiKept
 
 SYSTEMS: Sequence[System] = (
     Holdfast(),
     HoldfastPostgres(),
     AgentsSdkSqlite(),
     AgentsSdkSqlAlchemy(),
+    LiteLlm(),
+    Ogx(),
+    OgxChain(),
+    OgxBackground(),
+    PydanticAi(),
+    PydanticAiKept(),
+    PydanticAiDbos(),
+    AgentFramework(),
+    AgentFrameworkEachCall(),
+    AgentFrameworkSnapshots(),
 )
 
 

@@ -106,8 +106,7 @@ def test_a_model_that_nobody_serves_is_wrong(run: Run, elsewhere: Path) -> None:
         ("missing.yaml", "missing.yaml: it cannot be read: No such file"),
         ("http://127.0.0.1:1/team.yaml", "http://127.0.0.1:1/team.yaml: "),
         ("empty", "empty: no agent files are there"),
-        ("demo", "'demo' is not an agent file, and nothing is executed"),
-        ("shop.agents:team", "'shop.agents:team' is not an agent file"),
+        ("shop.agents:team", "'shop.agents:team' is not an agent file, and nothing is executed"),
         ("???", "'???' names no agents"),
     ],
 )
@@ -119,6 +118,13 @@ def test_what_cannot_be_read_ends_with_2(
     assert told.exit_code == 2
     assert words in told.stderr
     assert told.stdout == ""
+
+
+def test_the_demo_agent_is_a_source_here_as_it_is_for_serve(run: Run) -> None:
+    told = run("agents", "check", "demo", "--json")
+    assert told.exit_code == 0, told.output
+    (checked,) = json.loads(told.stdout)["files"]
+    assert (checked["file"], checked["agents"], checked["errors"]) == ("demo", ["demo"], [])
 
 
 def test_nothing_in_a_file_is_executed(run: Run, elsewhere: Path) -> None:

@@ -130,6 +130,23 @@ def test_a_conversation_is_deleted_when_somebody_says_so(place: Place) -> None:
     assert place.told("sessions", "show", "trip").exit_code == 2
 
 
+def test_who_deleted_a_conversation_of_a_store_is_audited(
+    run: Run, furnished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a server, the server does that."""
+    monkeypatch.setenv("HOLDFAST_LOG_FORMAT", "json")
+    told = run("sessions", "delete", "trip", "--tenant", "acme", "--yes")
+    assert told.exit_code == 0, told.output
+    (line,) = [json.loads(each) for each in told.stderr.splitlines() if each.startswith("{")]
+    assert (line["log"], line["event"], line["tenant"]) == (
+        "holdfast.audit",
+        "session.delete",
+        "acme",
+    )
+    assert f"{line['about']} is deleted" in told.stderr
+    assert line["by"] and line["host"]
+
+
 def test_what_cannot_be_is_said_in_one_sentence(place: Place) -> None:
     trip = place.json("sessions", "list")[0]["id"]
     for arguments, words in (

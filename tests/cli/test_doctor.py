@@ -129,6 +129,14 @@ def test_agents_are_checked_and_providers_asked_without_showing_a_key(
     assert SECRET not in json.dumps(seen), "and none is sent"
 
 
+def test_the_demo_agent_needs_nobody(run: Run, furnished: Path) -> None:
+    told = run("doctor", "demo", "--json")
+    assert told.exit_code == 0, told.output
+    found = {each["check"]: each for each in json.loads(told.stdout)["findings"]}
+    assert (found["agents"]["state"], found["agents"]["what"]) == ("ok", "demo: demo")
+    assert found["providers"]["state"] == "skipped", "nobody is asked"
+
+
 def test_servers_that_run_are_counted(spawn: Spawn) -> None:
     with private_server((), "sqlite:///holdfast.db"):
         told = spawn("doctor")

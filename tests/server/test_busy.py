@@ -136,6 +136,52 @@ async def test_steer_is_answered_by_the_turn_that_it_is_said_to() -> None:
     assert [each.content for each in model.messages(1)][-1] == "also this"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_steer_with_a_key_has_one_answer_however_often_it_is_sent(stream: bool) -> None:
+    """While the turn runs, and after it has ended. The turn itself was begun without a key."""
+    tool = HeldTool(read_only=True)
+    model = answers()
+    model.will(says(calls=[("act", "{}")]))
+    steering = {"X-On-Busy": "steer", "Idempotency-Key": "k-1"}
+    async with serving(agent(model, tool)) as server:
+
+        async def steer(said: str = "also this") -> Answer:
+            return await server.chat(said, to="trip", headers=steering, stream=stream)
+
+        first = Asked(server.chat("one", to="trip", stream=stream))
+        await tool.begun.wait()
+        during = [Asked(steer())]
+        await until(lambda: bool(server.sessions._owner.playing[0]._steers))
+        during.append(Asked(steer()))
+        tool.let_go.set()
+        tries = [await each.answer() for each in (first, *during)] + [await steer()]
+        other = await steer("something else")
+        (turn,) = await server.turns("trip")
+    assert {each.status for each in tries} == {200}
+    assert {each.headers["x-turn-id"] for each in tries} == {turn["id"]}
+    assert {each.streamed if stream else each.text for each in tries} == {"Yes."}
+    assert [each.content for each in model.messages(1)].count("also this") == 1
+    assert (other.status, other.error["code"]) == (422, "idempotency_key_reused")
+
+
+async def test_a_steer_with_a_key_that_was_never_heard_begins_its_own_turn() -> None:
+    gate = Gate()
+    model = held(gate)
+    steering = {"X-On-Busy": "steer", "Idempotency-Key": "k-1"}
+    async with serving(agent(model)) as server:
+        first = Asked(server.chat("one", to="trip", headers={"X-Turn-Policy": "cancel=keep"}))
+        await gate.reached.wait()
+        steered = Asked(server.chat("also this", to="trip", headers=steering))
+        await until(lambda: bool(server.sessions._owner.playing[0]._steers))
+        (running,) = await server.turns("trip")
+        await server.request("POST", f"/api/turns/{running['id']}/cancel")
+        cancelled, heard = await first.answer(), await steered.answer()
+        again = await server.chat("also this", to="trip", headers=steering)
+    assert cancelled.error["code"] == "turn_cancelled"
+    assert heard.text == again.text == "Yes."
+    assert heard.headers["x-turn-id"] == again.headers["x-turn-id"] != running["id"]
+
+
 async def test_an_unknown_busy_policy_is_refused() -> None:
     async with serving(agent(answers())) as server:
         answer = await server.chat("one", to="trip", headers={"X-On-Busy": "shout"})

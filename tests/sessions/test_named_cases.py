@@ -325,21 +325,6 @@ async def test_continue_sent_twice_with_a_503_in_between_makes_two_turns(stage: 
     assert (await stage.said()).count("continue") == 2
 
 
-@on_stage
-async def test_a_keyed_message_is_never_steered_into_somebody_elses_turn(stage: Stage) -> None:
-    """Its key has to stand for one turn, or a retry would say it a second time."""
-    node = await stage.boot()
-    stage.parts["Long"] = hang(3)
-    running = stage.send(node, "Long")
-    await stage.until(lambda: bool(stage.played))
-
-    keyed = [await stage.send(node, "Faster", key="k1", on_busy="steer") for _ in range(2)]
-
-    assert (await running).ok
-    assert keyed[0] == keyed[1]
-    assert (await stage.said()).count("Faster") == 1
-
-
 # ── steering ─────────────────────────────────────────────────────────────────────────────────
 
 

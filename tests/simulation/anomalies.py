@@ -14,10 +14,10 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.core.events import Answered, Ended, ToolFinished, ToolStarted
-from holdfast.core.items import AssistantMessage, ToolResult, item_decoder
+from holdfast.core.items import AssistantMessage, ToolResult, UserMessage, item_decoder, text_of
 from holdfast.ids import IdempotencyKey, ItemId, SessionId, SessionKey, TurnId, Version
 from holdfast.store.rows import ItemRow
-from tests.simulation.checker import finished_in, opening_of
+from tests.simulation.checker import finished_in, opening_of, said_in
 from tests.simulation.history import (
     Act,
     FoundSession,
@@ -458,10 +458,45 @@ def a_retry_took_over_steps_of_another_session(run: Recording) -> Recording | No
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@noticed_as("key_steered")
-def a_keyed_request_was_answered_by_somebody_elses_turn(run: Recording) -> Recording | None:
-    send = _first([each for each in run.sends if each.how == "steered"])
-    return None if send is None else _with_send(run, send, key=IdempotencyKey("k"))
+@noticed_as("mangled")
+def a_keyed_request_was_answered_by_a_turn_that_never_heard_it(
+    run: Recording,
+) -> Recording | None:
+    """It was said to the turn, and the turn has ended before it listened."""
+    send = _first([each for each in _acknowledged(run) if each.key])
+    for session in run.sessions:
+        for turn in session.turns:
+            said = said_in(turn.items)
+            if (
+                send is not None
+                and turn.row.state == "committed"
+                and said
+                and send.text not in said
+            ):
+                return _with_send(run, send, turn_id=turn.row.turn_id, how="joined")
+    return None
+
+
+@noticed_as("key_turns")
+def a_keyed_request_was_heard_by_two_turns(run: Recording) -> Recording | None:
+    heard = [each for each in run.sends if each.how == "steered" and each.acknowledged]
+    send = _first([each for each in heard if each.attempt == 0])
+    kept = [turn for turn in _turns(run) if turn.row.state == "committed"]
+    first = next((turn for turn in kept if send and turn.row.turn_id == send.turn_id), None)
+    other = next((turn for turn in kept if send and turn.row.turn_id != send.turn_id), None)
+    if send is None or first is None or other is None:
+        return None
+    words = tuple(
+        item
+        for item in first.items
+        if isinstance(item, UserMessage) and text_of(item.content) == send.text
+    )
+    run = _with_send(run, send, key=IdempotencyKey("k"))
+    return _mapped(
+        run,
+        lambda turn: replaced(turn, items=(*turn.items, *words)),
+        only=other.row.turn_id,
+    )
 
 
 @noticed_as("key_split")

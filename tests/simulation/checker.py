@@ -20,7 +20,6 @@ What it finds, by a stable code:
   step_repeated      a keyed retry did again what its failed attempt had finished
   step_misplaced     a keyed retry took over steps that were made on another history
   key_split          one session key meant two sessions, and nobody had moved it
-  key_steered        a request with an idempotency key became part of somebody else's turn
   key_turns          two kept turns under one idempotency key
   key_answers        two answers under one idempotency key
   watch_differs      a watcher saw something else than the journal holds
@@ -195,7 +194,8 @@ def mangled(facts: Facts) -> Iterator[str]:
             continue
         times = said_in(turn.items).count(send.text)
         # Who steers twice without a key is heard twice.
-        if not 1 <= times <= (len(facts.ops[send.text]) if send.how == "steered" else 1):
+        repeats = send.how == "steered" and send.key is None
+        if not 1 <= times <= (len(facts.ops[send.text]) if repeats else 1):
             yield f"{send.text} is {times} times in {send.turn_id}"
 
 
@@ -435,18 +435,15 @@ def key_split(facts: Facts) -> Iterator[str]:
             yield f"{send.name} meant {before.session_id}, then {send.session_id}"
 
 
-def key_steered(facts: Facts) -> Iterator[str]:
-    for send in facts.run.sends:
-        if send.key is not None and send.how == "steered":
-            yield f"{send.text} has the key {send.key}, and was heard by {send.turn_id}"
-
-
 def key_turns(facts: Facts) -> Iterator[str]:
     kept: dict[str, list[TurnId]] = defaultdict(list)
     for turn in facts.turns.values():
-        op = facts.op_of(turn)
-        if op and op[0].key and turn.row.state == "committed":
-            kept[op[0].key].append(turn.row.turn_id)
+        # Its own request's, and those of requests that were steered into it.
+        said = dict.fromkeys((opening_of(turn), *said_in(turn.items)))
+        requests = [facts.ops[text][0] for text in said if text in facts.ops]
+        for send in requests if turn.row.state == "committed" else ():
+            if send.key:
+                kept[send.key].append(turn.row.turn_id)
     for key, turns in kept.items():
         if len(turns) > 1:
             yield f"{key} has {turns}"
@@ -460,8 +457,14 @@ def key_answers(facts: Facts) -> Iterator[str]:
         known = first.setdefault(send.key, send)
         if (known.turn_id, known.told) != (send.turn_id, send.told):
             yield f"{send.key} was answered by {known.turn_id} {known.told}, then {send.turn_id} {send.told}"
-        elif known.answer != send.answer and known.how != "steered" != send.how:
+        elif known.answer != send.answer and _is_replayable(facts, send):
             yield f"{send.key} was answered {known.answer!r}, then {send.answer!r}"
+
+
+def _is_replayable(facts: Facts, send: Send) -> bool:
+    """Whether every event of its turn is kept. Of a plain one, that somebody steered with a key, the items are."""
+    turn = facts.turns.get(send.turn_id) if send.turn_id else None
+    return turn is not None and turn.row.replayable
 
 
 # ── watching ─────────────────────────────────────────────────────────────────────────────────
@@ -621,7 +624,6 @@ RULES: dict[str, Rule] = {
         step_repeated,
         step_misplaced,
         key_split,
-        key_steered,
         key_turns,
         key_answers,
         watch_differs,

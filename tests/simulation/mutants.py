@@ -213,12 +213,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
-        "a keyed message is steered",
+        "a keyed message is steered without its key",
+        ("sessions/admission.py", "payload=payload, attempt=ask.attempt", "payload=payload"),
+    ),
+    mutant(
+        "a steer that was never heard is answered",
         (
             "sessions/admission.py",
-            'ask.on_busy == "steer" and ask.attempt.key is None',
-            'ask.on_busy == "steer"',
+            "if steer is not None and not await self._is_heard(ask.tenant, turn_id, steer):",
+            "if steer is not None and steer < 0:",
         ),
+    ),
+    mutant(
+        "a keyed steer that was never heard is settled like its turn",
+        ("store/decisions.py", 'settlement if heard else "failed"', "settlement"),
     ),
     mutant(
         "a resumed turn forgets how its calls stood",

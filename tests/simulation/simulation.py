@@ -149,6 +149,28 @@ def _talked_over(plan: Plan, rng: Random) -> Plan:
     )
 
 
+def _retold(plan: Plan, rng: Random) -> Plan:
+    """They talk to turns under a key, lose patience, and say it again; and some turns end before they listen."""
+    return replaced(
+        _conversed(plan, rng),
+        weather=replaced(plan.weather, focus=rng.choice(("signal", "append", "commit"))),
+        temper=replaced(plan.temper, calls=0.8, steers=0.5, pace_s=0.3, tools_s=1.0),
+        habits=replaced(
+            plan.habits,
+            on_busy=("steer", "steer", "wait"),
+            keyed=0.7,
+            retries=0.9,
+            doubts=0.5,
+            leaves=0.4,
+            operates=0.3,
+            operations=("cancel", "heckle", "cancel", "delete"),
+            pause_s=1.0,
+        ),
+        faults=("crash", "pause"),
+        fault_every_s=6.0,
+    )
+
+
 def _conversed(plan: Plan, rng: Random) -> Plan:
     """Many people, and one session that all of them talk to."""
     nodes = rng.choice((1, 2))
@@ -179,8 +201,9 @@ def _haunted(plan: Plan, rng: Random) -> Plan:
 
 
 _THEMES = (
-    *[None] * 8,
-    *(_crowded, _forbidden, _forbidden, _heckled, _heckled, _talked_over, _haunted, _haunted),
+    *[None] * 7,
+    *(_retold, _crowded, _forbidden, _forbidden, _heckled, _heckled, _talked_over),
+    *(_haunted, _haunted),
 )
 
 

@@ -26,9 +26,12 @@ INTERESTING: dict[int, str] = {
     11: "a turn is resumed with calls under way, and one is lost by a node that was stopped",
     20: "a node is asked for a turn after it has left",
     21: "a node dies between the start of a tool and its effect",
-    33: "words are brought by a poll that was under way when they were heard, or heard at the last moment",
     43: "an annotation is made on another node",
+    45: "words are brought by a poll that was under way when they were heard",
+    66: "words with a key are joined before they are heard, and the turn never hears them",
     69: "a node comes back to a commit that another one has made for it",
+    70: "a turn is kept that has not heard what was said to it under a key",
+    90: "words are heard at the last moment",
     93: "a turn is cancelled while its node is dead",
 }
 """What they meet. Each of them notices a mutant (`mutants.py`) that is about just that."""

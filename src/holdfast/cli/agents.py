@@ -13,12 +13,14 @@ from typing import Literal, TypeAlias
 import click
 import msgspec
 
+from holdfast.agents import demo
 from holdfast.agents.base import ModelConfig
 from holdfast.agents.file import Checked
 from holdfast.agents.registry import Broken, Listed, Registry
 from holdfast.agents.schema import agent_file_schema
 from holdfast.agents.shaping import Problem
 from holdfast.agents.sources import (
+    DemoSource,
     Directory,
     FileSource,
     InvalidSource,
@@ -60,7 +62,7 @@ class Report(msgspec.Struct):
 
 
 @agents.command(short_help="Say what is wrong with agent files.")
-@click.argument("sources", metavar="FILE|DIRECTORY|URL…", nargs=-1, required=True)
+@click.argument("sources", metavar="FILE|DIRECTORY|URL|demo…", nargs=-1, required=True)
 @json_option
 @click.pass_context
 def check(ctx: click.Context, sources: tuple[str, ...], as_json: bool) -> None:
@@ -115,10 +117,12 @@ def _files(origin: Origin) -> Iterator[FileSource | UrlSource | Report]:
                 words = f"{_short(origin.key)}: no agent files are there: *.yaml, *.yml"
                 yield Report(file=_short(origin.key), unreadable=(words,))
             yield from found
+        case DemoSource():  # it is part of the program: there is no file that could be wrong
+            yield Report(file=origin.key, agents=(demo.NAME,), models=(demo.MODEL,))
         case _:
             raise InvalidSource(
                 f"{origin.key!r} is not an agent file, and nothing is executed to look at it: "
-                "give a YAML file, a directory of them, or an http(s) URL"
+                "give a YAML file, a directory of them, an http(s) URL, or demo"
             )
 
 

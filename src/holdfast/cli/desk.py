@@ -17,6 +17,7 @@ from typing import Literal, Protocol, TypeVar, Unpack
 import msgspec
 
 from holdfast import limits
+from holdfast.cli.auditing import audit_command
 from holdfast.cli.finding import find_session, find_tenant
 from holdfast.cli.options import Where
 from holdfast.client.requests import Which
@@ -198,6 +199,7 @@ class StoreDesk:
     def delete(self, name: str) -> api.Deleted:
         session_id = self._find(name)
         self._do(self._store.remove(self._tenant, session_id))
+        audit_command("session.delete", tenant=self._tenant, about=session_id)
         return api.Deleted(id=session_id, deleted=True)
 
     def take_in(

@@ -44,8 +44,8 @@ def doctor(
 ) -> None:
     """Look at what a server here needs: versions, the store, leases and clocks, disk, limits, and providers.
 
-    SOURCES are agent files, directories or URLs: they are checked, and the providers that they use are asked
-    whether they can be reached. Nothing is changed, and keys are never shown or sent.
+    SOURCES are agent files, directories, URLs or `demo`: they are checked, and the providers that they use are
+    asked whether they can be reached. Nothing is changed, and keys are never shown or sent.
     Ends with 0 if nothing is a problem, and with 1 otherwise; warnings alone are none.
 
     \b

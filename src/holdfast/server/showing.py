@@ -8,7 +8,6 @@ from typing import Protocol
 
 from holdfast import limits
 from holdfast.core.journal import Record
-from holdfast.errors import StoreError
 from holdfast.server.exchange import Exchange
 from holdfast.server.routing import Call
 from holdfast.sessions.sessions import Sessions
@@ -32,7 +31,7 @@ class Showing:
     """The answer to one request whose turn has begun, or was found."""
 
     def __init__(self, sessions: Sessions, call: Call, watch: Watch, *, stored: bool) -> None:
-        self._store = sessions.store
+        self._sessions = sessions
         self._first_words = sessions.tally.first_words
         self._tenant = call.tenant
         self._exchange: Exchange = call.exchange
@@ -82,17 +81,8 @@ class Showing:
 
         An SDK whose answer got lost on the way repeats its request; only this note tells that from a
         request that was merely made twice. It is on its way to the store when the connection is free
-        again, and so ahead of whatever comes next; the client need not wait until it is durable.
+        again, and so ahead of whatever comes next; nobody waits until it is durable.
         """
         if await self._exchange.hand_over(last) and self._stored:
-            noting = asyncio.create_task(self._acknowledge())
-            await self._exchange.finish()
-            await noting
-        else:
-            await self._exchange.finish()
-
-    async def _acknowledge(self) -> None:
-        try:
-            await self._store.acknowledge(self._tenant, self._watch.admission.turn_id)
-        except StoreError:
-            pass  # the answer stands; a retry of it would get the same one again
+            self._sessions.note_handed_over(self._tenant, self._watch.admission.turn_id)
+        await self._exchange.finish()

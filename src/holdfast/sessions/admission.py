@@ -58,6 +58,7 @@ from holdfast.store.base import (
     Signalled,
     Started,
     Store,
+    TooLate,
 )
 from holdfast.store.rows import SignalRow
 from holdfast.wire.problems import Refused
@@ -126,7 +127,7 @@ class Admissions:
         if known is not None:
             return known
         patience = _Patience(ask)
-        if _steers(ask):
+        if ask.on_busy == "steer":
             steered = await self._steer_holder(ask)
             if steered is not None:
                 return steered
@@ -240,7 +241,10 @@ class Admissions:
                 case Gone(session_id=gone) if not seen.verified and gone != bound:
                     verify = True
                 case Joined() | Replay() | Mismatch() | Gone():
-                    return await self._attach(ask, outcome)
+                    known = await self._attach(ask, outcome)
+                    if known is not None:
+                        return known
+                    verify = True
                 case Missing():
                     raise SessionMissing("session", str(ask.name))
                 case Moved():
@@ -337,15 +341,20 @@ class Admissions:
 
     # ── known already ──
 
-    async def _attach(self, ask: Ask, found: Joined | Replay | Mismatch | Gone) -> Watch:
+    async def _attach(self, ask: Ask, found: Joined | Replay | Mismatch | Gone) -> Watch | None:
+        """The turn that this request is. None if it was said to one that has ended without hearing it: then its key
+        is free, and it begins one of its own."""
         match found:
             case Mismatch(turn_id=turn_id):
                 raise KeyReused(str(ask.attempt.key), turn_id=turn_id)
             case Gone(session_id=session_id, why=why):
                 raise SessionGone(session_id, why=why)
-            case Joined() | Replay():
-                how = "joined" if isinstance(found, Joined) else "replayed"
-                return await self._watch(ask, found.turn_id, how=how)
+            case Joined(turn_id=turn_id, steer=steer):
+                if steer is not None and not await self._is_heard(ask.tenant, turn_id, steer):
+                    return None
+                return await self._watch(ask, turn_id, how="joined")
+            case Replay(turn_id=turn_id):
+                return await self._watch(ask, turn_id, how="replayed")
 
     async def _watch(self, ask: Ask, turn_id: TurnId, *, how: str) -> Watch:
         row = await self._store.turn(ask.tenant, turn_id)
@@ -372,7 +381,7 @@ class Admissions:
             await self._store.signal(ask.tenant, busy.turn_id, kind="interrupt")
             note_signal(ask.tenant, busy.turn_id, "interrupt")
             self._interrupt_here(busy.turn_id)
-        elif _steers(ask):
+        elif ask.on_busy == "steer":
             steered = await self._steer(ask, busy.turn_id)
             if steered is not None:
                 return steered
@@ -396,7 +405,10 @@ class Admissions:
         return await self._steer(ask, turn_id) if turn_id else None
 
     async def _steer(self, ask: Ask, turn_id: TurnId) -> Watch | None:
-        """Hand the message to the running turn. None if it is too late: then it begins the next one."""
+        """Hand the message to the running turn. None if it is too late: then it begins the next one.
+
+        A request with an idempotency key claims it for that turn: a retry finds the turn instead of speaking again.
+        """
         seen = await self._resolver.look(ask, verify=True)
         request, _ = request_of(ask, seen.snapshot, self._ambient, self._choose)
         said = (await self._with_blobs(ask.tenant, seen, request)).input
@@ -404,21 +416,30 @@ class Admissions:
         if len(messages) != len(said):
             return None  # results are answers, not remarks: they begin a turn of their own
         payload = steering_payload(messages)
-        sent = await self._store.signal(ask.tenant, turn_id, kind="steer", payload=payload)
-        note_signal(ask.tenant, turn_id, "steer")
-        if not isinstance(sent, Signalled):
-            return None
-        self._owner.deliver(
-            SignalRow(tenant=ask.tenant, turn_id=turn_id, n=sent.n, kind="steer", payload=payload)
+        sent = await self._store.signal(
+            ask.tenant, turn_id, kind="steer", payload=payload, attempt=ask.attempt
         )
-        while not await self._was_heard(ask.tenant, turn_id, sent.n):
-            if await find_ending(self._store, ask.tenant, turn_id) is not None:
-                # It may have been heard at the last moment, after we had looked.
-                if not await self._was_heard(ask.tenant, turn_id, sent.n):
-                    return None
-                break
-            await asyncio.sleep(limits.busy_poll_s)
+        note_signal(ask.tenant, turn_id, "steer")
+        if isinstance(sent, TooLate):
+            return None
+        if not isinstance(sent, Signalled):  # another node was faster with the same request
+            return await self._attach(ask, sent)
+        n = sent.n
+        self._owner.deliver(
+            SignalRow(tenant=ask.tenant, turn_id=turn_id, n=n, kind="steer", payload=payload)
+        )
+        if not await self._is_heard(ask.tenant, turn_id, n):
+            return None
         return await persistently(lambda: self._watch(ask, turn_id, how="steered"))
+
+    async def _is_heard(self, tenant: Tenant, turn_id: TurnId, n: int) -> bool:
+        """Wait until a turn has heard a signal, or has ended without."""
+        while not await self._was_heard(tenant, turn_id, n):
+            if await find_ending(self._store, tenant, turn_id) is not None:
+                # It may have been heard at the last moment, after we had looked.
+                return await self._was_heard(tenant, turn_id, n)
+            await asyncio.sleep(limits.busy_poll_s)
+        return True
 
     async def _was_heard(self, tenant: Tenant, turn_id: TurnId, n: int) -> bool:
         """Whether a turn has heard a signal. Waits while the store is away: it has been sent, and whoever were told
@@ -453,14 +474,6 @@ class _Patience:
         """True the first time."""
         first, self._used = not self._used, True
         return first
-
-
-def _steers(ask: Ask) -> bool:
-    """Whether the message may become part of a turn that is not its own.
-
-    One with an idempotency key may not: the key stands for a turn, and a retry would steer again.
-    """
-    return ask.on_busy == "steer" and ask.attempt.key is None
 
 
 def _busy(ask: Ask, turn_id: TurnId | None) -> SessionBusy:

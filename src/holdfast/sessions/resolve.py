@@ -1,7 +1,8 @@
 """From the name in a request to the session that it means, and what is new for it.
 
 Nothing is decided for good here: the key and the head are checked again inside T1, in the transaction that
-stores the turn. So a cached meaning or snapshot may be old; `begin` then answers `Moved`, and we look again.
+stores the turn. So a cached meaning or snapshot may be old, and a key that is not remembered may be taken for a
+new one; `begin` then answers `Moved`, and we look again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
-from holdfast.core.items import HandOff, Interruption, Items, Opaque, Summary
+from holdfast.core.items import HandOff, Interruption, Items, Opaque, Summary, Text
 from holdfast.core.policy import resolve_policy
 from holdfast.core.reconcile import (
     ApprovalClosed,
@@ -73,6 +74,8 @@ class Resolver:
         fresh = self._ambient.mint(SessionId)
         target = ByKey(key=key, fresh=fresh, create=ask.create)
         known = None if verify else self._cache.meaning(ask.tenant, key)
+        if known is None and not verify and _may_be_first(ask):
+            return _nothing_yet(target, fresh, verified=False)
         if known is None:
             row = await self._store.resolve(ask.tenant, key)
             if row is None:
@@ -100,8 +103,23 @@ class Resolver:
         return snapshot
 
 
-def _nothing_yet(target: Target, fresh: SessionId) -> Seen:
-    return Seen(target=target, expected=None, snapshot=Snapshot(session_id=fresh), verified=True)
+def _nothing_yet(target: Target, fresh: SessionId, *, verified: bool = True) -> Seen:
+    return Seen(
+        target=target, expected=None, snapshot=Snapshot(session_id=fresh), verified=verified
+    )
+
+
+def _may_be_first(ask: Ask) -> bool:
+    """Whether a key that we do not remember is taken to be new. T1 looks anyway, and says so if it is not: to look
+    before it as well would make every first request of a conversation wait once more.
+
+    Not where we would be wrong more often than right, since an assistant has spoken already, nor where being wrong
+    would leave something behind: what is too large for an item is kept before T1.
+    """
+    return ask.create and all(
+        each.role in ("user", "system") and all(type(part) is Text for part in each.content)
+        for each in ask.messages
+    )
 
 
 def request_of(

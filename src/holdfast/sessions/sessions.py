@@ -19,7 +19,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.ports import Play
-from holdfast.errors import SessionMissing, StoreUnavailable
+from holdfast.errors import SessionMissing, StoreError, StoreUnavailable
 from holdfast.ids import Minter, NodeId, SessionId, Tenant, TurnId, Version
 from holdfast.observe.tally import Tally
 from holdfast.sessions.admission import Admissions
@@ -79,6 +79,8 @@ class Sessions:
         """Makes ids, for whoever needs one beside a turn."""
         self._heart = heart or HeartTask()
         self._background: list[asyncio.Task[None]] = []
+        self._noting: set[asyncio.Task[None]] = set()
+        """Notes on their way to the store."""
         loop_time = _loop_time
         self.lease = Lease(
             store,
@@ -139,6 +141,18 @@ class Sessions:
             self._cache.put(tenant, snapshot)
         return snapshot
 
+    def note_handed_over(self, tenant: Tenant, turn_id: TurnId) -> None:
+        """Note that a client has its answer whole. The note is ahead of whatever is submitted after it."""
+        task = asyncio.create_task(self._acknowledge(tenant, turn_id), name="holdfast-handed-over")
+        self._noting.add(task)
+        task.add_done_callback(self._noting.discard)
+
+    async def _acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
+        try:
+            await self.store.acknowledge(tenant, turn_id)
+        except StoreError:
+            pass  # the answer stands; a retry of it would get the same one again
+
     def turns_of(self, tenant: Tenant) -> int:
         """How many stored turns of a tenant are played here now, watched or not."""
         return self._owner.playing_for[tenant]
@@ -188,6 +202,7 @@ class Sessions:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self._owner.drain(grace_s=grace_s)
+        await asyncio.gather(*self._noting)
         await self._heart.stop()
         try:
             await self.lease.resign()

@@ -180,6 +180,9 @@ class Joined(Value):
 
     turn_id: TurnId
     session_id: SessionId
+    steer: int | None = None
+    """It was said to this turn, of another request, under this number. Until the turn has heard it, nobody knows
+    whether it will: one that ends first lets the key go, and the request begins a turn of its own."""
 
 
 class Replay(Value):
@@ -233,7 +236,8 @@ BeginOutcome: TypeAlias = (
 # ── T2: commit and end ───────────────────────────────────────────────────────────────────────
 
 Settlement: TypeAlias = Literal["done", "failed"]
-"""What an idempotency row becomes: `done` answers retries with this turn, `failed` lets them begin anew."""
+"""What a turn's idempotency rows become: `done` answers retries with this turn, `failed` lets them begin anew. That of
+a steer which the turn has not heard becomes `failed` in any case: nobody has answered it."""
 
 
 class Committed(Value):
@@ -292,7 +296,8 @@ class TooLate(Value):
     turn: TurnRow
 
 
-SignalOutcome: TypeAlias = Signalled | TooLate
+SignalOutcome: TypeAlias = Signalled | TooLate | Joined | Replay | Mismatch | Gone
+"""The last four are what the request's idempotency key says. All but `Signalled` leave nothing behind."""
 
 
 class Orphan(Value):
@@ -433,6 +438,8 @@ class Store(TurnStore, KeyStore, GrantStore, Protocol):
     ) -> CommitOutcome:
         """T2. Put the turn into the history: items, state, memories, link, idempotency; close the turn.
 
+        Every key that leads to the turn is settled: its own, and those of requests that were steered into it.
+
         Raises Superseded under an old fence, or if the session has moved past the turn's base.
         Answers `Unconsumed`, and changes nothing, if a steer is waiting and the turn could still hear
         it: one that broke off, or that waits for its client, cannot. Committing the same turn again
@@ -495,9 +502,20 @@ class Store(TurnStore, KeyStore, GrantStore, Protocol):
 
     # signals
     async def signal(
-        self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
+        self,
+        tenant: Tenant,
+        turn_id: TurnId,
+        *,
+        kind: SignalKind,
+        payload: bytes = b"",
+        attempt: Attempt | None = None,
     ) -> SignalOutcome:
-        """Tell the turn's owner something. Raises SessionMissing if there is no such turn."""
+        """Tell the turn's owner something. Raises SessionMissing if there is no such turn.
+
+        With the `attempt` of a request that has an idempotency key, the key is looked at first, as `begin` does, and
+        claimed for this turn together with the signal: the same request again is `Joined`, and is not said twice.
+        Without a key, saying it again says it twice.
+        """
         ...
 
     async def signals(self, node: NodeId) -> tuple[SignalRow, ...]:

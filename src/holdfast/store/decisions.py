@@ -37,7 +37,9 @@ from holdfast.store.base import (
     NothingOpen,
     NotLive,
     Replay,
+    Settlement,
     Signalled,
+    SignalOutcome,
     Started,
     Taken,
     Target,
@@ -113,8 +115,18 @@ def judge_claim(
         return Gone(session_id=session.id, why="deleted")
     if row.state == "failed" or turn is None:
         return None
-    answer = Joined if row.state == "running" else Replay
-    return answer(turn_id=turn.turn_id, session_id=turn.session_id)
+    if row.state == "running":
+        return Joined(turn_id=turn.turn_id, session_id=turn.session_id, steer=row.steer)
+    return Replay(turn_id=turn.turn_id, session_id=turn.session_id)
+
+
+def settled(
+    row: IdempotencyRow, settlement: Settlement, signals: Iterable[SignalRow], *, expires_ms: int
+) -> IdempotencyRow:
+    """A key's row after its turn has ended. `signals` are the turn's: a steer that was never heard has failed."""
+    heard = row.steer is None or any(each.n == row.steer and each.consumed for each in signals)
+    state = settlement if heard else "failed"
+    return msgspec.structs.replace(row, state=state, expires_ms=expires_ms)
 
 
 def recognised(
@@ -204,9 +216,14 @@ def started_as_known(ask: Begin, session: SessionRow) -> Started | None:
 
 
 def _failed_attempt(facts: BeginFacts) -> TurnId | None:
-    """The turn whose finished steps may be used: it failed, and has not been forgotten since."""
+    """The turn whose finished steps may be used: it failed, and has not been forgotten since.
+
+    One that the request was steered into was the answer to another request.
+    """
     claim = facts.claim
     if claim is None or claim.row.state != "failed" or claim.turn is None:
+        return None
+    if claim.row.steer is not None:
         return None
     return None if claim.row.expires_ms <= facts.now_ms else claim.row.turn_id
 
@@ -386,8 +403,22 @@ def judge_end(fence: Fence, *, session: SessionRow | None, turn: TurnRow | None)
 # ── signals ──────────────────────────────────────────────────────────────────────────────────
 
 
-def judge_signal(turn: TurnRow, session: SessionRow | None, *, last_n: int) -> Signalled | TooLate:
-    """Whether a turn can still hear. `last_n` is the number of its last signal, 0 before the first."""
+def judge_signal(
+    turn: TurnRow,
+    session: SessionRow | None,
+    *,
+    last_n: int,
+    attempt: Attempt | None = None,
+    claim: Claim | None = None,
+    now_ms: int = 0,
+) -> SignalOutcome:
+    """Whether a turn can still hear. `last_n` is the number of its last signal, 0 before the first.
+
+    `claim` is what is known under the key of this `attempt`. `Signalled` means: write the signal, and claim the key.
+    """
+    known = judge_claim(attempt, claim, now_ms=now_ms) if attempt is not None else None
+    if known is not None:
+        return known
     if session is None or session.open_turn != turn.turn_id:
         return TooLate(turn=turn)
     return Signalled(n=last_n + 1)

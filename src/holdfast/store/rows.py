@@ -136,6 +136,8 @@ class IdempotencyRow(Value):
     turn_id: TurnId
     state: IdempotencyState
     expires_ms: int = 0
+    steer: int | None = None
+    """The number of the signal by which the request was said to the turn of another; None: it is its own."""
 
 
 SignalKind: TypeAlias = Literal["cancel", "interrupt", "steer"]

@@ -21,10 +21,19 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
-from holdfast.store.base import Refused, Replay, Restored, SessionDump, SessionFilter, Store
+from holdfast.store.base import (
+    Attempt,
+    Refused,
+    Replay,
+    Restored,
+    SessionDump,
+    SessionFilter,
+    Store,
+)
 from holdfast.store.rows import IdempotencyRow, JournalRow
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
+from tests.store.contract.test_signals import hear
 from tests.store.contract.words import changes_nothing
 from tests.store.homes import Damage, Home
 from tests.store.state import session_state
@@ -161,6 +170,24 @@ async def test_turns_that_were_named_by_clocks_that_differ_are_moved_in_their_or
     here, there = [await each.snapshot(ACME, turn.session_id) for each in (store, elsewhere)]
     assert here == there
     assert here is not None and [mark.turn_id for mark in here.marks] == [late, early]
+
+
+async def test_a_key_that_was_steered_into_a_turn_goes_with_it(
+    store: Store, elsewhere: Store, player: Player
+) -> None:
+    turn = await player.open("trip", key="own", request_hash=b"own")
+    same = Attempt(request_hash=b"steered", key=IdempotencyKey("s"))
+    await store.signal(ACME, turn.turn_id, kind="steer", attempt=same)
+    await hear(turn, *await store.signals(player.node))
+    await turn.answer()
+    await turn.commit()
+    await elsewhere.restore(ACME, await dumped(store, turn.session_id))
+
+    assert await elsewhere.idempotency(ACME, IdempotencyKey("s")) == await store.idempotency(
+        ACME, IdempotencyKey("s")
+    )
+    replay = Replay(turn_id=turn.turn_id, session_id=turn.session_id)
+    assert await elsewhere.find_attempt(ACME, same) == replay
 
 
 async def test_a_retry_is_known_where_its_session_has_gone(

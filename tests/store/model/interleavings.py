@@ -226,6 +226,7 @@ class Stage:
             if outcome.n in heard_in(rows):
                 return
         else:
+            assert isinstance(outcome, TooLate), "nobody here has a key"
             self.saw(outcome.turn)
         yield from self.begin_with(word)
 

@@ -481,7 +481,17 @@ class StoreMachine(RuleBasedStateMachine):
         among = self.turns() if rarely(data) else self.model.open_turns()
         turn = pick(data, among)
         tenant = a_tenant(data) if rarely(data) else turn.session.tenant
-        self.write(tenant, "signal", tenant, turn.id, kind=kind, payload=b"psst", turn=turn.id)
+        attempt = self.an_attempt(data) if kind == "steer" else None
+        self.write(
+            tenant,
+            "signal",
+            tenant,
+            turn.id,
+            turn=turn.id,
+            kind=kind,
+            payload=b"psst",
+            attempt=attempt,
+        )
         if turn.state == "open" and data.draw(st.booleans()):
             self.commit_as(data, turn.fence, self.made(data, turn.fence, turn.request))
 

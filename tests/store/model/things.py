@@ -206,6 +206,13 @@ class Claim:
     turn: Turn
     state: IdempotencyState = "running"
     expires_ms: int = 0
+    steer: int | None = None
+    """The number of the signal, if it was said to a turn of somebody else."""
+
+    @property
+    def was_heard(self) -> bool:
+        """Whether the turn knows about it: its own request, or words that it has heard."""
+        return self.steer is None or self.turn.signals[self.steer - 1].consumed
 
     @property
     def row(self) -> IdempotencyRow:
@@ -216,6 +223,7 @@ class Claim:
             turn_id=self.turn.id,
             state=self.state,
             expires_ms=self.expires_ms,
+            steer=self.steer,
         )
 
 

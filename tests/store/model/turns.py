@@ -76,7 +76,9 @@ class Turns:
             return base.Gone(session_id=turn.session.id, why="deleted")
         if claim.state == "failed":
             return None
-        return _join(turn) if claim.state == "running" else _replay(turn)
+        if claim.state == "running":
+            return base.Joined(turn_id=turn.id, session_id=turn.session.id, steer=claim.steer)
+        return _replay(turn)
 
     def claim(self, tenant: Tenant, attempt: base.Attempt) -> Claim | None:
         claim = self.of[tenant].claims.get(attempt.key) if attempt.key else None
@@ -167,7 +169,7 @@ class Turns:
             ask=ask,
             session=session,
             created=created,
-            retry_of=failed.turn.id if failed else None,
+            retry_of=failed.turn.id if failed and failed.steer is None else None,
             began_ms=self.now_ms,
             token=session.token,
             nonce=ask.nonce,
@@ -291,7 +293,7 @@ class Turns:
         turn.session.open = None
         for claim in self.of[turn.session.tenant].claims.values():
             if claim.turn is turn and claim.state == "running":
-                claim.state = settled
+                claim.state = settled if claim.was_heard else "failed"
                 claim.expires_ms = self.now_ms + int(limits.idempotency_keep_s * 1000)
 
     # holders
@@ -362,11 +364,20 @@ class Turns:
     # signals
 
     def signal(
-        self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
+        self,
+        tenant: Tenant,
+        turn_id: TurnId,
+        *,
+        kind: SignalKind,
+        payload: bytes = b"",
+        attempt: base.Attempt | None = None,
     ) -> base.SignalOutcome:
         turn = self.of[tenant].turns.get(turn_id)
         if turn is None:
             raise SessionMissing("turn", turn_id)
+        known = self.claimed(tenant, attempt) if attempt else None
+        if known is not None:
+            return known
         if turn.state != "open":
             return base.TooLate(turn=turn.row)
         n = len(turn.signals) + 1
@@ -374,6 +385,9 @@ class Turns:
             tenant=tenant, turn_id=turn_id, n=n, kind=kind, payload=payload, at_ms=self.now_ms
         )
         turn.signals.append(row)
+        if attempt is not None and attempt.key is not None:
+            claim = Claim(attempt.key, attempt.request_hash, turn, steer=n)
+            self.of[tenant].claims[attempt.key] = claim
         return base.Signalled(n=n)
 
     def signals(self, node: NodeId) -> tuple[SignalRow, ...]:

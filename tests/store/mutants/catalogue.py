@@ -15,6 +15,7 @@ READING = "store/sqlite/reading.py"
 BATCH = "store/sqlite/batch.py"
 DESK = "store/sqlite/desk.py"
 MEMORY = "store/memory/turns.py"
+SIGNALLING = "store/sqlite/signalling.py"
 TURNS_SQL = "store/sqlite/sql/turns.sql"
 SESSIONS_SQL = "store/sqlite/sql/sessions.sql"
 UPKEEP_SQL = "store/sqlite/sql/upkeep.sql"
@@ -32,6 +33,7 @@ IMPORTING = "store/importing.py"
 
 MODEL = "tests/store/model/test_model.py"
 ATTEMPTS = "tests/store/contract/test_attempts.py"
+STEERING = "tests/store/contract/test_steering.py"
 BEGIN = "tests/store/contract/test_begin.py"
 TENANTS = "tests/store/contract/test_tenants.py"
 INTERLEAVINGS = "tests/store/model/test_interleavings.py"
@@ -261,6 +263,26 @@ MUTANTS: tuple[Mutant, ...] = (
             "where tenant = :tenant and turn_id = :turn_id and state = 'running';",
             "where tenant = :tenant and turn_id = :turn_id and state = 'done';",
         ),
+    ),
+    mutant(
+        "a steer that was never heard is answered",
+        (TURNS_SQL, "then :state else 'failed' end", "then :state else :state end"),
+        tests=(STEERING, MODEL),
+        telling=True,
+    ),
+    mutant(
+        "a steer claims no key",
+        (
+            SIGNALLING,
+            "    if attempt is not None:\n        claim_key(",
+            "    if attempt is None:\n        claim_key(",
+        ),
+        tests=(STEERING, MODEL),
+    ),
+    mutant(
+        "a retry takes over the steps of a turn that it was only said to",
+        (DECISIONS, "    if claim.row.steer is not None:", "    if claim.row.steer == 0:"),
+        tests=(STEERING, MODEL),
     ),
     mutant(
         "a request passes for a retry of itself",
@@ -645,8 +667,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "PostgreSQL: a turn begins on a session that has changed",
         (
             PG_TURNS_SQL,
-            "s.tenant = :tenant and s.id = :session_id and s.stamp = :stamp\n     for no key update),\nclaim_as_read",
-            "s.tenant = :tenant and s.id = :session_id and :stamp::bigint > 0\n     for no key update),\nclaim_as_read",
+            (
+                "breaks the statement.\nwith as_read as (\n  select 1 from holdfast.session s\n"
+                "   where s.tenant = :tenant and s.id = :session_id and s.stamp = :stamp\n"
+            ),
+            (
+                "breaks the statement.\nwith as_read as (\n  select 1 from holdfast.session s\n"
+                "   where s.tenant = :tenant and s.id = :session_id and :stamp::bigint > 0\n"
+            ),
         ),
         tests=(RACES,),
         telling=True,
@@ -723,14 +751,12 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             PG_TURNS_SQL,
             (
-                "with ready as (\n  update holdfast.session set stamp = stamp + 1\n"
-                "   where tenant = :tenant and id = :session_id and stamp = :stamp\n  returning 1)\n"
-                "insert into holdfast.signal"
+                "moved as (\n  update holdfast.session set stamp = stamp + 1\n"
+                "   where tenant = :tenant and id = :session_id and exists (select from ready)),\nclaimed as"
             ),
             (
-                "with ready as (\n  update holdfast.session set stamp = stamp\n"
-                "   where tenant = :tenant and id = :session_id and stamp = :stamp\n  returning 1)\n"
-                "insert into holdfast.signal"
+                "moved as (\n  update holdfast.session set stamp = stamp\n"
+                "   where tenant = :tenant and id = :session_id and exists (select from ready)),\nclaimed as"
             ),
         ),
         tests=(RECALL, RACES),
@@ -751,7 +777,7 @@ MUTANTS: tuple[Mutant, ...] = (
             (
                 "   where :claim::text is not null and :replaced::text is null),\nclaimed_again as (\n"
                 "  update holdfast.idempotency\n"
-                "     set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0\n"
+                "     set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null\n"
                 "   where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))\n"
                 "insert into holdfast.journal (tenant, turn_id, n, token, records)\n"
                 "select :tenant, :turn_id, 0, :lease_token, :records from ready\n"
@@ -761,7 +787,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "   where :claim::text is not null and :replaced::text is null\n"
                 "  on conflict (tenant, key) do update set turn_id = excluded.turn_id),\nclaimed_again as (\n"
                 "  update holdfast.idempotency\n"
-                "     set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0\n"
+                "     set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null\n"
                 "   where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))\n"
                 "insert into holdfast.journal (tenant, turn_id, n, token, records)\n"
                 "select :tenant, :turn_id, 0, :lease_token, :records from ready\n"

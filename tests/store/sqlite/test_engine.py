@@ -13,6 +13,7 @@ import pytest
 from apsw import Connection
 
 from holdfast.errors import StoreClosed, StorePoisoned, StoreUnavailable
+from holdfast.store.sqlite import engine as engine_module
 from holdfast.store.sqlite.desk import Bounds
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.writer import InlineWriter
@@ -94,6 +95,36 @@ async def test_an_answer_comes_only_after_the_sync(open_engine: OpenEngine, disk
     assert await task == 1
     assert disk.events[-1] == "sync"
     assert disk.events.count("sync") == 1
+
+
+async def test_what_goes_along_costs_no_sync_of_its_own(
+    open_engine: OpenEngine, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "COMPANY_S", 3600.0)
+    engine = await open_engine(vfs=disk.name, bounds=PATIENT)
+    disk.events.clear()
+    along = asyncio.create_task(engine.write_along(add("a")))
+    await asyncio.sleep(0)
+    assert await engine.write(add("b")) == 2, "what was asked for first comes first"
+    assert await along == 1
+    assert disk.events.count("sync") == 1
+
+
+async def test_what_finds_no_company_goes_alone(engine: Engine) -> None:
+    assert await engine.write_along(add("a")) == 1
+    assert await engine.read(texts) == ["a"]
+
+
+async def test_closing_writes_what_waits_for_company(
+    path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "COMPANY_S", 3600.0)
+    along = asyncio.create_task(engine.write_along(add("a")))
+    await asyncio.sleep(0)
+    await engine.close()
+    assert await along == 1
+    async with Engine.open(path) as again:
+        assert await again.read(texts) == ["a"]
 
 
 async def test_what_queues_during_a_sync_shares_the_next_one(

@@ -23,7 +23,6 @@ from tests.torture.replicas.upstream import answer_to
 NOT_SEEN = frozenset(
     {
         "unfair",  # which replica a request met first is not known
-        "key_steered",  # how a request was admitted is not on the wire
         "stale_notes",  # nobody annotates
         "stopped_resumed",  # who was told to stop when is not on the wire
         "after_delete",  # nobody deletes

@@ -159,10 +159,22 @@ class MemoryStore:
     # signals
 
     async def signal(
-        self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
+        self,
+        tenant: Tenant,
+        turn_id: TurnId,
+        *,
+        kind: SignalKind,
+        payload: bytes = b"",
+        attempt: base.Attempt | None = None,
     ) -> base.SignalOutcome:
         return turns.signal(
-            self.tables, tenant, turn_id, kind=kind, payload=payload, now_ms=self._now_ms()
+            self.tables,
+            tenant,
+            turn_id,
+            kind=kind,
+            payload=payload,
+            attempt=attempt,
+            now_ms=self._now_ms(),
         )
 
     async def signals(self, node: NodeId) -> tuple[SignalRow, ...]:

@@ -140,13 +140,21 @@ def _open(
     tables.journals[ask.tenant, request.turn_id] = [
         JournalRow(n=0, token=fence.token, records=shaping.first_record(ask, now_ms=now_ms))
     ]
+    _claim(tables, ask.tenant, attempt, request.turn_id)
+
+
+def _claim(
+    tables: Tables, tenant: Tenant, attempt: Attempt, turn_id: TurnId, *, steer: int | None = None
+) -> None:
+    """The request's key, if it has one, leads to this turn."""
     if attempt.key is not None:
-        tables.claims[ask.tenant, attempt.key] = IdempotencyRow(
-            tenant=ask.tenant,
+        tables.claims[tenant, attempt.key] = IdempotencyRow(
+            tenant=tenant,
             key=attempt.key,
             request_hash=attempt.request_hash,
-            turn_id=request.turn_id,
+            turn_id=turn_id,
             state="running",
+            steer=steer,
         )
 
 
@@ -308,10 +316,11 @@ def discard(
 
 def _settle(tables: Tables, turn: TurnRow, settlement: Settlement, *, now_ms: int) -> None:
     expires_ms = now_ms + int(limits.idempotency_keep_s * 1000)
+    signals = tables.signals.get((turn.tenant, turn.turn_id), ())
     for row in tables.claims_of(turn):
         if row.state == "running":
-            tables.claims[row.tenant, row.key] = msgspec.structs.replace(
-                row, state=settlement, expires_ms=expires_ms
+            tables.claims[row.tenant, row.key] = decisions.settled(
+                row, settlement, signals, expires_ms=expires_ms
             )
 
 
@@ -388,6 +397,7 @@ def signal(
     *,
     kind: SignalKind,
     payload: bytes,
+    attempt: Attempt | None,
     now_ms: int,
 ) -> SignalOutcome:
     turn = tables.find_turn(tenant, turn_id)
@@ -395,7 +405,14 @@ def signal(
         raise SessionMissing("turn", turn_id)
     session = tables.sessions.get((tenant, turn.session_id))
     sent = tables.signals.get((tenant, turn_id), ())
-    outcome = decisions.judge_signal(turn, session, last_n=sent[-1].n if sent else 0)
+    outcome = decisions.judge_signal(
+        turn,
+        session,
+        last_n=sent[-1].n if sent else 0,
+        attempt=attempt,
+        claim=find_claim(tables, tenant, attempt) if attempt else None,
+        now_ms=now_ms,
+    )
     if isinstance(outcome, Signalled):
         tables.signals[tenant, turn_id].append(
             SignalRow(
@@ -407,6 +424,8 @@ def signal(
                 at_ms=now_ms,
             )
         )
+        if attempt is not None:
+            _claim(tables, tenant, attempt, turn_id, steer=outcome.n)
     return outcome
 
 

@@ -33,8 +33,8 @@ from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.gathering import Gathering
 from holdfast.store.postgres.recall import Known, Recall
 from holdfast.store.postgres.tables import Column
-from holdfast.store.postgres.turns import judged
-from holdfast.store.rows import IdempotencyRow, SessionRow, TurnRow
+from holdfast.store.postgres.turns import claim_of, judged
+from holdfast.store.rows import SessionRow, TurnRow
 
 NO_LINEAGE = encode(())
 NO_SETTINGS = encode(SessionSettings())
@@ -191,7 +191,7 @@ async def _begin_facts(db: Db, ask: Begin) -> _Beginning:
     facts = decisions.BeginFacts(
         now_ms=now_ms,
         node=node,
-        claim=await _claim_of(db, claim_row) if claim_row else None,
+        claim=await claim_of(db, claim_row) if claim_row else None,
         key=key_row,
         session=session,
         holder=judged(session, holder, asking=ask.node, now_ms=now_ms),
@@ -205,16 +205,6 @@ async def _begin_facts(db: Db, ask: Begin) -> _Beginning:
             facts, own_turn=own.one(tables.turns), own_session=own.one(tables.sessions)
         )
     return _Beginning(facts=facts, stamp=stamp)
-
-
-async def _claim_of(db: Db, row: IdempotencyRow) -> decisions.Claim:
-    found = await db.row("own_facts", tenant=row.tenant, turn_id=row.turn_id)
-    if found is None:
-        return decisions.Claim(row=row, turn=None, session=None)
-    facts = tables.Reader(found)
-    return decisions.Claim(
-        row=row, turn=facts.one(tables.turns), session=facts.one(tables.sessions)
-    )
 
 
 async def _open(db: Db, ask: Begin, started: Started, found: _Beginning, recall: Recall) -> None:

@@ -240,12 +240,22 @@ class PostgresStore:
     # signals
 
     async def signal(
-        self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
+        self,
+        tenant: Tenant,
+        turn_id: TurnId,
+        *,
+        kind: SignalKind,
+        payload: bytes = b"",
+        attempt: base.Attempt | None = None,
     ) -> base.SignalOutcome:
-        # A message that is steered in twice would be heard twice; who is told twice to stop stops once.
+        # A message that is steered in twice would be heard twice, unless its key tells; who is told twice to stop
+        # stops once.
+        is_keyed = attempt is not None and attempt.key is not None
         said = await self.engine.run(
-            lambda db: turns.signal(db, tenant, turn_id, kind=kind, payload=payload),
-            once=kind == "steer",
+            lambda db: turns.signal(
+                db, tenant, turn_id, kind=kind, payload=payload, attempt=attempt
+            ),
+            once=kind == "steer" and not is_keyed,
         )
         if said.holder is not None:
             self._hints.tell(said.holder)

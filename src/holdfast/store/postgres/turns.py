@@ -17,19 +17,20 @@ from holdfast.errors import SessionMissing
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId
 from holdfast.store import decisions
 from holdfast.store.base import (
+    Attempt,
     Fence,
     Orphan,
     Settlement,
+    Signalled,
     SignalOutcome,
     Taken,
     TakeoverOutcome,
-    TooLate,
 )
 from holdfast.store.postgres import tables
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.recall import Recall
 from holdfast.store.postgres.tables import Bound, utf8
-from holdfast.store.rows import NodeRow, SessionRow, SignalKind, SignalRow, TurnRow
+from holdfast.store.rows import IdempotencyRow, NodeRow, SessionRow, SignalKind, SignalRow, TurnRow
 
 # ── append ───────────────────────────────────────────────────────────────────────────────────
 
@@ -222,17 +223,32 @@ class Said(Value):
 
 
 async def signal(
-    db: Db, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes
+    db: Db,
+    tenant: Tenant,
+    turn_id: TurnId,
+    *,
+    kind: SignalKind,
+    payload: bytes,
+    attempt: Attempt | None,
 ) -> Said:
-    found = await db.row("signal_facts", tenant=tenant, turn_id=turn_id)
+    key = attempt.key if attempt else None
+    found = await db.row("signal_facts", tenant=tenant, turn_id=turn_id, claim=key)
     if found is None:
         raise SessionMissing("turn", turn_id)
     facts = tables.Reader(found)
     now_ms, turn = facts.number(), facts.one(tables.turns)
     session, stamp, last_n = facts.one(tables.sessions), facts.number(), facts.number()
+    claimed = facts.one(tables.claims)
     assert turn is not None
-    outcome = decisions.judge_signal(turn, session, last_n=last_n)
-    if isinstance(outcome, TooLate):
+    outcome = decisions.judge_signal(
+        turn,
+        session,
+        last_n=last_n,
+        attempt=attempt,
+        claim=await claim_of(db, claimed) if claimed else None,
+        now_ms=now_ms,
+    )
+    if not isinstance(outcome, Signalled):
         return Said(outcome=outcome)
     await db.write_as_read(
         "insert_signal",
@@ -244,6 +260,9 @@ async def signal(
         kind=kind,
         payload=payload,
         at_ms=now_ms,
+        claim=key,
+        request_hash=attempt.request_hash if attempt else b"",
+        replaced=claimed.turn_id if claimed else None,
     )
     return Said(outcome=outcome, holder=session.lease_node if session else None)
 
@@ -271,6 +290,17 @@ async def session_facts(db: Db, tenant: Tenant, session_id: SessionId) -> Sessio
     now_ms, session = facts.number(), facts.one(tables.sessions)
     assert session is not None
     return SessionFacts(now_ms=now_ms, session=session, stamp=facts.number())
+
+
+async def claim_of(db: Db, row: IdempotencyRow) -> decisions.Claim:
+    """What there is behind an idempotency key."""
+    found = await db.row("own_facts", tenant=row.tenant, turn_id=row.turn_id)
+    if found is None:
+        return decisions.Claim(row=row, turn=None, session=None)
+    facts = tables.Reader(found)
+    return decisions.Claim(
+        row=row, turn=facts.one(tables.turns), session=facts.one(tables.sessions)
+    )
 
 
 async def find_session(db: Db, tenant: Tenant, session_id: SessionId) -> SessionRow | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from apsw import Connection
 
-from holdfast.ids import Tenant
+from holdfast.ids import Tenant, TurnId
 from holdfast.store import decisions, shaping
 from holdfast.store.base import (
     Attempt,
@@ -117,21 +117,29 @@ def _find_target(db: Connection, tenant: Tenant, target: Target) -> SessionRow |
 def _open(
     db: Connection, ask: Begin, started: Started, *, session: SessionRow | None, now_ms: int
 ) -> None:
-    fence, request, attempt = started.fence, ask.request, ask.attempt
+    fence = started.fence
     if session is None:
         _insert_new_session(db, ask, fence, now_ms=now_ms)
     else:
         hold(db, fence, ask.node)
     tables.turn_rows.put(db, "insert_turn", shaping.open_turn(ask, started, now_ms=now_ms))
     insert_journal(db, fence, n=0, records=shaping.first_record(ask, now_ms=now_ms))
+    claim_key(db, ask.tenant, ask.attempt, ask.request.turn_id)
+
+
+def claim_key(
+    db: Connection, tenant: Tenant, attempt: Attempt, turn_id: TurnId, *, steer: int | None = None
+) -> None:
+    """The request's key, if it has one, leads to this turn; `steer` is the signal by which it was said to it."""
     if attempt.key is not None:
         run(
             db,
             "claim_key",
-            tenant=ask.tenant,
+            tenant=tenant,
             key=attempt.key,
             request_hash=attempt.request_hash,
-            turn_id=request.turn_id,
+            turn_id=turn_id,
+            steer=steer,
         )
 
 

@@ -126,9 +126,9 @@ class Desk:
         worth_it = not self.log.rested and self.log.pages >= policy.idle_pages
         return policy.idle_s if worth_it else None
 
-    def accept(self, job: AnyJob) -> None:
+    def accept(self, job: AnyJob, *, wake: bool = True) -> None:
         """Queue `job`. If the store is poisoned in this moment, the job is refused, not lost."""
-        self.inbox.put(job)
+        self.inbox.put(job, wake=wake)
         if not self.standing:
             self._refuse_waiting()
 

@@ -49,6 +49,9 @@ T = TypeVar("T")
 TIMEOUT_S = 10.0
 """A request that the store has not come to by then is better served by an honest 503."""
 
+COMPANY_S = 0.005
+"""How long a write that nobody waits for waits for others: a sync of its own costs as much as theirs."""
+
 
 class Stats(Struct, frozen=True, kw_only=True):
     """The engine at one moment, for gauges."""
@@ -148,6 +151,21 @@ class Engine:
         return self._ask(
             self._writer.submit, self._desk.inbox, self._write_deadlines, work, timeout_s
         )
+
+    def write_along(self, work: Callable[[Connection], T]) -> Coroutine[None, None, T]:
+        """`write`, for what nobody waits for: it goes along with whatever is written next.
+
+        If nothing is for `COMPANY_S`, it is written alone. Like every write it comes after those
+        that were asked for before it, and before those that are asked for after it.
+        """
+        return self._ask(
+            self._submit_along, self._desk.inbox, self._write_deadlines, work, timeout_s=None
+        )
+
+    def _submit_along(self, job: AnyJob) -> None:
+        self._writer.submit(job, wake=False)
+        assert job.loop is not None
+        job.loop.call_later(COMPANY_S, self._desk.inbox.wake)
 
     def read(
         self, work: Callable[[Connection], T], *, timeout_s: float | None = None

@@ -50,9 +50,15 @@ class HintingStore(SqliteStore):
         return row
 
     async def signal(
-        self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
+        self,
+        tenant: Tenant,
+        turn_id: TurnId,
+        *,
+        kind: SignalKind,
+        payload: bytes = b"",
+        attempt: base.Attempt | None = None,
     ) -> base.SignalOutcome:
-        said = await self.say(tenant, turn_id, kind=kind, payload=payload)
+        said = await self.say(tenant, turn_id, kind=kind, payload=payload, attempt=attempt)
         if said.slot is not None:
             self._hints.tell(said.slot)
         return said.outcome

@@ -90,12 +90,17 @@ class Inbox:
     def closed(self) -> bool:
         return self._closed
 
-    def put(self, job: AnyJob) -> None:
-        """Add a job, and wake a thread if all of them sleep."""
+    def put(self, job: AnyJob, *, wake: bool = True) -> None:
+        """Add a job, and wake a thread if all of them sleep. Without `wake` it is left to be found."""
         self._jobs.append(job)
+        if wake:
+            self.wake()
+
+    def wake(self) -> None:
+        """Wake a thread if all of them sleep and there is something to do."""
         # A sleeper counts itself before it looks at the queue, and we look at the count after
         # filling it: one of us sees the other.
-        if self._asleep:
+        if self._asleep and self._jobs:
             with self._change:
                 self._change.notify()
 

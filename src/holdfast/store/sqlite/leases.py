@@ -1,4 +1,4 @@
-"""Who holds a turn, and how others reach it: nodes, takeover, signals. See `turns.py` for the rules."""
+"""Who holds a turn: nodes, takeover. See `turns.py` for the rules, `signalling.py` for how others reach it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,9 @@ from collections.abc import Callable
 import msgspec
 from apsw import Connection
 
-from holdfast.core.codec import Value
-from holdfast.errors import SessionMissing
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId
 from holdfast.store import decisions
-from holdfast.store.base import (
-    Fence,
-    Orphan,
-    SignalOutcome,
-    Taken,
-    TakeoverOutcome,
-    TooLate,
-)
+from holdfast.store.base import Fence, Orphan, Taken, TakeoverOutcome
 from holdfast.store.rows import NodeRow, SessionRow, SignalKind, SignalRow, TurnRow
 from holdfast.store.sqlite import tables
 from holdfast.store.sqlite.tables import ordered, queries, run
@@ -150,45 +141,3 @@ def orphans(
         if len(found) == limit:
             break
     return tuple(found)
-
-
-# ── signals ──────────────────────────────────────────────────────────────────────────────────
-
-
-class Said(Value):
-    """What became of a signal, and the slot of the node that is to hear it."""
-
-    outcome: SignalOutcome
-    slot: int | None = None
-
-
-def signal(
-    db: Connection,
-    tenant: Tenant,
-    turn_id: TurnId,
-    *,
-    kind: SignalKind,
-    payload: bytes,
-    now_ms: int,
-) -> Said:
-    turn = find_turn(db, tenant, turn_id)
-    if turn is None:
-        raise SessionMissing("turn", turn_id)
-    (last,) = tables.numbers(db, "last_signal", tenant=tenant, turn_id=turn_id)
-    session = find_session(db, tenant, turn.session_id)
-    outcome = decisions.judge_signal(turn, session, last_n=last)
-    if isinstance(outcome, TooLate):
-        return Said(outcome=outcome)
-    run(
-        db,
-        "insert_signal",
-        tenant=tenant,
-        turn_id=turn_id,
-        n=outcome.n,
-        kind=kind,
-        payload=payload,
-        at_ms=now_ms,
-    )
-    holder = session.lease_node if session else None
-    node = tables.node_rows.one(db, "node", node_id=holder) if holder else None
-    return Said(outcome=outcome, slot=node.slot if node else None)

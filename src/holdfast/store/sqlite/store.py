@@ -53,6 +53,7 @@ from holdfast.store.sqlite import (
     operations,
     reading,
     search,
+    signalling,
     tables,
     turns,
     upkeep,
@@ -120,7 +121,9 @@ class SqliteStore:
     async def find_attempt(
         self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
     ) -> base.Joined | base.Replay | base.Mismatch | base.Gone | None:
-        return await self.engine.read(
+        # Whether an answer has arrived is noted in passing. A read could come before that note.
+        ask = self.engine.write if attempt.client_attempt else self.engine.read
+        return await ask(
             lambda db: begin.find_attempt(db, tenant, attempt, target, now_ms=self._now_ms())
         )
 
@@ -221,24 +224,43 @@ class SqliteStore:
         )
 
     async def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
-        await self.engine.write(
+        await self.engine.write_along(
             lambda db: tables.run(db, "acknowledge_turn", tenant=tenant, turn_id=turn_id)
         )
 
     # signals
 
     async def signal(
-        self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
+        self,
+        tenant: Tenant,
+        turn_id: TurnId,
+        *,
+        kind: SignalKind,
+        payload: bytes = b"",
+        attempt: base.Attempt | None = None,
     ) -> base.SignalOutcome:
-        return (await self.say(tenant, turn_id, kind=kind, payload=payload)).outcome
+        said = await self.say(tenant, turn_id, kind=kind, payload=payload, attempt=attempt)
+        return said.outcome
 
     async def say(
-        self, tenant: Tenant, turn_id: TurnId, *, kind: SignalKind, payload: bytes = b""
-    ) -> leases.Said:
+        self,
+        tenant: Tenant,
+        turn_id: TurnId,
+        *,
+        kind: SignalKind,
+        payload: bytes,
+        attempt: base.Attempt | None,
+    ) -> signalling.Said:
         """`signal`, and who is to hear it."""
         return await self.engine.write(
-            lambda db: leases.signal(
-                db, tenant, turn_id, kind=kind, payload=payload, now_ms=self._now_ms()
+            lambda db: signalling.signal(
+                db,
+                tenant,
+                turn_id,
+                kind=kind,
+                payload=payload,
+                attempt=attempt,
+                now_ms=self._now_ms(),
             )
         )
 

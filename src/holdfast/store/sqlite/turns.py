@@ -274,7 +274,7 @@ def _settle(
     expires_ms = now_ms + int(limits.idempotency_keep_s * 1000)
     run(
         db,
-        "settle_key",
+        "settle_keys",
         tenant=tenant,
         turn_id=turn_id,
         state=settlement,

@@ -14,10 +14,11 @@ from holdfast.store.sqlite.jobs import AnyJob, resolve
 class Writer(Protocol):
     """Runs jobs in order, in batches, each durable before its caller is told."""
 
-    def submit(self, job: AnyJob) -> None:
+    def submit(self, job: AnyJob, *, wake: bool = True) -> None:
         """Queue a job; its future is resolved in its loop, or anywhere if it has none.
 
-        It can be taken back from the desk's inbox until it is begun.
+        It can be taken back from the desk's inbox until it is begun. Without `wake`, a writer that
+        sleeps may sleep on until somebody wakes its inbox.
         """
 
     async def close(self) -> None:
@@ -39,8 +40,8 @@ class WriterThread:
         self._thread = threading.Thread(target=self._main, name="holdfast-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, job: AnyJob) -> None:
-        self._desk.accept(job)
+    def submit(self, job: AnyJob, *, wake: bool = True) -> None:
+        self._desk.accept(job, wake=wake)
 
     async def close(self) -> None:
         """As the protocol says; gives up waiting after `Bounds.close_s`.
@@ -80,7 +81,7 @@ class InlineWriter:
         self._desk = desk
         self._scheduled = False
 
-    def submit(self, job: AnyJob) -> None:
+    def submit(self, job: AnyJob, *, wake: bool = True) -> None:
         self._desk.accept(job)
         if job.loop is None:
             self._run()

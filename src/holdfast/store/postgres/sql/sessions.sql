@@ -89,8 +89,14 @@ ended as (
   update holdfast.turn set state = 'discarded', ended_by = 'deleted', detail = '', ended_ms = :ended_ms
    where tenant = :tenant and turn_id = :turn_id and exists (select from ready)),
 settled as (
-  update holdfast.idempotency set state = 'done', expires_ms = :expires_ms
-   where tenant = :tenant and turn_id = :turn_id and state = 'running' and exists (select from ready))
+  update holdfast.idempotency i
+     set state = case when i.steer is null
+                      or exists (select 1 from holdfast.signal g
+                                  where g.tenant = i.tenant and g.turn_id = i.turn_id and g.n = i.steer
+                                    and g.consumed)
+                    then 'done' else 'failed' end,
+         expires_ms = :expires_ms
+   where i.tenant = :tenant and i.turn_id = :turn_id and i.state = 'running' and exists (select from ready))
 select 1 from ready;
 
 -- hold_ancestors

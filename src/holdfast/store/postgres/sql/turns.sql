@@ -95,7 +95,7 @@ claimed as (
    where :claim::text is not null and :replaced::text is null),
 claimed_again as (
   update holdfast.idempotency
-     set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0
+     set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null
    where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))
 insert into holdfast.journal (tenant, turn_id, n, token, records)
 select :tenant, :turn_id, 0, :lease_token, :records from ready
@@ -160,7 +160,7 @@ claimed as (
    where :claim::text is not null and :replaced::text is null),
 claimed_again as (
   update holdfast.idempotency
-     set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0
+     set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null
    where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))
 insert into holdfast.journal (tenant, turn_id, n, token, records)
 select :tenant, :turn_id, 0, :lease_token, :records from ready
@@ -227,8 +227,8 @@ select c.now_ms, s.{session}, s.stamp, t.{turn},
   left join holdfast.turn t on t.tenant = :tenant and t.turn_id = :turn_id;
 
 -- commit_turn
--- T2: items, state, the turn, the session's next version, the journal and the claim; gives the time. Who and what a
--- session is for is written by its first commit.
+-- T2: items, state, the turn, the session's next version, the journal and the claims; gives the time. Who and what a
+-- session is for is written by its first commit. A claim by a steer that was not heard was answered by nobody.
 with ready as (
   update holdfast.session
      set head = :seq, length = :end, link = :link, agent = :agent,
@@ -261,8 +261,14 @@ written as (
   select :tenant, :turn_id, :n, :token, :records from ready
    where :replayable::boolean and :records::bytea <> ''),
 settled as (
-  update holdfast.idempotency set state = :settlement, expires_ms = ready.now_ms + :keep_ms
-    from ready where tenant = :tenant and turn_id = :turn_id and state = 'running')
+  update holdfast.idempotency i
+     set state = case when i.steer is null
+                      or exists (select 1 from holdfast.signal g
+                                  where g.tenant = i.tenant and g.turn_id = i.turn_id and g.n = i.steer
+                                    and g.consumed)
+                    then :settlement else 'failed' end,
+         expires_ms = ready.now_ms + :keep_ms
+    from ready where i.tenant = :tenant and i.turn_id = :turn_id and i.state = 'running')
 select now_ms from ready;
 
 -- commit_turns
@@ -319,7 +325,13 @@ written as (
   insert into holdfast.journal (tenant, turn_id, n, token, records)
   select tenant, turn_id, n, token, records from ready where replayable and records <> ''),
 settled as (
-  update holdfast.idempotency i set state = r.settlement, expires_ms = r.now_ms + :keep_ms
+  update holdfast.idempotency i
+     set state = case when i.steer is null
+                      or exists (select 1 from holdfast.signal g
+                                  where g.tenant = i.tenant and g.turn_id = i.turn_id and g.n = i.steer
+                                    and g.consumed)
+                    then r.settlement else 'failed' end,
+         expires_ms = r.now_ms + :keep_ms
     from ready r where i.tenant = r.tenant and i.turn_id = r.turn_id and i.state = 'running')
 select tenant, turn_id, now_ms from ready;
 
@@ -347,8 +359,14 @@ written as (
   insert into holdfast.journal (tenant, turn_id, n, token, records)
   select :tenant, :turn_id, :n, :token, :records from ready where :is_new::boolean),
 settled as (
-  update holdfast.idempotency set state = :settlement, expires_ms = :expires_ms
-   where tenant = :tenant and turn_id = :turn_id and state = 'running' and exists (select from ready))
+  update holdfast.idempotency i
+     set state = case when i.steer is null
+                      or exists (select 1 from holdfast.signal g
+                                  where g.tenant = i.tenant and g.turn_id = i.turn_id and g.n = i.steer
+                                    and g.consumed)
+                    then :settlement else 'failed' end,
+         expires_ms = :expires_ms
+   where i.tenant = :tenant and i.turn_id = :turn_id and i.state = 'running' and exists (select from ready))
 select 1 from ready;
 
 -- journal_row
@@ -416,21 +434,41 @@ update holdfast.turn set acked = true where tenant = :tenant and turn_id = :turn
 select i.{idempotency} from holdfast.idempotency i where i.tenant = :tenant and i.key = :key;
 
 -- signal_facts
--- What a signal has to know: the time, its turn, the session, and the number of the turn's last signal.
+-- What a signal has to know: the time, its turn, the session, the number of the turn's last signal, and its claim.
 select {now},
        t.{turn}, s.{session}, s.stamp,
        (select coalesce(max(g.n), 0) from holdfast.signal g
-         where g.tenant = :tenant and g.turn_id = :turn_id)
+         where g.tenant = :tenant and g.turn_id = :turn_id),
+       i.{idempotency}
   from holdfast.turn t
   left join holdfast.session s on s.tenant = t.tenant and s.id = t.session_id
+  left join holdfast.idempotency i on i.tenant = t.tenant and i.key = :claim
  where t.tenant = :tenant and t.turn_id = :turn_id;
 
 -- insert_signal
--- A signal for a turn's owner.
-with ready as (
+-- A signal for a turn's owner. With a :claim it is claimed for the turn, as when a turn begins.
+with as_read as (
+  select 1 from holdfast.session s
+   where s.tenant = :tenant and s.id = :session_id and s.stamp = :stamp
+     for no key update),
+claim_as_read as (
+  select 1 from holdfast.idempotency i
+   where i.tenant = :tenant and i.key = :claim and i.turn_id = :replaced
+     for no key update),
+ready as (
+  select 1 where exists (select from as_read)
+             and (:replaced::text is null or exists (select from claim_as_read))),
+moved as (
   update holdfast.session set stamp = stamp + 1
-   where tenant = :tenant and id = :session_id and stamp = :stamp
-  returning 1)
+   where tenant = :tenant and id = :session_id and exists (select from ready)),
+claimed as (
+  insert into holdfast.idempotency (tenant, key, request_hash, turn_id, state, expires_ms, steer)
+  select :tenant, :claim, :request_hash, :turn_id, 'running', 0, :n from ready
+   where :claim::text is not null and :replaced::text is null),
+claimed_again as (
+  update holdfast.idempotency
+     set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = :n
+   where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))
 insert into holdfast.signal (tenant, turn_id, n, kind, payload, consumed, at_ms)
 select :tenant, :turn_id, :n, :kind, :payload, false, :at_ms from ready
 returning 1;

@@ -9,7 +9,7 @@ select j.turn_id, j.n, j.token, j.records
 
 -- session_claims
 -- The idempotency keys that lead to a session's ended turns, by key.
-select i.tenant, i.key, i.request_hash, i.turn_id, i.state, i.expires_ms
+select i.tenant, i.key, i.request_hash, i.turn_id, i.state, i.expires_ms, i.steer
   from turn t cross join idempotency i indexed by idempotency_by_turn
     on i.tenant = t.tenant and i.turn_id = t.turn_id
  where t.tenant = :tenant and t.session_id = :session_id and t.state <> 'open'
@@ -21,8 +21,8 @@ insert into journal (tenant, turn_id, n, token, records) values (?, ?, ?, ?, ?);
 
 -- restore_claim
 -- An idempotency key that comes from elsewhere, with its turn.
-insert into idempotency (tenant, key, request_hash, turn_id, state, expires_ms)
-values (:tenant, :key, :request_hash, :turn_id, :state, :expires_ms);
+insert into idempotency (tenant, key, request_hash, turn_id, state, expires_ms, steer)
+values (:tenant, :key, :request_hash, :turn_id, :state, :expires_ms, :steer);
 
 -- restore_memory
 -- A memory that comes from elsewhere; one that is there stays.

@@ -188,21 +188,27 @@ delete from journal where tenant = :tenant and turn_id = :turn_id;
 
 -- idempotency
 -- What is known under an idempotency key.
-select tenant, key, request_hash, turn_id, state, expires_ms from idempotency
+select tenant, key, request_hash, turn_id, state, expires_ms, steer from idempotency
  where tenant = :tenant and key = :key;
 
 -- claim_key
 -- A request claims its idempotency key; a failed or expired claim is replaced.
-insert into idempotency (tenant, key, request_hash, turn_id, state, expires_ms)
-values (:tenant, :key, :request_hash, :turn_id, 'running', 0)
+insert into idempotency (tenant, key, request_hash, turn_id, state, expires_ms, steer)
+values (:tenant, :key, :request_hash, :turn_id, 'running', 0, :steer)
 on conflict (tenant, key) do update
    set request_hash = excluded.request_hash, turn_id = excluded.turn_id, state = 'running',
-       expires_ms = 0;
+       expires_ms = 0, steer = excluded.steer;
 
--- settle_key
--- The turn behind an idempotency key has ended. Left to itself, SQLite would go through the tenant's keys.
-update idempotency indexed by idempotency_by_turn
-   set state = :state, expires_ms = :expires_ms
+-- settle_keys
+-- The turn behind some idempotency keys has ended; a steer that it has not heard was answered by nobody. Left to
+-- itself, SQLite would go through the tenant's keys.
+update idempotency as i indexed by idempotency_by_turn
+   set state = case when i.steer is null
+                      or exists (select 1 from signal g
+                                  where g.tenant = i.tenant and g.turn_id = i.turn_id and g.n = i.steer
+                                    and g.consumed = 1)
+                    then :state else 'failed' end,
+       expires_ms = :expires_ms
  where tenant = :tenant and turn_id = :turn_id and state = 'running';
 
 -- waiting_signals

@@ -1,0 +1,36 @@
+"""Servers that reach their tools over MCP: the tool of the scenarios (`peers/charge_mcp.py`) is started beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from systems.base import Place, Running, System, free_port
+from systems.environments import python_of
+
+CHARGE = Path(__file__).parents[1] / "peers" / "charge_mcp.py"
+
+
+def tools_of(place: Place) -> str:
+    """Where the tool is, as an MCP server."""
+    return f"http://127.0.0.1:{(place.folder / 'tools.port').read_text()}/mcp"
+
+
+class OverMcp(System):
+    """`serve` is the command of the server itself."""
+
+    def serve(self, place: Place) -> Sequence[str]:
+        raise NotImplementedError
+
+    def command(self, place: Place) -> Sequence[str]:
+        port = (place.folder / "tools.port").read_text()
+        tool = f"{python_of(self.environment)} {CHARGE} {port} {place.effects}"
+        return ["sh", "-c", f'{tool} & exec "$@"', "sh", *self.serve(place)]
+
+    def prepare(self, place: Place) -> None:
+        (place.folder / "tools.port").write_text(str(free_port()))
+
+    async def is_ready(self, running: Running) -> bool:
+        """Whether the tool answers; a server adds what it says about itself."""
+        async with running.http.get(tools_of(running.place)) as response:
+            return response.status < 500
