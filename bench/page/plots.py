@@ -19,8 +19,9 @@ from page.palette import Palette
 WIDTH = 400.0
 ROW, BAR = 38.0, 11.0
 TOP, BOTTOM = 6.0, 24.0
-CURVE_HEIGHT, LEFT, RIGHT = 270.0, 52.0, 112.0
+CURVE_HEIGHT, LEFT, RIGHT = 270.0, 44.0, 132.0
 LABEL = 14.0
+NAME_CHARS, CURVE_CHARS = 38, 18
 
 
 class Log(Struct, frozen=True):
@@ -49,6 +50,11 @@ class Log(Struct, frozen=True):
 
     def ticks(self) -> list[float]:
         return [10.0**power for power in range(self.low, self.high + 1)]
+
+
+def briefly(name: str, chars: int) -> str:
+    """A name that fits beside its mark; the table has all of it."""
+    return name if len(name) <= chars else f"{name[: chars - 1].rstrip()}…"
 
 
 def short(value: float) -> str:
@@ -92,7 +98,7 @@ def _bar(line: Line, system: str, kind: str, scale: Log, top: float) -> Html:
     said = words.said(middle, line.unit)
     return el(
         "g",
-        el("text", system, x=0.0, y=top + LABEL, class_=f"name {kind}"),
+        el("text", briefly(system, NAME_CHARS), x=0.0, y=top + LABEL, class_=f"name {kind}"),
         el("text", said, x=WIDTH, y=top + LABEL, class_="value"),
         el("rect", x=0.0, y=y, width=scale.at(middle), height=BAR, rx=2.0, class_=f"mark {kind}"),
         stroke,
@@ -137,7 +143,13 @@ def curves(lines: Sequence[Line], axis: str, palette: Palette) -> Html:
         _rules(lines, across, up, foot),
         [_curve(points, palette.of(name)) for name, points in found.items()],
         [
-            el("text", name, x=ends[name].x + 9, y=y + 4, class_=f"name {palette.of(name)}")
+            el(
+                "text",
+                briefly(name, CURVE_CHARS),
+                x=ends[name].x + 9,
+                y=y + 4,
+                class_=f"name {palette.of(name)}",
+            )
             for name, y in labels.items()
         ],
         el("text", axis, x=(LEFT + WIDTH - RIGHT) / 2, y=foot + 36, class_="axis"),

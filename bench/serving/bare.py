@@ -2,7 +2,7 @@
 
 uvicorn with httptools on uvloop, aiohttp, msgspec and apsw, as Holdfast uses them. Chunks are read and written anew,
 since somebody has to know what was said; one row per turn is synced before the end of the answer is sent. There is
-no history, no retry, no lock, no watcher, and nothing is checked.
+no history, no retry, no lock, and nothing is checked.
 
 Run by `bench/speed` in a process of its own: `python bare.py PORT UPSTREAM_PORT DATABASE`.
 """
@@ -80,18 +80,23 @@ class Bare:
         headers = {"content-type": "application/json"}
         async with self._http.post(self._upstream, data=body, headers=headers) as response:
             if read_asked(body).stream:
-                await self._stream(response, send, body)
+                await self._stream(response, receive, send, body)
             else:
                 answer = await response.read()
                 await self._keep(body, read_chunk(answer).choices[0].message.content or "")
                 await self._answer(send, answer)
 
-    async def _stream(self, response: aiohttp.ClientResponse, send: Any, body: bytes) -> None:
+    async def _stream(
+        self, response: aiohttp.ClientResponse, receive: Any, send: Any, body: bytes
+    ) -> None:
+        gone = asyncio.ensure_future(receive())  # the client: nobody else would stop this
         headers = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         said: list[str] = []
         rest = b""
         async for piece in response.content.iter_any():
+            if gone.done():
+                return
             *frames, rest = (rest + piece).split(b"\n\n")
             out = []
             for frame in frames:
@@ -101,6 +106,7 @@ class Bare:
                             said.append(text)
                             out += BEFORE, encode(text), AFTER
             await send({"type": "http.response.body", "body": b"".join(out), "more_body": True})
+        gone.cancel()
         await self._keep(body, "".join(said))
         await send({"type": "http.response.body", "body": FINISH})
 

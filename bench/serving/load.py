@@ -217,8 +217,11 @@ class Load:
         tokens = sum(each.tokens for each in clients)
         cpu, wall = cpu_s(job.pid), time.perf_counter()
         await asyncio.sleep(job.window_s)
+        came = sum(each.tokens for each in clients) - tokens
+        if not came:
+            raise Refused(f"no token in {job.window_s:.0f} s")
         found = Found(
-            tokens=sum(each.tokens for each in clients) - tokens,
+            tokens=came,
             cpu_s=cpu_s(job.pid) - cpu,
             wall_s=time.perf_counter() - wall,
         )

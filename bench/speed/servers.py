@@ -23,6 +23,7 @@ from serving.process import cpu_s, family, rss_mb
 from speed.subjects import BENCH, Subject
 
 READY_S = 120.0
+SETTLE_S = 10.0
 
 
 class DoesNotStart(RuntimeError):
@@ -149,28 +150,46 @@ def answers(port: int) -> bool:
         return False
 
 
-class Cast(msgspec.Struct, frozen=True):
-    """Everybody who takes part in a group, and those who could not."""
+class Cast:
+    """Everybody at once, each in a folder of its own; those that do not start are left out, with their reason."""
 
-    direct: Server
-    servers: list[Server]
-    skipped: dict[str, str]
+    def __init__(self, subjects: Sequence[Subject], behind: Server, folder: Path) -> None:
+        self.direct = behind
+        self.skipped: dict[str, str] = {}
+        self._subjects = {each.name: each for each in subjects}
+        self._folder = folder
+        self._running: dict[str, tuple[Server, ExitStack]] = {}
+        for name in self._subjects:
+            self._start(name)
 
+    @property
+    def servers(self) -> list[Server]:
+        return [server for server, _ in self._running.values()]
 
-@contextmanager
-def all_started(subjects: Sequence[Subject], behind: Server) -> Iterator[Cast]:
-    """All of them at once, each in a folder of its own; those that do not start are left out, with their reason."""
-    servers: list[Server] = []
-    skipped: dict[str, str] = {}
-    with ExitStack() as stack:
-        folder = stack.enter_context(on_disk())
-        for subject in subjects:
-            try:
-                running = started(subject, behind, folder / subject.name)
-                servers.append(stack.enter_context(running))
-            except DoesNotStart as failure:
-                skipped[subject.name] = str(failure)
-        yield Cast(behind, servers, skipped)
+    def get(self, name: str) -> Server | None:
+        """The server of that name as it runs now."""
+        if name == self.direct.name:
+            return self.direct
+        found = self._running.get(name)
+        return found[0] if found else None
+
+    def calm(self, server: Server, *, overtaxed: bool) -> None:
+        """Wait until what clients have left behind is cleaned up; who was overtaxed and finds no end is started anew."""
+        if not settle(server) and overtaxed:
+            self._running.pop(server.name)[1].close()
+            self._start(server.name)
+
+    def close(self) -> None:
+        for _, stack in self._running.values():
+            stack.close()
+
+    def _start(self, name: str) -> None:
+        stack = ExitStack()
+        try:
+            running = started(self._subjects[name], self.direct, self._folder / name)
+            self._running[name] = stack.enter_context(running), stack
+        except DoesNotStart as failure:
+            self.skipped[name] = str(failure)
 
 
 def measured(server: Server, job: Job) -> Found:
@@ -186,15 +205,15 @@ def measured(server: Server, job: Job) -> Found:
         raise CannotMeasure(f"{server.name} has not answered in {patience_s:.0f} s") from failure
     if done.returncode:
         raise CannotMeasure(f"measuring {server.name} failed: {done.stderr.strip()[-2000:]}")
-    settle(server)
     return msgspec.json.decode(done.stdout, type=Found)
 
 
-def settle(server: Server) -> None:
-    """Wait until what the clients have left behind is cleaned up: it is not the next one's cost."""
-    until = time.perf_counter() + 10
+def settle(server: Server) -> bool:
+    """Wait until it has nothing to do: what clients have left behind is not the next one's cost. False if it never has."""
+    until = time.perf_counter() + SETTLE_S
     while server.pid and time.perf_counter() < until:
         before = cpu_s(server.pid)
         time.sleep(0.1)
         if cpu_s(server.pid) - before < 0.01:
-            return
+            return True
+    return not server.pid

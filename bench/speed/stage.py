@@ -15,7 +15,6 @@ from speed.servers import (
     Cast,
     DoesNotStart,
     Server,
-    all_started,
     measured,
     on_disk,
     started,
@@ -54,7 +53,9 @@ class Stage:
         """Everybody, started: once for all groups, since some take half a minute."""
         self.tell("starting the servers")
         behind = self._stack.enter_context(upstream())
-        cast = self._stack.enter_context(all_started(self.subjects, behind))
+        folder = self._stack.enter_context(on_disk())
+        cast = Cast(self.subjects, behind, folder)
+        self._stack.callback(cast.close)
         self.skipped |= cast.skipped
         return cast
 
@@ -120,14 +121,17 @@ class Notebook:
 
     def fill(self, servers: Sequence[Server]) -> list[Line]:
         """All rounds of all probes, on all servers, in turns."""
+        cast = self._stage.cast
         for number in range(self._stage.rounds):
             for index, probe in enumerate(self._probes):
-                for server in servers:
-                    if (index, server.name) not in self._enough:
-                        what = probe.readings[0].what
-                        where = f"round {number + 1} of {self._stage.rounds}"
-                        self._stage.tell(f"{where}: {what}, {server.name}")
-                        self.take(index, probe, server)
+                for name in [each.name for each in servers]:
+                    server = cast.get(name)
+                    if server is None or (index, name) in self._enough:
+                        continue
+                    where = f"round {number + 1} of {self._stage.rounds}"
+                    self._stage.tell(f"{where}: {probe.readings[0].what}, {name}")
+                    self.take(index, probe, server)
+                    cast.calm(server, overtaxed=(index, name) in self._enough)
         return self.lines()
 
     def take(self, index: int, probe: Probe, server: Server) -> None:

@@ -43,6 +43,7 @@ def memory(stage: Stage) -> list[Line]:
                 line.notes[server.name] = "keeps no sessions"
                 continue
             _take(line, server, job)
+            settle(server)
     return list(lines.values())
 
 

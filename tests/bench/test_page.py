@@ -160,6 +160,11 @@ def test_curves_go_through_their_medians_and_may_end_early() -> None:
     assert slow[1] < slow[0] < ours[0]
 
 
+def test_a_name_that_is_too_long_is_cut() -> None:
+    assert plots.briefly("OpenAI Agents SDK", 18) == "OpenAI Agents SDK"
+    assert plots.briefly("a name that goes on", 8) == "a name…"
+
+
 def test_labels_that_would_lie_on_each_other_are_moved() -> None:
     placed = plots.apart({"a": 10.0, "b": 11.0, "c": 50.0, "d": 10.5}, 14.0)
     assert placed == {"a": 10.0, "d": 24.0, "b": 38.0, "c": 52.0}
