@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import TypeAlias, TypedDict, Unpack
 
+import msgspec
+
 from holdfast.core import events as ev
 from holdfast.core.closing import closing
 from holdfast.core.conversation import Commit, Snapshot, commit_of
@@ -27,7 +29,7 @@ from holdfast.core.items import (
     ToolResult,
     UserMessage,
 )
-from holdfast.core.journal import encode_records, numbered
+from holdfast.core.journal import Record, decode_records, encode_records, numbered
 from holdfast.core.turn import Turn, advance, begin
 from holdfast.ids import (
     CallId,
@@ -51,7 +53,10 @@ from holdfast.store.base import (
     ByKey,
     CommitOutcome,
     Committed,
+    EnqueueOutcome,
     Fence,
+    Opening,
+    Queued,
     Settlement,
     Started,
     Store,
@@ -161,6 +166,67 @@ class Player:
         outcome = await self.store.begin(ask)
         assert isinstance(outcome, Started), outcome
         return await self.playing(ask, outcome)
+
+    async def enqueue(
+        self, name: Name, *said: Words, behind: bool = False, **asking: Unpack[Asking]
+    ) -> EnqueueOutcome:
+        """A request that may wait for its session, whatever comes of it."""
+        return await self.store.enqueue(await self.ask(name, *said, **asking), behind=behind)
+
+    async def wait(self, name: Name, *said: Words, **asking: Unpack[Asking]) -> Queued:
+        """A request that has to wait for its session."""
+        outcome = await self.enqueue(name, *said, **asking)
+        assert isinstance(outcome, Queued), outcome
+        return outcome
+
+    async def opening(self, turn_id: TurnId) -> Opening:
+        """What a server would ask to open a queued turn now."""
+        row = await self.store.turn(self.tenant, turn_id)
+        assert row is not None
+        rows = await self.store.journal(self.tenant, turn_id)
+        (record, *_) = decode_records(rows[0].records)
+        assert isinstance(record, Record) and isinstance(record.event, ev.Began)
+        head = await self.snapshot(row.session_id)
+        return Opening(
+            tenant=self.tenant,
+            session_id=row.session_id,
+            node=self.node,
+            nonce=f"opened by {self.node}",
+            request=msgspec.structs.replace(
+                record.event.request,
+                base=head.version,
+                base_rev=head.notes.rev,
+                base_length=len(head.items),
+                carried=head.waiting,
+            ),
+        )
+
+    async def open_queued(self, turn_id: TurnId) -> Playing:
+        """A queued turn that has to open now."""
+        ask = await self.opening(turn_id)
+        outcome = await self.store.open_queued(ask)
+        assert isinstance(outcome, Started), outcome
+        base = await self.snapshot(ask.session_id)
+        return Playing(self, outcome, begin(ev.Began(request=ask.request)), base)
+
+    async def withdraw(
+        self,
+        turn_id: TurnId,
+        by: EndedBy = "cancelled",
+        *,
+        detail: str = "",
+        settlement: Settlement = "done",
+    ) -> TurnRow:
+        """End a queued turn. May be repeated."""
+        records = encode_records(numbered((ev.Ended(by=by, kept=False),), first=1, at_ms=0))
+        return await self.store.withdraw(
+            self.tenant,
+            turn_id,
+            ended_by=by,
+            detail=detail,
+            records=records,
+            settlement=settlement,
+        )
 
     async def playing(self, ask: Begin, started: Started) -> Playing:
         base = await self.store.snapshot(self.tenant, started.fence.session_id)

@@ -16,7 +16,7 @@ PLAN = StateSet(name="plan", value='["pack"]')
 
 
 async def furnish(player: Player) -> None:
-    """Sessions with turns of every kind, state, notes and bytes; forks of them; one that is busy."""
+    """Sessions with turns of every kind, state, notes and bytes; forks of them; one that is busy, and waited for."""
     await player.play("trip", "To Oslo", "When?", changes=(PLAN,))
     await player.play("trip", await _ticket(player, await player.id_of("trip")), "Thank you")
     await _annotate(player, "trip")
@@ -27,6 +27,7 @@ async def furnish(player: Player) -> None:
     await _fork(player)
     await _ask_the_client(player)
     await player.open("busy", "Are you there?", key="busy")
+    await player.wait("busy", "When you have time", key="waiting", replayable=True)
 
 
 async def _ticket(player: Player, session_id: SessionId) -> UserMessage:

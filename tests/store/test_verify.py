@@ -231,7 +231,10 @@ BROKEN = {
         "open_off",
     ),
     "an open turn that ended": (
-        f"update turn set state = 'discarded', ended_by = 'crash' where session_id = {BUSY}",
+        (
+            f"update turn set state = 'discarded', ended_by = 'crash'"
+            f" where session_id = {BUSY} and state = 'open'"
+        ),
         "open_off",
     ),
     "an open turn that is forgotten": (
@@ -240,6 +243,18 @@ BROKEN = {
     ),
     "an open turn without its request": (
         f"delete from journal where turn_id = (select open_turn from session where id = {BUSY})",
+        "journal_cut",
+    ),
+    "a turn that waits for a deleted session": (
+        f"update turn set session_id = {TOMBSTONE} where state = 'queued'",
+        "queued_off",
+    ),
+    "a turn that waits and is held": (
+        "update turn set lease_token = 7 where state = 'queued'",
+        "queued_off",
+    ),
+    "a turn that waits without its request": (
+        "delete from journal where turn_id in (select turn_id from turn where state = 'queued')",
         "journal_cut",
     ),
     "damaged bytes": ("update blob set bytes = x'00'", "blob_damaged"),

@@ -14,7 +14,8 @@ What `core/check.py` says about a history comes first. On top of it, for a sessi
   blob_damaged      bytes are not what their digest says
   blob_missing      an item names bytes that are not there
   open_off          more than one turn is open, or the session says otherwise than its turns
-  journal_cut       the journal of an open turn does not begin with its request
+  queued_off        a turn waits for a session that is deleted, or says that it has begun or ended
+  journal_cut       the journal of an open or queued turn does not begin with its request
   key_off           a key means another session than the one that has it
   tombstone_full    a deleted session holds what it must not
   unreadable        a row that cannot be read
@@ -109,6 +110,17 @@ def judge_open_turns(session: SessionRow, turns: Iterable[TurnRow]) -> Iterator[
         yield _violation("open_off", turn_id, "it is open, and its session knows nothing of it")
     for turn_id in said - found:
         yield _violation("open_off", turn_id, "its session says that it is open, and it is not")
+
+
+def judge_queued_turns(session: SessionRow, turns: Iterable[TurnRow]) -> Iterator[Violation]:
+    """Whether the turns that wait for a session can: it is there, and nothing has happened in them."""
+    for each in turns:
+        if each.state != "queued":
+            continue
+        if session.state == "deleted":
+            yield _violation("queued_off", each.turn_id, "it waits for a session that is deleted")
+        if each.lease_token or each.seq is not None or each.ended_by is not None:
+            yield _violation("queued_off", each.turn_id, "it waits, and says that it has begun")
 
 
 def _violation(code: str, where: str, what: str) -> Violation:

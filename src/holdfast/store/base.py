@@ -90,6 +90,11 @@ from holdfast.store.found import (
 from holdfast.store.granting import ANY_GRANT as ANY_GRANT
 from holdfast.store.granting import GrantFilter as GrantFilter
 from holdfast.store.granting import GrantStore
+from holdfast.store.queueing import Free as Free
+from holdfast.store.queueing import NotNext as NotNext
+from holdfast.store.queueing import Opening as Opening
+from holdfast.store.queueing import Queued as Queued
+from holdfast.store.queueing import Waiting as Waiting
 from holdfast.store.rows import (
     GrantRow,
     IdempotencyRow,
@@ -232,6 +237,12 @@ BeginOutcome: TypeAlias = (
     Started | Joined | Replay | Mismatch | Busy | Moved | Gone | Missing | NotLive
 )
 """All but `Started` leave nothing behind."""
+
+EnqueueOutcome: TypeAlias = Queued | Free | Joined | Replay | Mismatch | Moved | Gone | Missing
+"""All but `Queued` leave nothing behind."""
+
+OpenOutcome: TypeAlias = Started | Busy | Moved | NotNext | NotLive
+"""All but `Started` leave the turn where it was."""
 
 # ── T2: commit and end ───────────────────────────────────────────────────────────────────────
 
@@ -412,8 +423,8 @@ class Store(TurnStore, KeyStore, GrantStore, Protocol):
         """T1. Claim the idempotency key, find or make the session, open the turn, write record 0.
 
         Checks, in this order: the idempotency row; a recognised retry (`client_attempt` ≥ 1, the same
-        request hash, begun by an earlier attempt, and either open, or the session's head, ended within
-        `recognised_retry_s` and not acknowledged); the session; an open turn; the head; this node.
+        request hash, begun by an earlier attempt, and either open or queued, or the session's head, ended
+        within `recognised_retry_s` and not acknowledged); the session; an open turn; the head; this node.
         A `Begin` whose own turn is open already (the same turn id) answers `Started` again.
         """
         ...
@@ -496,6 +507,44 @@ class Store(TurnStore, KeyStore, GrantStore, Protocol):
         """
         ...
 
+    # turns that wait for their session
+    async def enqueue(self, ask: Begin, *, behind: bool = False) -> EnqueueOutcome:
+        """Let a request wait for a session that is busy, or that others wait for: claim the idempotency key, write
+        the turn as queued, and record 0. The session is not held, and its head may move on.
+
+        Asks what `begin` asks about the request, and not what it asks about the head and the node. `Free` if the
+        session is neither busy nor waited for, or is still to be made; with `behind`, only in the last case.
+        An `enqueue` whose own turn is queued already (the same turn id) answers `Queued` again.
+        """
+        ...
+
+    async def queued(self, *, limit: int) -> tuple[Waiting, ...]:
+        """Queued turns, in the order in which they came. A plain read; `open_queued` decides."""
+        ...
+
+    async def open_queued(self, ask: Opening) -> OpenOutcome:
+        """Open a queued turn on top of its session's head, and hold it: from then on it is like any other.
+
+        Of a session's queued turns only the first can be opened. The same `Opening` again answers `Started` again.
+        """
+        ...
+
+    async def withdraw(
+        self,
+        tenant: Tenant,
+        turn_id: TurnId,
+        *,
+        ended_by: EndedBy,
+        detail: str,
+        records: bytes,
+        settlement: Settlement,
+    ) -> TurnRow:
+        """Discard a turn that is queued; `records` are those after its request. The turn as it is then.
+
+        One that is not queued (any more) is left as it is. Raises SessionMissing if there is no such turn.
+        """
+        ...
+
     async def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
         """Note that the answer has been handed to the client whole. Absent turns are ignored."""
         ...
@@ -569,7 +618,7 @@ class Store(TurnStore, KeyStore, GrantStore, Protocol):
         ...
 
     async def remove(self, tenant: Tenant, session_id: SessionId) -> SessionRow:
-        """Delete a session: it is gone at once, its key is free, its open turn ended; bytes go later.
+        """Delete a session: it is gone at once, its key is free, its open and queued turns ended; bytes go later.
 
         Deleting again returns the same row. Raises SessionMissing.
         """
@@ -673,7 +722,7 @@ class Store(TurnStore, KeyStore, GrantStore, Protocol):
         ...
 
     async def dump(self, tenant: Tenant, session_id: SessionId) -> SessionDump | None:
-        """All rows of a session but its open turn, as they lie; of a deleted one, what is left."""
+        """All rows of a session but its open and queued turns, as they lie; of a deleted one, what is left."""
         ...
 
     async def tenants(self) -> tuple[Tenant, ...]:

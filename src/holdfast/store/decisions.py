@@ -16,7 +16,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Commit, Lineage, Segment, Snapshot
 from holdfast.errors import StoreError, Superseded
-from holdfast.ids import NodeId, SessionId, SessionKey, TurnId, Version
+from holdfast.ids import NodeId, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.store.base import (
     Anonymous,
     Attempt,
@@ -26,7 +26,9 @@ from holdfast.store.base import (
     ById,
     ByKey,
     Committed,
+    EnqueueOutcome,
     Fence,
+    Free,
     Gone,
     HolderAlive,
     Joined,
@@ -36,6 +38,10 @@ from holdfast.store.base import (
     NotEligible,
     NothingOpen,
     NotLive,
+    NotNext,
+    Opening,
+    OpenOutcome,
+    Queued,
     Replay,
     Settlement,
     Signalled,
@@ -45,6 +51,7 @@ from holdfast.store.base import (
     Target,
     TooLate,
     Unconsumed,
+    Waiting,
 )
 from holdfast.store.rows import (
     IdempotencyRow,
@@ -135,13 +142,15 @@ def recognised(
     *,
     open_turn: TurnRow | None,
     head_turn: TurnRow | None,
+    queued: tuple[TurnRow, ...] = (),
     now_ms: int,
 ) -> Joined | Replay | None:
     """Whether this is an SDK's own retry of a turn that we know, where that is certain."""
     if attempt.client_attempt < 1 or session is None or session.state == "deleted":
         return None
-    if open_turn is not None and _is_earlier_try(open_turn, attempt):
-        return Joined(turn_id=open_turn.turn_id, session_id=open_turn.session_id)
+    for unended in (*([open_turn] if open_turn else ()), *queued):
+        if _is_earlier_try(unended, attempt):
+            return Joined(turn_id=unended.turn_id, session_id=unended.session_id)
     if head_turn is None or head_turn.acked or not _is_earlier_try(head_turn, attempt):
         return None
     if now_ms - head_turn.ended_ms > limits.recognised_retry_s * 1000:
@@ -168,6 +177,8 @@ class BeginFacts(Value):
     """What the target means now."""
     open_turn: TurnRow | None = None
     head_turn: TurnRow | None = None
+    queued: tuple[TurnRow, ...] = ()
+    """The turns that wait for this session, the first one first; read only where it matters."""
     holder: Holder = "absent"
     own_turn: TurnRow | None = None
     """A turn with the very id of this request, if this `Begin` is being repeated."""
@@ -180,15 +191,7 @@ def judge_begin(ask: Begin, facts: BeginFacts) -> BeginOutcome:
     session = facts.session
     if facts.own_turn is not None:
         return _repeated(ask, facts.own_turn, facts.own_session)
-    known = judge_claim(ask.attempt, facts.claim, now_ms=facts.now_ms)
-    if known is None:
-        known = recognised(
-            ask.attempt,
-            session,
-            open_turn=facts.open_turn,
-            head_turn=facts.head_turn,
-            now_ms=facts.now_ms,
-        )
+    known = _known(ask, facts)
     if known is not None:
         return known
     refusal = _refused(ask, facts)
@@ -197,7 +200,21 @@ def judge_begin(ask: Begin, facts: BeginFacts) -> BeginOutcome:
     return Started(
         fence=_first_fence(ask, session),
         created=session is None,
-        retry_of=_failed_attempt(facts),
+        retry_of=failed_attempt(facts),
+    )
+
+
+def _known(ask: Begin, facts: BeginFacts) -> Joined | Replay | Mismatch | Gone | None:
+    known = judge_claim(ask.attempt, facts.claim, now_ms=facts.now_ms)
+    if known is not None:
+        return known
+    return recognised(
+        ask.attempt,
+        facts.session,
+        open_turn=facts.open_turn,
+        head_turn=facts.head_turn,
+        queued=facts.queued,
+        now_ms=facts.now_ms,
     )
 
 
@@ -213,19 +230,6 @@ def started_as_known(ask: Begin, session: SessionRow) -> Started | None:
     if _in_the_way(ask, session, BeginFacts(now_ms=0, node=None)) is not None:
         return None
     return Started(fence=_first_fence(ask, session), created=False, retry_of=None)
-
-
-def _failed_attempt(facts: BeginFacts) -> TurnId | None:
-    """The turn whose finished steps may be used: it failed, and has not been forgotten since.
-
-    One that the request was steered into was the answer to another request.
-    """
-    claim = facts.claim
-    if claim is None or claim.row.state != "failed" or claim.turn is None:
-        return None
-    if claim.row.steer is not None:
-        return None
-    return None if claim.row.expires_ms <= facts.now_ms else claim.row.turn_id
 
 
 def _refused(ask: Begin, facts: BeginFacts) -> BeginOutcome | None:
@@ -319,6 +323,99 @@ def fence_of(session: SessionRow) -> Fence:
         token=session.lease_token,
         nonce=session.lease_nonce,
     )
+
+
+# ── waiting for a session ────────────────────────────────────────────────────────────────────
+
+
+def judge_enqueue(ask: Begin, facts: BeginFacts, *, behind: bool) -> EnqueueOutcome:
+    """Whether a request waits for its session. `Queued` means: write it, unless it is there already."""
+    own, session = facts.own_turn, facts.session
+    if own is not None:
+        return _queued_before(own)
+    known = _known(ask, facts)
+    if known is not None:
+        return known
+    if session is None:
+        absent = _absent(ask, facts.key)
+        assert absent is None or isinstance(absent, Gone | Missing)
+        return absent or Free()
+    if session.state == "deleted":
+        return Gone(session_id=session.id, why="deleted")
+    if session.id != ask.expected:
+        return Moved(session_id=session.id, head=session.head)
+    if session.open_turn is None and not facts.queued and not behind:
+        return Free()
+    return Queued(turn_id=ask.request.turn_id, session_id=session.id)
+
+
+def _queued_before(turn: TurnRow) -> Queued | Joined | Replay:
+    if turn.state == "queued":
+        return Queued(turn_id=turn.turn_id, session_id=turn.session_id)
+    answer = Joined if turn.state == "open" else Replay
+    return answer(turn_id=turn.turn_id, session_id=turn.session_id)
+
+
+def failed_attempt(facts: BeginFacts) -> TurnId | None:
+    """The turn whose finished steps may be used: it failed, and has not been forgotten since.
+
+    One that the request was steered into was the answer to another request.
+    """
+    claim = facts.claim
+    if claim is None or claim.row.state != "failed" or claim.turn is None:
+        return None
+    if claim.row.steer is not None:
+        return None
+    return None if claim.row.expires_ms <= facts.now_ms else claim.row.turn_id
+
+
+class OpeningFacts(Value):
+    """What the opening of a queued turn has read, under its lock."""
+
+    now_ms: int
+    node: NodeRow | None
+    session: SessionRow | None
+    turn: TurnRow | None
+    first: TurnId | None
+    """The first of the session's queued turns."""
+    holder: Holder = "absent"
+
+
+def judge_open(ask: Opening, facts: OpeningFacts) -> OpenOutcome:
+    """Whether a queued turn becomes the open one. `Started` means: write it, unless it is open already."""
+    session, turn, request = facts.session, facts.turn, ask.request
+    if session is None or turn is None or turn.session_id != session.id:
+        return NotNext()
+    if session.open_turn is not None:
+        if session.open_turn == turn.turn_id and session.lease_nonce == ask.nonce:
+            return Started(fence=fence_of(session), created=False, retry_of=turn.retry_of)
+        alive = facts.holder in ("alive", "self")
+        return Busy(session_id=session.id, turn_id=session.open_turn, holder_alive=alive)
+    if turn.state != "queued" or facts.first != turn.turn_id:
+        return NotNext()
+    if (session.head, session.meta_rev) != (request.base, request.base_rev):
+        return Moved(session_id=session.id, head=session.head)
+    if not is_live(facts.node, facts.now_ms):
+        return NotLive()
+    fence = Fence(
+        tenant=ask.tenant,
+        session_id=session.id,
+        turn_id=turn.turn_id,
+        token=session.lease_token + 1,
+        nonce=ask.nonce,
+    )
+    return Started(fence=fence, created=False, retry_of=turn.retry_of)
+
+
+def in_order(queued: Iterable[tuple[Tenant, SessionId, TurnId, bool]]) -> Iterable[Waiting]:
+    """Queued turns in the order of their coming, each with whether its session is free, as the sweeper sees them."""
+    seen: set[tuple[Tenant, SessionId]] = set()
+    for tenant, session_id, turn_id, is_free in queued:
+        is_first = (tenant, session_id) not in seen
+        seen.add((tenant, session_id))
+        yield Waiting(
+            tenant=tenant, session_id=session_id, turn_id=turn_id, ready=is_free and is_first
+        )
 
 
 # ── writing under a fence ────────────────────────────────────────────────────────────────────

@@ -162,6 +162,7 @@ class StoreStats(Value):
 
     sessions: int
     turns_open: int
+    turns_queued: int
     turns_committed: int
     turns_discarded: int
     items: int

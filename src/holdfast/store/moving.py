@@ -19,7 +19,7 @@ from holdfast.core.items import Audio, Blob, File, Image, StoredItem, item_decod
 from holdfast.ids import Tenant, TurnId, Version
 from holdfast.store.base import Refused, SessionDump
 from holdfast.store.rows import AnnotationRow, ItemRow, KeyRow, SessionRow, StateRow, TurnRow
-from holdfast.store.shaping import at_rest
+from holdfast.store.shaping import at_rest, has_ended
 
 
 class Ancestor(Value):
@@ -121,7 +121,7 @@ def _foreign_rows(dump: SessionDump, tenant: Tenant) -> str | None:
 
 def _unrest(dump: SessionDump) -> str | None:
     session = dump.session
-    if session != at_rest(session) or any(turn.state == "open" for turn in dump.turns):
+    if session != at_rest(session) or not all(map(has_ended, dump.turns)):
         return f"{session.id} was dumped in the middle of a turn"
     if any(claim.state == "running" for claim in dump.claims):
         return f"the dump of {session.id} has an idempotency key that waits for its turn"

@@ -16,8 +16,8 @@ from holdfast.core.events import Began
 from holdfast.core.items import SessionSettings
 from holdfast.core.journal import encode_records, numbered
 from holdfast.errors import InvalidValue, SessionGone, SessionMissing
-from holdfast.ids import ItemId, NodeId, SessionId, Tenant
-from holdfast.store.base import Anonymous, Begin, Fence, Started, SummaryMoved
+from holdfast.ids import ItemId, NodeId, SessionId, Tenant, TurnId
+from holdfast.store.base import Anonymous, Begin, Fence, Opening, Started, SummaryMoved
 from holdfast.store.opening import opening_of
 from holdfast.store.rows import SessionRow, TurnRow
 
@@ -85,7 +85,48 @@ def open_turn(ask: Begin, started: Started, *, now_ms: int) -> TurnRow:
     )
 
 
-def first_record(ask: Begin, *, now_ms: int) -> bytes:
+def queued_turn(
+    ask: Begin,
+    session_id: SessionId,
+    *,
+    retry_of: TurnId | None,
+    behind: Sequence[TurnRow],
+    now_ms: int,
+) -> TurnRow:
+    """A turn that waits for its session, `behind` others. `began_ms` is when it came, until it is opened; no two of a
+    session came at once."""
+    request, attempt = ask.request, ask.attempt
+    after_ms = behind[-1].began_ms + 1 if behind else 0
+    return TurnRow(
+        tenant=ask.tenant,
+        turn_id=request.turn_id,
+        session_id=session_id,
+        base_head=request.base,
+        state="queued",
+        retry_of=retry_of,
+        client_attempt=attempt.client_attempt,
+        agent=request.agent,
+        source_digest=request.source_digest,
+        request_hash=attempt.request_hash,
+        replayable=request.replayable,
+        began_ms=max(now_ms, after_ms),
+    )
+
+
+def opened_turn(turn: TurnRow, ask: Opening, fence: Fence, *, now_ms: int) -> TurnRow:
+    """A queued turn whose time has come."""
+    return msgspec.structs.replace(
+        turn,
+        state="open",
+        base_head=ask.request.base,
+        lease_token=fence.token,
+        agent=ask.request.agent,
+        source_digest=ask.request.source_digest,
+        began_ms=now_ms,
+    )
+
+
+def first_record(ask: Begin | Opening, *, now_ms: int) -> bytes:
     """The first row of a turn's journal: the request as it was decided."""
     return encode_records(numbered((Began(request=ask.request),), first=0, at_ms=now_ms))
 
@@ -199,6 +240,11 @@ def deleted_session(session: SessionRow) -> SessionRow:
         opening="",
         settings=SessionSettings(),
     )
+
+
+def has_ended(turn: TurnRow) -> bool:
+    """Whether a turn concerns more than its present home: one that is open or queued does not yet."""
+    return turn.state in ("committed", "discarded")
 
 
 def at_rest(session: SessionRow) -> SessionRow:

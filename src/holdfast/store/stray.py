@@ -29,7 +29,7 @@ def judge_key(row: Sequence[object]) -> Iterator[Finding]:
 def judge_claim(row: Sequence[object]) -> Iterator[Finding]:
     """Tenant, key, turn id, the claim's state, and the turn's."""
     tenant, key, turn_id, state, turn_state = map(str, row)
-    if state == "running" and turn_state != "open":
+    if state == "running" and turn_state not in ("open", "queued"):
         became = "does not exist" if turn_state == "None" else f"is {turn_state}"
         what = f"it waits for {turn_id}, which {became}"
         yield stray("claim_running", key, what, tenant=tenant)

@@ -23,7 +23,7 @@ from holdfast.core.codec import Unreadable, Value
 from holdfast.core.journal import decode_records
 from holdfast.errors import StoreError
 from holdfast.ids import SessionId, Tenant, TurnId
-from holdfast.store.audit import audit, judge_open_turns
+from holdfast.store.audit import audit, judge_open_turns, judge_queued_turns
 from holdfast.store.base import SessionDump, Store
 from holdfast.store.rows import SessionRow, TurnRow
 
@@ -108,7 +108,7 @@ async def _look(store: Store, tenant: Tenant, session_id: SessionId) -> list[Vio
         return [
             *audit(dump, await _past(store, dump)),
             *await _keys(store, dump),
-            *await _open_turns(store, tenant, session_id),
+            *await _unended_turns(store, tenant, session_id),
         ]
     except StoreError:
         raise
@@ -136,13 +136,15 @@ async def _keys(store: Store, dump: SessionDump) -> list[Violation]:
     return wrong
 
 
-async def _open_turns(store: Store, tenant: Tenant, session_id: SessionId) -> list[Violation]:
+async def _unended_turns(store: Store, tenant: Tenant, session_id: SessionId) -> list[Violation]:
     turns = await _turns(store, tenant, session_id)
     session = await store.session(tenant, session_id)
     assert session is not None, "a session that can be dumped has a row"
-    wrong = list(judge_open_turns(session, turns))
-    if session.open_turn is not None and not wrong:
-        wrong += await _journal(store, session, session.open_turn)
+    wrong = [*judge_open_turns(session, turns), *judge_queued_turns(session, turns)]
+    if not wrong:
+        for turn in turns:
+            if turn.state in ("open", "queued"):
+                wrong += await _journal(store, session, turn)
     return wrong
 
 
@@ -155,11 +157,12 @@ async def _turns(store: Store, tenant: Tenant, session_id: SessionId) -> list[Tu
     return turns
 
 
-async def _journal(store: Store, session: SessionRow, turn_id: TurnId) -> list[Violation]:
-    """An open turn can be resumed by anybody: its request is there, and all its records can be read."""
+async def _journal(store: Store, session: SessionRow, turn: TurnRow) -> list[Violation]:
+    """An open or queued turn can be played by anybody: its request is there, and all its records can be read."""
+    turn_id = turn.turn_id
     rows = await store.journal(session.tenant, turn_id)
     if not rows or rows[0].n != 0:
-        what = "it is open, and its journal does not begin with its request"
+        what = f"it is {turn.state}, and its journal does not begin with its request"
         return [Violation(code="journal_cut", where=turn_id, what=what)]
     return [
         Violation(code="unreadable", where=turn_id, what=f"in journal row {row.n}: {record.why}")

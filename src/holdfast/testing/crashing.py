@@ -57,6 +57,9 @@ class CrashingStore:
         self.end = self._write(store.end)
         self.release = self._write(store.release)
         self.takeover = self._write(store.takeover)
+        self.enqueue = self._write(store.enqueue)
+        self.open_queued = self._write(store.open_queued)
+        self.withdraw = self._write(store.withdraw)
         self.acknowledge = self._write(store.acknowledge)
         self.signal = self._write(store.signal)
         self.annotate = self._write(store.annotate)
@@ -75,6 +78,7 @@ class CrashingStore:
 
         self.find_attempt = self._read(store.find_attempt)
         self.orphans = self._read(store.orphans)
+        self.queued = self._read(store.queued)
         self.signals = self._read(store.signals)
         self.find_signal = self._read(store.find_signal)
         self.resolve = self._read(store.resolve)

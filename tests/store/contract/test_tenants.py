@@ -164,6 +164,17 @@ def refused_writes(store: Store, ours: Playing, tenant: Tenant) -> list[Call]:
         ("fork", lambda: store.fork(tenant, session_id, version=first, fresh=fresh)),
         ("bind", lambda: store.bind(tenant, trip, fresh=fresh, version=first)),
         ("remove", lambda: store.remove(tenant, session_id)),
+        (
+            "withdraw",
+            lambda: store.withdraw(
+                tenant,
+                fence.turn_id,
+                ended_by="cancelled",
+                detail="",
+                records=b"",
+                settlement="done",
+            ),
+        ),
     ]
 
 
@@ -182,6 +193,7 @@ async def test_every_method_that_knows_tenants_is_asked_above(
     """A method that is new in the protocol needs its place here."""
     asked = [*reads(store, RIVAL, names), *refused_writes(store, ours, RIVAL)]
     elsewhere = {
+        *("enqueue", "open_queued"),  # in test_queue.py
         *("begin", "takeover", "acknowledge", "put_blob", "restore", "restore_memories"),
         "revoke_grant",
     }

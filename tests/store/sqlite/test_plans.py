@@ -19,6 +19,7 @@ from holdfast.store.sqlite.tables import queries
 WALKS = {
     "counts": "counts everything",
     "held_sessions": "walks the index of open turns, which are few",
+    "queued_turns": "walks the index of turns that wait, which are bounded",
     "clearable_sessions": "walks the index of deleted sessions that are to be cleared",
     "prune_nodes": "there are as many nodes as boots in a day",
     "prune_signals": "walks the signals, of which there are never many",

@@ -104,3 +104,23 @@ async def test_a_turn_with_a_key_takes_two_more_to_begin_and_one_to_end(
         "insert journal",
         "update idempotency",
     ]
+
+
+async def test_a_turn_that_waits_takes_three_queries_and_its_rows_and_costs_no_other_turn_anything(
+    player: Player, statements: Statements
+) -> None:
+    running = await player.open("trip", "And the weather?")
+    began = statements.taken()
+    queued = await player.wait("trip", "Later")
+    assert statements.taken() == [*["select"] * 3, "insert turn", "insert journal"]
+
+    await running.end()
+    statements.taken()
+    turn = await player.open("trip", "At the door")
+    assert statements.taken() == began
+    await turn.end()
+    statements.taken()
+
+    await player.open_queued(queued.turn_id)
+    written = [each for each in statements.taken() if each != "select"]
+    assert written == ["update session", "update turn", "update journal"]

@@ -119,9 +119,11 @@ def remove(tables: Tables, tenant: Tenant, session_id: SessionId, *, now_ms: int
         raise SessionMissing("session", session_id)
     if session.state == "deleted":
         return session
-    turn = tables.find_turn(tenant, session.open_turn)
-    if turn is not None:
-        turns.discard(tables, turn, ended_by="deleted", detail="", settlement="done", now_ms=now_ms)
+    for turn in tables.turns_of(tenant, session_id):
+        if turn.state in ("open", "queued"):
+            turns.discard(
+                tables, turn, ended_by="deleted", detail="", settlement="done", now_ms=now_ms
+            )
     for key in tables.keys_of(session):
         del tables.keys[tenant, key.key]
     row = shaping.deleted_session(session)

@@ -135,12 +135,12 @@ def own_turns(
 
 
 def dump(tables: Tables, tenant: Tenant, session_id: SessionId) -> SessionDump | None:
-    """All rows of a session as they lie; the open turn, if any, is left out."""
+    """All rows of a session as they lie; what has not ended is left out."""
     session = tables.sessions.get((tenant, session_id))
     if session is None:
         return None
     place = tenant, session_id
-    turns = tuple(each for each in tables.turns_of(tenant, session_id) if each.state != "open")
+    turns = tuple(each for each in tables.turns_of(tenant, session_id) if shaping.has_ended(each))
     claims = (claim for turn in turns for claim in tables.claims_of(turn))
     return SessionDump(
         session=shaping.at_rest(session),
@@ -232,6 +232,7 @@ def stats(tables: Tables) -> StoreStats:
     return StoreStats(
         sessions=sum(each.state == "live" for each in tables.sessions.values()),
         turns_open=states.count("open"),
+        turns_queued=states.count("queued"),
         turns_committed=states.count("committed"),
         turns_discarded=states.count("discarded"),
         items=len(bodies),

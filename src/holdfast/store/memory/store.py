@@ -28,7 +28,7 @@ from holdfast.ids import (
 )
 from holdfast.store import base
 from holdfast.store.granting import ANY_GRANT, GrantFilter
-from holdfast.store.memory import operations, reading, search, turns, upkeep
+from holdfast.store.memory import operations, queue, reading, search, turns, upkeep
 from holdfast.store.memory.tables import Tables
 from holdfast.store.rows import (
     ApiKeyRow,
@@ -152,6 +152,38 @@ class MemoryStore:
 
     async def orphans(self, *, node: NodeId, limit: int) -> tuple[base.Orphan, ...]:
         return turns.orphans(self.tables, node=node, limit=limit, now_ms=self._now_ms())
+
+    # turns that wait for their session
+
+    async def enqueue(self, ask: base.Begin, *, behind: bool = False) -> base.EnqueueOutcome:
+        return queue.enqueue(self.tables, ask, behind=behind, now_ms=self._now_ms())
+
+    async def queued(self, *, limit: int) -> tuple[base.Waiting, ...]:
+        return queue.queued(self.tables, limit=limit)
+
+    async def open_queued(self, ask: base.Opening) -> base.OpenOutcome:
+        return queue.open_queued(self.tables, ask, now_ms=self._now_ms())
+
+    async def withdraw(
+        self,
+        tenant: Tenant,
+        turn_id: TurnId,
+        *,
+        ended_by: EndedBy,
+        detail: str,
+        records: bytes,
+        settlement: base.Settlement,
+    ) -> TurnRow:
+        return queue.withdraw(
+            self.tables,
+            tenant,
+            turn_id,
+            ended_by=ended_by,
+            detail=detail,
+            records=records,
+            settlement=settlement,
+            now_ms=self._now_ms(),
+        )
 
     async def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
         turns.acknowledge(self.tables, tenant, turn_id)

@@ -85,6 +85,15 @@ class Tables:
             key=lambda each: each.turn_id,
         )
 
+    def queued(self) -> list[TurnRow]:
+        """The turns that wait for their sessions, in the order in which they came."""
+        found = (each for each in self.turns.values() if each.state == "queued")
+        return sorted(found, key=lambda each: (each.began_ms, each.turn_id))
+
+    def queued_of(self, tenant: Tenant, session_id: SessionId) -> tuple[TurnRow, ...]:
+        mine = (each for each in self.queued() if each.tenant == tenant)
+        return tuple(each for each in mine if each.session_id == session_id)
+
     def keys_of(self, session: SessionRow) -> list[KeyRow]:
         """The keys that mean a session, sorted."""
         found = (each for each in self.keys.values() if each.session_id == session.id)

@@ -83,20 +83,21 @@ def find_attempt(
         session,
         open_turn=tables.find_turn(tenant, session.open_turn),
         head_turn=tables.turn_at(tenant, session.id, session.head),
+        queued=tables.queued_of(tenant, session.id),
         now_ms=now_ms,
     )
 
 
 def begin(tables: Tables, ask: Begin, *, now_ms: int) -> BeginOutcome:
     """T1."""
-    facts = _begin_facts(tables, ask, now_ms=now_ms)
+    facts = begin_facts(tables, ask, now_ms=now_ms)
     outcome = decisions.judge_begin(ask, facts)
     if isinstance(outcome, Started) and facts.own_turn is None:
         _open(tables, ask, outcome, session=facts.session, now_ms=now_ms)
     return outcome
 
 
-def _begin_facts(tables: Tables, ask: Begin, *, now_ms: int) -> decisions.BeginFacts:
+def begin_facts(tables: Tables, ask: Begin, *, now_ms: int) -> decisions.BeginFacts:
     tenant = ask.tenant
     key, session = find_target(tables, tenant, ask.target)
     own_turn = tables.find_turn(tenant, ask.request.turn_id)
@@ -108,6 +109,7 @@ def _begin_facts(tables: Tables, ask: Begin, *, now_ms: int) -> decisions.BeginF
         session=session,
         open_turn=tables.find_turn(tenant, session.open_turn) if session else None,
         head_turn=tables.turn_at(tenant, session.id, session.head) if session else None,
+        queued=tables.queued_of(tenant, session.id) if session else (),
         holder=tables.holder_of(session, asking=ask.node, now_ms=now_ms) if session else "absent",
         own_turn=own_turn,
         own_session=tables.sessions.get((tenant, own_turn.session_id)) if own_turn else None,
@@ -126,7 +128,7 @@ def find_target(
 def _open(
     tables: Tables, ask: Begin, started: Started, *, session: SessionRow | None, now_ms: int
 ) -> None:
-    fence, request, attempt = started.fence, ask.request, ask.attempt
+    fence, request = started.fence, ask.request
     if session is None:
         tables.put_session(shaping.new_session(ask, fence, now_ms=now_ms))
         if isinstance(ask.target, ByKey):
@@ -140,10 +142,10 @@ def _open(
     tables.journals[ask.tenant, request.turn_id] = [
         JournalRow(n=0, token=fence.token, records=shaping.first_record(ask, now_ms=now_ms))
     ]
-    _claim(tables, ask.tenant, attempt, request.turn_id)
+    claim_key(tables, ask.tenant, ask.attempt, request.turn_id)
 
 
-def _claim(
+def claim_key(
     tables: Tables, tenant: Tenant, attempt: Attempt, turn_id: TurnId, *, steer: int | None = None
 ) -> None:
     """The request's key, if it has one, leads to this turn."""
@@ -305,7 +307,7 @@ def discard(
     settlement: Settlement,
     now_ms: int,
 ) -> TurnRow:
-    """End an open turn's row without adding anything to its session."""
+    """End an open or queued turn's row without adding anything to its session."""
     row = msgspec.structs.replace(
         turn, state="discarded", ended_by=ended_by, detail=detail, ended_ms=now_ms
     )
@@ -425,7 +427,7 @@ def signal(
             )
         )
         if attempt is not None:
-            _claim(tables, tenant, attempt, turn_id, steer=outcome.n)
+            claim_key(tables, tenant, attempt, turn_id, steer=outcome.n)
     return outcome
 
 

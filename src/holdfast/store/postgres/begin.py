@@ -33,7 +33,7 @@ from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.gathering import Gathering
 from holdfast.store.postgres.recall import Known, Recall
 from holdfast.store.postgres.tables import Column
-from holdfast.store.postgres.turns import claim_of, judged
+from holdfast.store.postgres.turns import claim_of, judged, queued_of
 from holdfast.store.rows import SessionRow, TurnRow
 
 NO_LINEAGE = encode(())
@@ -57,6 +57,7 @@ async def find_attempt(
         found.session,
         open_turn=found.open_turn,
         head_turn=found.head_turn,
+        queued=await queued_of(db, found.session),
         now_ms=found.now_ms,
     )
 
@@ -87,7 +88,7 @@ async def _recognising(db: Db, tenant: Tenant, target: Target) -> _Recognising:
     )
 
 
-class _Beginning(Value):
+class Beginning(Value):
     """What T1 has read, and the stamp of the session that it was read under."""
 
     facts: decisions.BeginFacts
@@ -165,14 +166,14 @@ async def _open_known(db: Db, rows: Sequence[dict[str, Column]]) -> set[tuple[st
 
 async def begin(db: Db, ask: Begin, recall: Recall) -> BeginOutcome:
     """T1, looked at closely."""
-    found = await _begin_facts(db, ask)
+    found = await begin_facts(db, ask)
     outcome = decisions.judge_begin(ask, found.facts)
     if isinstance(outcome, Started) and found.facts.own_turn is None:
         await _open(db, ask, outcome, found, recall)
     return outcome
 
 
-async def _begin_facts(db: Db, ask: Begin) -> _Beginning:
+async def begin_facts(db: Db, ask: Begin) -> Beginning:
     """One read in the ordinary case. What a retry needs besides is read later, and is as true then."""
     tenant, turn_id = ask.tenant, ask.request.turn_id
     key, session_id = decisions.named_by(ask.target)
@@ -198,16 +199,21 @@ async def _begin_facts(db: Db, ask: Begin) -> _Beginning:
     )
     if session is not None and ask.attempt.client_attempt:
         found = await _recognising(db, tenant, ById(session_id=session.id))
-        facts = msgspec.structs.replace(facts, open_turn=found.open_turn, head_turn=found.head_turn)
+        facts = msgspec.structs.replace(
+            facts,
+            open_turn=found.open_turn,
+            head_turn=found.head_turn,
+            queued=await queued_of(db, session),
+        )
     if has_begun:
         own = await db.facts("own_facts", tenant=tenant, turn_id=turn_id)
         facts = msgspec.structs.replace(
             facts, own_turn=own.one(tables.turns), own_session=own.one(tables.sessions)
         )
-    return _Beginning(facts=facts, stamp=stamp)
+    return Beginning(facts=facts, stamp=stamp)
 
 
-async def _open(db: Db, ask: Begin, started: Started, found: _Beginning, recall: Recall) -> None:
+async def _open(db: Db, ask: Begin, started: Started, found: Beginning, recall: Recall) -> None:
     facts = found.facts
     records = shaping.first_record(ask, now_ms=facts.now_ms)
     written = _written(ask, started, records, now_ms=facts.now_ms)

@@ -188,7 +188,7 @@ async def dump(db: Db, tenant: Tenant, session_id: SessionId) -> SessionDump | N
 
 
 async def dump_within(db: Db, tenant: Tenant, session_id: SessionId) -> SessionDump | None:
-    """All rows of a session, as they lie; the open turn, if any, is left out.
+    """All rows of a session, as they lie; what has not ended is left out.
 
     Of a deleted one, what is left. Rows that the session's own numbers do not reach are there, too: `verify`
     looks for them.
@@ -201,7 +201,7 @@ async def dump_within(db: Db, tenant: Tenant, session_id: SessionId) -> SessionD
     return SessionDump(
         session=shaping.at_rest(session),
         keys=await db.all(tables.keys, "session_keys", tenant=tenant, session_ids=[session_id]),
-        turns=tuple(turn for turn in reversed(everything) if turn.state != "open"),
+        turns=tuple(turn for turn in reversed(everything) if shaping.has_ended(turn)),
         items=await db.all(tables.items, "items", **own),
         state=await db.all(
             tables.state, "state_rows", from_version=-1, upto_version=LAST_NUMBER, **own
@@ -362,6 +362,7 @@ async def stats(db: Db) -> StoreStats:
     return StoreStats(
         sessions=facts.number(),
         turns_open=facts.number(),
+        turns_queued=facts.number(),
         turns_committed=facts.number(),
         turns_discarded=facts.number(),
         items=facts.number(),

@@ -33,6 +33,7 @@ from holdfast.store.postgres import (
     begin,
     inspection,
     operations,
+    queue,
     reading,
     search,
     tables,
@@ -230,6 +231,41 @@ class PostgresStore:
 
     async def orphans(self, *, node: NodeId, limit: int) -> tuple[base.Orphan, ...]:
         return await self.engine.run(lambda db: turns.orphans(db, node=node, limit=limit))
+
+    # turns that wait for their session
+
+    async def enqueue(self, ask: base.Begin, *, behind: bool = False) -> base.EnqueueOutcome:
+        if ask.attempt.client_attempt:
+            await self._acknowledging.wait_arrived()
+        return await self.engine.run(lambda db: queue.enqueue(db, ask, behind=behind))
+
+    async def queued(self, *, limit: int) -> tuple[base.Waiting, ...]:
+        return await self.engine.run(lambda db: queue.queued(db, limit=limit))
+
+    async def open_queued(self, ask: base.Opening) -> base.OpenOutcome:
+        return await self.engine.run(lambda db: queue.open_queued(db, ask))
+
+    async def withdraw(
+        self,
+        tenant: Tenant,
+        turn_id: TurnId,
+        *,
+        ended_by: EndedBy,
+        detail: str,
+        records: bytes,
+        settlement: base.Settlement,
+    ) -> TurnRow:
+        return await self.engine.run(
+            lambda db: queue.withdraw(
+                db,
+                tenant,
+                turn_id,
+                ended_by=ended_by,
+                detail=detail,
+                records=records,
+                settlement=settlement,
+            )
+        )
 
     async def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
         with self._acknowledging.one():

@@ -253,4 +253,4 @@ def load(*names: str) -> dict[str, Query]:
     return {name: compiled(name, text) for name, text in found.items()}
 
 
-queries = load("turns.sql", "sessions.sql", "search.sql", "upkeep.sql", "access.sql")
+queries = load("turns.sql", "queue.sql", "sessions.sql", "search.sql", "upkeep.sql", "access.sql")

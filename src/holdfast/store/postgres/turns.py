@@ -311,6 +311,13 @@ async def find_turn(db: Db, tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
     return await db.one(tables.turns, "turn", tenant=tenant, turn_id=turn_id)
 
 
+async def queued_of(db: Db, session: SessionRow | None) -> tuple[TurnRow, ...]:
+    """The turns that wait for a session, in the order in which they came."""
+    if session is None:
+        return ()
+    return await db.all(tables.turns, "queued_of", tenant=session.tenant, session_id=session.id)
+
+
 async def turn_at(db: Db, tenant: Tenant, session_id: SessionId, version: int) -> TurnRow | None:
     """The turn that made a version of this very session."""
     return await db.one(tables.turns, "turn_at", tenant=tenant, session_id=session_id, seq=version)

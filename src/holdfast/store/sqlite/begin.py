@@ -22,11 +22,11 @@ from holdfast.store.base import (
     Started,
     Target,
 )
-from holdfast.store.rows import KeyRow, SessionRow
+from holdfast.store.rows import KeyRow, SessionRow, TurnRow
 from holdfast.store.sqlite import tables
 from holdfast.store.sqlite.leases import IsHeld, hold, holder_of
 from holdfast.store.sqlite.tables import only, ordered, run
-from holdfast.store.sqlite.turns import find_session, find_turn, insert_journal, turn_at
+from holdfast.store.sqlite.turns import find_session, find_turn, insert_journal, queued_of, turn_at
 
 _BEGIN_FACTS = ordered("begin_facts", "tenant", "key", "session_id", "node", "turn_id")
 _KEY_AT = tables.session_rows.width
@@ -36,7 +36,7 @@ _OWN_TURN_AT = _NODE_AT + tables.node_rows.width
 
 def begin(db: Connection, ask: Begin, *, is_held: IsHeld, now_ms: int) -> BeginOutcome:
     """T1."""
-    facts = _begin_facts(db, ask, is_held=is_held, now_ms=now_ms)
+    facts = begin_facts(db, ask, is_held=is_held, now_ms=now_ms)
     outcome = decisions.judge_begin(ask, facts)
     if isinstance(outcome, Started) and facts.own_turn is None:
         _open(db, ask, outcome, session=facts.session, now_ms=now_ms)
@@ -71,11 +71,12 @@ def find_attempt(
         session,
         open_turn=find_turn(db, tenant, session.open_turn),
         head_turn=turn_at(db, session, session.head),
+        queued=queued_of(db, session),
         now_ms=now_ms,
     )
 
 
-def _begin_facts(
+def begin_facts(
     db: Connection, ask: Begin, *, is_held: IsHeld, now_ms: int
 ) -> decisions.BeginFacts:
     tenant, attempt = ask.tenant, ask.attempt
@@ -83,11 +84,13 @@ def _begin_facts(
     row = only(db, _BEGIN_FACTS, (tenant, key, session_id, ask.node, ask.request.turn_id))
     session = tables.session_rows.joined(row, 0)
     open_turn = head_turn = own_turn = None
+    queued: tuple[TurnRow, ...] = ()
     if row[_OWN_TURN_AT] is not None:
         own_turn = find_turn(db, tenant, ask.request.turn_id)
     if session is not None and attempt.client_attempt:
         open_turn = find_turn(db, tenant, session.open_turn)
         head_turn = turn_at(db, session, session.head)
+        queued = queued_of(db, session)
     busy = session is not None and session.open_turn is not None
     return decisions.BeginFacts(
         now_ms=now_ms,
@@ -97,6 +100,7 @@ def _begin_facts(
         session=session,
         open_turn=open_turn,
         head_turn=head_turn,
+        queued=queued,
         holder=holder_of(db, session, asking=ask.node, is_held=is_held, now_ms=now_ms)
         if session is not None and busy
         else "absent",

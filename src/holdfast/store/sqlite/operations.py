@@ -133,8 +133,8 @@ def remove(db: Connection, tenant: Tenant, session_id: SessionId, *, now_ms: int
         raise SessionMissing("session", session_id)
     if session.state == "deleted":
         return session
-    turn = turns.find_turn(db, tenant, session.open_turn)
-    if turn is not None:
+    open_turn = turns.find_turn(db, tenant, session.open_turn)
+    for turn in (*([open_turn] if open_turn else ()), *turns.queued_of(db, session)):
         turns.discard(db, turn, ended_by="deleted", detail="", settlement="done", now_ms=now_ms)
     run(db, "delete_session", tenant=tenant, id=session_id, settings=encode(SessionSettings()))
     run(db, "free_keys", tenant=tenant, session_id=session_id)

@@ -174,7 +174,7 @@ LAST_NUMBER = (1 << 63) - 1
 
 
 def dump(db: Connection, tenant: Tenant, session_id: SessionId) -> SessionDump | None:
-    """All rows of a session, as they lie; the open turn, if any, is left out.
+    """All rows of a session, as they lie; what has not ended is left out.
 
     Of a deleted one, what is left. Rows that the session's own numbers do not reach are there, too: `verify`
     looks for them.
@@ -187,7 +187,7 @@ def dump(db: Connection, tenant: Tenant, session_id: SessionId) -> SessionDump |
     return SessionDump(
         session=shaping.at_rest(session),
         keys=tables.key_rows.all(db, "session_keys", **own),
-        turns=tuple(turn for turn in reversed(everything) if turn.state != "open"),
+        turns=tuple(turn for turn in reversed(everything) if shaping.has_ended(turn)),
         items=tables.item_rows.all(db, "items", **own),
         state=tables.state_rows.all(
             db, "state_rows", from_version=-1, upto_version=LAST_NUMBER, **own
@@ -311,10 +311,11 @@ def tenants(db: Connection) -> tuple[Tenant, ...]:
 
 
 def stats(db: Connection, *, size_bytes: int) -> StoreStats:
-    live, opened, committed, discarded, items = tables.numbers(db, "counts")
+    live, opened, queued, committed, discarded, items = tables.numbers(db, "counts")
     return StoreStats(
         sessions=live,
         turns_open=opened,
+        turns_queued=queued,
         turns_committed=committed,
         turns_discarded=discarded,
         items=items,

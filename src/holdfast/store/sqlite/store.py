@@ -51,6 +51,7 @@ from holdfast.store.sqlite import (
     inspection,
     leases,
     operations,
+    queue,
     reading,
     search,
     signalling,
@@ -219,6 +220,48 @@ class SqliteStore:
                 node=node,
                 limit=limit,
                 is_held=self.engine.liveness.is_held,
+                now_ms=self._now_ms(),
+            )
+        )
+
+    # turns that wait for their session
+
+    async def enqueue(self, ask: base.Begin, *, behind: bool = False) -> base.EnqueueOutcome:
+        return await self.engine.write(
+            lambda db: queue.enqueue(
+                db, ask, behind=behind, is_held=self.engine.liveness.is_held, now_ms=self._now_ms()
+            )
+        )
+
+    async def queued(self, *, limit: int) -> tuple[base.Waiting, ...]:
+        return await self.engine.read(lambda db: queue.queued(db, limit=limit))
+
+    async def open_queued(self, ask: base.Opening) -> base.OpenOutcome:
+        return await self.engine.write(
+            lambda db: queue.open_queued(
+                db, ask, is_held=self.engine.liveness.is_held, now_ms=self._now_ms()
+            )
+        )
+
+    async def withdraw(
+        self,
+        tenant: Tenant,
+        turn_id: TurnId,
+        *,
+        ended_by: EndedBy,
+        detail: str,
+        records: bytes,
+        settlement: base.Settlement,
+    ) -> TurnRow:
+        return await self.engine.write(
+            lambda db: queue.withdraw(
+                db,
+                tenant,
+                turn_id,
+                ended_by=ended_by,
+                detail=detail,
+                records=records,
+                settlement=settlement,
                 now_ms=self._now_ms(),
             )
         )

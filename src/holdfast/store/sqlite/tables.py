@@ -56,6 +56,7 @@ queries = load_queries(
         _sql / name
         for name in (
             "turns.sql",
+            "queue.sql",
             "sessions.sql",
             "moving.sql",
             "search.sql",

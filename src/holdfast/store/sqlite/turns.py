@@ -61,6 +61,13 @@ def turn_at(db: Connection, session: SessionRow, version: int) -> TurnRow | None
     )
 
 
+def queued_of(db: Connection, session: SessionRow, *, limit: int = -1) -> tuple[TurnRow, ...]:
+    """The turns that wait for a session, in the order in which they came."""
+    return tables.turn_rows.all(
+        db, "queued_of", tenant=session.tenant, session_id=session.id, limit=limit
+    )
+
+
 def waiting_signals(
     db: Connection, tenant: Tenant, turn_id: TurnId, kind: SignalKind
 ) -> tuple[SignalRow, ...]:
@@ -252,7 +259,7 @@ def discard(
     settlement: Settlement,
     now_ms: int,
 ) -> TurnRow:
-    """End an open turn's row without adding anything to its session."""
+    """End an open or queued turn's row without adding anything to its session."""
     run(
         db,
         "discard_turn",

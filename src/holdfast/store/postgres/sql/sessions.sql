@@ -69,7 +69,8 @@ renamed as (
 select 1 from ready;
 
 -- delete_session
--- The tombstone: it is gone, and whoever holds it may write no more; its keys are free, its open turn has ended.
+-- The tombstone: it is gone, and whoever holds it may write no more; its keys are free, its open turn
+-- and those that waited for it have ended.
 with ready as (
   update holdfast.session
      set state = 'deleted', lease_token = lease_token + 1, lease_nonce = '', lease_node = null,
@@ -96,7 +97,14 @@ settled as (
                                     and g.consumed)
                     then 'done' else 'failed' end,
          expires_ms = :expires_ms
-   where i.tenant = :tenant and i.turn_id = :turn_id and i.state = 'running' and exists (select from ready))
+   where i.tenant = :tenant and i.turn_id = :turn_id and i.state = 'running' and exists (select from ready)),
+ended_waiting as (
+  update holdfast.turn set state = 'discarded', ended_by = 'deleted', detail = '', ended_ms = :ended_ms
+   where tenant = :tenant and session_id = :id and state = 'queued' and exists (select from ready)
+  returning turn_id),
+settled_waiting as (
+  update holdfast.idempotency i set state = 'done', expires_ms = :expires_ms
+    from ended_waiting w where i.tenant = :tenant and i.turn_id = w.turn_id and i.state = 'running')
 select 1 from ready;
 
 -- hold_ancestors
@@ -147,14 +155,14 @@ insert into holdfast.idempotency ({idempotency}) values ({:idempotency});
 -- What is kept of the journals of a session's ended turns, in order.
 select j.turn_id, j.{journal}
   from holdfast.turn t join holdfast.journal j on j.tenant = t.tenant and j.turn_id = t.turn_id
- where t.tenant = :tenant and t.session_id = :session_id and t.state <> 'open'
+ where t.tenant = :tenant and t.session_id = :session_id and t.state in ('committed', 'discarded')
  order by j.turn_id, j.n;
 
 -- session_claims
 -- The idempotency keys that lead to a session's ended turns, by key.
 select i.{idempotency}
   from holdfast.turn t join holdfast.idempotency i on i.tenant = t.tenant and i.turn_id = t.turn_id
- where t.tenant = :tenant and t.session_id = :session_id and t.state <> 'open'
+ where t.tenant = :tenant and t.session_id = :session_id and t.state in ('committed', 'discarded')
  order by i.key;
 
 -- insert_memory
@@ -290,6 +298,7 @@ select tenant from holdfast.session where tenant > :after order by tenant limit 
 -- What is there, in numbers.
 select (select count(*) from holdfast.session where state = 'live'),
        (select count(*) from holdfast.session where open_turn is not null),
+       (select count(*) from holdfast.turn where state = 'queued'),
        (select count(*) from holdfast.turn where state = 'committed'),
        (select count(*) from holdfast.turn where state = 'discarded'),
        (select count(*) from holdfast.item),

@@ -4,7 +4,7 @@
 -- What is kept of the journals of a session's ended turns, in order.
 select j.turn_id, j.n, j.token, j.records
   from turn t cross join journal j on j.tenant = t.tenant and j.turn_id = t.turn_id
- where t.tenant = :tenant and t.session_id = :session_id and t.state <> 'open'
+ where t.tenant = :tenant and t.session_id = :session_id and t.state in ('committed', 'discarded')
  order by j.turn_id, j.n;
 
 -- session_claims
@@ -12,7 +12,7 @@ select j.turn_id, j.n, j.token, j.records
 select i.tenant, i.key, i.request_hash, i.turn_id, i.state, i.expires_ms, i.steer
   from turn t cross join idempotency i indexed by idempotency_by_turn
     on i.tenant = t.tenant and i.turn_id = t.turn_id
- where t.tenant = :tenant and t.session_id = :session_id and t.state <> 'open'
+ where t.tenant = :tenant and t.session_id = :session_id and t.state in ('committed', 'discarded')
  order by i.key;
 
 -- restore_journal

@@ -159,6 +159,7 @@ select tenant from session where tenant > :after order by tenant limit 1;
 -- What is there, in numbers.
 select (select count(*) from session where state = 'live'),
        (select count(*) from session where open_turn is not null),
+       (select count(*) from turn where state = 'queued'),
        (select count(*) from turn where state = 'committed'),
        (select count(*) from turn where state = 'discarded'),
        (select count(*) from item);
