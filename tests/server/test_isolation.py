@@ -35,7 +35,7 @@ from tests.store.contract.test_grants import granted
 
 RIVAL = Tenant("rival")
 EVERYTHING = ("admin", "metrics")
-BY_THE_CLOCK = {"renew", "resign", "orphans", "signals", "index", "prune", "api_key"}
+BY_THE_CLOCK = {"renew", "resign", "orphans", "queued", "signals", "index", "prune", "api_key"}
 """What a server asks its store when it is time to, whatever anybody asks the server."""
 
 

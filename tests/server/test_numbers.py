@@ -40,7 +40,7 @@ def tallied(turns: int) -> Tally:
 
 
 def shown(turns: int, *, run: int = 1, live: bool = True) -> Shown:
-    load = Load(turns=1, lanes=2, waiting=3, watchers=4, store_queue=5, live=live)
+    load = Load(turns=1, lanes=2, waiting=3, queued=6, watchers=4, store_queue=5, live=live)
     process = {CPU: 1.5, "process_resident_memory_bytes": 10.0, "process_max_fds": 7.0}
     return Shown(run=run, tally=written(tallied(turns)), load=load, process=process)
 
@@ -48,7 +48,9 @@ def shown(turns: int, *, run: int = 1, live: bool = True) -> Shown:
 def test_what_has_happened_is_added_up_and_how_things_are_by_its_nature() -> None:
     found = gather({0: shown(2), 1: shown(3, live=False)}, Past(restarts=4))
     assert written(found.tally) == msgspec.structs.replace(written(tallied(5)), takeovers=2)
-    assert found.load == Load(turns=2, lanes=4, waiting=6, watchers=8, store_queue=10, live=False)
+    assert found.load == Load(
+        turns=2, lanes=4, waiting=6, queued=6, watchers=8, store_queue=10, live=False
+    )
     assert found.process == {
         CPU: 3.0,
         "process_resident_memory_bytes": 20.0,

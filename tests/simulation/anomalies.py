@@ -654,6 +654,16 @@ def a_deleted_session_went_on(run: Recording) -> Recording | None:
     return replaced(run, acts=(act, *run.acts))
 
 
+@noticed_as("after_delete")
+def a_deleted_session_was_waited_for(run: Recording) -> Recording | None:
+    turn = _first([each for each in _turns(run) if not each.row.lease_token])
+    if turn is None:
+        return None
+    before_s = (turn.row.ended_ms - EPOCH_MS) / 1000 - 1
+    act = Act(kind="delete", session_id=turn.row.session_id, done_s=before_s)
+    return replaced(run, acts=(act, *run.acts))
+
+
 @noticed_as("stuck")
 def a_session_was_refused_after_the_last_fault(run: Recording) -> Recording | None:
     probe = _first([each for each in run.sends if each.probe and each.outcome == "ended"])
@@ -676,6 +686,39 @@ def a_turn_is_still_open(run: Recording) -> Recording | None:
     if turn is None:
         return None
     return _with_turn(run, turn.row.turn_id, state="open", ended_by=None)
+
+
+@noticed_as("left_open")
+def a_turn_still_waits(run: Recording) -> Recording | None:
+    turn = _first(_turns(run))
+    if turn is None:
+        return None
+    return _with_turn(run, turn.row.turn_id, state="queued", ended_by=None)
+
+
+@noticed_as("overtaken")
+def the_second_of_those_that_wait_was_opened_first(run: Recording) -> Recording | None:
+    opened = {each.turn_id for each in run.queueings if each.opened}
+    came = [each for each in run.queueings if not each.opened and each.turn_id in opened]
+    for first, second in itertools.combinations(came, 2):
+        if first.session_id == second.session_id:
+            swapped = {first.turn_id: second.turn_id, second.turn_id: first.turn_id}
+            return replaced(
+                run,
+                queueings=tuple(
+                    replaced(each, turn_id=swapped.get(each.turn_id, each.turn_id))
+                    if each.opened
+                    else each
+                    for each in run.queueings
+                ),
+            )
+    return None
+
+
+@noticed_as("against_policy")
+def a_turn_that_never_began_was_kept(run: Recording) -> Recording | None:
+    turn = _first([each for each in _turns(run) if each.row.state == "committed"])
+    return None if turn is None else _with_turn(run, turn.row.turn_id, lease_token=0)
 
 
 @noticed_as("left_open")

@@ -26,10 +26,11 @@ What it finds, by a stable code:
   watch_disorder     a watcher saw events out of order, twice, or not all
   stale_notes        a turn was played on annotations older than ones that were acknowledged before
   stopped_resumed    a turn was taken over after somebody had asked for its end, and played on
-  after_delete       a turn was committed to a session after it was deleted
+  after_delete       a turn was committed to a session after it was deleted, or went on waiting for it
   reborn             who waited for a session that was deleted has started another one
   stuck              a session was not usable in time after the last fault
-  left_open          a turn is still open
+  overtaken          of two turns that waited in the store for one session, the second was opened first
+  left_open          a turn is still open, or waits
   found              `verify` complains about the store
   leftover           a node holds something, or a task died of something
 """
@@ -231,7 +232,7 @@ def unfair(facts: Facts) -> Iterator[str]:
     queued: dict[tuple[str, str], list[Send]] = defaultdict(list)
     for send in sorted(facts.run.sends, key=lambda each: each.place):
         place = (send.node, str(send.name))
-        plain = send.on_busy == "wait" and send.key is None and not send.counted
+        plain = send.on_busy == "wait" and not (send.key or send.counted or send.queues)
         if plain and send.name not in moved and known.get(place, send.invoked_s) < send.invoked_s:
             queued[place].append(send)
     for sends in queued.values():
@@ -267,6 +268,10 @@ def against_policy(facts: Facts) -> Iterator[str]:
         if row.ended_by is None or not op:
             continue
         policy = op[0].policy
+        if not row.lease_token:  # nobody ever held it, so there is nothing to keep
+            if row.state != "discarded":
+                yield f"{row.turn_id} never began, and is {row.state}"
+            continue
         if policy.crash == "resume" and row.ended_by == "crash":
             if row.attempt <= limits.crash_attempts_max:
                 yield f"{row.turn_id} was not resumed after attempt {row.attempt}"
@@ -519,9 +524,12 @@ def after_delete(facts: Facts) -> Iterator[str]:
     }
     for turn in facts.turns.values():
         gone_s = gone.get(turn.row.session_id)
-        if gone_s is not None and turn.row.state == "committed":
-            if turn.row.ended_ms > EPOCH_MS + gone_s * 1000 + 1:
-                yield f"{turn.row.turn_id} was committed after {turn.row.session_id} was deleted"
+        if gone_s is None or turn.row.ended_ms <= EPOCH_MS + gone_s * 1000 + 1:
+            continue
+        if turn.row.state == "committed":
+            yield f"{turn.row.turn_id} was committed after {turn.row.session_id} was deleted"
+        elif not turn.row.lease_token:
+            yield f"{turn.row.turn_id} waited for {turn.row.session_id} after it was deleted"
 
 
 def reborn(facts: Facts) -> Iterator[str]:
@@ -585,13 +593,30 @@ def stuck(facts: Facts) -> Iterator[str]:
             yield f"{send.name} took {send.done_s - send.invoked_s:.1f} s"
 
 
+def overtaken(facts: Facts) -> Iterator[str]:
+    waiting: dict[SessionId, list[TurnId]] = defaultdict(list)
+    opened = {each.turn_id for each in facts.run.queueings if each.opened}
+    for each in facts.run.queueings:
+        queue = waiting[each.session_id]
+        if not each.opened:
+            queue.append(each.turn_id)
+            continue
+        if each.turn_id not in queue:
+            yield f"{each.turn_id} was opened, and had not waited"
+            continue
+        for first in queue[: queue.index(each.turn_id)]:
+            if first in opened:  # later; else it has ended where it waited
+                yield f"{each.turn_id} was opened before {first}"
+        queue.remove(each.turn_id)
+
+
 def left_open(facts: Facts) -> Iterator[str]:
     for session in facts.run.sessions:
         if session.open_turn is not None:
             yield f"{session.open_turn} holds {session.dump.session.id}"
         for turn in session.turns:
-            if turn.row.state == "open":
-                yield f"{turn.row.turn_id} is open"
+            if turn.row.state in ("open", "queued"):
+                yield f"{turn.row.turn_id} is {turn.row.state}"
 
 
 def found(facts: Facts) -> Iterator[str]:
@@ -633,6 +658,7 @@ RULES: dict[str, Rule] = {
         after_delete,
         reborn,
         stuck,
+        overtaken,
         left_open,
         found,
         leftover,

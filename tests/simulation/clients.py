@@ -49,6 +49,8 @@ class Habits(Value):
     mixes_up: float = 0.0
     """Requests with somebody else's key."""
     background: float = 0.1
+    queues: bool = False
+    """Those that nobody waits for may wait in the store."""
     counted: float = 0.3
     """Retries that say which one they are."""
     retries: float = 0.7
@@ -165,7 +167,9 @@ class Client:
         recent = self._world.seen_turns[-8:]
         rows = [await self._world.store.turn(TENANT, turn_id) for turn_id, _ in recent]
         is_open = [
-            each for each, row in zip(recent, rows, strict=True) if row and row.state == "open"
+            each
+            for each, row in zip(recent, rows, strict=True)
+            if row and row.state in ("open", "queued")
         ]
         return is_open or recent[-4:]
 
@@ -319,6 +323,7 @@ class Request:
             owner = 1 + rng.randrange(self._op)
         self._key = IdempotencyKey(f"key-{owner}") if keyed else None
         self._background = rng.random() < habits.background
+        self._queues = self._background and habits.queues
         self._counted = not keyed and rng.random() < habits.counted
         self._on_busy: OnBusy = rng.choice(habits.on_busy)
         self._layer = self._draw_policy()
@@ -363,6 +368,7 @@ class Request:
             key=self._key,
             on_busy=self._on_busy,
             counted=self._counted,
+            queues=self._queues,
             probe=self._probe,
             invoked_s=world.loop.time(),
         )
@@ -410,6 +416,7 @@ class Request:
                 client_attempt=client_attempt,
             ),
             background=self._background,
+            queues=self._queues,
             deadline_s=self._deadline_s,
             limits=self._limits,
         )

@@ -73,6 +73,8 @@ class Send(Value):
     if_match: Version | None = None
     counted: bool = False
     """It says which retry it is."""
+    queues: bool = False
+    """It may wait in the store."""
     probe: bool = False
     node: str = ""
     place: int = 0
@@ -85,7 +87,7 @@ class Send(Value):
     session_id: SessionId | None = None
     base: Version | None = None
     how: str = ""
-    """How it was admitted: began, joined, replayed or steered."""
+    """How it was admitted: began, queued, joined, replayed or steered."""
     told: Told | None = None
     answer: str = ""
     """The text that the client was shown as the whole answer."""
@@ -141,6 +143,14 @@ class Takeover(Value):
     stopped: bool
 
 
+class Queueing(Value):
+    """A turn was queued, or opened after it had been: in the order in which the store did it."""
+
+    turn_id: TurnId
+    session_id: SessionId
+    opened: bool
+
+
 class FoundTurn(Value):
     """A turn as the store has it in the end."""
 
@@ -169,6 +179,7 @@ class Recording(Value):
     effects: tuple[Effect, ...] = ()
     played: tuple[Played, ...] = ()
     takeovers: tuple[Takeover, ...] = ()
+    queueings: tuple[Queueing, ...] = ()
     sessions: tuple[FoundSession, ...] = ()
     healed_s: float = 0.0
     """When the last fault was over."""

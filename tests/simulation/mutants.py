@@ -246,14 +246,18 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "whoever draws the last breath begins another turn",
-        ("sessions/admission.py", "            self._owner.demand_open()\n", ""),
+        (
+            "sessions/admission.py",
+            "            self._owner.demand_open()\n            if self._has",
+            "            if self._has",
+        ),
     ),
     mutant(
         "a follower leaves out what was written while it looked",
         (
             "sessions/watch.py",
-            "            yield records\n            since = records[-1].n + 1\n        if ending is not None:",
-            "            yield records\n            since = records[-1].n + 2\n        if ending is not None:",
+            "                yield records\n                since = records[-1].n + 1\n",
+            "                yield records\n                since = records[-1].n + 2\n",
         ),
     ),
     mutant(
@@ -310,6 +314,32 @@ MUTANTS: tuple[Mutant, ...] = (
             "core/retrying.py",
             "    if _ground(failed.request) != _ground(turn.request):\n",
             "    if False:\n",
+        ),
+    ),
+    mutant(
+        "the last of those that wait for a session is opened first",
+        (
+            "store/memory/tables.py",
+            "key=lambda each: (each.began_ms, each.turn_id))",
+            "key=lambda each: (each.began_ms, each.turn_id), reverse=True)",
+        ),
+        telling=True,
+    ),
+    mutant(
+        "a turn that has waited begins from the version that it was asked on",
+        ("core/rebasing.py", "        base=head.version,\n", ""),
+        (
+            "store/decisions.py",
+            "    if (session.head, session.meta_rev) != (request.base, request.base_rev):\n",
+            "    if False:\n",
+        ),
+    ),
+    mutant(
+        "what waits for a session that is deleted goes on waiting",
+        (
+            "store/memory/operations.py",
+            'if turn.state in ("open", "queued"):',
+            'if turn.state == "open":',
         ),
     ),
     mutant(

@@ -200,6 +200,29 @@ def _haunted(plan: Plan, rng: Random) -> Plan:
     )
 
 
+QUEUES_EVERY = 5
+"""Every so many seeds, requests that nobody waits for wait in the store. Not drawn: what other seeds do stays as it is."""
+
+
+def _queued(plan: Plan, rng: Random) -> Plan:
+    """Many want one session, and most of them do not wait for it."""
+    focus = rng.choice(("", "enqueue", "open_queued", "withdraw", "commit"))
+    return replaced(
+        plan,
+        keys=min(plan.keys, 2),
+        weather=replaced(plan.weather, focus=focus),
+        background_max=rng.choice((1, 2, 64)),
+        habits=replaced(
+            plan.habits,
+            queues=True,
+            background=rng.choice((0.5, 0.9)),
+            if_match=0.05,
+            operations=(*plan.habits.operations, "cancel"),
+            pause_s=min(plan.habits.pause_s, 1.0),
+        ),
+    )
+
+
 _THEMES = (
     *[None] * 7,
     *(_retold, _crowded, _forbidden, _forbidden, _heckled, _heckled, _talked_over),
@@ -276,7 +299,10 @@ def simulate(seed: int, home: Home, *, trace: Trace | None = None) -> Recording:
     loop = SimulatedLoop(rng)
     directory = Path(tempfile.mkdtemp(prefix="holdfast-sim-", dir=scratch()))
     try:
-        return run(loop, _simulate(loop, rng, home, directory, trace))
+        plan = draw_plan(rng)
+        if seed % QUEUES_EVERY == 2:
+            plan = _queued(plan, Random(f"holdfast/queued/{seed}"))
+        return run(loop, _simulate(loop, rng, plan, home, directory, trace))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -297,9 +323,13 @@ async def open_store(loop: SimulatedLoop, home: Home, directory: Path) -> Store:
 
 
 async def _simulate(
-    loop: SimulatedLoop, rng: Random, home: Home, directory: Path, trace: Trace | None
+    loop: SimulatedLoop,
+    rng: Random,
+    plan: Plan,
+    home: Home,
+    directory: Path,
+    trace: Trace | None,
 ) -> Recording:
-    plan = draw_plan(rng)
     store = await open_store(loop, home, directory)
     world = World(
         loop,
@@ -350,6 +380,7 @@ async def _simulate(
         effects=tuple(world.effects),
         played=tuple(world.played),
         takeovers=tuple(world.takeovers),
+        queueings=tuple(world.queueings),
         sessions=await find_all(store, TENANT),
         healed_s=healed_s,
         patience_s=PATIENCE_S,
@@ -457,6 +488,7 @@ async def _probe(world: World, keys: tuple[SessionKey, ...]) -> None:
     # What those sessions have left behind that their keys do not mean any more is swept as well.
     for _ in range(int(PATIENCE_S)):
         await asyncio.sleep(1.0)
-        if not (await world.store.stats()).turns_open:
+        left = await world.store.stats()
+        if not left.turns_open and not left.turns_queued:
             break
     await asyncio.sleep(limits.sweep_s + 1.0)

@@ -68,6 +68,7 @@ class Asking(TypedDict, total=False):
     policy: Policy
     wait_s: float
     deadline_s: float
+    queues: bool
 
 
 class Hand:
@@ -176,6 +177,8 @@ class Stage:
             on_busy=asking.get("on_busy", "wait"),
             wait_s=asking.get("wait_s", 60.0),
             deadline_s=asking.get("deadline_s", 540.0),
+            background=asking.get("queues", False),
+            queues=asking.get("queues", False),
             if_match=None if if_match is None else Version(if_match),
             policies=(policy,) if policy else (),
             attempt=Attempt(

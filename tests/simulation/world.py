@@ -17,9 +17,9 @@ from holdfast.errors import StoreError
 from holdfast.ids import Minter, NodeId, SessionId, TurnId
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import Pruned, Store, Taken
+from holdfast.store.base import Pruned, Queued, Started, Store, Taken
 from tests.simulation.faults import FaultyStore, Freeze, Sky, Weather
-from tests.simulation.history import Act, Effect, Played, Send, Takeover, Watched
+from tests.simulation.history import Act, Effect, Played, Queueing, Send, Takeover, Watched
 from tests.simulation.loop import SimulatedLoop
 
 T = TypeVar("T")
@@ -78,6 +78,7 @@ class World:
         self.stopped: set[TurnId] = set()
         """The turns that the store was told to be stopped."""
         self.takeovers: list[Takeover] = []
+        self.queueings: list[Queueing] = []
         self.crashes = 0
         self.shutdowns = 0
         self.complaints: list[str] = []
@@ -211,6 +212,10 @@ class World:
         """The store has done something for a node."""
         if name == "signal" and given["kind"] != "steer":
             self.stopped.add(given[1])
+        elif name == "enqueue" and isinstance(result, Queued):
+            self._note_queueing(result.turn_id, result.session_id, opened=False)
+        elif name == "open_queued" and isinstance(result, Started):
+            self._note_queueing(result.fence.turn_id, result.fence.session_id, opened=True)
         elif name == "takeover" and isinstance(result, Taken):
             turn_id = result.fence.turn_id
             self.takeovers.append(
@@ -221,6 +226,11 @@ class World:
                     stopped=turn_id in self.stopped,
                 )
             )
+
+    def _note_queueing(self, turn_id: TurnId, session_id: SessionId, *, opened: bool) -> None:
+        noted = Queueing(turn_id=turn_id, session_id=session_id, opened=opened)
+        if noted not in self.queueings:  # else it was asked for again
+            self.queueings.append(noted)
 
     async def find_zombies(self) -> list[tuple[Node, TurnId]]:
         """The turns that players play although they are not their node's. What is being settled finds out itself."""

@@ -24,12 +24,13 @@ from holdfast.client.requests import Which
 from holdfast.client.sync import Client
 from holdfast.core.codec import Unreadable, encode
 from holdfast.core.conversation import Patch, SettingsMerged, Snapshot, Titled, patch_decoder
-from holdfast.core.events import Usage
+from holdfast.core.events import Interrupted, Usage
 from holdfast.core.journal import Record, decode_records
 from holdfast.errors import InvalidId, InvalidValue, SessionGone, SessionMissing
 from holdfast.ids import Minter, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server.shown import match_shown, session_shown, turn_shown
 from holdfast.server.transfer import take_sessions
+from holdfast.sessions.queue import last_words
 from holdfast.store.base import SessionFilter, Store, TooLate
 from holdfast.store.exporting import Exported
 from holdfast.store.exporting import export as export_session
@@ -228,10 +229,24 @@ class StoreDesk:
     def cancel(self, turn_id: str) -> api.Turn:
         """Tell whoever plays a turn to stop, and wait for a while: nobody is overruled from here."""
         row = self._row(turn_id)
+        if row.state == "queued":
+            row = self._do(self._withdraw(row.turn_id))
         told = self._do(self._store.signal(self._tenant, row.turn_id, kind="cancel"))
         if isinstance(told, TooLate):
             return turn_shown(told.turn)
         return turn_shown(self._do(self._wait_for_end(row.turn_id)))
+
+    async def _withdraw(self, turn_id: TurnId) -> TurnRow:
+        """End a turn that waits for its session, unless it has begun meanwhile."""
+        stopped = Interrupted(by="cancelled")
+        return await self._store.withdraw(
+            self._tenant,
+            turn_id,
+            ended_by=stopped.by,
+            detail="",
+            records=last_words(stopped, at_ms=time.time_ns() // 1_000_000),
+            settlement="done",
+        )
 
     async def _wait_for_end(self, turn_id: TurnId) -> TurnRow:
         loop = asyncio.get_running_loop()

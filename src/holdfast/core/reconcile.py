@@ -441,8 +441,13 @@ class _Intake:
         return None
 
     def _close(self, call: ToolCall) -> None:
-        asked = call.waits_for == "approval"
-        outcome: Outcome = "refused" if asked else "not_answered"
-        words = (Text(text=REFUSED if asked else NOT_ANSWERED),)
-        self._items.append(result_for(call, outcome, words, self._mint, from_client=not asked))
+        self._items.append(unanswered(call, self._mint))
         del self._open[call.id]
+
+
+def unanswered(call: ToolCall, mint: Minter) -> ToolResult:
+    """What a call that waits is given if something else is said instead."""
+    asked = call.waits_for == "approval"
+    outcome: Outcome = "refused" if asked else "not_answered"
+    words = (Text(text=REFUSED if asked else NOT_ANSWERED),)
+    return result_for(call, outcome, words, mint, from_client=not asked)

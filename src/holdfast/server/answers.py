@@ -138,7 +138,8 @@ def conversation_headers(naming: Naming, watch: Watch) -> dict[str, str]:
     if naming.name is None:
         return headers
     headers["x-session-id"] = str(admission.session_id)
-    headers["x-conversation-base"] = str(int(admission.base))
+    if admission.base is not None:
+        headers["x-conversation-base"] = str(int(admission.base))
     if admission.created:
         headers["x-conversation-created"] = "true"
     if admission.diverged:

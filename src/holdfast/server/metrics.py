@@ -81,10 +81,11 @@ def counted(tally: Tally) -> Iterator[Metric]:
     yield turns
     admissions = CounterMetricFamily(
         "holdfast_admissions",
-        "Requests for a turn, by how they got it: began, stateless, joined, replayed, recognised, steered.",
+        "Requests for a turn, by how they got it: began, queued, stateless, joined, replayed, recognised, "
+        "steered.",
         labels=("how",),
     )
-    for how in ("began", "stateless", "joined", "replayed", "recognised", "steered"):
+    for how in ("began", "queued", "stateless", "joined", "replayed", "recognised", "steered"):
         admissions.add_metric((how,), tally.admissions[how])
     yield admissions
     requests = CounterMetricFamily(
@@ -125,6 +126,7 @@ def current(load: Load) -> Iterator[Metric]:
     """How things are at this moment."""
     for name, told, number in (
         ("holdfast_turns_running", "Turns that are played here.", load.turns),
+        ("holdfast_turns_queued", "Turns that wait in the store for a session.", load.queued),
         ("holdfast_lanes", "Sessions with a turn, or somebody who wants one, here.", load.lanes),
         ("holdfast_lane_waiting", "Requests that wait for a session.", load.waiting),
         ("holdfast_watchers", "Those who watch a turn that is played here.", load.watchers),

@@ -102,6 +102,7 @@ def _load(loads: Sequence[Load]) -> Load:
         turns=sum(each.turns for each in loads),
         lanes=sum(each.lanes for each in loads),
         waiting=sum(each.waiting for each in loads),
+        queued=max((each.queued for each in loads), default=0),  # each sees all that there are
         watchers=sum(each.watchers for each in loads),
         store_queue=sum(each.store_queue for each in loads),
         live=all(each.live for each in loads),

@@ -162,6 +162,9 @@ CAUSES: dict[str, Cause] = {
 }
 """Our codes for a turn that its model ended. Any other code is the upstream's own: it refused the request."""
 
+OVERTAKEN = Cause(status=400, kind="invalid_request_error")
+"""A turn that waited for its session, and means nothing on top of what that has become."""
+
 REFUSED_BY_UPSTREAM = Cause(status=400, kind="invalid_request_error")
 
 _ENDINGS: dict[EndedBy, tuple[str, Cause, str]] = {
@@ -227,6 +230,8 @@ def problem_of_ending(
     said, detail = _coded(ending.detail)
     if said and ending.by in ("model_error", "tool_error"):
         code, cause = said, CAUSES.get(said, REFUSED_BY_UPSTREAM)
+    elif said and ending.by == "superseded":
+        code, cause, words = said, OVERTAKEN, "the conversation has moved on"
     elif said:
         detail = ending.detail
     may_pass = cause.may_pass and transient is not False

@@ -231,7 +231,7 @@ class Responses:
 
     async def _queued(self, call: Call, answering: _Answering, watch: Watch) -> None:
         """It is durable, and will be played to its end: that is all there is to say now."""
-        if watch.admission.how == "began":
+        if watch.admission.how in ("began", "queued"):
             await answering.say_state("queued")
             return
         kept = await self._turns.find(call.tenant, watch.admission.turn_id.response_id)

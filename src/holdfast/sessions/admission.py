@@ -34,7 +34,7 @@ from holdfast.errors import (
 from holdfast.ids import SessionId, Tenant, TurnId, Version
 from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.ask import Admission, Ask, Choose
+from holdfast.sessions.ask import Admission, Ask, Choose, base_of
 from holdfast.sessions.cache import SnapshotCache
 from holdfast.sessions.lanes import Lane, LaneFull, LaneName, Lanes
 from holdfast.sessions.noting import note_admission, note_refusal, note_signal
@@ -48,12 +48,14 @@ from holdfast.sessions.watch import Watch, find_ending
 from holdfast.store.base import (
     Begin,
     Busy,
+    Free,
     Gone,
     Joined,
     Mismatch,
     Missing,
     Moved,
     NotLive,
+    Queued,
     Replay,
     Signalled,
     Started,
@@ -131,6 +133,10 @@ class Admissions:
             steered = await self._steer_holder(ask)
             if steered is not None:
                 return steered
+        if _may_queue(ask):
+            queued = await self._queue(ask, behind=self._lanes.is_held(self._lane_name(ask)))
+            if queued is not None:
+                return queued
         lane, bound = await self._enter_lane(ask, patience)
         try:
             watch = await self._begin(ask, play, lane, patience, bound)
@@ -156,14 +162,21 @@ class Admissions:
         return ask.queues and (self._owner.others_wait or not self._owner.has_room)
 
     async def _demand_room(self, ask: Ask) -> None:
-        """Raise QueueFull if too many turns wait for a node that has room."""
+        """Raise QueueFull if too many turns wait already."""
+        full = await self._fullness(ask)
+        if full is not None:
+            raise full
+
+    async def _fullness(self, ask: Ask) -> QueueFull | None:
+        """Why nothing else may wait, if so."""
         waiting = await self._recovery.waiting()
         for count, most, yours in (
             (waiting[ask.tenant], limits.background_queued_tenant_max, True),
             (waiting.total(), limits.background_queued_max, False),
         ):
             if count >= most:
-                raise QueueFull(count, yours=yours, retry_after_s=QUEUE_RETRY_AFTER_S)
+                return QueueFull(count, yours=yours, retry_after_s=QUEUE_RETRY_AFTER_S)
+        return None
 
     async def _look(self, ask: Ask, *, verify: bool) -> Seen | None:
         """What the name means, or None where only T1 can say what a missing one is worth."""
@@ -172,13 +185,79 @@ class Admissions:
         except (SessionMissing, SessionGone):
             return None
 
+    # ── waiting for the session ──
+
+    async def _queue(self, ask: Ask, *, behind: bool) -> Watch | None:
+        """Let a request wait in the store if its session is busy, or if others wait for it; else None: it may begin.
+
+        `behind`: somebody here wants the session already, and is not to be overtaken.
+        """
+        while True:
+            seen = await self._resolver.look(ask, verify=True)
+            if seen.expected is None:
+                return None
+            request, new = request_of(ask, seen.snapshot, self._ambient, self._choose)
+            self._owner.demand_open()
+            full = await self._fullness(ask)
+            if full is not None:
+                if behind or await self._is_wanted(ask.tenant, seen.expected):
+                    raise full
+                return None
+            request = await self._with_blobs(ask.tenant, seen, request)
+            outcome = await self._store.enqueue(self._ask_store(ask, seen, request), behind=behind)
+            match outcome:
+                case Queued():
+                    return await self._queued(ask, outcome, new)
+                case Free():
+                    return None
+                case Moved():
+                    continue
+                case Missing():
+                    raise SessionMissing("session", str(ask.name))
+                case Joined() | Replay() | Mismatch() | Gone():
+                    return await self._attach(ask, outcome)
+
+    async def _is_wanted(self, tenant: Tenant, session_id: SessionId) -> bool:
+        """Whether a session is busy, or turns wait for it."""
+        if (tenant, session_id) in self._owner.waited_for:
+            return True
+        row = await self._store.session(tenant, session_id)
+        return row is not None and row.open_turn is not None
+
+    async def _queued(self, ask: Ask, queued: Queued, new: Fresh) -> Watch:
+        self._owner.waited_for.add((ask.tenant, queued.session_id))
+        try:
+            await self._hurry(ask, queued)
+        except StoreUnavailable:
+            pass  # it is durable: a sweep opens it, here or elsewhere
+        admission = Admission(
+            turn_id=queued.turn_id,
+            session_id=queued.session_id,
+            base=None,
+            how="queued",
+            diverged=new.diverged,
+            input=new.input,
+        )
+        return Watch(self._store, ask.tenant, admission, None)
+
+    async def _hurry(self, ask: Ask, queued: Queued) -> None:
+        """See to it that a turn need not wait for longer than it has to."""
+        row = await self._store.session(ask.tenant, queued.session_id)
+        open_turn = row.open_turn if row else None
+        if open_turn is None:
+            self._owner.room.set()  # it was let go meanwhile, or somebody here is slow to take it
+        elif ask.on_busy == "interrupt":
+            await self._interrupt(ask.tenant, open_turn)
+
     # ── the lane ──
 
     async def _enter_lane(self, ask: Ask, patience: _Patience) -> tuple[Lane, SessionId | None]:
         """The lane, and the session that this request has waited for, if it had to wait."""
         name = self._lane_name(ask)
-        held = self._lanes.is_held(name)
-        if not held:
+        if self._lanes.is_held(name) and _may_queue(ask):
+            # Its session is still to be made, by whoever is in the lane: it waits in the store, as soon as it can.
+            name = (ask.tenant, self._ambient.mint(SessionId))
+        if not self._lanes.is_held(name):
             return await self._lanes.enter(name), None
         if ask.on_busy == "reject":
             raise _busy(ask, self._lanes.holder(name))
@@ -203,6 +282,12 @@ class Admissions:
         if isinstance(ask.name, SessionId):
             return (ask.tenant, ask.name)
         return (ask.tenant, self._cache.meaning(ask.tenant, ask.name) or ask.name)
+
+    async def _interrupt(self, tenant: Tenant, turn_id: TurnId) -> None:
+        """Tell a turn to make way, wherever it is played."""
+        await self._store.signal(tenant, turn_id, kind="interrupt")
+        note_signal(tenant, turn_id, "interrupt")
+        self._interrupt_here(turn_id)
 
     def _interrupt_here(self, turn_id: TurnId | None) -> None:
         live = self._owner.live.get(turn_id) if turn_id else None
@@ -252,6 +337,11 @@ class Admissions:
                 case NotLive():
                     await self._owner.lease.renew()
                     patience.demand(ask, None)
+                case Busy() if _may_queue(ask):
+                    queued = await self._queue(ask, behind=False)
+                    if queued is not None:
+                        return queued
+                    verify = True
                 case Busy(session_id=bound, turn_id=turn_id):
                     lane.session, lane.awaited = bound, turn_id
                     steered = await self._wait_for_release(ask, outcome, patience)
@@ -363,7 +453,7 @@ class Admissions:
         admission = Admission(
             turn_id=turn_id,
             session_id=row.session_id,
-            base=row.base_head,
+            base=base_of(row),
             created=row.base_head == Version(0),
             how=how,  # type: ignore[arg-type]
         )
@@ -378,9 +468,7 @@ class Admissions:
         elif ask.on_busy == "reject":
             raise _busy(ask, busy.turn_id)
         elif ask.on_busy == "interrupt" and patience.once():
-            await self._store.signal(ask.tenant, busy.turn_id, kind="interrupt")
-            note_signal(ask.tenant, busy.turn_id, "interrupt")
-            self._interrupt_here(busy.turn_id)
+            await self._interrupt(ask.tenant, busy.turn_id)
         elif ask.on_busy == "steer":
             steered = await self._steer(ask, busy.turn_id)
             if steered is not None:
@@ -474,6 +562,15 @@ class _Patience:
         """True the first time."""
         first, self._used = not self._used, True
         return first
+
+
+def _may_queue(ask: Ask) -> bool:
+    """Whether a request may wait in the store for a session that is busy.
+
+    One that names the version it wants would find another one then; one that wants to be told so is.
+    """
+    waits = ask.on_busy not in ("reject", "steer")
+    return ask.queues and ask.name is not None and ask.if_match is None and waits
 
 
 def _busy(ask: Ask, turn_id: TurnId | None) -> SessionBusy:

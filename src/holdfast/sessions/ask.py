@@ -50,7 +50,7 @@ class Ask(Value):
     background: bool = False
     """Its client does not wait for it: it goes on by itself, and is taken up again after a crash."""
     queues: bool = False
-    """In the background it may also wait for a server that has room."""
+    """In the background it may also wait in the store: for a server that has room, and for its session."""
     deadline_s: float = turn_deadline_s
     expire_after_s: float | None = None
     system_is_stored: bool = False
@@ -121,14 +121,20 @@ def ending_of(row: TurnRow) -> Ending | None:
     )
 
 
+def base_of(row: TurnRow) -> Version | None:
+    """The version that a turn began from; None if it has not."""
+    return None if row.state == "queued" else row.base_head
+
+
 class Admission(Value):
     """How a request was admitted: what its answer can say before anything has been said."""
 
     turn_id: TurnId
     session_id: SessionId
-    base: Version
+    base: Version | None
+    """None as long as it waits for its session: it will begin from what the session is then."""
     created: bool = False
     """The session is new with this turn."""
-    how: Literal["began", "joined", "replayed", "steered"] = "began"
+    how: Literal["began", "queued", "joined", "replayed", "steered"] = "began"
     diverged: bool = False
     input: Items = ()

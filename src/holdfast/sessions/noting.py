@@ -11,7 +11,7 @@ from holdfast.observe.tally import Tally
 from holdfast.observe.tracing import kind_of
 from holdfast.sessions.ask import Admission, Ask
 from holdfast.sessions.transaction import LiveTurn, Lost
-from holdfast.store.rows import SignalKind
+from holdfast.store.rows import SignalKind, TurnRow
 
 
 def note_admission(tally: Tally, ask: Ask, admission: Admission, waited_s: float) -> None:
@@ -81,4 +81,19 @@ def note_end(tally: Tally, live: LiveTurn) -> None:
         by=by,
         fate=fate,
         ms=round((now_s - live.began_s) * 1000),
+    )
+
+
+def note_withdrawal(tally: Tally, row: TurnRow) -> None:
+    """A turn has ended before anybody played it."""
+    assert row.ended_by is not None
+    tally.turns[row.ended_by, "discarded"] += 1
+    event(
+        "turn.ended",
+        turn=row.turn_id,
+        session=row.session_id,
+        tenant=row.tenant,
+        by=row.ended_by,
+        fate="discarded",
+        ms=row.ended_ms - row.began_ms,
     )

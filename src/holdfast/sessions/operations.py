@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 
 from holdfast import limits
+from holdfast.core import events as ev
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Patch, SettingsChanged, Summarized, Titled
 from holdfast.core.items import SessionSettings, Summary
@@ -18,6 +19,7 @@ from holdfast.sessions.ask import Ending, ending_of
 from holdfast.sessions.cache import SnapshotCache
 from holdfast.sessions.noting import note_signal
 from holdfast.sessions.owner import Owner
+from holdfast.sessions.queue import Queue
 from holdfast.sessions.recovery import Recovery
 from holdfast.sessions.watch import find_ending
 from holdfast.store.base import AnnotateOutcome, Store, TooLate
@@ -39,22 +41,32 @@ class Operations:
         cache: SnapshotCache,
         owner: Owner,
         recovery: Recovery,
+        queue: Queue,
         ambient: Ambient,
     ) -> None:
         self._store = store
         self._cache = cache
         self._owner = owner
         self._recovery = recovery
+        self._queue = queue
         self._ambient = ambient
 
     async def cancel(self, tenant: Tenant, turn_id: TurnId) -> Ending | StillRunning:
         """Stop a turn, wherever it is played, and say what became of it: also if it had ended before.
 
+        One that waits for its session ends at once, and is not kept: it has done nothing.
         An owner that ignores this for `cancel_grace_s` is fenced, and the turn closed from its journal.
         Raises SessionMissing for an unknown turn.
         """
         told = await self._store.signal(tenant, turn_id, kind="cancel")
         note_signal(tenant, turn_id, "cancel")
+        while isinstance(told, TooLate) and told.turn.state == "queued":
+            stopped = ev.Interrupted(by="cancelled")
+            row = await self._queue.withdraw(tenant, turn_id, stopped, settlement="done")
+            if row.ended_by is not None:
+                told = TooLate(turn=row)
+            else:  # it was opened at this moment
+                told = await self._store.signal(tenant, turn_id, kind="cancel")
         if isinstance(told, TooLate):
             ending = ending_of(told.turn)
             assert ending is not None, "a turn that cannot be told anything has ended"

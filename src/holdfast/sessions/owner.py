@@ -12,7 +12,7 @@ from holdfast.core.journal import Record
 from holdfast.core.ports import Play
 from holdfast.core.turn import Turn
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.ids import Tenant, TurnId
+from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.cache import SnapshotCache
@@ -60,8 +60,10 @@ class Owner:
         self._background_max = background_max
         self.others_wait = False
         """As far as we know, such turns wait in the store: whoever comes now comes after them."""
+        self.waited_for: set[tuple[Tenant, SessionId]] = set()
+        """Sessions that turns wait for in the store, as far as we know."""
         self.room = asyncio.Event()
-        """Set when there is room for one of those that wait."""
+        """Set when there is room for one of those that wait, or a session is free that one waits for."""
         self._claims: dict[TurnId, int] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -160,6 +162,8 @@ class Owner:
                 self._cache.put(live.fence.tenant, live.after)
             if lane is not None:
                 self._lanes.leave(lane)
+            if (live.fence.tenant, live.fence.session_id) in self.waited_for and self.has_room:
+                self.room.set()
             self._remember(live)
             self._played_for(live.fence.tenant)
             note_end(self._tally, live)

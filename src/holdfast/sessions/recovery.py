@@ -37,6 +37,7 @@ from holdfast.observe.events import event
 from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.owner import Owner, wait_for_hint
+from holdfast.sessions.queue import Queue
 from holdfast.sessions.retry import retried
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.store.base import Orphan, Store, Taken
@@ -103,10 +104,17 @@ class Recovery:
     """Finds what dead nodes have left, and sees to it."""
 
     def __init__(
-        self, store: Store, owner: Owner, play: Play, ambient: Ambient, tally: Tally
+        self,
+        store: Store,
+        owner: Owner,
+        queue: Queue,
+        play: Play,
+        ambient: Ambient,
+        tally: Tally,
     ) -> None:
         self._store = store
         self._owner = owner
+        self._queue = queue
         self._play = play
         self._ambient = ambient
         self._tally = tally
@@ -122,8 +130,8 @@ class Recovery:
             await wait_for_hint(self._owner.room, at_most_s=limits.sweep_s)
 
     async def sweep(self) -> int:
-        """Take over what has no live holder; how many were taken. What was handed over, or has not begun yet,
-        waits until there is room for it, here or elsewhere."""
+        """Take over what has no live holder, and open what has waited for its session; how many of both. What was
+        handed over, or has not begun yet, waits until there is room for it, here or elsewhere."""
         playing = self._owner.playing
         self._owner.others_wait = False  # before we look: who has to wait meanwhile says so again
         orphans, complete = await self._orphans()
@@ -138,7 +146,7 @@ class Recovery:
                 taken += await self._recover(orphan)
             else:
                 self._owner.others_wait = True
-        return taken
+        return taken + await self._queue.open_ready()
 
     async def _recover_side_by_side(self, orphans: Iterable[Orphan]) -> int:
         """A dead node's turns are many, and each waits for the store more than for us."""
@@ -166,9 +174,10 @@ class Recovery:
         return (*orphans[place:], *orphans[:place])
 
     async def waiting(self) -> Counter[Tenant]:
-        """How many turns wait for a node with room, of each tenant."""
+        """How many turns wait for a node with room or for their session, of each tenant."""
         orphans, _ = await self._orphans()
-        return Counter(each.tenant for each in orphans if each.holder is None)
+        let_go = Counter(each.tenant for each in orphans if each.holder is None)
+        return let_go + await self._queue.counted()
 
     async def _orphans(self) -> tuple[tuple[Orphan, ...], bool]:
         """The open turns that nobody plays, and ours; and whether these are all."""

@@ -24,12 +24,13 @@ from holdfast.ids import Minter, NodeId, SessionId, Tenant, TurnId, Version
 from holdfast.observe.tally import Tally
 from holdfast.sessions.admission import Admissions
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.ask import Admission, Ask, Choose, as_asked
+from holdfast.sessions.ask import Admission, Ask, Choose, as_asked, base_of
 from holdfast.sessions.cache import SnapshotCache
 from holdfast.sessions.lanes import Lanes
 from holdfast.sessions.lease import Heart, HeartTask, Lease
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.owner import Owner
+from holdfast.sessions.queue import Queue
 from holdfast.sessions.recovery import Recovery
 from holdfast.sessions.stateless import Loose, Stateless
 from holdfast.sessions.upkeep import Upkeep
@@ -43,6 +44,8 @@ class Load(Value):
     turns: int
     lanes: int
     waiting: int
+    queued: int
+    """Turns that wait for a session, of the whole store, when this node looked last."""
     watchers: int
     store_queue: int
     live: bool
@@ -97,11 +100,14 @@ class Sessions:
         self._owner = Owner(
             store, self.lease, cache, lanes, self._ambient, self.tally, background_max
         )
-        self._recovery = Recovery(store, self._owner, play, self._ambient, self.tally)
+        self._queue = queue = Queue(store, self._owner, play, self._ambient, self.tally)
+        self._recovery = Recovery(store, self._owner, queue, play, self._ambient, self.tally)
         self._admissions = Admissions(
             store, cache, lanes, self._owner, self._recovery, self._ambient, choose, self.tally
         )
-        self.operations = Operations(store, cache, self._owner, self._recovery, self._ambient)
+        self.operations = Operations(
+            store, cache, self._owner, self._recovery, queue, self._ambient
+        )
         self._cache = cache
         self._stateless = Stateless(store, self.lease, self._ambient, choose, self.tally)
 
@@ -127,7 +133,7 @@ class Sessions:
         if row is None:
             raise SessionMissing("turn", turn_id)
         admission = Admission(
-            turn_id=turn_id, session_id=row.session_id, base=row.base_head, how="joined"
+            turn_id=turn_id, session_id=row.session_id, base=base_of(row), how="joined"
         )
         return Watch(self.store, tenant, admission, self._owner.live.get(turn_id))
 
@@ -163,6 +169,7 @@ class Sessions:
             turns=len(self._owner.claimed),
             lanes=len(self._lanes),
             waiting=self._lanes.waiting,
+            queued=self._queue.seen,
             watchers=self._owner.watchers,
             store_queue=self.store.queue_length,
             live=self.lease.is_live,

@@ -22,7 +22,7 @@ from holdfast.ids import Tenant, TurnId
 from holdfast.sessions.ask import Admission, Ending, ending_of
 from holdfast.sessions.transaction import LiveTurn, Lost
 from holdfast.store.base import Store
-from holdfast.store.rows import JournalRow
+from holdfast.store.rows import JournalRow, TurnRow
 
 
 class Watch:
@@ -113,14 +113,18 @@ async def paused(
 async def followed(
     store: Store, tenant: Tenant, turn_id: TurnId, since: int
 ) -> AsyncGenerator[Sequence[Record], None]:
-    """The records of a turn from number `since` on, read from its journal until it has ended."""
+    """The records of a turn from number `since` on, read from its journal until it has ended.
+
+    Nothing has happened in one that waits for its session: its request is still to be decided on.
+    """
     while True:
         # In this order: what the row says to have ended is in the journal as a whole.
-        ending = await find_ending(store, tenant, turn_id)
-        async for records in journaled(store, tenant, turn_id, since):
-            yield records
-            since = records[-1].n + 1
-        if ending is not None:
+        row = await _find_row(store, tenant, turn_id)
+        if row is not None and row.state != "queued":
+            async for records in journaled(store, tenant, turn_id, since):
+                yield records
+                since = records[-1].n + 1
+        if row is not None and row.ended_by is not None:
             return
         await asyncio.sleep(limits.busy_poll_s)
 
@@ -166,10 +170,16 @@ async def ended_elsewhere(store: Store, tenant: Tenant, turn_id: TurnId) -> Endi
 
 async def find_ending(store: Store, tenant: Tenant, turn_id: TurnId) -> Ending | None:
     """What became of a turn; None while it is open, or the store is away for a moment."""
+    row = await _find_row(store, tenant, turn_id)
+    return ending_of(row) if row else None
+
+
+async def _find_row(store: Store, tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
+    """A turn's row; None while the store is away. Raises SessionMissing."""
     try:
         row = await store.turn(tenant, turn_id)
     except StoreUnavailable:
         return None
     if row is None:
         raise SessionMissing("turn", turn_id)
-    return ending_of(row)
+    return row

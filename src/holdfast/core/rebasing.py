@@ -1,0 +1,76 @@
+"""A request that has waited for its session, on top of what the session has become meanwhile.
+
+What the client said stays as it was taken in. What was decided about it on top of another version is decided anew:
+
+1. Calls that wait now are answered by this turn. A message closes them, as it would have closed those of then.
+2. Answers to calls stay answers to these very calls. If others wait now, or none, somebody else has answered them.
+3. Whoever went on with the session's agent goes on with the agent that the session has now.
+4. Limits of the session's own count as they are now.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.codec import Value
+from holdfast.core.conversation import Snapshot
+from holdfast.core.events import TurnRequest
+from holdfast.core.items import Items, ToolResult, UserMessage
+from holdfast.core.reconcile import unanswered
+from holdfast.ids import Minter
+
+
+class Stale(Value):
+    """The session has moved on, and the request means nothing any more."""
+
+    code: str
+    why: str
+
+
+def rebased(request: TurnRequest, head: Snapshot, mint: Minter) -> TurnRequest | Stale:
+    """The request as a turn that begins from `head`, which is the version it was made for or a later one."""
+    if head.source_key and not request.base and head.source_key != request.source_key:
+        # Whoever came first has said whose session this is; later ones were asked when they came.
+        return Stale(
+            code="agent_mismatch",
+            why=f"the conversation was begun by an agent of {head.source_key} while this waited",
+        )
+    said = _said(request, head, mint)
+    if isinstance(said, Stale):
+        return said
+    return msgspec.structs.replace(
+        request,
+        base=head.version,
+        base_rev=head.notes.rev,
+        base_length=len(head.items),
+        agent=_agent(request, head),
+        input=said,
+        carried=head.waiting,
+        limits=request.limits.within(head.notes.settings.limits),
+    )
+
+
+def _said(request: TurnRequest, head: Snapshot, mint: Minter) -> Items | Stale:
+    then, now = ({each.id for each in calls} for calls in (request.carried, head.waiting))
+    if then == now:
+        return request.input
+    results = [each for each in request.input if isinstance(each, ToolResult) and each.call in then]
+    messages = tuple(each for each in request.input if each not in results)
+    answers = any(each.outcome not in ("not_answered", "refused") for each in results)
+    if answers:
+        return Stale(
+            code="unknown_tool_call", why="the calls that it answers were answered while it waited"
+        )
+    if request.approved or not any(isinstance(each, UserMessage) for each in messages):
+        return Stale(
+            code="approval_closed", why="the calls that it decides on were closed while it waited"
+        )
+    return (*(unanswered(each, mint) for each in head.waiting), *messages)
+
+
+def _agent(request: TurnRequest, head: Snapshot) -> str:
+    """Naming the session's agent goes on with it, wherever it has been handed to since."""
+    if not head.version:
+        return request.agent
+    then = head.marks[request.base - 1].agent if request.base else head.entry_agent
+    return head.agent if request.agent == then else request.agent

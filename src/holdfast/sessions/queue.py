@@ -1,0 +1,177 @@
+"""Turns that wait in the store for their session: opened when it is free, by any node that has room.
+
+The store says which one is next, and lets nobody overtake. What such a turn begins from is decided when it is opened
+(`core/rebasing.py`), by the node that opens it; from then on it is a turn like any other. One that was cancelled, or
+has run out of time, or that the session has left behind, ends where it waits: it has done nothing, so there is
+nothing to keep, whatever its policy says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from holdfast import limits
+from holdfast.core import events as ev
+from holdfast.core.journal import Record, decode_records, encode_records, numbered
+from holdfast.core.ports import Play
+from holdfast.core.rebasing import Stale, rebased
+from holdfast.core.turn import begin
+from holdfast.ids import Tenant, TurnId
+from holdfast.observe.events import event
+from holdfast.observe.tally import Tally
+from holdfast.sessions.ambient import Ambient
+from holdfast.sessions.noting import note_withdrawal
+from holdfast.sessions.owner import Owner
+from holdfast.sessions.retry import retried
+from holdfast.store.base import Moved, NotLive, Opening, Settlement, Started, Store, Waiting
+from holdfast.store.rows import TurnRow
+
+OPENINGS_MAX = 3
+"""How often a turn is tried to be opened before the next sweep: its session may be moving on all the time."""
+
+
+class Queue:
+    """The turns that wait for a session, as one node sees them."""
+
+    def __init__(
+        self, store: Store, owner: Owner, play: Play, ambient: Ambient, tally: Tally
+    ) -> None:
+        self._store = store
+        self._owner = owner
+        self._play = play
+        self._ambient = ambient
+        self._tally = tally
+        self._deadlines: dict[TurnId, int] = {}
+        """Until when those that wait may, as far as we have read their requests."""
+
+    @property
+    def seen(self) -> int:
+        """How many waited when we looked last."""
+        return len(self._deadlines)
+
+    async def counted(self) -> Counter[Tenant]:
+        """How many wait, of each tenant."""
+        return Counter(each.tenant for each in await self._look())
+
+    async def _look(self) -> tuple[Waiting, ...]:
+        # Several nodes may each have let in the last one.
+        return await self._store.queued(limit=2 * limits.background_queued_max)
+
+    async def open_ready(self) -> int:
+        """Open those whose time has come, as far as there is room; how many."""
+        self._owner.waited_for.clear()  # before we look: who has to wait meanwhile says so again
+        waiting = await self._look()
+        self._owner.waited_for.update((each.tenant, each.session_id) for each in waiting)
+        late = await self._end_late(waiting)
+        opened = 0
+        for each in waiting:
+            if not each.ready or each.turn_id in late:
+                continue
+            if self._owner.has_room:
+                opened += await self._open(each)
+            else:
+                self._owner.others_wait = True
+        return opened
+
+    async def withdraw(
+        self, tenant: Tenant, turn_id: TurnId, cause: ev.Interrupted, *, settlement: Settlement
+    ) -> TurnRow:
+        """End a turn where it waits; the turn as it is then, also if it does not wait any more."""
+        row = await self._store.withdraw(
+            tenant,
+            turn_id,
+            ended_by=cause.by,
+            detail=cause.told,
+            records=last_words(cause, at_ms=self._ambient.now_ms()),
+            settlement=settlement,
+        )
+        if row.state == "discarded":
+            note_withdrawal(self._tally, row)
+        return row
+
+    # ── opening ──
+
+    async def _open(self, waiting: Waiting) -> bool:
+        if waiting.turn_id in self._owner.claimed:
+            return False
+        request = await self._request(waiting)
+        if request is None:
+            broken = ev.Interrupted(by="crash", detail="its journal cannot be read")
+            await self._fail(waiting, broken)
+            return False
+        for _ in range(OPENINGS_MAX):
+            with self._owner.claiming(waiting.turn_id):
+                outcome = await self._open_on_head(waiting, request)
+            if isinstance(outcome, bool):
+                return outcome
+        return False
+
+    async def _open_on_head(self, waiting: Waiting, asked: ev.TurnRequest) -> bool | Moved:
+        """Whether the turn is ours now; `Moved` if its session has come further while we looked."""
+        head = await self._store.snapshot(waiting.tenant, waiting.session_id)
+        if head is None:
+            return False  # deleted, and the turn with it
+        request = rebased(asked, head, self._ambient.mint)
+        if isinstance(request, Stale):
+            cause = ev.Interrupted(by="superseded", detail=request.why, code=request.code)
+            await self._fail(waiting, cause)
+            return False
+        opening = Opening(
+            tenant=waiting.tenant,
+            session_id=waiting.session_id,
+            node=self._owner.lease.node,
+            nonce=self._ambient.nonce(),
+            request=request,
+        )
+        outcome = await self._store.open_queued(opening)
+        if isinstance(outcome, NotLive):
+            await self._owner.lease.renew()
+        if not isinstance(outcome, Started):
+            return outcome if isinstance(outcome, Moved) else False
+        began = ev.Began(request=request)
+        fence = outcome.fence
+        event("turn.opened", turn=fence.turn_id, session=fence.session_id, base=request.base)
+        self._owner.take_on(
+            fence,
+            head,
+            begin(began),
+            retried(self._store, fence, outcome.retry_of, self._play),
+            shown=(Record(n=0, at_ms=self._ambient.now_ms(), event=began),),
+            background=True,
+        )
+        return True
+
+    async def _request(self, waiting: Waiting) -> ev.TurnRequest | None:
+        rows = await self._store.journal(waiting.tenant, waiting.turn_id)
+        for record in decode_records(rows[0].records) if rows else ():
+            if isinstance(record, Record) and isinstance(record.event, ev.Began):
+                return record.event.request
+        return None
+
+    # ── ends ──
+
+    async def _end_late(self, waiting: Iterable[Waiting]) -> set[TurnId]:
+        """End those that have run out of time, ready or not."""
+        known, self._deadlines = self._deadlines, {}
+        late: set[TurnId] = set()
+        for each in waiting:
+            until = known.get(each.turn_id)
+            if until is None:
+                request = await self._request(each)
+                until = request.deadline_at_ms if request else 0
+            self._deadlines[each.turn_id] = until
+            if until and until <= self._ambient.now_ms():
+                late.add(each.turn_id)
+                await self._fail(each, ev.Interrupted(by="deadline"))
+        return late
+
+    async def _fail(self, waiting: Waiting, cause: ev.Interrupted) -> None:
+        """It may be tried again under its key."""
+        await self.withdraw(waiting.tenant, waiting.turn_id, cause, settlement="failed")
+
+
+def last_words(cause: ev.Interrupted, *, at_ms: int) -> bytes:
+    """The records after the request of a turn that ends where it waits."""
+    ended = ev.Ended(by=cause.by, kept=False)
+    return encode_records(numbered((cause, ended), first=1, at_ms=at_ms))
