@@ -246,9 +246,23 @@ class StoreMachine(RuleBasedStateMachine):
     def ask(
         self, data: Data, tenant: Tenant, target: Target, attempt: Attempt | None = None
     ) -> object:
+        ask = self.new_ask(data, tenant, target, attempt)
+        turn_id = ask.request.turn_id
+        meant = self.model.meant(tenant, target)
+        before = self.homes.each(lambda store: store.dump(tenant, meant.id)) if meant else {}
+        outcome = self.write(
+            tenant, "begin", ask, turn=turn_id, session=meant.id if meant else None
+        )
+        if isinstance(outcome, Started) and not outcome.created:
+            self.before[turn_id] = {home: checks.kept(dump) for home, dump in before.items()}
+        return outcome
+
+    def new_ask(
+        self, data: Data, tenant: Tenant, target: Target, attempt: Attempt | None = None
+    ) -> Begin:
         turn_id = self.mint(TurnId)
         expected, at, rev = self.reconciled(data, tenant, target)
-        ask = Begin(
+        return Begin(
             tenant=tenant,
             node=self.a_node(data),
             nonce=f"nonce of {turn_id}",
@@ -267,14 +281,6 @@ class StoreMachine(RuleBasedStateMachine):
             attempt=attempt or self.an_attempt(data),
             expire_after_ms=data.draw(st.sampled_from((None, None, None, 60_000))),
         )
-        meant = self.model.meant(tenant, target)
-        before = self.homes.each(lambda store: store.dump(tenant, meant.id)) if meant else {}
-        outcome = self.write(
-            tenant, "begin", ask, turn=turn_id, session=meant.id if meant else None
-        )
-        if isinstance(outcome, Started) and not outcome.created:
-            self.before[turn_id] = {home: checks.kept(dump) for home, dump in before.items()}
-        return outcome
 
     def reconciled(
         self, data: Data, tenant: Tenant, target: Target

@@ -6,7 +6,8 @@ tables, lineages and revisions, the model has lists:
 
 1. A session is its story: the turns that were committed and the annotations that were made, in that order.
    Its versions are the stretches between its commits. A fork is a copy of the story up to a version.
-2. A session has at most one open turn. Whoever holds the turn's latest token and nonce may write it.
+2. A session has at most one open turn. Whoever holds the turn's latest token and nonce may write it. Others may
+   wait in its queue, which is a list; the first one can be opened.
 3. Each tenant has rows of its own, so no method can see another's.
 
 A method answers like the store's, with the same values and errors, and has changed nothing if it raises.
@@ -22,11 +23,11 @@ from holdfast.errors import SessionGone, SessionMissing
 from holdfast.ids import IdempotencyKey, ItemId, SessionId, SessionKey, Tenant
 from holdfast.store import base
 from holdfast.store.rows import IdempotencyRow, SessionRow
+from tests.store.model.queue import Queue
 from tests.store.model.things import Entry, Rows, Session, told
-from tests.store.model.turns import Turns
 
 
-class Model(Turns):
+class Model(Queue):
     """A store that is obviously right."""
 
     # sessions as a whole
@@ -97,8 +98,8 @@ class Model(Turns):
         if session is None:
             raise SessionMissing("session", session_id)
         if not session.deleted:
-            if session.open is not None:
-                self.close(session.open, "discarded", "deleted", "", "done")
+            for turn in (*([session.open] if session.open else ()), *session.queue):
+                self.close(turn, "discarded", "deleted", "", "done")
             session.deleted = True
             session.token += 1
             rows.keys = {key: row for key, row in rows.keys.items() if row.session_id != session_id}

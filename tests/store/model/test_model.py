@@ -10,7 +10,7 @@ import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.store.model.homes import POSTGRES, SQLITE, open_homes
-from tests.store.model.machine import StoreMachine
+from tests.store.model.queue_machine import QueueMachine
 
 STEPS = 80
 
@@ -32,4 +32,4 @@ def test_every_home_keeps_the_promises_that_the_model_makes(other: str, share: i
     )
     with open_homes(other) as homes:
         # Its type asks for the class, its code for anything that makes a machine.
-        run_state_machine_as_test(lambda: StoreMachine(homes), settings=settings)  # type: ignore[arg-type]
+        run_state_machine_as_test(lambda: QueueMachine(homes), settings=settings)  # type: ignore[arg-type]

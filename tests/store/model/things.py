@@ -45,6 +45,8 @@ class Session:
     """The sessions that it reads, oldest first: their bytes stay as long as this one lives."""
     token: int = 0
     open: Turn | None = None
+    queue: list[Turn] = field(default_factory=list)
+    """The turns that wait for it, the first one first."""
     deleted: bool = False
 
     def __repr__(self) -> str:

@@ -77,8 +77,8 @@ class Turns:
         if claim.state == "failed":
             return None
         if claim.state == "running":
-            return base.Joined(turn_id=turn.id, session_id=turn.session.id, steer=claim.steer)
-        return _replay(turn)
+            return join(turn, steer=claim.steer)
+        return replay(turn)
 
     def claim(self, tenant: Tenant, attempt: base.Attempt) -> Claim | None:
         claim = self.of[tenant].claims.get(attempt.key) if attempt.key else None
@@ -91,9 +91,9 @@ class Turns:
         again = rows.turns.get(request.turn_id)
         if again is not None:
             if again.state != "open":
-                return _replay(again)
+                return replay(again)
             if again.nonce != ask.nonce:
-                return _join(again)
+                return join(again)
             return base.Started(fence=again.fence, created=again.created, retry_of=again.retry_of)
         session = self.meant(ask.tenant, ask.target)
         refusal = (
@@ -119,13 +119,14 @@ class Turns:
         """An SDK's own retry, where that is certain. What was deleted is answered by nobody."""
         if session is None or session.deleted:
             return None
-        if session.open is not None and _earlier_try(session.open, attempt):
-            return _join(session.open)
+        for unended in (*([session.open] if session.open else ()), *session.queue):
+            if _earlier_try(unended, attempt):
+                return join(unended)
         last = next(self.committed(session), None)
         recent_ms = self.now_ms - limits.recognised_retry_s * 1000
         if last is None or last.acked or last.ended_ms < recent_ms:
             return None
-        return _replay(last) if _earlier_try(last, attempt) else None
+        return replay(last) if _earlier_try(last, attempt) else None
 
     def committed(self, session: Session) -> Iterator[Turn]:
         """The session's own committed turns, the last one first."""
@@ -178,9 +179,14 @@ class Turns:
         )
         first = numbered((Began(request=ask.request),), first=0, at_ms=self.now_ms)
         turn.journal.append(JournalRow(n=0, token=turn.token, records=encode_records(first)))
-        if ask.attempt.key is not None:
-            rows.claims[ask.attempt.key] = Claim(ask.attempt.key, ask.attempt.request_hash, turn)
+        self.claim_key(turn)
         return base.Started(fence=turn.fence, created=created, retry_of=turn.retry_of)
+
+    def claim_key(self, turn: Turn) -> None:
+        attempt = turn.ask.attempt
+        if attempt.key is not None:
+            claims = self.of[turn.session.tenant].claims
+            claims[attempt.key] = Claim(attempt.key, attempt.request_hash, turn)
 
     def new_session(self, tenant: Tenant, session_id: SessionId) -> Session:
         made = Session(tenant, session_id, created_ms=self.now_ms, active_ms=self.now_ms)
@@ -290,7 +296,10 @@ class Turns:
         self, turn: Turn, state: TurnState, by: EndedBy, detail: str, settled: base.Settlement
     ) -> None:
         turn.state, turn.ended_by, turn.detail, turn.ended_ms = state, by, detail, self.now_ms
-        turn.session.open = None
+        if turn.session.open is turn:
+            turn.session.open = None
+        if turn in turn.session.queue:
+            turn.session.queue.remove(turn)
         for claim in self.of[turn.session.tenant].claims.values():
             if claim.turn is turn and claim.state == "running":
                 claim.state = settled if claim.was_heard else "failed"
@@ -402,11 +411,11 @@ class Turns:
         return tuple(by_age)
 
 
-def _join(turn: Turn) -> base.Joined:
-    return base.Joined(turn_id=turn.id, session_id=turn.session.id)
+def join(turn: Turn, *, steer: int | None = None) -> base.Joined:
+    return base.Joined(turn_id=turn.id, session_id=turn.session.id, steer=steer)
 
 
-def _replay(turn: Turn) -> base.Replay:
+def replay(turn: Turn) -> base.Replay:
     return base.Replay(turn_id=turn.id, session_id=turn.session.id)
 
 

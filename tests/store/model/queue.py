@@ -1,0 +1,128 @@
+"""What can happen to turns that wait for their session. See `model.py` for the rules."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.events import Began, TurnRequest
+from holdfast.core.items import EndedBy
+from holdfast.core.journal import encode_records, numbered
+from holdfast.errors import SessionMissing
+from holdfast.ids import Tenant, TurnId
+from holdfast.store import base
+from holdfast.store.rows import JournalRow, TurnRow
+from tests.store.model.things import Turn
+from tests.store.model.turns import Turns, join, replay
+
+
+class Queue(Turns):
+    """The part of the model that a turn meets which has to wait."""
+
+    def enqueue(self, ask: base.Begin, *, behind: bool = False) -> base.EnqueueOutcome:
+        again = self.of[ask.tenant].turns.get(ask.request.turn_id)
+        if again is not None:
+            if again.state == "queued":
+                return _queued(again)
+            return join(again) if again.state == "open" else replay(again)
+        known = self.find_attempt(ask.tenant, ask.attempt, ask.target)
+        if known is not None:
+            return known
+        session = self.meant(ask.tenant, ask.target)
+        if session is None:
+            absent = self.absent(ask)
+            assert absent is None or isinstance(absent, base.Gone | base.Missing)
+            return absent or base.Free()
+        if session.deleted:
+            return base.Gone(session_id=session.id, why="deleted")
+        if session.id != ask.expected:
+            return base.Moved(session_id=session.id, head=session.head.version)
+        if not (session.open or session.queue or behind):
+            return base.Free()
+        failed = self.claim(ask.tenant, ask.attempt)
+        turn = Turn(
+            ask=ask,
+            session=session,
+            created=False,
+            retry_of=failed.turn.id if failed else None,
+            began_ms=max([self.now_ms, *(each.began_ms + 1 for each in session.queue)]),
+            token=0,
+            nonce="",
+            node=None,
+            state="queued",
+            replayable=ask.request.replayable,
+        )
+        self.of[ask.tenant].turns[turn.id] = turn
+        session.queue.append(turn)
+        turn.journal.append(self._request(ask.request, token=0))
+        self.claim_key(turn)
+        return _queued(turn)
+
+    def _request(self, request: TurnRequest, *, token: int) -> JournalRow:
+        first = numbered((Began(request=request),), first=0, at_ms=self.now_ms)
+        return JournalRow(n=0, token=token, records=encode_records(first))
+
+    def queued(self, *, limit: int) -> tuple[base.Waiting, ...]:
+        waiting = [
+            turn
+            for rows in self.of.values()
+            for session in rows.sessions.values()
+            for turn in session.queue
+        ]
+        waiting.sort(key=lambda turn: (turn.began_ms, turn.id))
+        return tuple(
+            base.Waiting(
+                tenant=turn.session.tenant,
+                session_id=turn.session.id,
+                turn_id=turn.id,
+                ready=turn.session.open is None and turn.session.queue[0] is turn,
+            )
+            for turn in waiting[:limit]
+        )
+
+    def open_queued(self, ask: base.Opening) -> base.OpenOutcome:
+        rows, request = self.of[ask.tenant], ask.request
+        session, turn = rows.sessions.get(ask.session_id), rows.turns.get(request.turn_id)
+        if session is None or turn is None or turn.session is not session:
+            return base.NotNext()
+        holder = session.open
+        if holder is not None and not (holder is turn and turn.nonce == ask.nonce):
+            alive = self.is_held(holder, asking=ask.node)
+            return base.Busy(session_id=session.id, turn_id=holder.id, holder_alive=alive)
+        if holder is None:
+            if session.queue[:1] != [turn]:
+                return base.NotNext()
+            head = session.head
+            if (head.version, head.notes.rev) != (request.base, request.base_rev):
+                return base.Moved(session_id=session.id, head=head.version)
+            if not self.is_live(ask.node):
+                return base.NotLive()
+            session.open = session.queue.pop(0)
+            session.token += 1
+            turn.ask = msgspec.structs.replace(turn.ask, request=request)
+            turn.state, turn.began_ms = "open", self.now_ms
+            turn.token, turn.nonce, turn.node = session.token, ask.nonce, ask.node
+            turn.journal = [self._request(request, token=turn.token)]
+        return base.Started(fence=turn.fence, created=False, retry_of=turn.retry_of)
+
+    def withdraw(
+        self,
+        tenant: Tenant,
+        turn_id: TurnId,
+        *,
+        ended_by: EndedBy,
+        detail: str,
+        records: bytes,
+        settlement: base.Settlement,
+    ) -> TurnRow:
+        turn = self.of[tenant].turns.get(turn_id)
+        if turn is None:
+            raise SessionMissing("turn", turn_id)
+        if turn.state == "queued":
+            if records:
+                turn.journal.append(JournalRow(n=1, token=0, records=records))
+            self.close(turn, "discarded", ended_by, detail, settlement)
+        return turn.row
+
+
+def _queued(turn: Turn) -> base.Queued:
+    return base.Queued(turn_id=turn.id, session_id=turn.session.id)
