@@ -400,6 +400,9 @@ upstream_between_bytes_s: Final = 90.0
 upstream_after_finish_s: Final = 5.0
 """An answer that is whole waits this long for its usage, and no longer."""
 
+upstream_count_s: Final = 10.0
+"""A provider that takes longer to count a prompt is not waited for: an estimate is at hand."""
+
 upstream_event_bytes_max: Final = 4 * 1024 * 1024
 """One event of a model's stream. A token is 300 bytes; a whole answer in one event is rare and fits."""
 

@@ -271,6 +271,10 @@ async def test_options_of_providers_that_are_known_have_an_effect() -> None:
     root = (await team_of(text)).agents["root"]
     assert root.context_window == 8192
     assert root.parameters.others == (("service_tier", '"flex"'),)
+    for said, counts in (("true", True), ("false", False)):
+        factory = Factory()
+        await assemble(read(in_model(f"provider_opts: {{counts_tokens: {said}}}")), factory)
+        assert factory.made[0].config.counts_tokens is counts
 
 
 async def test_prompt_files_and_the_environment_are_part_of_the_instruction(tmp_path: Path) -> None:
@@ -372,6 +376,7 @@ WRONG = [
     (in_agent("add_date: 3"), "add_date: expected true or false, got a number"),
     # models
     (in_model("provider_opts: {context_size: many}"), "provider_opts.context_size: expected a number of tokens"),
+    (in_model("provider_opts: {counts_tokens: 3}"), "provider_opts.counts_tokens: expected true or false"),
     ("models: {m: {provider: x}}\n" + SMALL, "shop.yaml:1:10: models.m: 'model' is missing"),
     (in_model("temperature: hot"), "shop.yaml:6:5: models.m.temperature: expected a number, got text"),
     (in_model("temperature: -1"), "temperature: expected a number >= 0"),

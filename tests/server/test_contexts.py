@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 
 from holdfast.core.events import Usage
-from holdfast.testing import ScriptedModel, says
+from holdfast.models.responses import ResponsesModel
+from holdfast.testing import FakeUpstream, ScriptedModel, says
 from tests.server.stubs import Answer, Serving, agent, serving
 
 
@@ -32,6 +36,55 @@ async def test_a_count_is_an_estimate_of_everything_that_would_be_shown() -> Non
     assert 0 < counts[0] < 20 and counts[1] > 120 and 120 < counts[2] < counts[1]
     assert counts[3] > counts[0] + 100
     assert unknown.error["code"] == "previous_response_not_found"
+
+
+@asynccontextmanager
+async def counting(answer: str, *, counts: int) -> AsyncIterator[tuple[FakeUpstream, Serving]]:
+    """A server whose agent's model is at a provider that counts."""
+    async with FakeUpstream(answer, counts=counts) as upstream:
+        model = ResponsesModel("gpt-5", base_url=upstream.base_url, counts=True)
+        async with serving(agent(model)) as server:
+            yield upstream, server
+        await model.close()
+
+
+async def test_a_provider_that_counts_is_asked_for_what_would_be_shown() -> None:
+    look = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+    async with counting("Yes.", counts=42) as (upstream, server):
+        first = await server.respond("Hi")
+        told = await ask(
+            server,
+            "input_tokens",
+            input="And you?",
+            previous_response_id=first.json["id"],
+            instructions="Rhyme.",
+            tools=[look],
+        )
+        others = await ask(server, "input_tokens", input="Hi", tools=[{"type": "web_search"}])
+        unknown = await ask(server, "input_tokens", input="Hi", model="nobody")
+        upstream.counts = None
+        failed = await ask(server, "input_tokens", input="Hi")
+    assert told.json == {"object": "response.input_tokens", "input_tokens": 42}
+    assert told.headers["x-token-count"] == "provider"
+    asked, _ = upstream.others
+    assert [asked.json[name] for name in ("model", "instructions")] == ["gpt-5", "Rhyme."]
+    for words in ("Hi", "Yes.", "And you?", "look"):
+        assert words in str(asked.json)
+    for estimated in (others, unknown, failed):
+        assert estimated.headers["x-token-count"] == "estimate"
+        assert 0 < estimated.json["input_tokens"] < 40
+
+
+async def test_bytes_are_counted_as_they_would_be_shown() -> None:
+    """A large picture lies beside its item; the provider is sent what it is made of."""
+    picture = b64encode(bytes(range(256)) * 1200).decode()
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{picture}"}
+    said = [{"role": "user", "content": [image]}]
+    async with counting("Nice.", counts=9) as (upstream, server):
+        first = await server.respond(said)
+        told = await ask(server, "input_tokens", previous_response_id=first.json["id"])
+    assert told.headers["x-token-count"] == "provider"
+    assert picture in str(upstream.others[0].json)
 
 
 async def test_a_history_is_summed_up_and_goes_on_from_there() -> None:

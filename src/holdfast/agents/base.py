@@ -36,6 +36,8 @@ class ModelConfig(Value):
     """A budget for thinking, where it is counted in tokens: 0 for none, -1 for as many as the model likes."""
     context_window: int | None = None
     """How many tokens it takes, if the file says so."""
+    counts_tokens: bool = False
+    """Its server counts prompts as OpenAI does, though nobody would know by its name."""
     price: Price | None = None
     """None: what it costs is not known, and counts as nothing."""
     parameters: Parameters = Parameters()

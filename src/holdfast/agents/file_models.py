@@ -136,6 +136,7 @@ class FileModels:
             api=api,
             thinking_tokens=tokens,
             context_window=window,
+            counts_tokens=shape.provider_opts.get("counts_tokens") is True,
             price=_price(shape.cost) if shape.cost else None,
             parameters=Parameters(
                 temperature=shape.temperature,
@@ -162,6 +163,9 @@ class FileModels:
                     self._found.wrong((*where, name), "expected a number of tokens")
                 else:
                     window = value
+            elif name == "counts_tokens":
+                if not isinstance(value, bool):
+                    self._found.wrong((*where, name), "expected true or false")
             elif name in OTHERS:
                 passed.append((name, msgspec.json.encode(value).decode()))
             else:

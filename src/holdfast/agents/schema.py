@@ -96,7 +96,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Model.presence_penalty": "As the provider has it.",
     "Model.parallel_tool_calls": "Whether it may ask for several calls at once.",
     "Model.thinking_budget": "`none`, `minimal`, `low`, `medium`, `high`, or a number of tokens; -1 for as many as it likes.",
-    "Model.provider_opts": "`context_size`, or what else a provider takes.",
+    "Model.provider_opts": "`context_size`, `counts_tokens`, or what else a provider takes.",
     "Model.track_usage": "Usage is counted always.",
     "Model.cost": "Ours: what it costs.",
     "Provider.base_url": "The address of the server.",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Literal, Unpack
 from urllib.parse import urlsplit
 
@@ -25,6 +26,7 @@ from holdfast.errors import InvalidValue
 from holdfast.models.asking import joined_object, json_of
 from holdfast.models.base import Dialect, Hearing, Prompt
 from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema
+from holdfast.models.counting import CountBy
 from holdfast.models.upstream import Access, HttpModel
 from holdfast.wire.anthropic import EPHEMERAL, AnthropicDialect, with_breakpoint
 from holdfast.wire.anthropic_hearing import AnthropicHearing, hear_whole
@@ -113,6 +115,16 @@ def request_body(prompt: Prompt, style: AnthropicStyle) -> bytes:
     if pieces and style.caches:
         pieces[-1] = with_breakpoint(pieces[-1])
     return joined_object(members, "messages", pieces)
+
+
+def count_body(prompt: Prompt, style: AnthropicStyle) -> bytes:
+    """What is asked to be counted."""
+    members: dict[str, bytes] = {"model": _encode(style.model)}
+    if prompt.tools:
+        members["tools"] = _tools(prompt.tools, caches=False)
+    if prompt.system:
+        members["system"] = _system(prompt.system, caches=False)
+    return joined_object(members, "messages", [piece for piece in prompt.messages if piece])
 
 
 _encode = msgspec.json.Encoder().encode
@@ -282,13 +294,17 @@ class AnthropicModel(HttpModel):
         style = AnthropicStyle(model=model, thinking_tokens=thinking_tokens, caches=caches)
         generation = style.generation
         beta = {"anthropic-beta": INTERLEAVED} if (4, 0) <= generation.version < (4, 6) else {}
+        wire = AnthropicWire(style)
         super().__init__(
-            AnthropicWire(style),
+            wire,
             name=name or f"anthropic/{model}",
             base_url=base_url,
             path="/messages",
             token_key=token_key,
             key_header="x-api-key",
             headers={"anthropic-version": VERSION, **beta, **(headers or {})},
+            counting=CountBy(
+                wire.dialect, "/messages/count_tokens", partial(count_body, style=style)
+            ),
             **access,
         )

@@ -7,7 +7,7 @@ that dialect, so that a turn on a long conversation costs what is new; a model t
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from holdfast.core.accumulate import Delta, FinishDelta, UsageDelta
 from holdfast.core.codec import Value
@@ -82,6 +82,41 @@ class Model(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Counter(Protocol):
+    """A model whose provider may say how large a prompt is, without answering it."""
+
+    @property
+    def count_dialect(self) -> Dialect | None:
+        """The dialect of the prompts that are counted; None if the provider offers no count."""
+        ...
+
+    async def count(self, prompt: Prompt) -> int:
+        """How many tokens this prompt is. Raises ModelFailed. Only for whoever has a `count_dialect`."""
+        ...
+
+
+def counter_of(model: Model) -> Counter | None:
+    """The model as one whose prompts can be counted, if they can."""
+    return model if isinstance(model, Counter) and model.count_dialect is not None else None
+
+
+class Counting(Protocol):
+    """How one provider is asked for a count. Pure, as `Wire` is."""
+
+    dialect: Dialect
+    path: str
+    """Where it is asked, below the base address."""
+
+    def body(self, prompt: Prompt) -> bytes:
+        """The request. Raises InvalidValue for a part that cannot be put in it."""
+        ...
+
+    def read(self, body: bytes) -> int:
+        """What the answer says. Raises Failing."""
+        ...
 
 
 class Hearing(Protocol):

@@ -16,7 +16,7 @@ from contextlib import aclosing
 import msgspec
 
 from holdfast.core.accumulate import Delta
-from holdfast.models.base import Dialect, Model, ModelFailed, Prompt, beginning
+from holdfast.models.base import Dialect, Model, ModelFailed, Prompt, beginning, counter_of
 from holdfast.models.dialects import SeveralDialects
 
 
@@ -73,6 +73,17 @@ class FallbackModel:
         return sorted(
             range(len(self._models)), key=lambda place: self._resting_until.get(place, now) > now
         )
+
+    @property
+    def count_dialect(self) -> Dialect | None:
+        counter = counter_of(self._models[0])
+        return counter.count_dialect if counter else None
+
+    async def count(self, prompt: Prompt) -> int:
+        """By the first: it is the one that is meant."""
+        counter = counter_of(self._models[0])
+        assert counter is not None, "only who has a dialect for it can be asked for a count"
+        return await counter.count(prompt)
 
     async def close(self) -> None:
         for model in self._models:

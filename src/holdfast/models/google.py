@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Unpack
 from urllib.parse import quote, urlsplit
 
@@ -22,6 +23,7 @@ from holdfast.core.events import Parameters, ToolDefinition
 from holdfast.models.asking import joined_object, json_of
 from holdfast.models.base import Dialect, Hearing, Prompt
 from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema
+from holdfast.models.counting import CountBy
 from holdfast.models.upstream import Access, HttpModel
 from holdfast.wire import chunks
 from holdfast.wire.chunks import ErrorObject
@@ -81,6 +83,17 @@ def request_body(prompt: Prompt, style: GoogleStyle) -> bytes:
                 {"functionCallingConfig": _calling(choice, prompt.tools)}
             )
     return joined_object(members, "contents", [piece for piece in prompt.messages if piece])
+
+
+def count_body(prompt: Prompt, style: GoogleStyle) -> bytes:
+    """What is asked to be counted: a request, as it would be made."""
+    members: dict[str, bytes] = {"model": _encode(f"models/{style.model}")}
+    if prompt.system:
+        members["systemInstruction"] = _encode({"parts": [{"text": prompt.system}]})
+    if prompt.tools:
+        members["tools"] = _encode([{"functionDeclarations": list(map(_tool, prompt.tools))}])
+    asked = joined_object(members, "contents", [piece for piece in prompt.messages if piece])
+    return b'{"generateContentRequest":' + asked + b"}"
 
 
 _encode = msgspec.json.Encoder().encode
@@ -203,13 +216,18 @@ class GoogleModel(HttpModel):
             base_url += "/v1beta"
         if token_key is None:
             token_key = "GOOGLE_API_KEY" if base_url == GOOGLE_URL else ""
+        style = GoogleStyle(model=model, thinking_tokens=thinking_tokens)
+        wire, place = GoogleWire(style), f"/models/{quote(model, safe='')}"
         super().__init__(
-            GoogleWire(GoogleStyle(model=model, thinking_tokens=thinking_tokens)),
+            wire,
             name=name or f"google/{model}",
             base_url=base_url,
-            path=f"/models/{quote(model, safe='')}:streamGenerateContent?alt=sse",
+            path=f"{place}:streamGenerateContent?alt=sse",
             token_key=token_key,
             key_header="x-goog-api-key",
             headers=headers,
+            counting=CountBy(
+                wire.dialect, f"{place}:countTokens", partial(count_body, style=style)
+            ),
             **access,
         )

@@ -9,7 +9,7 @@ from holdfast import limits
 from holdfast.core.accumulate import Delta
 from holdfast.errors import InvalidValue
 from holdfast.models.asking import KNOWN, OTHERS, OURS, MaxTokensName, Style, json_of, request_body
-from holdfast.models.base import Dialect, Hearing, Prompt
+from holdfast.models.base import Counting, Dialect, Hearing, Prompt
 from holdfast.models.upstream import Access, HttpModel
 from holdfast.wire.chat import ChatDialect
 from holdfast.wire.chunks import ErrorObject, read_error
@@ -37,6 +37,7 @@ class OpenAIModel(HttpModel):
         max_tokens_name: MaxTokensName | None = None,
         usage_in_stream: bool = True,
         reasoning_back: bool = False,
+        counting: Counting | None = None,
         **access: Unpack[Access],
     ) -> None:
         """`token_key` names the environment variable that holds the API key: `OPENAI_API_KEY` for
@@ -69,6 +70,7 @@ class OpenAIModel(HttpModel):
             token_key=token_key,
             key_header=key_header,
             headers=headers,
+            counting=counting,
             **access,
         )
 

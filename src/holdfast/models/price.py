@@ -16,7 +16,7 @@ import msgspec
 from holdfast.core.accumulate import Delta, UsageDelta
 from holdfast.core.codec import Value
 from holdfast.core.events import Usage
-from holdfast.models.base import Model, Prompt
+from holdfast.models.base import Dialect, Model, Prompt, counter_of
 
 
 class Price(Value):
@@ -70,6 +70,16 @@ class PricedModel:
         if isinstance(delta, UsageDelta):
             return UsageDelta(usage=self._price.of(delta.usage))
         return delta
+
+    @property
+    def count_dialect(self) -> Dialect | None:
+        counter = counter_of(self._model)
+        return counter.count_dialect if counter else None
+
+    async def count(self, prompt: Prompt) -> int:
+        counter = counter_of(self._model)
+        assert counter is not None, "only who has a dialect for it can be asked for a count"
+        return await counter.count(prompt)
 
     async def close(self) -> None:
         await self._model.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Unpack
 
 import msgspec
@@ -16,8 +17,9 @@ from holdfast.core.accumulate import Delta
 from holdfast.core.codec import Value
 from holdfast.core.events import Parameters, ToolDefinition
 from holdfast.models.asking import joined_object, json_of
-from holdfast.models.base import Dialect, Hearing, Prompt
+from holdfast.models.base import Counting, Dialect, Hearing, Prompt
 from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema
+from holdfast.models.counting import CountBy
 from holdfast.models.openai import OPENAI_URL
 from holdfast.models.upstream import Access, HttpModel
 from holdfast.wire.chunks import ErrorObject, read_error
@@ -70,6 +72,21 @@ def request_body(prompt: Prompt, style: ResponsesStyle) -> bytes:
         if said.parallel_tool_calls is not None:
             members["parallel_tool_calls"] = _encode(said.parallel_tool_calls)
     return joined_object(members, "input", [piece for piece in prompt.messages if piece])
+
+
+def count_body(prompt: Prompt, model: str) -> bytes:
+    """What is asked to be counted."""
+    members: dict[str, bytes] = {"model": _encode(model)}
+    if prompt.system:
+        members["instructions"] = _encode(prompt.system)
+    if prompt.tools:
+        members["tools"] = b"[" + b",".join(map(_tool, prompt.tools)) + b"]"
+    return joined_object(members, "input", [piece for piece in prompt.messages if piece])
+
+
+def openai_counting(model: str) -> Counting:
+    """How OpenAI counts what this model would be shown, whichever of its APIs the model is asked over."""
+    return CountBy(ResponsesDialect(), "/responses/input_tokens", partial(count_body, model=model))
 
 
 _encode = msgspec.json.Encoder().encode
@@ -156,11 +173,12 @@ class ResponsesModel(HttpModel):
         token_key: str | None = None,
         key_header: str = "Authorization",
         headers: Mapping[str, str] | None = None,
+        counts: bool | None = None,
         **access: Unpack[Access],
     ) -> None:
         """`token_key` names the environment variable that holds the API key: `OPENAI_API_KEY` for
-        OpenAI's own server, none elsewhere, unless told otherwise. For the rest see `HttpModel`
-        and `Access`.
+        OpenAI's own server, none elsewhere, unless told otherwise. `counts`: its server counts prompts,
+        as OpenAI's own does. For the rest see `HttpModel` and `Access`.
 
         Raises InvalidValue, with the way out, for what cannot work.
         """
@@ -175,5 +193,8 @@ class ResponsesModel(HttpModel):
             token_key=token_key,
             key_header=key_header,
             headers=headers,
+            counting=openai_counting(model)
+            if (base_url == OPENAI_URL if counts is None else counts)
+            else None,
             **access,
         )

@@ -13,7 +13,14 @@ from contextlib import aclosing
 
 from holdfast import limits
 from holdfast.core.accumulate import Delta
-from holdfast.models.base import Model, ModelFailed, Prompt, beginning
+from holdfast.models.base import (
+    Dialect,
+    Model,
+    ModelFailed,
+    Prompt,
+    beginning,
+    counter_of,
+)
 
 FIRST_S = 0.5
 LONGEST_S = 8.0
@@ -72,6 +79,17 @@ class RetryingModel:
                         yield deltas
                     return
             await self._sleep(wait_s)
+
+    @property
+    def count_dialect(self) -> Dialect | None:
+        counter = counter_of(self._model)
+        return counter.count_dialect if counter else None
+
+    async def count(self, prompt: Prompt) -> int:
+        """Once: whoever asks has an estimate of their own."""
+        counter = counter_of(self._model)
+        assert counter is not None, "only who has a dialect for it can be asked for a count"
+        return await counter.count(prompt)
 
     async def close(self) -> None:
         await self._model.close()

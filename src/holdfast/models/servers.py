@@ -39,6 +39,8 @@ class Server(Value):
     reasoning_back: bool = False
     """It wants what its model thought back with the calls that came of it, and refuses or forgets otherwise."""
     query: str = ""
+    counts: bool = False
+    """It counts prompts as OpenAI does. Anthropic's and Google's APIs have a count of their own."""
 
     def is_at(self, base_url: str) -> bool:
         """Whether this address is on it: the same scheme, host and port, whatever the path."""
@@ -67,6 +69,7 @@ SERVERS: Mapping[str, Server] = {
         base_url=OPENAI_URL,
         token_keys=("OPENAI_API_KEY",),
         max_tokens_name="max_completion_tokens",
+        counts=True,
     ),
     "anthropic": Server(
         base_url=ANTHROPIC_URL,

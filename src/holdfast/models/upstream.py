@@ -14,6 +14,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from functools import partial
 from typing import TypedDict
 from urllib.parse import urlsplit
 
@@ -25,7 +26,7 @@ from holdfast.core.accumulate import Delta
 from holdfast.core.codec import Value
 from holdfast.errors import InvalidValue
 from holdfast.models import failures
-from holdfast.models.base import Dialect, ModelFailed, Prompt, Wire
+from holdfast.models.base import Counting, Dialect, ModelFailed, Prompt, Wire
 from holdfast.models.connections import Connections, proxy_from_environment
 from holdfast.models.headers import request_headers
 from holdfast.observe.events import trace_headers
@@ -80,6 +81,7 @@ class HttpModel:
         key_header: str = "Authorization",
         environ: Mapping[str, str] = os.environ,
         headers: Mapping[str, str] | None = None,
+        counting: Counting | None = None,
         timeouts: Timeouts = Timeouts(),  # noqa: B008
         connections: Connections | None = None,
         proxy: str | None = None,
@@ -88,7 +90,7 @@ class HttpModel:
     ) -> None:
         """`path` is where requests go below `base_url`. `token_key` names the environment variable that
         holds the API key, `key_header` the header that it is sent in; an empty name means no key.
-        For the rest see `Access`.
+        `counting` is how its server is asked for a count, if it offers one. For the rest see `Access`.
 
         Raises InvalidValue, with the way out, for what cannot work.
         """
@@ -100,6 +102,8 @@ class HttpModel:
         self._wire = wire
         self._host = _checked_host(base_url)
         self._url = f"{base_url}{path}"
+        self._counting = counting
+        self._count_url = f"{base_url}{counting.path}" if counting else ""
         self._proxy = proxy if proxy is not None else proxy_from_environment(base_url)
         self._headers, hidden = request_headers(
             headers or {}, token_key, environ, key_header=key_header, secrets=secrets
@@ -145,6 +149,32 @@ class HttpModel:
             silence.end()
             response.close()
 
+    @property
+    def count_dialect(self) -> Dialect | None:
+        return self._counting.dialect if self._counting else None
+
+    async def count(self, prompt: Prompt) -> int:
+        """How many tokens this prompt is; see `Counter.count`."""
+        assert self._counting is not None, "only who has a dialect for it can be asked for a count"
+        try:
+            async with asyncio.timeout(limits.upstream_count_s):
+                return await self._count(self._counting, prompt)
+        except TimeoutError:
+            failure = _timed_out(f"{self._host} gave no count in {limits.upstream_count_s:g} s")
+        raise failure
+
+    async def _count(self, counting: Counting, prompt: Prompt) -> int:
+        response = await self._sent(self._count_url, partial(counting.body, prompt))
+        silence = _Silence(response.close, self._timeouts.between_bytes_s)
+        try:
+            return counting.read(await _read(response, silence, bytes_max=ERROR_BODY_BYTES_MAX))
+        except (aiohttp.ClientError, Failing) as error:
+            failure = self._failure(error, silence)
+        finally:
+            silence.end()
+            response.close()
+        raise failure
+
     async def close(self) -> None:
         """Close the connections, unless they are shared."""
         if self._owned:
@@ -156,14 +186,19 @@ class HttpModel:
     # ── asking ──
 
     async def _ask(self, prompt: Prompt) -> aiohttp.ClientResponse:
+        return await self._sent(self._url, partial(self._wire.body, prompt), prompt.call_key)
+
+    async def _sent(
+        self, url: str, made: Callable[[], bytes], call_key: str = ""
+    ) -> aiohttp.ClientResponse:
         """The response, once its head is there. Raises ModelFailed for anything but a success."""
         try:
-            body = self._wire.body(prompt)
+            body = made()
         except InvalidValue as error:
             raise ModelFailed(str(error), reason="invalid_request_error") from error
         failure: ModelFailed
         try:
-            response = await self._post(body, prompt.call_key)
+            response = await self._post(url, body, call_key)
         except aiohttp.ConnectionTimeoutError:
             failure = _timed_out(
                 f"no connection to {self._host} within {self._timeouts.connect_s:g} s"
@@ -181,12 +216,12 @@ class HttpModel:
         # Not from within `except`: aiohttp's errors hold on to the request, and so to its key.
         raise failure
 
-    async def _post(self, body: bytes, call_key: str) -> aiohttp.ClientResponse:
+    async def _post(self, url: str, body: bytes, call_key: str) -> aiohttp.ClientResponse:
         times = self._timeouts
         headers = {**self._headers, "X-Client-Request-Id": call_key} if call_key else self._headers
         headers = {**headers, **trace_headers()}
         return await self._connections.session.post(
-            self._url,
+            url,
             data=body,
             headers=headers,
             proxy=self._proxy or None,

@@ -23,6 +23,7 @@ from holdfast.server.compacting import Compacting
 from holdfast.server.console import ConsoleFiles
 from holdfast.server.contexts import Contexts
 from holdfast.server.conversations import Conversations
+from holdfast.server.counting import Counters
 from holdfast.server.directory import Directory
 from holdfast.server.exchange import ClientGone, Exchange, Receive, Send
 from holdfast.server.grants import Grants
@@ -103,7 +104,7 @@ class App:
             chat=self._chat,
             responses=self._responses,
             stored=StoredResponses(sessions),
-            contexts=Contexts(sessions, compacting),
+            contexts=Contexts(sessions, compacting, Counters(sessions, directory)),
             conversations=Conversations(sessions, directory, expire_after_s=expire_after_s),
             api=Api(sessions, directory, approvals, compacting),
             grants=grants,

@@ -1,6 +1,6 @@
 """What a model would be shown: `POST /v1/responses/input_tokens` counts it, `/v1/responses/compact` sums it up.
 
-Neither stores anything. A count is an estimate, and says so: only the provider knows, and only afterwards.
+Neither stores anything. A count is the provider's where it offers one, else an estimate; the answer says which.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from holdfast.core.reconcile import Fresh, NothingNew, take_in
 from holdfast.ids import ResponseId, SessionId
 from holdfast.loop.gauge import BYTES_PER_TOKEN
 from holdfast.server.compacting import Compacting
+from holdfast.server.counting import Counters
 from holdfast.server.references import References
 from holdfast.server.response_turns import ResponseTurns
 from holdfast.server.routing import Call
@@ -29,8 +30,9 @@ from holdfast.wire.responses_request import ContextAsk, read_context_request, un
 class Contexts:
     """The endpoints. One instance serves every request."""
 
-    def __init__(self, sessions: Sessions, compacting: Compacting) -> None:
+    def __init__(self, sessions: Sessions, compacting: Compacting, counters: Counters) -> None:
         self._sessions = sessions
+        self._counters = counters
         self._compacting = compacting
         self._turns = ResponseTurns(sessions)
 
@@ -39,10 +41,12 @@ class Contexts:
         asked = read_context_request(call.body, needs_model=False)
         snapshot, brought = await self._context(call, asked)
         items = [*seen_by_model(snapshot), *brought]
-        size = len(ChatDialect().encode(items)) + len(asked.instructions.encode())
-        tokens = round((size + asked.tools_bytes) / BYTES_PER_TOKEN)
+        counting = self._counters.count(call.tenant, asked, snapshot, items)
+        tokens = await call.exchange.unless_gone(counting)
+        call.exchange.about["x-token-count"] = "estimate" if tokens is None else "provider"
+        if tokens is None:
+            tokens = _estimate(asked, items)
         said = {"object": "response.input_tokens", "input_tokens": tokens}
-        call.exchange.about["x-token-count"] = "estimate"
         await call.exchange.answer(200, msgspec.json.encode(said))
 
     async def compact(self, call: Call) -> None:
@@ -102,3 +106,8 @@ class Contexts:
                 raise unknown_conversation(asked.conversation)
             return found
         return Snapshot(session_id=self._sessions.mint(SessionId))
+
+
+def _estimate(asked: ContextAsk, items: list[Item]) -> int:
+    size = len(ChatDialect().encode(items)) + len(asked.instructions.encode())
+    return round((size + asked.tools_bytes) / BYTES_PER_TOKEN)

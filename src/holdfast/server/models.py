@@ -17,7 +17,7 @@ from holdfast.models.fallback import FallbackModel
 from holdfast.models.google import GoogleModel
 from holdfast.models.openai import OpenAIModel
 from holdfast.models.price import PricedModel
-from holdfast.models.responses import ResponsesModel
+from holdfast.models.responses import ResponsesModel, openai_counting
 from holdfast.models.retry import RetryingModel
 from holdfast.models.servers import SERVERS, Server, azure_place
 from holdfast.models.upstream import Access
@@ -78,7 +78,10 @@ class Models:
             case "chat":
                 return _chat(config, server, where, access)
             case "responses":
-                return ResponsesModel(model, key_header=server.key_header, **where, **access)
+                counts = config.counts_tokens or server.counts
+                return ResponsesModel(
+                    model, key_header=server.key_header, counts=counts, **where, **access
+                )
             case "anthropic":
                 return AnthropicModel(model, thinking_tokens=tokens, **where, **access)
             case "google":
@@ -109,6 +112,7 @@ def _chat(config: ModelConfig, server: Server, where: _Where, access: Access) ->
         usage_in_stream=server.usage_in_stream,
         leaves_out=server.leaves_out,
         reasoning_back=server.reasoning_back,
+        counting=openai_counting(config.model) if config.counts_tokens or server.counts else None,
         **where,
         **access,
     )

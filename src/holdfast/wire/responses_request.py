@@ -202,6 +202,8 @@ class ContextAsk(Value):
     model: str
     input: tuple[InputPiece, ...] = ()
     instructions: str = ""
+    tools: tuple[ToolDefinition, ...] | None = ()
+    """None if there are others than functions among them: only their own servers know what those weigh."""
     tools_bytes: int = 0
     previous: ResponseId | None = None
     conversation: SessionId | None = None
@@ -220,10 +222,19 @@ def read_context_request(body: bytes, *, needs_model: bool) -> ContextAsk:
         model=said.model or "",
         input=() if as_json(said.input) is None else read_input(said.input),
         instructions=said.instructions or "",
+        tools=_functions(said.tools or []),
         tools_bytes=sum(len(bytes(each)) for each in said.tools or ()),
         previous=_previous(said.previous_response_id),
         conversation=_conversation(said.conversation),
     )
+
+
+def _functions(tools: list[Raw]) -> tuple[ToolDefinition, ...] | None:
+    try:
+        functions, _, left_alone = _tools(tools)
+    except Refused:
+        return None
+    return None if left_alone else functions
 
 
 # ── checks ───────────────────────────────────────────────────────────────────────────────────

@@ -28,6 +28,9 @@ from holdfast.wire.chunks import ErrorObject, encode_json
 Answer: TypeAlias = Reply | Script | str
 Respond: TypeAlias = Callable[[Request], Answer]
 
+COUNTS = ("/responses/input_tokens", "/messages/count_tokens", ":countTokens")
+"""Where the APIs are asked how large a prompt is."""
+
 HEAD_BYTES_MAX = 64 * 1024
 
 
@@ -43,6 +46,7 @@ class FakeUpstream:
         *answers: Answer,
         otherwise: Respond | None = None,
         models: Iterable[str] = ("fake-model",),
+        counts: int | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
@@ -55,6 +59,8 @@ class FakeUpstream:
         self._answers = list(answers)
         self._otherwise = otherwise
         self._models = tuple(models)
+        self.counts = counts
+        """How many tokens everything is said to be; None: it does not count."""
         self._host, self._port = host, port
         self._numbers = count(1)
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -183,6 +189,10 @@ class FakeUpstream:
 
     def _about_models(self, request: Request) -> Reply:
         path = request.route
+        if path.endswith(COUNTS) and self.counts is not None:
+            name = "totalTokens" if path.endswith(":countTokens") else "input_tokens"
+            told = encode_json({name: self.counts})
+            return Reply(body=told, content_type="application/json")
         if path.endswith("/models"):
             listed: object = {"object": "list", "data": list(map(model_object, self._models))}
             return Reply(body=encode_json(listed), content_type="application/json")
