@@ -43,7 +43,7 @@ class Queue(Turns):
             ask=ask,
             session=session,
             created=False,
-            retry_of=failed.turn.id if failed else None,
+            retry_of=failed.turn.id if failed and failed.steer is None else None,
             began_ms=max([self.now_ms, *(each.began_ms + 1 for each in session.queue)]),
             token=0,
             nonce="",
