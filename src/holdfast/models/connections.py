@@ -6,10 +6,13 @@ end is closed instead of being used again.
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 
 
 class Connections:
@@ -27,6 +30,8 @@ class Connections:
         if self._session is None:
             # No bound of its own: how many turns run at a time is decided where they are admitted.
             connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60)
+            # Its name is aiohttp's own business; nothing else says how connections are made.
+            connector._factory = partial(_Handler, loop=asyncio.get_running_loop())  # type: ignore[assignment]
             self._session = aiohttp.ClientSession(
                 connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=True
             )
@@ -41,6 +46,18 @@ class Connections:
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._session else "unused"
         return f"<Connections {state}>"
+
+
+class _Handler(ResponseHandler):
+    """Goes on reading if it has stopped, and only then.
+
+    aiohttp goes on after each piece of an answer that is taken, stopped or not: it lets its parser look for bytes
+    that are not there, and tells a transport to read that does: three in ten of the instructions that a chunk takes.
+    """
+
+    def resume_reading(self, *args: bool, **named: bool) -> None:
+        if self._reading_paused:
+            super().resume_reading(*args, **named)
 
 
 def proxy_from_environment(url: str) -> str | None:
