@@ -56,7 +56,8 @@ class Chat:
         if asked.stream:
             call.occupy("streams")
         ask = self._ask(call, asked, naming)
-        watch = await exchange.unless_gone(self._submit(ask))
+        with exchange.while_present():
+            watch = await self._submit(ask)
         exchange.about |= conversation_headers(naming, watch)
         answering = _Answering(self._sessions, call, watch, naming, asked)
         async with watch:

@@ -92,7 +92,8 @@ class Responses:
         ask = self._ask(call, asked, naming, messages)
         if not asked.store and loose is None:
             loose = Loose(Snapshot(session_id=self._sessions.mint(SessionId)))
-        watch = await exchange.unless_gone(self._submit(ask, asked, loose))
+        with exchange.while_present():
+            watch = await self._submit(ask, asked, loose)
         if asked.store:
             naming = msgspec.structs.replace(naming, name=watch.admission.session_id)
         exchange.about |= conversation_headers(naming, watch)
