@@ -107,8 +107,14 @@ class Draft(Value):
     def grown(self, event: Grew, *more: Grew) -> Draft | None:
         """The draft with these pieces of one item, or None if it is not open. This runs for every token."""
         items = self.items
+        if not more and items and items[-1].id == event.item:  # nearly always
+            last = _grown_by(items[-1], event)
+            return Draft(
+                items=(last,) if len(items) == 1 else (*items[:-1], last),
+                chars=self.chars + len(event.text),
+            )
         texts = (event.text, *[each.text for each in more]) if more else (event.text,)
-        for n in range(len(items) - 1, -1, -1):  # nearly always it is the last one
+        for n in range(len(items) - 1, -1, -1):
             each = items[n]
             if each.id == event.item:
                 grown = (*items[:n], _grown(each, texts, event.refusal), *items[n + 1 :])
@@ -119,6 +125,12 @@ class Draft(Value):
         """What is left of a step that broke off; items that had said nothing leave nothing."""
         said = (each for each in self.items if each.pieces or each.refusal or each.kind == "call")
         return tuple(each.completed(agent=agent, path=path, state=state) for each in said)
+
+
+def _grown_by(item: DraftItem, piece: Grew) -> DraftItem:
+    if piece.refusal:
+        return msgspec.structs.replace(item, refusal=item.refusal.appended(piece.text))
+    return msgspec.structs.replace(item, pieces=item.pieces.appended(piece.text))
 
 
 def _grown(item: DraftItem, texts: tuple[str, ...], refusal: bool) -> DraftItem:

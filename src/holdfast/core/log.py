@@ -48,7 +48,10 @@ class Log(Sequence[T_co], Generic[T_co]):
         if len(shared) != self._length:
             shared = shared[: self._length]
         shared.append(item)
-        return self._seeing(shared, len(shared))
+        log: Log[T] = Log.__new__(Log)
+        log._shared = shared
+        log._length = self._length + 1
+        return log
 
     def prefix(self, length: int) -> Log[T_co]:
         """The first `length` items, sharing them."""

@@ -72,6 +72,9 @@ class Feed:
         """Every event with a number of at least `since`, until the end: each time, all that there are.
         None at all each time that nothing has happened for `quiet_s`."""
         patience = Patience(quiet_s) if quiet_s is not None else None
+        loop = (
+            asyncio.get_running_loop()
+        )  # once, and not for every token: on 3.11 it is a system call
         self.watchers += 1
         try:
             while True:
@@ -90,7 +93,7 @@ class Feed:
                     continue
                 if self._ended:
                     return
-                await self._wait(patience)
+                await self._wait(loop.create_future(), patience)
                 if since == self._next_n and not self._ended:
                     yield ()
         finally:
@@ -105,8 +108,7 @@ class Feed:
             return dense
         return bisect_left(self._log, since, key=_number)
 
-    async def _wait(self, patience: Patience | None) -> None:
-        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def _wait(self, waiting: asyncio.Future[None], patience: Patience | None) -> None:
         self._waiting[waiting] = None
         if patience is not None:
             patience.begin(waiting)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from holdfast.errors import HoldfastError
 from holdfast.ids import Tenant, TurnId
 from holdfast.observe.events import event
@@ -57,7 +55,7 @@ def _note(tally: Tally, ask: Ask, admission: Admission, how: str, *, waited_ms: 
 
 def note_end(tally: Tally, live: LiveTurn) -> None:
     """A turn that was played here is over, for this node at least."""
-    now_s = asyncio.get_running_loop().time()
+    now_s = live.loop.time()
     outcome, usage = live.done.result(), live.turn.usage
     tally.turning.add(now_s - live.began_s)
     if isinstance(outcome, Lost):

@@ -176,7 +176,7 @@ class Owner:
     def _remember(self, live: LiveTurn) -> None:
         """Keep a turn that has ended for a while. They go in the order in which they came, so that one timer
         does for all of them."""
-        loop = asyncio.get_running_loop()
+        loop = live.loop
         self._ended.append((loop.time() + limits.feed_keep_s, live))
         if len(self._ended) == 1:
             loop.call_at(self._ended[0][0], self._forget)

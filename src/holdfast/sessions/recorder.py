@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from holdfast.core import events as ev
 from holdfast.core.journal import Record, encode_records, numbered
-from holdfast.core.turn import Turn, advance_all
+from holdfast.core.turn import Turn, advance, advance_all
 from holdfast.sessions.feed import Feed
 from holdfast.sessions.persistence import persistently
 from holdfast.store.base import Fence, TurnStore
@@ -67,6 +67,9 @@ class Recorder:
         if self._failure is not None:
             raise self._failure
         self._hold = False
+        if len(events) == 1 and not self._replayable and type(events[0]) in _FINE:
+            self._show(events[0])
+            return False
         self.turn = advance_all(self.turn, events)
         records = numbered(events, first=self._next_n, at_ms=self._now_ms())
         self._next_n += len(records)
@@ -76,13 +79,20 @@ class Recorder:
         else:
             self.feed.publish(*records)
             if kinds <= _FINE:
-                return False  # a token of a plain turn: shown, and that is all
+                return False  # tokens of a plain turn: shown, and that is all
             self._pending += (each for each in records if type(each.event) not in _FINE)
         if kinds & _URGENT:
             return True
         if self._pending and (self._replayable or (kinds & _STEPS and _goes_on(self.turn))):
             self._start_draining()
         return False
+
+    def _show(self, event: ev.Event) -> None:
+        """A token of a plain turn, by itself: what nearly all events are."""
+        self.turn = advance(self.turn, event)
+        n = self._next_n
+        self._next_n = n + 1
+        self.feed.publish(Record(n=n, at_ms=self._now_ms(), event=event))
 
     def closing_records(self, events: tuple[ev.Event, ...]) -> tuple[Turn, tuple[Record, ...]]:
         """What the turn and its unwritten records would be after these last events.

@@ -86,10 +86,12 @@ class LiveTurn:
         """What the player raised, if it did."""
         self.after: Snapshot | None = None
         """The session after this turn, if it was kept."""
-        self.began_s = asyncio.get_running_loop().time()
+        self.loop = asyncio.get_running_loop()
+        """Where it is played. On 3.11, asking which loop runs is a system call."""
+        self.began_s = self.loop.time()
         self.settling_s: float | None = None
         """When it was decided how this turn ends, by the loop's clock."""
-        self.done: asyncio.Future[Ending | Lost] = asyncio.get_running_loop().create_future()
+        self.done: asyncio.Future[Ending | Lost] = self.loop.create_future()
         self._waiting: list[asyncio.Future[None]] = []
 
     # what a player sees
@@ -188,7 +190,7 @@ class LiveTurn:
     async def wait_end(self) -> Ending | Lost:
         """Wait until it is done here. Whoever gives up waiting disturbs nobody."""
         if not self.done.done():
-            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiting: asyncio.Future[None] = self.loop.create_future()
             self._waiting.append(waiting)
             await waiting
         return self.done.result()
@@ -229,7 +231,7 @@ class LiveTurn:
             if self._lost:
                 raise Superseded(self.fence.turn_id, token=self.fence.token)
             self._deciding = True
-            self.settling_s = asyncio.get_running_loop().time()
+            self.settling_s = self.loop.time()
             outcome = await settle(
                 self._store,
                 self.fence,
@@ -308,7 +310,7 @@ class LiveTurn:
         left_s = self.deadline_s
         if left_s is None:
             return None
-        return asyncio.get_running_loop().call_later(left_s, self.interrupt, "deadline")
+        return self.loop.call_later(left_s, self.interrupt, "deadline")
 
     def __repr__(self) -> str:
         return f"<LiveTurn {self.fence.turn_id} of {self.fence.session_id}>"
