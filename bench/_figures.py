@@ -73,9 +73,9 @@ class Line(Struct):
         return (min(values), max(values)) if len(values) > 1 else None
 
     def ratio(self, system: str, to: str) -> float | None:
-        """One median to another. None if either is missing, or there is nothing to divide by."""
+        """One median to another. None if either is missing, or is not above 0, as a difference may be by chance."""
         mine, theirs = self.middle(system), self.middle(to)
-        return None if mine is None or not theirs else mine / theirs
+        return mine / theirs if mine and theirs and mine > 0 and theirs > 0 else None
 
     def less(self, floor: str, what: str) -> Line:
         """What every other system adds to one of them, round by round."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from _figures import OURS, Figures, Semantics
 
 from page import goals, headlines, speed, verdicts, words
-from page.markup import Child, Html, el
+from page.markup import Child, Html, coded, el
 from page.palette import Palette
 from page.tables import Row, table
 
@@ -164,4 +164,6 @@ def _not_measured(figures: Sequence[Figures]) -> Html:
     skipped = {
         f"{name}: {speed.first_line(why)}" for each in figures for name, why in each.skipped.items()
     }
-    return el("ul", [el("li", each) for each in (*NOT_MEASURED, *sorted(skipped | left_out))])
+    return el(
+        "ul", [el("li", coded(each)) for each in (*NOT_MEASURED, *sorted(skipped | left_out))]
+    )

@@ -23,7 +23,7 @@ from _names import (
 from msgspec import Struct
 
 from page import words
-from page.markup import Html, el
+from page.markup import Html, coded, el
 from page.tables import Row, table
 
 Of = Callable[["Known"], float | None]
@@ -142,7 +142,7 @@ GOALS = (
             BARE_VALUES,
         ),
         known="tables in which things can be found again cost more than rows that are only "
-        "appended; docs/decisions/0012 says what was tried",
+        "appended; `docs/decisions/0012` says what was tried",
     ),
     Goal(
         "The same, to a bare loop that runs the same statements",
@@ -205,7 +205,7 @@ def section(found: Sequence[Outcome]) -> Html:
                 (f"{each.goal.side} {_bound(each.goal)}", "figure"),
                 ("" if each.value is None else _said(each.value, each.goal.unit), "figure"),
                 (el("span", each.verdict, class_="word"), each.verdict.replace(" ", "-")),
-                (each.why, "why"),
+                (coded(each.why), "why"),
             ],
         )
         for each in found

@@ -6,10 +6,12 @@ from collections import Counter
 
 from _figures import Behaviour, Cell, Column, Semantics
 
-from page.markup import Html, el
+from page.markup import Html, coded, el
 from page.plots import MARKS
 from page.tables import Row, table
 
+MANY = 6
+"""Columns beyond which there is no room for words: signs have to do, and headings stand upright."""
 EVIDENCE_LINES = 200
 """More is cut, and said to be: the whole is in the JSON."""
 
@@ -25,11 +27,23 @@ def section(semantics: Semantics) -> list[Html]:
         )
         for row in semantics.behaviours
     ]
-    caption = "Behaviours, and what became of them at each system. Each verdict opens its evidence."
+    held = [str(counts(column, semantics.behaviours)["held"]) for column in columns]
+    title = el("span", f"Held, of {len(rows)}", class_="title")
+    rows.append(Row(title, [(el("b", each), "total") for each in held]))
+    signs = ", ".join(f"{sign} {verdict}" for verdict, sign in MARKS.items())
+    caption = (
+        "Behaviours, and what became of them at each system. "
+        f"Each verdict opens its evidence. {signs}."
+    )
     names = [column.name for column in columns]
     return [
-        el("p", [_tally(column) for column in columns], class_="tallies"),
-        table(caption, "behaviour", names, rows, kind="verdicts"),
+        table(
+            caption,
+            "behaviour",
+            names,
+            rows,
+            kind="verdicts many" if len(columns) > MANY else "verdicts",
+        ),
         el("h3", "How each system was set up"),
         el("dl", [_setup(column) for column in columns], class_="setup"),
     ]
@@ -51,23 +65,17 @@ def _cell(row: Behaviour, column: Column) -> Html:
     left = len(cell.evidence) - len(evidence)
     return el(
         "details",
-        el("summary", mark, " ", cell.verdict),
+        el("summary", mark, " ", el("span", cell.verdict, class_="word")),
         el(
             "div",
             el("p", el("b", f"{column.name}: {row.title}")),
-            el("p", cell.why) if cell.why else None,
+            el("p", coded(cell.why)) if cell.why else None,
             el("pre", "\n".join(evidence), tabindex="0") if evidence else None,
             el("p", f"… and {left} more lines, in the JSON of the run") if left else None,
             class_="evidence",
         ),
         name="evidence",
     )
-
-
-def _tally(column: Column) -> Html:
-    found = Counter(cell.verdict for cell in column.cells)
-    said = ", ".join(f"{found[verdict]} {verdict}" for verdict in MARKS if found[verdict])
-    return el("span", el("b", column.name), f" {said}", class_="tally")
 
 
 def _setup(column: Column) -> list[Html]:
@@ -77,7 +85,8 @@ def _setup(column: Column) -> list[Html]:
         el("dt", column.name),
         el(
             "dd",
-            f"{column.configured} ",
+            coded(column.configured),
+            " ",
             el("small", f"({'; '.join(filter(None, (versions, ran)))})"),
         ),
     ]

@@ -53,6 +53,7 @@ def test_a_ratio_is_one_median_to_another() -> None:
     assert found.ratio("Holdfast", "nobody") is None
     assert found.ratio("nobody", "bare") is None
     assert found.ratio("Holdfast", "silent") is None
+    assert line(bare=[-1.0], Holdfast=[2.0]).ratio("Holdfast", "bare") is None
 
 
 def test_what_is_added_is_counted_within_the_round() -> None:

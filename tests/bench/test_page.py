@@ -13,7 +13,7 @@ from _figures import BARE, Behaviour, Cell, Column, Figures, Line, Semantics, Ve
 from _names import GROUPS
 from page import goals, plots, words
 from page.document import document
-from page.markup import Html, el
+from page.markup import Html, coded, el
 from page.palette import Palette
 from page.verdicts import EVIDENCE_LINES
 
@@ -64,6 +64,11 @@ class Outline(HTMLParser):
 def test_text_becomes_markup_only_by_escaping() -> None:
     made = el("p", "<b>", el("i", "&"), None, ["x", Html("<br>")], title='"<', hidden=True)
     assert made == '<p title="&quot;&lt;" hidden>&lt;b&gt;<i>&amp;</i>x<br></p>'
+
+
+def test_code_in_prose_is_code_and_a_lone_backtick_is_one() -> None:
+    assert el("p", coded("run `a<b` now")) == "<p>run <code>a&lt;b</code> now</p>"
+    assert el("p", coded("a ` b")) == "<p>a ` b</p>"
 
 
 def test_characters_that_no_page_may_hold_are_shown() -> None:
