@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
+.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,8 +48,11 @@ bench: $(READY) ## measure servers side by side, group by group, and write build
 bench-install: $(READY) ## install what bench/ measures against, each in an environment of its own
 	@PYTHONPATH=bench:. $(BIN)/python -m speed.installing
 
-bench-page: $(READY) ## write build/bench/report.html anew from what was measured (ARGS="--pictures docs/bench")
-	@PYTHONPATH=bench:. $(BIN)/python bench/report.py $(ARGS)
+bench-page: $(READY) ## write build/bench/report.html anew from what was measured
+	@PYTHONPATH=bench:. $(BIN)/python bench/report.py
+
+bench-pictures: $(READY) ## photograph the plots that README shows, of what was measured last
+	@PYTHONPATH=bench:. $(BIN)/python bench/report.py --pictures docs/bench
 
 bench-parts: $(READY) ## measure part by part, side by side: every other file in bench/, in order
 	@set -e; for file in $$(ls bench/[!_]*.py | grep -v -e /report -e /semantics); do \

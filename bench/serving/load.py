@@ -100,14 +100,17 @@ class Client(asyncio.Protocol):
             ended = self.answer.closed()
             self._end(None if ended else exc or ConnectionError("the server hung up"))
 
+    async def connect(self, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: self, "127.0.0.1", port)
+
     async def ask(self, port: int, request: bytes) -> None:
         """Ask, and wait for the end of the answer. A server that has hung up meanwhile is called again."""
-        loop = asyncio.get_running_loop()
         if not self.is_open:
-            await loop.create_connection(lambda: self, "127.0.0.1", port)
+            await self.connect(port)
         self.counted += self._here()
         self.answer, self.first_s = Answer(), None
-        self._done = loop.create_future()
+        self._done = asyncio.get_running_loop().create_future()
         self.transport.write(request)
         await self._done
 
@@ -161,10 +164,9 @@ class Load:
                 return await self._turns()
 
     async def _connect(self, count: int) -> list[Client]:
-        loop = asyncio.get_running_loop()
         clients = [Client(self._job.tokens) for _ in range(count)]
         for client in clients:
-            await loop.create_connection(lambda client=client: client, "127.0.0.1", self._job.port)
+            await client.connect(self._job.port)
         return clients
 
     async def _ask(self, client: Client, *, stream: bool) -> None:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -82,6 +83,10 @@ def chosen(only: str, console: Console) -> list[Subject]:
     return found
 
 
+def _leave(*_: object) -> None:
+    raise SystemExit("stopped")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="speed", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("groups", nargs="*", metavar="GROUP")
@@ -89,6 +94,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="systems, by name, with commas")
     parser.add_argument("--list", action="store_true")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, _leave)  # by the way out, so that no server stays behind
     console = Console(width=None if sys.stdout.isatty() else 160)
     names = [group.name for group in GROUPS]
     if asked.list:
