@@ -14,9 +14,6 @@ from page.tables import Row, table
 
 
 def section(figures: Figures, palette: Palette) -> Html:
-    skipped = [
-        el("li", el("b", name), f": {first_line(why)}") for name, why in figures.skipped.items()
-    ]
     return el(
         "section",
         el("h3", figures.title),
@@ -28,7 +25,6 @@ def section(figures: Figures, palette: Palette) -> Html:
             _table(figures),
             class_="figures",
         ),
-        el("ul", skipped, class_="skipped") if skipped else None,
         id=figures.group,
         class_="group",
     )

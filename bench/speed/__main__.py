@@ -25,8 +25,6 @@ from speed.groups import GROUPS, Group
 from speed.stage import Stage
 from speed.subjects import Subject, everybody
 
-HOW_TO_INSTALL = "`make bench-install` installs it"
-
 
 def measure(group: Group, stage: Stage) -> Figures:
     began = time.perf_counter()
@@ -69,18 +67,19 @@ def teller(console: Console, status: Status) -> Callable[[str], None]:
     return lambda words: console.print(f"  {words}", style="dim", highlight=False)
 
 
-def chosen(only: str, console: Console) -> list[Subject]:
-    """Who takes part: those that were asked for and are installed."""
+def chosen(only: str) -> tuple[list[Subject], dict[str, str]]:
+    """Who takes part: those that were asked for and are installed; and who is not, and why."""
     wanted = only.split(",") if only else None
     found: list[Subject] = []
+    missing: dict[str, str] = {}
     for subject in everybody():
         if wanted is not None and subject.name not in wanted:
             continue
         if subject.is_here:
             found.append(subject)
         else:
-            console.print(f"{subject.name} is not installed, and left out: {HOW_TO_INSTALL}")
-    return found
+            missing[subject.name] = "not installed; `make bench-install` installs it"
+    return found, missing
 
 
 def _leave(*_: object) -> None:
@@ -103,12 +102,15 @@ def main() -> None:
         return
     if unknown := set(asked.groups) - set(names):
         raise SystemExit(f"no group {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    subjects = chosen(asked.only, console)
+    subjects, missing = chosen(asked.only)
+    for name, why in missing.items():
+        console.print(f"{name} is left out: {why}")
     wanted = [group for group in GROUPS if not asked.groups or group.name in asked.groups]
     with (
         console.status("…") as status,
         Stage(subjects, asked.rounds, teller(console, status)) as stage,
     ):
+        stage.skipped |= missing
         for count, group in enumerate(wanted, start=1):
             console.rule(f"{count} of {len(wanted)}: {group.name}", align="left")
             figures = measure(group, stage)
