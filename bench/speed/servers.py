@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,10 +21,11 @@ from _names import DIRECT
 from serving.load import Found, Job
 from serving.process import cpu_s, family, rss_mb
 
-from speed.subjects import BENCH, Subject
+from speed.subjects import BENCH, Past, Subject
 
 READY_S = 120.0
-SETTLE_S = 10.0
+SETTLE_S = 35.0
+"""Longer than the upstream's slowest stream, which some go on reading when nobody listens."""
 
 
 class DoesNotStart(RuntimeError):
@@ -41,7 +43,7 @@ class Server(msgspec.Struct, frozen=True):
     port: int
     pid: int = 0
     request: str = "serving.requests:chat"
-    keeps: bool = False
+    past: Past = "sent again"
     ready_s: float = 0.0
     rest_mb: float = 0.0
 
@@ -105,7 +107,7 @@ def started(subject: Subject, behind: Server, folder: Path) -> Iterator[Server]:
                 port,
                 process.pid,
                 subject.request,
-                subject.keeps,
+                subject.past,
                 ready_s,
                 rss_mb(process.pid),
             )
@@ -158,6 +160,8 @@ class Cast:
         self.skipped: dict[str, str] = {}
         self._subjects = {each.name: each for each in subjects}
         self._folder = folder
+        self._restless: Counter[str] = Counter()
+        """How often each has not come to rest."""
         self._running: dict[str, tuple[Server, ExitStack]] = {}
         for name in self._subjects:
             self._start(name)
@@ -174,10 +178,17 @@ class Cast:
         return found[0] if found else None
 
     def calm(self, server: Server, *, overtaxed: bool) -> None:
-        """Wait until what clients have left behind is cleaned up; who was overtaxed and finds no end is started anew."""
-        if not settle(server) and overtaxed:
-            self._running.pop(server.name)[1].close()
-            self._start(server.name)
+        """Wait until what clients have left behind is cleaned up; who was overtaxed and finds no end is started anew.
+
+        Some never rest, whatever they are asked: for those we soon stop waiting.
+        """
+        name = server.name
+        if settle(server, SETTLE_S if self._restless[name] < 2 else 1.0):
+            return
+        self._restless[name] += 1
+        if overtaxed:
+            self._running.pop(name)[1].close()
+            self._start(name)
 
     def close(self) -> None:
         for _, stack in self._running.values():
@@ -208,9 +219,9 @@ def measured(server: Server, job: Job) -> Found:
     return msgspec.json.decode(done.stdout, type=Found)
 
 
-def settle(server: Server) -> bool:
+def settle(server: Server, patience_s: float = 10.0) -> bool:
     """Wait until it has nothing to do: what clients have left behind is not the next one's cost. False if it never has."""
-    until = time.perf_counter() + SETTLE_S
+    until = time.perf_counter() + patience_s
     while server.pid and time.perf_counter() < until:
         before = cpu_s(server.pid)
         time.sleep(0.1)

@@ -39,7 +39,7 @@ def memory(stage: Stage) -> list[Line]:
         for what, job in jobs.items():
             stage.tell(f"{what}, {server.name}")
             line = lines[what]
-            if what == SESSION_KB and not server.keeps:
+            if what == SESSION_KB and server.past == "sent again":
                 line.notes[server.name] = "keeps no sessions"
                 continue
             _take(line, server, job)

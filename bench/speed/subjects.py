@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from _figures import BARE, OURS
 from msgspec import Struct
@@ -28,6 +29,10 @@ BENCH = Path(__file__).parents[1]
 
 MODELS = ("flat1000", "paced", "short", "idle")
 """What the upstream can be asked for; see `serving/upstream.py`."""
+
+
+Past = Literal["kept", "sent again", "out of reach"]
+"""What becomes of a conversation: the server keeps it; its client sends it again; or it takes more than one request."""
 
 
 class Command(Struct, frozen=True):
@@ -47,8 +52,7 @@ class Subject(Struct, frozen=True):
     environment: str = ""
     """The lock in `peers/` that it is installed from; none for what is here anyway."""
     request: str = "serving.requests:chat"
-    keeps: bool = True
-    """Whether it keeps conversations. Otherwise its clients have to send everything again."""
+    past: Past = "kept"
 
     @property
     def is_here(self) -> bool:
@@ -109,20 +113,24 @@ def _litellm(port: int, upstream: int, folder: Path) -> Command:
 
 def everybody() -> list[Subject]:
     return [
-        Subject(BARE, _bare, lambda: "", keeps=False),
+        Subject(BARE, _bare, lambda: "", past="sent again"),
         Subject(OURS, _holdfast, lambda: importlib.metadata.version("holdfast")),
         Subject(
             "LiteLLM",
             _litellm,
             lambda: environments.versions("litellm", ["litellm"])["litellm"],
             environment="litellm",
-            keeps=False,
+            past="sent again",
         ),
         *_peers(),
     ]
 
 
 # ── everybody else ───────────────────────────────────────────────────────────────────────────
+
+
+BEGINNERS = frozenset({"ogx"})
+"""Whose one request begins a conversation, and cannot go on with one."""
 
 
 def _peers() -> Iterator[Subject]:
@@ -137,6 +145,7 @@ def _peers() -> Iterator[Subject]:
                 partial(_version, system),
                 environment=system.environment,
                 request=f"speed.subjects:asking:{system.name}",
+                past="out of reach" if system.name in BEGINNERS else "kept",
             )
 
 

@@ -83,7 +83,7 @@ class Histories:
         for length in lengths:
             filled = self._stage.filled
             key = server.name, length.names()
-            if server.keeps and key not in filled:
+            if server.past == "kept" and key not in filled:
                 filled[key] = why or self._fill(server, length)
             why = filled.get(key, "")
 
@@ -100,7 +100,9 @@ class Histories:
         return f"left out: only {said}" if found.cut else ""
 
     def job_for(self, length: Length, server: Server, job: Job) -> Job | str:
-        if not server.keeps:
+        if server.past == "out of reach":
+            return "going on with a conversation takes more than one request"
+        if server.past == "sent again":
             return replace(job, past=length.messages, conversations=())
         return self._stage.filled[server.name, length.names()] or job
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 
@@ -237,7 +237,7 @@ class Ogx(OverMcp):
     environment = "ogx"
     packages = ("ogx", "mcp")
     python = "3.12"
-    runner: type[Running] = OgxRunning
+    runner: ClassVar[type[Running]] = OgxRunning
 
     def request(self, asked: Asked) -> Request:
         """The first turn of a conversation, which is stored; a conversation of its own would be a second request."""
