@@ -216,9 +216,8 @@ def said_of_items(items: Sequence[Mapping[str, Any]]) -> tuple[Said, ...]:
                 found.append(Said(each["role"], text_of(each["content"])))
             case "mcp_call":
                 found.append(Said("assistant", calls=(each["id"],)))
-                result = each.get("output") or each.get("error")
-                if result is not None:
-                    found.append(Said("tool", result, answers=each["id"]))
+                results = [each[name] for name in ("output", "error") if each.get(name) is not None]
+                found += [Said("tool", result, answers=each["id"]) for result in results[:1]]
             case "mcp_list_tools":
                 pass
             case other:
