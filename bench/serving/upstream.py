@@ -7,6 +7,8 @@ Which answer is decided by the last message, since some systems know one model o
     short    20 tokens at once, streamed or as one object
     idle     one token, and then silence until the client leaves
 
+Whoever asks which models there are is told of none; some servers ask when they start.
+
 Run by `bench/speed` in a process of its own: `python upstream.py PORT`.
 """
 
@@ -51,7 +53,7 @@ TOKEN = _chunked(*_tokens(1))
 def _whole() -> bytes:
     text = "".join(f" token{n % 10}" for n in range(SHORT_TOKENS))
     message = {"role": "assistant", "content": text}
-    body = encode_json(
+    return _json(
         {
             "id": "chatcmpl-0123456789",
             "object": "chat.completion",
@@ -61,6 +63,10 @@ def _whole() -> bytes:
             "usage": usage_object(_usage),
         }
     )
+
+
+def _json(answer: object) -> bytes:
+    body = encode_json(answer)
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     return head % len(body) + body
 
@@ -71,6 +77,7 @@ def flat(tokens: int) -> bytes:
 
 
 SHORT, WHOLE = flat(SHORT_TOKENS), _whole()
+NO_MODELS = _json({"object": "list", "data": []})
 
 
 class Answering(asyncio.Protocol):
@@ -95,7 +102,9 @@ class Answering(asyncio.Protocol):
             return
         self._heard = b""
         wanted = _WORD.match(body, max(0, body.rfind(MARK)))
-        if wanted and wanted[2]:
+        if head.startswith(b"GET "):
+            self._transport.write(NO_MODELS)
+        elif wanted and wanted[2]:
             self._transport.write(flat(int(wanted[2])))
         elif wanted and wanted[1] == b"short":
             self._transport.write(SHORT if _STREAM.search(body) else WHOLE)
