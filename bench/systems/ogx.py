@@ -105,13 +105,16 @@ class OgxRunning(Running):
 
     async def ask(self, asked: Asked, told: Callable[[str], None]) -> Answer:
         try:
-            body = await self.body(asked)
-            async with self.http.post(f"{self.url}/v1/responses", json=body) as response:
-                if response.status != 200:
-                    return Answer(response.status, "", failure=(await response.text())[:300])
-                return await self.answered(asked, response, told)
+            return await self.played(asked, told)
         except (aiohttp.ClientError, TimeoutError) as error:
             return Answer(0, "", failure=f"the connection was lost: {error!r}")
+
+    async def played(self, asked: Asked, told: Callable[[str], None]) -> Answer:
+        body = await self.body(asked)
+        async with self.http.post(f"{self.url}/v1/responses", json=body) as response:
+            if response.status != 200:
+                return Answer(response.status, "", failure=(await response.text())[:300])
+            return await self.answered(asked, response, told)
 
     async def answered(
         self, asked: Asked, response: aiohttp.ClientResponse, told: Callable[[str], None]
@@ -168,7 +171,8 @@ class ChainRunning(OgxRunning):
 
 
 class BackgroundRunning(OgxRunning):
-    """Asks for responses in the background, and looks after them until they have ended."""
+    """Asks for responses in the background, and looks after them until they have ended. Who has lost patience has
+    the response's id by then, so it looks again in place of asking again."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -182,6 +186,15 @@ class BackgroundRunning(OgxRunning):
     ) -> Answer:
         state = await response.json()
         self._latest[asked.conversation] = state["id"]
+        return await self.followed(asked, state)
+
+    async def played(self, asked: Asked, told: Callable[[str], None]) -> Answer:
+        latest = self._latest.get(asked.conversation)
+        if not asked.attempt or latest is None:
+            return await super().played(asked, told)
+        return await self.followed(asked, {"id": latest, "status": "queued"})
+
+    async def followed(self, asked: Asked, state: Mapping[str, Any]) -> Answer:
         while state["status"] in ("queued", "in_progress"):
             await asyncio.sleep(POLL_S)
             if self.http.closed:
@@ -276,6 +289,6 @@ class OgxBackground(Ogx):
     variant = "background"
     configured = (
         "As above; a turn is `POST /v1/responses` with `conversation` and `background: true`, which is the only kind "
-        "that can be cancelled and cannot be streamed; the client polls for its end."
+        "that can be cancelled and cannot be streamed; the client polls for its end, and again if it gave up."
     )
     runner = BackgroundRunning
