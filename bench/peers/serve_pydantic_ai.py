@@ -10,6 +10,7 @@ from pydantic_ai.conversation_store import ConversationConflict
 from pydantic_ai.messages import repair_messages
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_conversations import SqliteConversations
 
 model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=ARGS.upstream))
 agent = Agent(model, name=AGENT, instructions=INSTRUCTIONS)
@@ -67,7 +68,7 @@ class Kept(ChatExample):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = stored.SqliteConversations()
+        self.store = SqliteConversations()
 
     async def loaded(self, conversation):
         found = await self.store.load(conversation)

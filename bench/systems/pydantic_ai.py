@@ -38,3 +38,14 @@ class PydanticAiDbos(PydanticAi):
     packages = ("pydantic-ai-slim", "dbos", "openai")
     script = "serve_pydantic_ai_dbos.py"
     knows_keys = True
+
+
+class PydanticAiSteps(PydanticAi):
+    variant = "StepPersistence"
+    configured = (
+        "`StepPersistence(store=SqliteStepStore(…))` of its harness; a turn goes on from "
+        "`continue_run(store, run_id=…, include_interrupted=True)` of the conversation's last run; behind FastAPI."
+    )
+    environment = "pydantic-ai-harness"
+    packages = ("pydantic-ai-slim", "pydantic-ai-harness", "openai")
+    script = "serve_pydantic_ai_steps.py"

@@ -15,6 +15,7 @@ from systems.holdfast import Holdfast, HoldfastPostgres
 from systems.litellm import LiteLlm
 from systems.ogx import Ogx, OgxBackground, OgxChain
 from systems.pydantic_ai import PydanticAi, PydanticAiDbos, PydanticAiKept
+from systems.pydantic_ai import PydanticAi, PydanticAiDbos, PydanticAiKept, PydanticAiSteps
 
 SYSTEMS: Sequence[System] = (
     Holdfast(),
@@ -27,6 +28,7 @@ SYSTEMS: Sequence[System] = (
     OgxBackground(),
     PydanticAi(),
     PydanticAiKept(),
+    PydanticAiSteps(),
     PydanticAiDbos(),
     AgentFramework(),
     AgentFrameworkEachCall(),
