@@ -11,7 +11,9 @@ import pytest
 from tests import repository
 
 LOCKS = ["requirements.txt", "requirements-dev.txt"]
-PEERS = ["bench/peers/requirements.txt", "bench/peers/litellm.txt"]
+PEERS = sorted(
+    f"bench/peers/{lock.name}" for lock in (repository.ROOT / "bench" / "peers").glob("*.txt")
+)
 APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 """The hash of the licence as the Apache Software Foundation publishes it."""
 
