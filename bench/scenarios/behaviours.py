@@ -24,6 +24,9 @@ from scenarios.stage import Stage, breaks, stops_at
 HELLO, WELL, NEXT = "Ada is my name", "tell me about rain", "and what is next"
 CHARGE = "please charge me"
 CONCURRENT = 6
+MOMENT_S = 1.0
+"""How long a turn goes on before it is killed. Some systems write behind what they do: without a moment for that, a
+verdict would be a race between the kill and a disk."""
 
 
 class Behaviour(msgspec.Struct, frozen=True):
@@ -282,6 +285,7 @@ async def retried(stage: Stage, *, stream: bool = False) -> list[str]:
 
 
 async def crashed(stage: Stage, task: asyncio.Task[Answer], gate: Gate) -> None:
+    await asyncio.sleep(MOMENT_S)
     await stage.kill()
     await asyncio.wait({task}, timeout=5.0)
     await stage.hang_up(task)
@@ -293,6 +297,7 @@ async def gone_on(
     stage: Stage, texts: Sequence[str], *, answered: Sequence[str] = (), acted: bool = False
 ) -> list[str]:
     """The next turn, and all that is wrong then: with what the model is told, and with what is stored."""
+    answered = [text for text in texts if text == HELLO or text in answered]  # `begun` saw to that
     before, seen = stage.effects.happened, len(stage.prompts)
     answer = await patiently(stage)
     found = not_answered(answer)

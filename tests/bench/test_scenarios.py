@@ -34,6 +34,14 @@ class Naive(System):
         return [sys.executable, script, str(place.port), *where]
 
 
+class Forgetful(Naive):
+    """The same, on a disk that is empty after every start."""
+
+    def prepare(self, place: Place) -> None:
+        for each in place.folder.iterdir():
+            each.unlink()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CAUGHT)
 async def test_a_naive_system_is_caught(name: str, tmp_path: Path) -> None:
@@ -48,6 +56,18 @@ async def test_a_naive_system_is_caught(name: str, tmp_path: Path) -> None:
 async def test_holdfast_is_not(name: str, tmp_path: Path) -> None:
     cell = await play(Holdfast(), BY_NAME[name], tmp_path, None)
     assert (cell.verdict, cell.why) == ("held", BY_NAME[name].promise), cell.evidence
+
+
+@pytest.mark.slow
+async def test_a_system_that_forgets_what_it_answered_before_a_crash_is_caught(
+    tmp_path: Path,
+) -> None:
+    """The turn that was killed is absent, as it may be; so is the one before it, which may not."""
+    cell = await play(Forgetful(), BY_NAME["kill_in_text"], tmp_path, None)
+    assert (cell.verdict, cell.why) == (
+        "broken",
+        "'Ada is my name' was answered, and is there 0 times",
+    ), cell.evidence
 
 
 @pytest.mark.slow
