@@ -16,6 +16,16 @@ from systems.litellm import LiteLlm
 from systems.ogx import Ogx, OgxBackground, OgxChain
 from systems.pydantic_ai import PydanticAi, PydanticAiDbos, PydanticAiKept
 from systems.pydantic_ai import PydanticAi, PydanticAiDbos, PydanticAiKept, PydanticAiSteps
+from systems.langgraph import (
+    LangGraph,
+    LangGraphExit,
+    LangGraphPatched,
+    LangGraphPostgres,
+    LangGraphPostgresSync,
+    LangGraphResumed,
+    LangGraphRewound,
+    LangGraphSync,
+)
 
 SYSTEMS: Sequence[System] = (
     Holdfast(),
@@ -33,6 +43,14 @@ SYSTEMS: Sequence[System] = (
     AgentFramework(),
     AgentFrameworkEachCall(),
     AgentFrameworkSnapshots(),
+    LangGraph(),
+    LangGraphSync(),
+    LangGraphExit(),
+    LangGraphPatched(),
+    LangGraphResumed(),
+    LangGraphRewound(),
+    LangGraphPostgres(),
+    LangGraphPostgresSync(),
 )
 
 
