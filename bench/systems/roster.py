@@ -26,6 +26,13 @@ from systems.langgraph import (
     LangGraphRewound,
     LangGraphSync,
 )
+from systems.langgraph_dev import (
+    LangGraphDev,
+    LangGraphDevInterrupt,
+    LangGraphDevReject,
+    LangGraphDevRollback,
+    LangGraphDevSqlite,
+)
 
 SYSTEMS: Sequence[System] = (
     Holdfast(),
@@ -51,6 +58,11 @@ SYSTEMS: Sequence[System] = (
     LangGraphRewound(),
     LangGraphPostgres(),
     LangGraphPostgresSync(),
+    LangGraphDev(),
+    LangGraphDevReject(),
+    LangGraphDevInterrupt(),
+    LangGraphDevRollback(),
+    LangGraphDevSqlite(),
 )
 
 
