@@ -304,7 +304,7 @@ async def gone_on(
     told = next((each.said for each in stage.prompts[seen:] if each.last_user == NEXT), None)
     if told is None:
         return [*found, "the model was never asked again"]
-    held = await shown(stage)
+    held = judging.standing(judging.folded(await shown(stage), [*texts, NEXT]), texts)
     found += [f"the model was told: {each}" for each in flaws(told, texts, answered)]
     found += [f"the store holds: {each}" for each in flaws(held, [*texts, NEXT], [*answered, NEXT])]
     if acted:

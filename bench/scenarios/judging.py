@@ -42,6 +42,19 @@ def folded(said: Sequence[Said], texts: Sequence[str]) -> tuple[Said, ...]:
     return tuple(found)
 
 
+def standing(said: Sequence[Said], texts: Iterable[str]) -> tuple[Said, ...]:
+    """What counts of a folded conversation, for a store that shows every try: one that is marked as broken off, and
+    was made again, is no second message but the record of the first."""
+    given_up: set[int] = set()
+    for text in texts:
+        tries = [n for n, each in enumerate(said) if each.role == "user" and text in each.text]
+        for at in tries[:-1]:
+            turn = turn_at(said, at)
+            if any(each.marked for each in turn):
+                given_up.update(range(at, at + len(turn)))
+    return tuple(each for n, each in enumerate(said) if n not in given_up)
+
+
 def torn_calls(said: Sequence[Said]) -> Iterator[str]:
     """Calls without a result, and results without a call: what a provider rejects, for ever."""
     for n, each in enumerate(said):

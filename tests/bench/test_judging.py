@@ -219,3 +219,22 @@ def test_a_mark_in_what_a_system_shows_is_read() -> None:
         {"role": "user", "content": NEXT},
     ]
     assert said_of(shown) == (user(CHARGE, marked=True), says("Answer to", marked=True), user(NEXT))
+
+
+# ── tries that were given up ──
+
+
+def test_a_try_that_is_marked_and_was_made_again_does_not_count() -> None:
+    """A store may show every run of a session, the failed ones with their state."""
+    tried = (*ANSWERED, user(CHARGE), half(CHARGE, marked=True), *CHARGED)
+    assert judging.standing(tried, TEXTS) == (*ANSWERED, *CHARGED)
+
+
+def test_a_try_that_does_not_say_so_is_a_repetition() -> None:
+    tried = (*ANSWERED, user(CHARGE), half(CHARGE), *CHARGED)
+    assert judging.standing(tried, TEXTS) == tried
+
+
+def test_the_last_try_counts_however_it_ended() -> None:
+    tried = (*ANSWERED, *CHARGED, user(CHARGE, marked=True))
+    assert judging.standing(tried, TEXTS) == tried
