@@ -223,7 +223,9 @@ async def first_requests(stage: Stage) -> list[str]:
 @behaviour("Several turns at once", "One after the other, none inside another.")
 async def concurrent_turns(stage: Stage) -> list[str]:
     await begun(stage)
-    return await several(stage, [f"charge number {n}" for n in range(CONCURRENT)], [HELLO])
+    texts = [f"charge number {n}" for n in range(CONCURRENT)]
+    found = await several(stage, texts, [HELLO])
+    return [*found, *judging.side_by_side([each.said for each in stage.prompts], texts)]
 
 
 # ── lost answers ─────────────────────────────────────────────────────────────────────────────

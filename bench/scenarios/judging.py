@@ -126,6 +126,20 @@ def misplaced(said: Sequence[Said], texts: Iterable[str]) -> Iterator[str]:
             yield f"{text!r} was answered, and its answer does not follow it"
 
 
+def side_by_side(prompts: Sequence[Sequence[Said]], texts: Sequence[str]) -> Iterator[str]:
+    """Turns that the conversation shows one after the other, and that were played at once: the model was not told of
+    the one that comes before. `prompts` is all that it was sent, and the last one is the conversation."""
+    order = [each.text for each in prompts[-1] if each.role == "user" and each.text in texts]
+    for before, after in itertools.pairwise(order):
+        told = next((prompt for prompt in prompts if _last_asked(prompt) == after), ())
+        if not any(each.role == "user" and each.text == before for each in told):
+            yield f"{after!r} was played without {before!r}, which comes before it"
+
+
+def _last_asked(prompt: Sequence[Said]) -> str:
+    return next((each.text for each in reversed(prompt) if each.role == "user"), "")
+
+
 def every_flaw(said: Sequence[Said], texts: Sequence[str]) -> list[str]:
     """All that no conversation may have, whatever has happened to it."""
     return [

@@ -238,3 +238,24 @@ def test_a_try_that_does_not_say_so_is_a_repetition() -> None:
 def test_the_last_try_counts_however_it_ended() -> None:
     tried = (*ANSWERED, *CHARGED, user(CHARGE, marked=True))
     assert judging.standing(tried, TEXTS) == tried
+
+
+# ── turns at once ──
+
+
+def test_turns_that_were_told_of_each_other_were_played_one_after_the_other() -> None:
+    prompts = [(user(HELLO),), (*ANSWERED, user(CHARGE)), (*ANSWERED, *CHARGED, user(NEXT))]
+    assert list(judging.side_by_side(prompts, TEXTS)) == []
+
+
+def test_turns_that_began_from_the_same_history_were_not() -> None:
+    """The conversation looks as if one had followed the other, and neither knew."""
+    prompts = [(user(HELLO),), (user(CHARGE),), (*ANSWERED, *CHARGED, user(NEXT))]
+    assert list(judging.side_by_side(prompts, TEXTS)) == [
+        f"{CHARGE!r} was played without {HELLO!r}, which comes before it"
+    ]
+
+
+def test_a_turn_that_was_refused_is_not_missed() -> None:
+    prompts = [(user(HELLO),), (*ANSWERED, user(NEXT))]
+    assert list(judging.side_by_side(prompts, TEXTS)) == []
