@@ -10,6 +10,7 @@ from systems.agent_framework import (
     AgentFrameworkSnapshots,
 )
 from systems.base import System
+from systems.google_adk import Adk, AdkResumable
 from systems.harnessed import AgentsSdkSqlAlchemy, AgentsSdkSqlite
 from systems.holdfast import Holdfast, HoldfastPostgres
 from systems.litellm import LiteLlm
@@ -63,6 +64,8 @@ SYSTEMS: Sequence[System] = (
     LangGraphDevInterrupt(),
     LangGraphDevRollback(),
     LangGraphDevSqlite(),
+    Adk(),
+    AdkResumable(),
 )
 
 
