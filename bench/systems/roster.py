@@ -9,6 +9,7 @@ from systems.agent_framework import (
     AgentFrameworkEachCall,
     AgentFrameworkSnapshots,
 )
+from systems.agno import Agno, AgnoCheckpoints, AgnoQueue
 from systems.base import System
 from systems.google_adk import Adk, AdkResumable
 from systems.harnessed import AgentsSdkSqlAlchemy, AgentsSdkSqlite
@@ -66,6 +67,9 @@ SYSTEMS: Sequence[System] = (
     LangGraphDevSqlite(),
     Adk(),
     AdkResumable(),
+    Agno(),
+    AgnoCheckpoints(),
+    AgnoQueue(),
 )
 
 
