@@ -148,7 +148,7 @@ class Agno(System):
         "under uvicorn, and its own routes for runs, sessions and cancelling."
     )
     environment = "agno"
-    packages = ("agno", "openai")
+    packages: ClassVar[tuple[str, ...]] = ("agno", "openai")
     runner = AgnoRunning
     choice: ClassVar[str] = ""
 

@@ -114,7 +114,7 @@ def answer_in(values: Mapping[str, Any], asked: Asked) -> Answer:
     """The answer, if the state in which a run has ended has one to what was asked."""
     if error := values.get("__error__"):
         return Answer(200, "", failure=json.dumps(error)[:300])
-    messages = values.get("messages") or ()
+    messages: Sequence[Mapping[str, Any]] = values.get("messages") or ()
     asked_last = next((each for each in reversed(messages) if each["type"] == "human"), None)
     if asked_last is None or text_of(asked_last["content"]) != asked.text:
         return Answer(200, "", failure="the run has ended without an answer")

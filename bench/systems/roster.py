@@ -14,10 +14,6 @@ from systems.base import System
 from systems.google_adk import Adk, AdkResumable
 from systems.harnessed import AgentsSdkSqlAlchemy, AgentsSdkSqlite
 from systems.holdfast import Holdfast, HoldfastPostgres
-from systems.litellm import LiteLlm
-from systems.ogx import Ogx, OgxBackground, OgxChain
-from systems.pydantic_ai import PydanticAi, PydanticAiDbos, PydanticAiKept
-from systems.pydantic_ai import PydanticAi, PydanticAiDbos, PydanticAiKept, PydanticAiSteps
 from systems.langgraph import (
     LangGraph,
     LangGraphExit,
@@ -35,6 +31,9 @@ from systems.langgraph_dev import (
     LangGraphDevRollback,
     LangGraphDevSqlite,
 )
+from systems.litellm import LiteLlm
+from systems.ogx import Ogx, OgxBackground, OgxChain
+from systems.pydantic_ai import PydanticAi, PydanticAiDbos, PydanticAiKept, PydanticAiSteps
 
 SYSTEMS: Sequence[System] = (
     Holdfast(),
