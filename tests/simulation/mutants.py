@@ -296,8 +296,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "whoever waited for a deleted session starts a new one",
         (
             "sessions/admission.py",
-            "            if bound is not None and seen.expected != bound:\n",
-            "            if False:\n",
+            "        if bound is None or seen.expected == bound:\n",
+            "        if True:\n",
         ),
     ),
     mutant(

@@ -133,11 +133,15 @@ class Admissions:
             steered = await self._steer_holder(ask)
             if steered is not None:
                 return steered
+        wanted = None
         if _may_queue(ask):
-            queued = await self._queue(ask, behind=self._lanes.is_held(self._lane_name(ask)))
+            name = self._lane_name(ask)
+            behind, wanted = self._lanes.is_held(name), self._lanes.session(name)
+            queued = await self._queue(ask, behind=behind, bound=wanted)
             if queued is not None:
                 return queued
         lane, bound = await self._enter_lane(ask, patience)
+        bound = bound or wanted
         try:
             watch = await self._begin(ask, play, lane, patience, bound)
         except BaseException:
@@ -187,13 +191,15 @@ class Admissions:
 
     # ── waiting for the session ──
 
-    async def _queue(self, ask: Ask, *, behind: bool) -> Watch | None:
+    async def _queue(self, ask: Ask, *, behind: bool, bound: SessionId | None) -> Watch | None:
         """Let a request wait in the store if its session is busy, or if others wait for it; else None: it may begin.
 
-        `behind`: somebody here wants the session already, and is not to be overtaken.
+        `behind`: somebody here wants the session already, and is not to be overtaken. `bound` is the session that
+        the request has found busy.
         """
         while True:
             seen = await self._resolver.look(ask, verify=True)
+            await self._demand_not_deleted(ask, seen, bound)
             if seen.expected is None:
                 return None
             request, new = request_of(ask, seen.snapshot, self._ambient, self._choose)
@@ -312,8 +318,7 @@ class Admissions:
                     raise
                 verify = True  # what we remember may be old: look before refusing
                 continue
-            if bound is not None and seen.expected != bound:
-                await self._demand_not_deleted(ask, bound)
+            await self._demand_not_deleted(ask, seen, bound)
             self._owner.demand_open()
             if self._has_to_wait(ask):
                 await self._demand_room(ask)
@@ -337,8 +342,8 @@ class Admissions:
                 case NotLive():
                     await self._owner.lease.renew()
                     patience.demand(ask, None)
-                case Busy() if _may_queue(ask):
-                    queued = await self._queue(ask, behind=False)
+                case Busy(session_id=bound) if _may_queue(ask):
+                    queued = await self._queue(ask, behind=False, bound=bound)
                     if queued is not None:
                         return queued
                     verify = True
@@ -360,9 +365,11 @@ class Admissions:
             await self._store.put_blob(tenant, seen.snapshot.session_id, data)
         return msgspec.structs.replace(request, input=items) if large else request
 
-    async def _demand_not_deleted(self, ask: Ask, bound: SessionId) -> None:
+    async def _demand_not_deleted(self, ask: Ask, seen: Seen, bound: SessionId | None) -> None:
         """Whoever has waited for a session wants that one. A reset is adopted: somebody has said that the
         key means another one now. A delete has not."""
+        if bound is None or seen.expected == bound:
+            return
         row = await self._store.session(ask.tenant, bound)
         if row is None or row.state == "deleted":
             raise SessionGone(bound, why="deleted")

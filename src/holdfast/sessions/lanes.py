@@ -162,6 +162,11 @@ class Lanes:
         lane = self._lanes.get(name)
         return lane.awaited if lane else None
 
+    def session(self, name: LaneName) -> SessionId | None:
+        """The session whose turns go through the lane of this name, if somebody in it has found out."""
+        lane = self._lanes.get(name)
+        return lane.session if lane else None
+
     def is_held(self, name: LaneName) -> bool:
         return name in self._lanes and self._lanes[name].held
 

@@ -385,6 +385,32 @@ async def test_deleting_a_session_ends_those_that_wait_for_it(
     assert await findings(store) == []
 
 
+async def test_who_queues_while_its_session_is_deleted_is_told_or_ended(
+    store: Store, player: Player
+) -> None:
+    for n in range(12):
+        running = await player.open(f"trip-{n}")
+        asks = [await player.ask(f"trip-{n}", f"{m}") for m in range(3)]
+        await asyncio.gather(
+            store.enqueue(asks[0]),
+            store.remove(ACME, running.session_id),
+            *(store.enqueue(each) for each in asks[1:]),
+        )
+    assert await store.queued(limit=99) == ()
+    assert await findings(store) == []
+
+
+async def test_those_who_queue_at_once_are_in_some_order(
+    store: Store, player: Player, running: Playing
+) -> None:
+    asks = [await player.ask("trip", f"{n}") for n in range(8)]
+    await asyncio.gather(*map(store.enqueue, asks))
+    waiting = await store.queued(limit=99)
+    assert {each.turn_id for each in waiting} == {each.request.turn_id for each in asks}
+    came = [(await row_of(store, each.turn_id)).began_ms for each in waiting]
+    assert came == sorted(set(came))
+
+
 async def test_a_reset_leaves_them_with_the_session_that_they_wait_for(
     store: Store, player: Player, running: Playing
 ) -> None:

@@ -36,6 +36,7 @@ ATTEMPTS = "tests/store/contract/test_attempts.py"
 STEERING = "tests/store/contract/test_steering.py"
 BEGIN = "tests/store/contract/test_begin.py"
 TENANTS = "tests/store/contract/test_tenants.py"
+QUEUE = "tests/store/contract/test_queue.py"
 INTERLEAVINGS = "tests/store/model/test_interleavings.py"
 FINDING = (
     "tests/store/contract/test_search.py",
@@ -161,7 +162,68 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a begin does not compare the session that it was meant for",
-        (DECISIONS, "    if session.id != ask.expected:", "    if not session.id:"),
+        (
+            DECISIONS,
+            (
+                "    if session.id != ask.expected:\n"
+                "        return Moved(session_id=session.id, head=session.head)\n"
+                "    if session.open_turn is not None:"
+            ),
+            (
+                "    if not session.id:\n"
+                "        return Moved(session_id=session.id, head=session.head)\n"
+                "    if session.open_turn is not None:"
+            ),
+        ),
+    ),
+    mutant(
+        "any of those that wait for a session can be opened",
+        (
+            DECISIONS,
+            '    if turn.state != "queued" or facts.first != turn.turn_id:',
+            '    if turn.state != "queued":',
+        ),
+        tests=(QUEUE, MODEL),
+        telling=True,
+    ),
+    mutant(
+        "a turn is opened on a version that its session has left behind",
+        (
+            DECISIONS,
+            "    if (session.head, session.meta_rev) != (request.base, request.base_rev):",
+            "    if False:",
+        ),
+        tests=(QUEUE, MODEL),
+    ),
+    mutant(
+        "two that queue in one moment are in nobody's order",
+        (
+            "store/shaping.py",
+            "        began_ms=max(now_ms, after_ms),",
+            "        began_ms=now_ms,",
+        ),
+        tests=(QUEUE, MODEL),
+    ),
+    mutant(
+        "a queued turn leaves its key to others",
+        (
+            "store/sqlite/queue.py",
+            "        if ask.attempt.key is not None:\n            claim_key(db, ask)\n",
+            "",
+        ),
+        tests=(QUEUE, MODEL),
+    ),
+    mutant(
+        "who queues does not move the stamp of the session",
+        (
+            "store/postgres/sql/queue.sql",
+            (
+                "  update holdfast.session set stamp = stamp + 1\n"
+                "   where tenant = :tenant and id = :session_id and exists (select from ready)),"
+            ),
+            "  select 1),",
+        ),
+        tests=(QUEUE,),
     ),
     mutant(
         "two first requests with one key start two sessions",

@@ -30,9 +30,11 @@ export function turnView(page, session, asModel, actions) {
         h('div', { class: 'turn-main' }, () =>
             state() === 'open'
                 ? liveTurn(session, id)
-                : state() === 'discarded'
-                  ? discardedTurn(page, session)
-                  : committedTurn(page, session, asModel, actions),
+                : state() === 'queued'
+                  ? h('span', { class: 'chip' }, 'queued: it begins when the conversation is free')
+                  : state() === 'discarded'
+                    ? discardedTurn(page, session)
+                    : committedTurn(page, session, asModel, actions),
         ),
     );
 }
@@ -40,7 +42,7 @@ export function turnView(page, session, asModel, actions) {
 /** @param {any} turn */
 const title = (turn) => (turn.state === 'committed' ? `turn, version ${turn.version}` : `turn, ${turn.state}`);
 /** @param {any} turn */
-const sign = (turn) => (turn.version !== null ? String(turn.version) : turn.state === 'open' ? '●' : '×');
+const sign = (turn) => (turn.version !== null ? String(turn.version) : turn.state === 'open' ? '●' : turn.state === 'queued' ? '…' : '×');
 
 // ── committed ────────────────────────────────────────────────────────────────────────────────
 
