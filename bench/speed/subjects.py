@@ -67,6 +67,17 @@ def _bare(port: int, upstream: int, folder: Path) -> Command:
     return Command([sys.executable, script, str(port), str(upstream), str(folder / "bare.db")])
 
 
+def bare_turns() -> Subject:
+    """The bare proxy with our T1 and T2: it answers JSON turns, and takes part in nothing else."""
+    return Subject("bare proxy with turns", _bare_turns, lambda: "", past="sent again")
+
+
+def _bare_turns(port: int, upstream: int, folder: Path) -> Command:
+    script = str(BENCH / "serving" / "bare_turns.py")
+    arguments = [str(port), str(upstream), str(folder / "bare-turns.db")]
+    return Command([sys.executable, script, *arguments], {"PYTHONPATH": str(BENCH)})
+
+
 # ── Holdfast ─────────────────────────────────────────────────────────────────────────────────
 
 AGENTS = """
