@@ -11,7 +11,7 @@ from speed.servers import CannotMeasure, Server, measured, settle
 from speed.stage import Stage
 
 STREAMS = 400
-CLIENTS, SESSIONS_EACH = 16, 64
+CLIENTS, SESSIONS_EACH = 16, 40
 
 
 def _put(line: Line, server: Server, value: float) -> None:
@@ -33,7 +33,7 @@ def memory(stage: Stage) -> list[Line]:
     lines: dict[str, Line] = {what: Line(what, "kB", "lower") for what in (STREAM_KB, SESSION_KB)}
     jobs = {
         STREAM_KB: Job("open", "idle", streams=STREAMS),
-        SESSION_KB: Job("sessions", "short", streams=CLIENTS, turns=SESSIONS_EACH, limit_s=30.0),
+        SESSION_KB: Job("sessions", "short", streams=CLIENTS, turns=SESSIONS_EACH, limit_s=20.0),
     }
     for server in stage.fresh():
         for what, job in jobs.items():

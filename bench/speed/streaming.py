@@ -16,8 +16,8 @@ ANSWERS = {1: 40, 50: 2, 500: 1}
 TOKENS = 1000
 PACED = 50
 TURNS = 150
-LIMIT_S = 8.0
-LIMIT_MANY_S = 20.0
+LIMIT_S = 6.0
+LIMIT_MANY_S = 15.0
 """A slow server needs a while until 500 streams have begun."""
 
 

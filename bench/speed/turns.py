@@ -32,8 +32,8 @@ from speed.servers import CannotMeasure, Server, measured, on_disk
 from speed.stage import Notebook, Probe, Reading, Stage, edge
 
 TURNS = 150
-LIMIT_S = 10.0
-FILL_S = 30.0
+LIMIT_S = 8.0
+FILL_S = 25.0
 """How long filling one conversation may take: who needs longer is not asked about it."""
 SYNC_S = 1.0
 
