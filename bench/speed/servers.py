@@ -44,6 +44,7 @@ class Server(msgspec.Struct, frozen=True):
     pid: int = 0
     request: str = "serving.requests:chat"
     past: Past = "sent again"
+    tokens: int = 1000
     ready_s: float = 0.0
     rest_mb: float = 0.0
 
@@ -108,6 +109,7 @@ def started(subject: Subject, behind: Server, folder: Path) -> Iterator[Server]:
                 process.pid,
                 subject.request,
                 subject.past,
+                subject.tokens,
                 ready_s,
                 rss_mb(process.pid),
             )

@@ -27,7 +27,7 @@ from systems.roster import SYSTEMS, named
 
 BENCH = Path(__file__).parents[1]
 
-MODELS = ("flat1000", "paced", "short", "idle")
+MODELS = ("flat1000", "flat200", "paced", "short", "idle")
 """What the upstream can be asked for; see `serving/upstream.py`."""
 
 
@@ -53,6 +53,8 @@ class Subject(Struct, frozen=True):
     """The lock in `peers/` that it is installed from; none for what is here anyway."""
     request: str = "serving.requests:chat"
     past: Past = "kept"
+    tokens: int = 200
+    """How long the answers are that it is asked for flat out: with long ones, most would need minutes."""
 
     @property
     def is_here(self) -> bool:
@@ -124,8 +126,8 @@ def _litellm(port: int, upstream: int, folder: Path) -> Command:
 
 def everybody() -> list[Subject]:
     return [
-        Subject(BARE, _bare, lambda: "", past="sent again"),
-        Subject(OURS, _holdfast, lambda: importlib.metadata.version("holdfast")),
+        Subject(BARE, _bare, lambda: "", past="sent again", tokens=1000),
+        Subject(OURS, _holdfast, lambda: importlib.metadata.version("holdfast"), tokens=1000),
         Subject(
             "LiteLLM",
             _litellm,
