@@ -165,5 +165,5 @@ lock-clients: ## renew the locks of the clients that tests run (needs uv and npm
 	done
 
 clean: ## remove what was built or measured, environments included
-	rm -rf .venv .venv-clients .venv-fuzz build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-clients .venv-fuzz .venv-peers build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

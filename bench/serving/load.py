@@ -205,11 +205,16 @@ class Load:
     async def _begin(self, clients: list[Client]) -> list[asyncio.Task[None]]:
         """Streams that have begun and have no end."""
         tasks = [asyncio.create_task(self._ask(each, stream=True)) for each in clients]
-        async with asyncio.timeout(BEGIN_S):
-            for client, task in zip(clients, tasks, strict=True):
-                await asyncio.wait({client.begun, task}, return_when=asyncio.FIRST_COMPLETED)
-                if task.done():
-                    task.result()
+        try:
+            async with asyncio.timeout(BEGIN_S):
+                for client, task in zip(clients, tasks, strict=True):
+                    await asyncio.wait({client.begun, task}, return_when=asyncio.FIRST_COMPLETED)
+                    if task.done():
+                        task.result()
+        except TimeoutError:
+            begun = sum(client.begun.done() for client in clients)
+            said = f"{begun} of {len(clients)} streams had begun after {BEGIN_S:.0f} s"
+            raise Refused(said) from None
         return tasks
 
     async def _pace(self) -> Found:
@@ -221,7 +226,7 @@ class Load:
         await asyncio.sleep(job.window_s)
         came = sum(each.tokens for each in clients) - tokens
         if not came:
-            raise Refused(f"no token in {job.window_s:.0f} s")
+            raise Refused(f"no token came in {job.window_s:.0f} s")
         found = Found(
             tokens=came,
             cpu_s=cpu_s(job.pid) - cpu,
@@ -303,7 +308,11 @@ async def _leave(clients: list[Client], tasks: list[asyncio.Task[None]]) -> None
 
 async def main() -> None:
     job = msgspec.json.decode(sys.argv[1], type=Job)
-    print(msgspec.json.encode(await Load(job).run()).decode())
+    try:
+        found = await Load(job).run()
+    except (Refused, OSError) as failure:
+        raise SystemExit(str(failure)) from failure
+    print(msgspec.json.encode(found).decode())
 
 
 if __name__ == "__main__":

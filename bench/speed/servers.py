@@ -217,7 +217,7 @@ def measured(server: Server, job: Job) -> Found:
     except subprocess.TimeoutExpired as failure:
         raise CannotMeasure(f"{server.name} has not answered in {patience_s:.0f} s") from failure
     if done.returncode:
-        raise CannotMeasure(f"measuring {server.name} failed: {done.stderr.strip()[-2000:]}")
+        raise CannotMeasure(done.stderr.strip()[-2000:])
     return msgspec.json.decode(done.stdout, type=Found)
 
 
