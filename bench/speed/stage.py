@@ -146,7 +146,9 @@ class Notebook:
             self._give_up(index, probe, server, str(failure))
             return
         if found.cut:
-            self._give_up(index, probe, server, f"one round, stopped after {job.limit_s:.0f} s")
+            self._give_up(
+                index, probe, server, f"stopped after {job.limit_s:.0f} s, and not asked again"
+            )
         if found.cut and not found.turns and not found.tokens:
             self._give_up(index, probe, server, f"nothing came in {job.limit_s:.0f} s")
             return

@@ -70,7 +70,7 @@ def test_who_reaches_the_limit_is_asked_once_and_started_anew_if_need_be(
     lines = notebook(servers, 3).fill(servers.servers)
     assert len(lines[0].values["slow"]) == 1
     assert len(lines[0].values["quick"]) == 3
-    assert lines[0].notes == {"slow": "one round, stopped after 20 s"}
+    assert lines[0].notes == {"slow": "stopped after 20 s, and not asked again"}
     assert servers.overtaxed == ["slow", "slow"]
 
 
