@@ -127,13 +127,20 @@ def misplaced(said: Sequence[Said], texts: Iterable[str]) -> Iterator[str]:
 
 
 def side_by_side(prompts: Sequence[Sequence[Said]], texts: Sequence[str]) -> Iterator[str]:
-    """Turns that the conversation shows one after the other, and that were played at once: the model was not told of
-    the one that comes before. `prompts` is all that it was sent, and the last one is the conversation."""
-    order = [each.text for each in prompts[-1] if each.role == "user" and each.text in texts]
-    for before, after in itertools.pairwise(order):
-        told = next((prompt for prompt in prompts if _last_asked(prompt) == after), ())
-        if not any(each.role == "user" and each.text == before for each in told):
-            yield f"{after!r} was played without {before!r}, which comes before it"
+    """Turns that the conversation shows one after the other, and that were played at once: in neither was the model
+    told of the other. `prompts` is all that it was sent, and the last one is the conversation. In which order it
+    shows them is a matter of taste."""
+    shown = [each.text for each in prompts[-1] if each.role == "user" and each.text in texts]
+    told = {text: _told_with(prompts, text) for text in shown}
+    for one, other in itertools.combinations(shown, 2):
+        if one not in told[other] and other not in told[one]:
+            yield f"{one!r} and {other!r} were played side by side"
+
+
+def _told_with(prompts: Sequence[Sequence[Said]], text: str) -> set[str]:
+    """What users have said, in the first prompt for a message."""
+    first = next((prompt for prompt in prompts if _last_asked(prompt) == text), ())
+    return {each.text for each in first if each.role == "user"}
 
 
 def _last_asked(prompt: Sequence[Said]) -> str:

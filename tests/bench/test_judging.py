@@ -252,8 +252,13 @@ def test_turns_that_began_from_the_same_history_were_not() -> None:
     """The conversation looks as if one had followed the other, and neither knew."""
     prompts = [(user(HELLO),), (user(CHARGE),), (*ANSWERED, *CHARGED, user(NEXT))]
     assert list(judging.side_by_side(prompts, TEXTS)) == [
-        f"{CHARGE!r} was played without {HELLO!r}, which comes before it"
+        f"{HELLO!r} and {CHARGE!r} were played side by side"
     ]
+
+
+def test_turns_may_be_shown_in_another_order_than_they_were_played() -> None:
+    prompts = [(user(HELLO),), (*ANSWERED, user(CHARGE)), (*CHARGED, *ANSWERED, user(NEXT))]
+    assert list(judging.side_by_side(prompts, TEXTS)) == []
 
 
 def test_a_turn_that_was_refused_is_not_missed() -> None:
