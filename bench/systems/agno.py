@@ -87,11 +87,22 @@ class AgnoRunning(Running):
             return f"{response.status} {(await response.text())[:200]}"
 
 
-class ContinuingRunning(AgnoRunning):
-    """Runs do not end with their client. The first client after a restart continues what was left running, if there is
-    something to continue from."""
+class BackgroundRunning(AgnoRunning):
+    """Runs do not end with their client. One that has lost its connection does not ask again, but follows the run."""
 
     background = True
+
+    async def ask(self, asked: Asked, told: Callable[[str], None]) -> Answer:
+        run = self._runs.get(asked.conversation) if asked.attempt and not asked.key else None
+        if run is None:
+            return await super().ask(asked, told)
+        path = f"/agents/{agent_of(self.place)}/runs/{run}/resume"
+        request = form(path, {"session_id": asked.conversation})
+        return await self._post(request, asked.conversation, told)
+
+
+class ContinuingRunning(BackgroundRunning):
+    """The first client after a restart continues what was left running, if there is something to continue from."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -109,10 +120,6 @@ class ContinuingRunning(AgnoRunning):
         path = f"/agents/{agent_of(self.place)}/runs/{run}/continue"
         request = form(path, {"session_id": conversation, "stream": "true"})
         await self._post(request, conversation, lambda piece: None)
-
-
-class QueuedRunning(AgnoRunning):
-    background = True
 
 
 def turn(asked: Asked, agent: str = "clerk", *, background: bool = False) -> Request:
@@ -179,9 +186,9 @@ class Agno(System):
 class AgnoCheckpoints(Agno):
     variant = "background, checkpoints"
     configured = (
-        'The same with `checkpoint="tool-batch"` and `background=true` for every run, so that it outlives its client. '
-        "The first client after a restart sends a run that has a checkpoint, and is still marked as running, to "
-        "`/continue`."
+        'The same with `checkpoint="tool-batch"` and `background=true` for every run, so that it outlives its client, '
+        "who comes back to it by `/resume`. The first client after a restart sends a run that has a checkpoint, and is "
+        "still marked as running, to `/continue`."
     )
     runner = ContinuingRunning
     choice = "checkpoints"
@@ -191,11 +198,11 @@ class AgnoQueue(Agno):
     variant = "PostgreSQL, durable queue"
     configured = (
         "The same with `PostgresDb`, `AgentOS(queue=QueueConfig(durable=True, lock_grace_seconds=5))` and "
-        "`background=true` for every run, which is followed as a stream. Its queue knows idempotency keys, plays one "
-        "turn of a session at a time, and needs PostgreSQL or Redis."
+        "`background=true` for every run, which its client follows as a stream, and by `/resume` when that is lost. "
+        "The queue knows idempotency keys, plays one turn of a session at a time, and needs PostgreSQL or Redis."
     )
     packages = ("agno", "openai", "psycopg")
-    runner = QueuedRunning
+    runner = BackgroundRunning
     choice = "queue"
     knows_keys = True
     needs_postgres = True
