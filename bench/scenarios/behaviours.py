@@ -220,12 +220,17 @@ async def first_requests(stage: Stage) -> list[str]:
     return await several(stage, [f"first {n}" for n in range(CONCURRENT)], [])
 
 
-@behaviour("Several turns at once", "One after the other, none inside another.")
+@behaviour(
+    "Several turns at once",
+    "One after the other, none inside another; what their tools did is not forgotten.",
+)
 async def concurrent_turns(stage: Stage) -> list[str]:
     await begun(stage)
     texts = [f"charge number {n}" for n in range(CONCURRENT)]
     found = await several(stage, texts, [HELLO])
-    return [*found, *judging.side_by_side([each.said for each in stage.prompts], texts)]
+    found += judging.side_by_side([each.said for each in stage.prompts], texts)
+    found += judging.forgotten(stage.prompts[-1].said, stage.effects.happened)
+    return found
 
 
 # ── lost answers ─────────────────────────────────────────────────────────────────────────────

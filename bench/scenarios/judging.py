@@ -143,6 +143,13 @@ def _told_with(prompts: Sequence[Sequence[Said]], text: str) -> set[str]:
     return {each.text for each in first if each.role == "user"}
 
 
+def forgotten(said: Sequence[Said], happened: int) -> Iterator[str]:
+    """Calls that the conversation does not know of. A turn may be refused, but not after its tool has acted."""
+    known = sum(len(each.calls) for each in said)
+    if known < happened:
+        yield f"the tool ran {happened} times, and the agent was told of {known}"
+
+
 def _last_asked(prompt: Sequence[Said]) -> str:
     return next((each.text for each in reversed(prompt) if each.role == "user"), "")
 

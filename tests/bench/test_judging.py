@@ -264,3 +264,15 @@ def test_turns_may_be_shown_in_another_order_than_they_were_played() -> None:
 def test_a_turn_that_was_refused_is_not_missed() -> None:
     prompts = [(user(HELLO),), (*ANSWERED, user(NEXT))]
     assert list(judging.side_by_side(prompts, TEXTS)) == []
+
+
+@pytest.mark.parametrize("happened", [0, 1])
+def test_what_the_conversation_knows_of_is_not_forgotten(happened: int) -> None:
+    assert list(judging.forgotten((*ANSWERED, *CHARGED), happened)) == []
+
+
+def test_what_a_refused_turn_has_done_is_forgotten() -> None:
+    """To be told that nothing was stored is little help to somebody who has been charged."""
+    assert list(judging.forgotten((*ANSWERED, *CHARGED), 6)) == [
+        "the tool ran 6 times, and the agent was told of 1"
+    ]
