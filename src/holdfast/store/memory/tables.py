@@ -46,6 +46,8 @@ class Tables:
         self.sessions: dict[OfSession, SessionRow] = {}
         self.keys: dict[tuple[Tenant, SessionKey], KeyRow] = {}
         self.turns: dict[OfTurn, TurnRow] = {}
+        self._queued: dict[OfTurn, TurnRow] = {}
+        """Those of them that wait for their sessions."""
         self.versions: dict[OfSession, dict[Version, TurnId]] = defaultdict(dict)
         """Which of a session's own turns made which version."""
         self.journals: dict[OfTurn, list[JournalRow]] = defaultdict(list)
@@ -66,6 +68,10 @@ class Tables:
 
     def put_turn(self, row: TurnRow) -> None:
         self.turns[row.tenant, row.turn_id] = row
+        if row.state == "queued":
+            self._queued[row.tenant, row.turn_id] = row
+        else:
+            self._queued.pop((row.tenant, row.turn_id), None)
         if row.seq is not None:
             self.versions[row.tenant, row.session_id][row.seq] = row.turn_id
 
@@ -87,8 +93,7 @@ class Tables:
 
     def queued(self) -> list[TurnRow]:
         """The turns that wait for their sessions, in the order in which they came."""
-        found = (each for each in self.turns.values() if each.state == "queued")
-        return sorted(found, key=lambda each: (each.began_ms, each.turn_id))
+        return sorted(self._queued.values(), key=lambda each: (each.began_ms, each.turn_id))
 
     def queued_of(self, tenant: Tenant, session_id: SessionId) -> tuple[TurnRow, ...]:
         mine = (each for each in self.queued() if each.tenant == tenant)
