@@ -17,7 +17,7 @@ from holdfast.errors import StoreError
 from holdfast.ids import Minter, NodeId, SessionId, TurnId
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import Pruned, Queued, Started, Store, Taken
+from holdfast.store.base import Pruned, Queued, Signalled, Started, Store, Taken
 from tests.simulation.faults import FaultyStore, Freeze, Sky, Weather
 from tests.simulation.history import Act, Effect, Played, Queueing, Send, Takeover, Watched
 from tests.simulation.loop import SimulatedLoop
@@ -210,7 +210,7 @@ class World:
 
     def overhear(self, name: str, given: dict[int | str, Any], result: Any) -> None:
         """The store has done something for a node."""
-        if name == "signal" and given["kind"] != "steer":
+        if name == "signal" and given["kind"] != "steer" and isinstance(result, Signalled):
             self.stopped.add(given[1])
         elif name == "enqueue" and isinstance(result, Queued):
             self._note_queueing(result.turn_id, result.session_id, opened=False)
