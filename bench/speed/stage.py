@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 
-from _figures import Better, Line
+from _figures import BARE, OURS, Better, Line
 from msgspec import Struct
 from serving.load import Found, Job
 
@@ -22,8 +23,10 @@ from speed.servers import (
 )
 from speed.subjects import Subject
 
-SLOW_START_S = 5.0
-"""Who takes longer to start is started once, and not for every round."""
+ALWAYS = (BARE, OURS)
+"""Who takes part in every round, however long it takes."""
+LONG_S = 5.0
+"""Beyond this a peer is asked once: there are many of them, and half an hour is long enough."""
 
 
 class Stage:
@@ -60,21 +63,17 @@ class Stage:
         return cast
 
     def fresh(self) -> Iterator[Server]:
-        """Everybody in turns, each started anew for its round, and stopped after it."""
-        slow: set[str] = set()
+        """Everybody in turns, each started anew for its round, and stopped after it; peers once."""
         with upstream() as behind, on_disk() as folder:
             for number in range(self.rounds):
                 for subject in self.subjects:
-                    if subject.name in slow:
+                    if number and subject.name not in ALWAYS:
                         continue
                     self.tell(f"round {number + 1} of {self.rounds}: starting {subject.name}")
                     try:
                         with started(subject, behind, folder / f"{subject.name}-{number}") as it:
-                            if it.ready_s > SLOW_START_S:
-                                slow.add(subject.name)
                             yield it
                     except DoesNotStart as failure:
-                        slow.add(subject.name)
                         self.skipped[subject.name] = str(failure)
 
 
@@ -140,11 +139,14 @@ class Notebook:
         if isinstance(job, str):
             self._give_up(index, probe, server, job)
             return
+        began = time.perf_counter()
         try:
             found = measured(server, job)
         except CannotMeasure as failure:
             self._give_up(index, probe, server, str(failure))
             return
+        if server.name not in ALWAYS and time.perf_counter() - began > LONG_S:
+            self._give_up(index, probe, server, "one round: it takes long")
         if found.cut:
             self._give_up(
                 index, probe, server, f"stopped after {job.limit_s:.0f} s, and not asked again"

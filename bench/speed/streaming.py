@@ -19,8 +19,8 @@ FEWER = {1: 10, 50: 1, 500: 1}
 """The same for those whose answers are shorter, because they are slow."""
 TOKENS = 1000
 PACED = 50
-TURNS = 150
-LIMIT_S = {1: 6.0, 50: 15.0, 500: 30.0}
+TURNS = 100
+LIMIT_S = {1: 6.0, 50: 15.0, 500: 20.0}
 """A slow server needs a while until 500 streams have begun."""
 TURNS_S = 8.0
 

