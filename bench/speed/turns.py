@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 
@@ -33,8 +35,10 @@ from speed.stage import Notebook, Probe, Reading, Stage, edge
 
 TURNS = 100
 LIMIT_S = 8.0
-FILL_S, PEER_FILL_S = 40.0, 15.0
+FILL_S = 60.0
 """How long filling conversations of one length may take: who needs longer is not asked about it."""
+FILLING = 2
+"""How many servers are filled at once: nobody measures that."""
 SYNC_S = 1.0
 
 
@@ -77,6 +81,10 @@ class Histories:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
+    def fill_all(self, servers: Sequence[Server], lengths: tuple[Length, ...]) -> None:
+        with ThreadPoolExecutor(FILLING) as pool:
+            list(pool.map(lambda server: self.fill(server, lengths), servers))
+
     def fill(self, server: Server, lengths: tuple[Length, ...]) -> None:
         """Turn by turn, as clients would; once for all groups. Who had no time for one length has none for a longer."""
         why = ""
@@ -90,14 +98,13 @@ class Histories:
     def _fill(self, server: Server, length: Length) -> str:
         self._stage.tell(f"{server.name}: conversations of {length.messages:,} messages")
         names = length.names()
-        limit_s = FILL_S if server.name == OURS else PEER_FILL_S
         turns = length.messages // 2 * length.conversations
-        job = Job("fill", "short", turns=turns, conversations=names, limit_s=limit_s)
+        job = Job("fill", "short", turns=turns, conversations=names, limit_s=FILL_S)
         try:
             found = measured(server, job)
         except CannotMeasure as failure:
             return str(failure)
-        said = f"{found.turns:,} of {turns:,} turns in {limit_s:.0f} s while filling it"
+        said = f"{found.turns:,} of {turns:,} turns in {FILL_S:.0f} s while filling it"
         return f"left out: only {said}" if found.cut else ""
 
     def job_for(self, length: Length, server: Server, job: Job) -> Job | str:
@@ -126,8 +133,7 @@ def _cpu_ms(found: Found) -> float:
 def history(stage: Stage) -> list[Line]:
     servers = stage.cast.servers
     histories = Histories(stage)
-    for server in servers:
-        histories.fill(server, LENGTHS)
+    histories.fill_all(servers, LENGTHS)
     probes = [
         histories.probe(length, _curve(HISTORY_CPU, length), _curve(HISTORY_P50, length))
         for length in LENGTHS
@@ -153,8 +159,7 @@ WRITES = (Length(10, 20, 2, tag="written"), Length(1000, 1, 40))
 def writes(stage: Stage) -> list[Line]:
     servers = stage.cast.servers
     histories = Histories(stage)
-    for server in servers:
-        histories.fill(server, WRITES)
+    histories.fill_all(servers, WRITES)
     probes = [histories.probe(length, _written(length)) for length in WRITES]
     return Notebook(stage, probes).fill(servers)
 
