@@ -37,7 +37,9 @@ def capital(text: str) -> str:
 
 
 def ratio(value: float) -> str:
-    return f"{value:.2f}×" if value < 10 else f"{number(value)}×"
+    if value >= 10:
+        return f"{number(value)}×"
+    return f"{value:.2f}×" if value >= 0.1 else f"{value:.2g}×"
 
 
 def to_bare(line: Line, system: str) -> str:

@@ -96,6 +96,13 @@ def test_a_number_has_the_figures_that_matter(value: float, said: str) -> None:
     assert words.number(value) == said
 
 
+@pytest.mark.parametrize(
+    ("value", "said"), [(0.0049, "0.0049×"), (0.44, "0.44×"), (2.0, "2.00×"), (73.24, "73.2×")]
+)
+def test_a_small_ratio_is_not_nothing(value: float, said: str) -> None:
+    assert words.ratio(value) == said
+
+
 def test_units_ranges_and_ratios_are_said() -> None:
     line = Line("a turn", "ms", "lower", {BARE: [1.0, 2.0, 4.0], "Holdfast": [3.0]})
     assert words.said(3.0, "ms") == "3.00 ms"
