@@ -25,7 +25,7 @@ def table(
     head = el(
         "tr",
         el("th", corner, scope="col", role="columnheader"),
-        [el("th", name, scope="col", role="columnheader") for name in columns],
+        [el("th", el("span", name), scope="col", role="columnheader") for name in columns],
         role="row",
     )
     body = [
