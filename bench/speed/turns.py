@@ -67,6 +67,11 @@ class Length(Struct, frozen=True):
     tag: str = "of"
     """Lengths with the same tag share their conversations."""
 
+    @property
+    def filling(self) -> int:
+        """How many turns it takes until they are there: each is a question and its answer."""
+        return self.messages // 2 * self.conversations
+
     def names(self) -> tuple[str, ...]:
         stem = f"{self.tag}-{self.messages}"
         return tuple(f"{stem}-{number}" for number in range(self.conversations))
@@ -87,18 +92,22 @@ class Histories:
 
     def fill(self, server: Server, lengths: tuple[Length, ...]) -> None:
         """Turn by turn, as clients would; once for all groups. Who had no time for one length has none for a longer."""
-        why = ""
+        why, per_turn_s = "", 0.0
         for length in lengths:
             filled = self._stage.filled
             key = server.name, length.names()
-            if server.past == "kept" and key not in filled:
-                filled[key] = why or self._fill(server, length)
-            why = filled.get(key, "")
+            if server.past != "kept" or key in filled:
+                continue
+            if not why and per_turn_s * length.filling > FILL_S:
+                why = f"left out: filling it would take more than {FILL_S:.0f} s"
+            began = time.perf_counter()
+            why = filled[key] = why or self._fill(server, length)
+            per_turn_s = (time.perf_counter() - began) / length.filling
 
     def _fill(self, server: Server, length: Length) -> str:
         self._stage.tell(f"{server.name}: conversations of {length.messages:,} messages")
         names = length.names()
-        turns = length.messages // 2 * length.conversations
+        turns = length.filling
         job = Job("fill", "short", turns=turns, conversations=names, limit_s=FILL_S)
         try:
             found = measured(server, job)
