@@ -25,7 +25,9 @@ class OverMcp(System):
     def command(self, place: Place) -> Sequence[str]:
         port = (place.folder / "tools.port").read_text()
         tool = f"{python_of(self.environment)} {CHARGE} {port} {place.effects}"
-        return ["sh", "-c", f'{tool} & exec "$@"', "sh", *self.serve(place)]
+        # Somebody may have taken its port for a moment, so it tries again.
+        beside = f"until {tool}; do sleep 0.2; done"
+        return ["sh", "-c", f'({beside}) & exec "$@"', "sh", *self.serve(place)]
 
     def prepare(self, place: Place) -> None:
         (place.folder / "tools.port").write_text(str(free_port()))
