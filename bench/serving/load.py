@@ -275,7 +275,8 @@ class Load:
         [client] = await self._connect(1)
         streams = job.what == "first"
         if not job.conversations:
-            await self._ask_often(client, WARM_UP, stream=streams)  # connections, caches
+            # Connections, caches. Once will do where a single turn may take seconds.
+            await self._ask_often(client, 1 if job.past else WARM_UP, stream=streams)
         each_ms: list[float] = []
         cpu, written, wall = cpu_s(job.pid), written_bytes(job.pid), time.perf_counter()
         while len(each_ms) < job.turns and time.perf_counter() < self._until:

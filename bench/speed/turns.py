@@ -35,7 +35,7 @@ from speed.stage import Notebook, Probe, Reading, Stage, edge
 
 TURNS = 100
 LIMIT_S = 8.0
-FILL_S = 60.0
+FILL_S = 90.0
 """How long filling conversations of one length may take: who needs longer is not asked about it."""
 FILLING = 2
 """How many servers are filled at once: nobody measures that."""
