@@ -146,9 +146,9 @@ def curves(lines: Sequence[Line], axis: str, palette: Palette) -> Html:
             el(
                 "text",
                 briefly(name, CURVE_CHARS),
-                x=ends[name].x + 9,
+                x=WIDTH - RIGHT + 9,
                 y=y + 4,
-                class_=f"name {palette.of(name)}",
+                class_=f"name label {palette.of(name)}",
             )
             for name, y in labels.items()
         ],
