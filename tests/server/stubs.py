@@ -128,7 +128,7 @@ def agent(model: Model, *tools: Tool, name: str = "root", policy: Policy = SILEN
         name,
         model,
         instruction="be nice",
-        toolsets=(StubTools(*tools),),
+        toolsets=(StubTools(*tools),) if tools else (),
         permissions=Permissions(allow=("*",)),
         policy=policy,
     )

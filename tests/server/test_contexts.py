@@ -12,7 +12,7 @@ import msgspec
 from holdfast.core.events import Usage
 from holdfast.models.responses import ResponsesModel
 from holdfast.testing import FakeUpstream, ScriptedModel, says
-from tests.server.stubs import Answer, Serving, agent, serving
+from tests.server.stubs import Answer, HeldTool, Serving, agent, serving
 
 
 async def ask(server: Serving, what: str, **body: Any) -> Answer:
@@ -67,12 +67,24 @@ async def test_a_provider_that_counts_is_asked_for_what_would_be_shown() -> None
     assert told.json == {"object": "response.input_tokens", "input_tokens": 42}
     assert told.headers["x-token-count"] == "provider"
     asked, _ = upstream.others
-    assert [asked.json[name] for name in ("model", "instructions")] == ["gpt-5", "Rhyme."]
+    assert [asked.json[name] for name in ("model", "instructions")] == [
+        "gpt-5",
+        "be nice\n\nRhyme.",
+    ]
     for words in ("Hi", "Yes.", "And you?", "look"):
         assert words in str(asked.json)
     for estimated in (others, unknown, failed):
         assert estimated.headers["x-token-count"] == "estimate"
         assert 0 < estimated.json["input_tokens"] < 40
+
+
+async def test_tools_that_nobody_has_listed_leave_it_to_an_estimate() -> None:
+    async with FakeUpstream(counts=42) as upstream:
+        model = ResponsesModel("gpt-5", base_url=upstream.base_url, counts=True)
+        async with serving(agent(model, HeldTool("look"))) as server:
+            told = await ask(server, "input_tokens", input="Hi")
+        await model.close()
+    assert told.headers["x-token-count"] == "estimate" and not upstream.others
 
 
 async def test_bytes_are_counted_as_they_would_be_shown() -> None:

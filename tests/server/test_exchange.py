@@ -57,6 +57,25 @@ async def test_work_that_is_done_is_not_disturbed_by_a_client_that_goes_later() 
     await asyncio.sleep(0)
 
 
+async def test_work_that_ends_in_the_moment_in_which_the_client_goes_has_ended() -> None:
+    client = Client()
+    done = asyncio.Event()
+
+    async def work() -> str:
+        with client.exchange.while_present():
+            await done.wait()
+        await asyncio.sleep(0)
+        return "done"
+
+    working = asyncio.create_task(work())
+    for _ in range(3):  # both wait
+        await asyncio.sleep(0)
+    client.leaves.set()
+    done.set()
+    assert await working == "done"
+    assert working.cancelling() == 0
+
+
 @pytest.mark.parametrize("client_goes_too", [False, True])
 async def test_being_cancelled_by_somebody_else_is_being_cancelled(client_goes_too: bool) -> None:
     client = Client()

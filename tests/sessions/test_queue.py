@@ -9,7 +9,14 @@ import pytest
 
 from holdfast import limits
 from holdfast.core.policy import Policy
-from holdfast.errors import KeyReused, QueueFull, SessionBusy, SessionConflict, SessionGone
+from holdfast.errors import (
+    KeyReused,
+    QueueFull,
+    SessionBusy,
+    SessionConflict,
+    SessionGone,
+    StoreUnusable,
+)
 from holdfast.ids import SessionKey, TurnId
 from holdfast.sessions.ask import Ending
 from holdfast.sessions.watch import Watch
@@ -171,6 +178,7 @@ async def test_a_key_joins_what_waits_and_another_request_does_not(stage: Stage)
     watch = await queue(stage, one, "Later", key="k")
     again = await stage.submit(two, "Later", queues=True, key="k")
     assert (again.admission.how, again.admission.base) == ("joined", None)
+    assert not again.admission.created
     assert again.admission.turn_id == watch.admission.turn_id
     with pytest.raises(KeyReused):
         await stage.submit(two, "Something else", queues=True, key="k")
@@ -361,3 +369,59 @@ async def test_no_room_keeps_it_waiting_and_the_next_one_begins_when_there_is(st
     elsewhere.open.set()
     for each in (occupying, watch):
         assert (await node.run(each.ended)).ok
+
+
+@on_stage
+async def test_who_interrupts_goes_before_those_who_wait(stage: Stage) -> None:
+    node = await stage.boot()
+    gate, _ = await busy(stage, node)
+    for text in ("A", "B"):
+        await queue(stage, node, text)
+    now = await queue(stage, node, "Now", on_busy="interrupt")
+    gate.open.set()
+    assert (await node.run(now.ended)).ok
+    await stage.until(lambda: "B" in stage.played)
+    assert stage.played == ["Wait", "Now", "A", "B"]
+
+
+@on_stage
+async def test_one_that_cannot_be_opened_keeps_nobody_else_waiting(stage: Stage) -> None:
+    node = await stage.boot()
+    broken = await busy(stage, node)
+    stuck = await queue(stage, node, "Stuck")
+    other = stage.parts["Elsewhere"] = Gate()
+    stage.send(node, "Elsewhere", name=SessionKey("other"))
+    await stage.until(lambda: "Elsewhere" in stage.played)
+    watch = await queue(stage, node, "Not stuck", name=SessionKey("other"))
+
+    readable = node.store.snapshot
+
+    async def snapshot(tenant: object, session_id: object, **more: object) -> object:
+        if session_id == stuck.admission.session_id:
+            raise StoreUnusable("a page of it cannot be read")
+        return await readable(tenant, session_id, **more)
+
+    node.store.override("snapshot", snapshot)
+    for gate in (broken[0], other):
+        gate.open.set()
+    assert (await node.run(watch.ended)).ok
+    assert (await row_of(stage, stuck.admission.turn_id)).state == "queued"
+
+
+@on_stage
+async def test_a_sweep_survives_what_nobody_has_thought_of(stage: Stage) -> None:
+    node = await stage.boot()
+    gate, _ = await busy(stage, node)
+    watch = await queue(stage, node, "Later")
+    failures = iter([AssertionError("nobody has thought of this")])
+    look = node.store.queued
+
+    async def queued(*, limit: int) -> object:
+        for failure in failures:
+            raise failure
+        return await look(limit=limit)
+
+    node.store.override("queued", queued)
+    gate.open.set()
+    assert (await node.run(watch.ended)).ok
+    assert not list(failures)

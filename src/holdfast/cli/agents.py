@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.agents import demo
 from holdfast.agents.base import ModelConfig
+from holdfast.agents.fetch import Fetcher
 from holdfast.agents.file import Checked
 from holdfast.agents.registry import Broken, Listed, Registry
 from holdfast.agents.schema import agent_file_schema
@@ -31,8 +32,10 @@ from holdfast.agents.sources import (
 )
 from holdfast.cli import showing
 from holdfast.cli.options import json_option
+from holdfast.config import load_config
 from holdfast.errors import SourceUnusable
 from holdfast.server.models import Models
+from holdfast.tools.guard import Guard
 
 FOUND, UNREADABLE = 1, 2
 """The exit codes: something is wrong in a file; a file could not be read at all."""
@@ -96,8 +99,14 @@ async def check_sources(references: tuple[str, ...]) -> list[Report]:
 @asynccontextmanager
 async def _supplies() -> AsyncIterator[Supplies]:
     models = Models(os.environ)
+    trust_remote = load_config({}, os.environ, ()).trust_remote
     try:
-        yield Supplies(make_model=models, environment=os.environ)
+        yield Supplies(
+            make_model=models,
+            environment=os.environ,
+            fetcher=Fetcher(Guard(allow_private=trust_remote)),
+            trust_remote=trust_remote,
+        )
     finally:
         await models.close()
 

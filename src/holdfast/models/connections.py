@@ -56,7 +56,7 @@ class _Handler(ResponseHandler):
     """
 
     def resume_reading(self, *args: bool, **named: bool) -> None:
-        if self._reading_paused:
+        if getattr(self, "_reading_paused", True):  # aiohttp's own business, too
             super().resume_reading(*args, **named)
 
 

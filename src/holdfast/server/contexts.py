@@ -37,7 +37,8 @@ class Contexts:
         self._turns = ResponseTurns(sessions)
 
     async def input_tokens(self, call: Call) -> None:
-        """How much a request would be, without the agent's own instructions and tools."""
+        """How much a request would be: as the model's provider counts it, with the agent's instruction, or else as an
+        estimate without."""
         asked = read_context_request(call.body, needs_model=False)
         snapshot, brought = await self._context(call, asked)
         items = [*seen_by_model(snapshot), *brought]

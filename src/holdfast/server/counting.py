@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from holdfast.core.conversation import Snapshot
@@ -14,6 +15,8 @@ from holdfast.server.directory import Directory
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.responses_request import ContextAsk
+
+log = logging.getLogger("holdfast.server")
 
 
 class Counters:
@@ -28,7 +31,8 @@ class Counters:
     ) -> int | None:
         """The number for these items, and what else the request says; None if nobody can tell.
 
-        Whoever would answer is asked. One who cannot be found, offers no count or fails leaves it to an estimate.
+        Whoever would answer is asked. One who cannot be found, offers no count or fails leaves it to an estimate;
+        so does an agent with tools of its own, which a turn would show as well and nobody lists here.
         """
         if asked.tools is None:
             return None
@@ -47,11 +51,14 @@ class Counters:
         async with self._directory.holding():
             try:
                 team = await self._directory.team_for(request)
-                counter = counter_of(team.agents[choice.agent or team.entry].model)
-                if counter is None:
+                agent = team.agents[choice.agent or team.entry]
+                counter = counter_of(agent.model)
+                if counter is None or agent.toolsets:
                     return None
-                return await self._ask(counter, tenant, asked, snapshot, items)
-            except TurnFailed:
+                system = "\n\n".join(filter(None, (agent.instruction, asked.instructions)))
+                return await self._ask(counter, tenant, asked, system, snapshot, items)
+            except TurnFailed as failure:
+                log.warning("%s: its provider did not count: %s", choice.agent, failure)
                 return None
 
     async def _ask(
@@ -59,6 +66,7 @@ class Counters:
         counter: Counter,
         tenant: Tenant,
         asked: ContextAsk,
+        system: str,
         snapshot: Snapshot,
         items: Sequence[Item],
     ) -> int | None:
@@ -67,9 +75,7 @@ class Counters:
         messages = await self._messages(dialect, tenant, snapshot, items)
         if not messages:
             return None
-        return await counter.count(
-            Prompt(system=asked.instructions, messages=(messages,), tools=asked.tools)
-        )
+        return await counter.count(Prompt(system=system, messages=(messages,), tools=asked.tools))
 
     async def _messages(
         self, dialect: Dialect, tenant: Tenant, snapshot: Snapshot, items: Sequence[Item]

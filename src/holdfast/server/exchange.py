@@ -148,11 +148,12 @@ class Exchange:
         assert task is not None
         if gone.done():
             raise ClientGone
-        left, before = False, task.cancelling()
+        left, over, before = False, False, task.cancelling()
 
         def leave(_: object) -> None:
             nonlocal left
-            left = task.cancel()
+            if not over:  # it may have been called for already when the work came to its end
+                left = task.cancel()
 
         gone.add_done_callback(leave)
         try:
@@ -163,6 +164,7 @@ class Exchange:
                 raise ClientGone from None
             raise
         finally:
+            over = True
             gone.remove_done_callback(leave)
 
     # ── the answer ──

@@ -235,7 +235,7 @@ _RESPONSES: Mapping[str, Operation] = {
     ),
     "POST /v1/responses/input_tokens": Operation(
         "countInputTokens",
-        "How large a request would be, as an estimate",
+        "How large a request would be, by its model's provider or as an estimate",
         "responses",
         (Answer("So many, or about so many.", openai.TokenCount, headers=("x-token-count",)),),
         Body(asked.ContextBody, {"model": "root", "input": "Where is Oslo?"}),

@@ -165,6 +165,11 @@ CAUSES: dict[str, Cause] = {
 OVERTAKEN = Cause(status=400, kind="invalid_request_error")
 """A turn that waited for its session, and means nothing on top of what that has become."""
 
+_OVERTAKEN = dict.fromkeys(
+    ("agent_mismatch", "approval_closed"), Cause(status=409, kind="conflict_error")
+)
+"""Those that somebody who had not waited would be told as a conflict."""
+
 REFUSED_BY_UPSTREAM = Cause(status=400, kind="invalid_request_error")
 
 _ENDINGS: dict[EndedBy, tuple[str, Cause, str]] = {
@@ -231,7 +236,7 @@ def problem_of_ending(
     if said and ending.by in ("model_error", "tool_error"):
         code, cause = said, CAUSES.get(said, REFUSED_BY_UPSTREAM)
     elif said and ending.by == "superseded":
-        code, cause, words = said, OVERTAKEN, "the conversation has moved on"
+        code, cause, words = said, _OVERTAKEN.get(said, OVERTAKEN), "the conversation has moved on"
     elif said:
         detail = ending.detail
     may_pass = cause.may_pass and transient is not False

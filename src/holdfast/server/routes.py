@@ -97,6 +97,7 @@ def _responses(
             "chat",
             contexts.input_tokens,
             body_bytes_max=TURN_BYTES,
+            load="turns",  # its provider may be asked
         ),
         Route("GET", one, "chat", stored.retrieve),
         Route("DELETE", one, "chat", stored.delete, audit="response.delete"),

@@ -234,8 +234,8 @@ class Admissions:
         self._owner.waited_for.add((ask.tenant, queued.session_id))
         try:
             await self._hurry(ask, queued)
-        except StoreUnavailable:
-            pass  # it is durable: a sweep opens it, here or elsewhere
+        except (StoreUnavailable, SessionMissing):
+            pass  # it is durable, or gone with its session: a sweep sees to it, here or elsewhere
         admission = Admission(
             turn_id=queued.turn_id,
             session_id=queued.session_id,
@@ -385,6 +385,7 @@ class Admissions:
             request=request,
             attempt=ask.attempt,
             expire_after_ms=None if expire_s is None else round(expire_s * 1000),
+            ahead=ask.on_busy == "interrupt",
         )
 
     async def _started(
@@ -461,7 +462,7 @@ class Admissions:
             turn_id=turn_id,
             session_id=row.session_id,
             base=base_of(row),
-            created=row.base_head == Version(0),
+            created=base_of(row) == Version(0) and how != "steered",
             how=how,  # type: ignore[arg-type]
         )
         return Watch(self._store, ask.tenant, admission, self._owner.live.get(turn_id))

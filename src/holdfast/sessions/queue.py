@@ -9,7 +9,7 @@ nothing to keep, whatever its policy says.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 
 from holdfast import limits
 from holdfast.core import events as ev
@@ -17,6 +17,7 @@ from holdfast.core.journal import Record, decode_records, encode_records, number
 from holdfast.core.ports import Play
 from holdfast.core.rebasing import Stale, rebased
 from holdfast.core.turn import begin
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.ids import Tenant, TurnId
 from holdfast.observe.events import event
 from holdfast.observe.tally import Tally
@@ -29,6 +30,10 @@ from holdfast.store.rows import TurnRow
 
 OPENINGS_MAX = 3
 """How often a turn is tried to be opened before the next sweep: its session may be moving on all the time."""
+
+
+AWAY_MAX = 3
+"""How often the store may be out of reach before a sweep gives up: each time may take a timeout."""
 
 
 class Queue:
@@ -44,6 +49,8 @@ class Queue:
         self._tally = tally
         self._deadlines: dict[TurnId, int] = {}
         """Until when those that wait may, as far as we have read their requests."""
+        self._away = 0
+        """How often the store could not be reached in this sweep."""
 
     @property
     def seen(self) -> int:
@@ -60,8 +67,11 @@ class Queue:
 
     async def open_ready(self) -> int:
         """Open those whose time has come, as far as there is room; how many."""
-        self._owner.waited_for.clear()  # before we look: who has to wait meanwhile says so again
+        self._away = 0
+        before = frozenset(self._owner.waited_for)
         waiting = await self._look()
+        # Who has come to wait while we looked stays: not to miss the end of what they wait for.
+        self._owner.waited_for -= before
         self._owner.waited_for.update((each.tenant, each.session_id) for each in waiting)
         late = await self._end_late(waiting)
         opened = 0
@@ -69,10 +79,24 @@ class Queue:
             if not each.ready or each.turn_id in late:
                 continue
             if self._owner.has_room:
-                opened += await self._open(each)
+                opened += await self._apart(each, self._open(each))
             else:
                 self._owner.others_wait = True
         return opened
+
+    async def _apart(self, waiting: Waiting, work: Awaitable[bool]) -> bool:
+        """One that cannot be seen to keeps nobody else waiting; the next sweep comes to it again. Raises
+        StoreUnavailable if it is the store that cannot be reached, and not one session."""
+        try:
+            return await work
+        except HoldfastError as error:
+            self._away += isinstance(error, StoreUnavailable)
+            if self._away == AWAY_MAX:
+                raise
+            event(
+                "turn.not_opened", turn=waiting.turn_id, session=waiting.session_id, why=str(error)
+            )
+            return False
 
     async def withdraw(
         self, tenant: Tenant, turn_id: TurnId, cause: ev.Interrupted, *, settlement: Settlement
@@ -98,8 +122,7 @@ class Queue:
         request = await self._request(waiting)
         if request is None:
             broken = ev.Interrupted(by="crash", detail="its journal cannot be read")
-            await self._fail(waiting, broken)
-            return False
+            return await self._fail(waiting, broken)
         for _ in range(OPENINGS_MAX):
             with self._owner.claiming(waiting.turn_id):
                 outcome = await self._open_on_head(waiting, request)
@@ -115,8 +138,7 @@ class Queue:
         request = rebased(asked, head, self._ambient.mint)
         if isinstance(request, Stale):
             cause = ev.Interrupted(by="superseded", detail=request.why, code=request.code)
-            await self._fail(waiting, cause)
-            return False
+            return await self._fail(waiting, cause)
         opening = Opening(
             tenant=waiting.tenant,
             session_id=waiting.session_id,
@@ -163,12 +185,13 @@ class Queue:
             self._deadlines[each.turn_id] = until
             if until and until <= self._ambient.now_ms():
                 late.add(each.turn_id)
-                await self._fail(each, ev.Interrupted(by="deadline"))
+                await self._apart(each, self._fail(each, ev.Interrupted(by="deadline")))
         return late
 
-    async def _fail(self, waiting: Waiting, cause: ev.Interrupted) -> None:
-        """It may be tried again under its key."""
+    async def _fail(self, waiting: Waiting, cause: ev.Interrupted) -> bool:
+        """It may be tried again under its key. False: it was not opened."""
         await self.withdraw(waiting.tenant, waiting.turn_id, cause, settlement="failed")
+        return False
 
 
 def last_words(cause: ev.Interrupted, *, at_ms: int) -> bytes:

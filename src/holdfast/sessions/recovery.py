@@ -15,6 +15,7 @@ the turn. What it says decides:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
@@ -97,6 +98,8 @@ def judge_recovered(policy: Policy, *, acted: bool, by: EndedBy) -> Verdict:
     return decide(policy, by, acted=acted)
 
 
+log = logging.getLogger("holdfast.sessions")
+
 # ── doing it ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -127,6 +130,10 @@ class Recovery:
                 await self.sweep()
             except StoreError:
                 pass  # the store is away; so are its orphans, and the next round finds them
+            except (
+                Exception
+            ):  # told, and tried again: without its sweeper a node cleans up after nobody
+                log.exception("a sweep failed unexpectedly")
             await wait_for_hint(self._owner.room, at_most_s=limits.sweep_s)
 
     async def sweep(self) -> int:

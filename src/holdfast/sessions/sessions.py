@@ -209,7 +209,7 @@ class Sessions:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self._owner.drain(grace_s=grace_s)
-        await asyncio.gather(*self._noting)
+        await asyncio.gather(*self._noting, return_exceptions=True)
         await self._heart.stop()
         try:
             await self.lease.resign()

@@ -158,6 +158,8 @@ class Begin(Value):
     attempt: Attempt
     expire_after_ms: int | None = None
     """Sessions that were idle for longer answer `Gone`."""
+    ahead: bool = False
+    """Where it is queued: before those who wait already."""
 
 
 class Fence(Value):

@@ -93,10 +93,13 @@ def queued_turn(
     behind: Sequence[TurnRow],
     now_ms: int,
 ) -> TurnRow:
-    """A turn that waits for its session, `behind` others. `began_ms` is when it came, until it is opened; no two of a
-    session came at once."""
+    """A turn that waits for its session, `behind` others or ahead of them. `began_ms` is when it came, until it is
+    opened; no two of a session came at once, and who is ahead is taken to have come before."""
     request, attempt = ask.request, ask.attempt
-    after_ms = behind[-1].began_ms + 1 if behind else 0
+    came_ms = now_ms
+    if behind:
+        first_ms, last_ms = behind[0].began_ms, behind[-1].began_ms
+        came_ms = first_ms - 1 if ask.ahead else max(now_ms, last_ms + 1)
     return TurnRow(
         tenant=ask.tenant,
         turn_id=request.turn_id,
@@ -109,7 +112,7 @@ def queued_turn(
         source_digest=request.source_digest,
         request_hash=attempt.request_hash,
         replayable=request.replayable,
-        began_ms=max(now_ms, after_ms),
+        began_ms=came_ms,
     )
 
 

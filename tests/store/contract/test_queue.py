@@ -411,6 +411,20 @@ async def test_those_who_queue_at_once_are_in_some_order(
     assert came == sorted(set(came))
 
 
+async def test_who_is_ahead_goes_before_those_who_wait(
+    store: Store, player: Player, running: Playing
+) -> None:
+    waiting = [(await player.wait("trip", text)).turn_id for text in ("First", "Second")]
+    for text in ("Now", "No, this now"):
+        ask = msgspec.structs.replace(await player.ask("trip", text), ahead=True)
+        assert isinstance(await store.enqueue(ask), Queued)
+        waiting.insert(0, ask.request.turn_id)
+    await running.end()
+    found = await store.queued(limit=9)
+    assert [each.turn_id for each in found] == waiting
+    assert [each.ready for each in found] == [True, False, False, False]
+
+
 async def test_a_reset_leaves_them_with_the_session_that_they_wait_for(
     store: Store, player: Player, running: Playing
 ) -> None:

@@ -11,7 +11,7 @@ from holdfast.errors import SessionMissing
 from holdfast.ids import Tenant, TurnId
 from holdfast.store import base
 from holdfast.store.rows import JournalRow, TurnRow
-from tests.store.model.things import Turn
+from tests.store.model.things import Session, Turn
 from tests.store.model.turns import Turns, join, replay
 
 
@@ -44,7 +44,7 @@ class Queue(Turns):
             session=session,
             created=False,
             retry_of=failed.turn.id if failed and failed.steer is None else None,
-            began_ms=max([self.now_ms, *(each.began_ms + 1 for each in session.queue)]),
+            began_ms=self._came_ms(session, ahead=ask.ahead),
             token=0,
             nonce="",
             node=None,
@@ -52,10 +52,14 @@ class Queue(Turns):
             replayable=ask.request.replayable,
         )
         self.of[ask.tenant].turns[turn.id] = turn
-        session.queue.append(turn)
+        session.queue.insert(0 if ask.ahead else len(session.queue), turn)
         turn.journal.append(self._request(ask.request, token=0))
         self.claim_key(turn)
         return _queued(turn)
+
+    def _came_ms(self, session: Session, *, ahead: bool) -> int:
+        came = [each.began_ms for each in session.queue]
+        return min(came) - 1 if came and ahead else max([self.now_ms, *(ms + 1 for ms in came)])
 
     def _request(self, request: TurnRequest, *, token: int) -> JournalRow:
         first = numbered((Began(request=request),), first=0, at_ms=self.now_ms)

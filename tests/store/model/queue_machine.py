@@ -37,15 +37,15 @@ class QueueMachine(StoreMachine):
         """Turns that somebody takes for waiting: they do, or have lately."""
         return [*self.waiting(), *self.turns()[-RECENT:]]
 
-    @rule(data=data, behind=st.booleans())
-    def enqueue(self, data: Data, behind: bool) -> None:
+    @rule(data=data, behind=st.booleans(), ahead=st.booleans())
+    def enqueue(self, data: Data, behind: bool, ahead: bool) -> None:
         tenant = a_tenant(data)
         busy = [each for each in self.sessions() if each.open is not None or each.queue]
         target = self.a_target(data, tenant)
         if busy and not rarely(data):
             session = pick(data, busy)
             tenant, target = session.tenant, ById(session_id=session.id)
-        ask = self.new_ask(data, tenant, target)
+        ask = msgspec.structs.replace(self.new_ask(data, tenant, target), ahead=ahead)
         meant = self.model.meant(tenant, target)
         self.write(
             tenant,

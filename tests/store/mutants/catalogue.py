@@ -199,8 +199,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "two that queue in one moment are in nobody's order",
         (
             "store/shaping.py",
-            "        began_ms=max(now_ms, after_ms),",
-            "        began_ms=now_ms,",
+            "        came_ms = first_ms - 1 if ask.ahead else max(now_ms, last_ms + 1)",
+            "        came_ms = first_ms - 1 if ask.ahead else now_ms",
         ),
         tests=(QUEUE, MODEL),
     ),
@@ -208,7 +208,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "a queued turn leaves its key to others",
         (
             "store/sqlite/queue.py",
-            "        if ask.attempt.key is not None:\n            claim_key(db, ask)\n",
+            (
+                "        if ask.attempt.key is not None:\n"
+                "            claim_key(db, ask.tenant, ask.attempt, ask.request.turn_id)\n"
+            ),
             "",
         ),
         tests=(QUEUE, MODEL),
