@@ -36,19 +36,12 @@ class DevRunning(Running):
     system: LangGraphDev
 
     async def ask(self, asked: Asked, told: Callable[[str], None]) -> Answer:
-        request = run_of(asked, graph(self.place), self.system.options)
-        headers = {"Content-Type": "application/json"}
-        try:
-            async with self.http.post(
-                self.url + request.path, data=request.body, headers=headers
-            ) as response:
-                if response.status != 200:
-                    return Answer(response.status, "", failure=(await response.text())[:300])
-                if not asked.stream:
-                    return answer_in(await response.json(), asked)
-                return await self._streamed(response, asked, told)
-        except aiohttp.ClientError as error:
-            return Answer(0, "", failure=f"the connection was lost: {error!r}")
+        async def read(response: aiohttp.ClientResponse) -> Answer:
+            if not asked.stream:
+                return answer_in(await response.json(), asked)
+            return await self._streamed(response, asked, told)
+
+        return await self.post(run_of(asked, graph(self.place), self.system.options), read)
 
     async def _streamed(
         self, response: aiohttp.ClientResponse, asked: Asked, told: Callable[[str], None]
@@ -156,6 +149,7 @@ class LangGraphDev(System):
         "langchain-openai",
     )
     runner = DevRunning
+    knows_deadline = True
     options: ClassVar[Mapping[str, str]] = {}
     """What is asked of each run beside its input."""
     cancels_by: ClassVar[str] = "interrupt"
