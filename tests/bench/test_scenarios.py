@@ -9,8 +9,10 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from scenarios.behaviours import BEHAVIOURS
+from scenarios import run
+from scenarios.behaviours import BEHAVIOURS, Behaviour
 from scenarios.run import play
+from scenarios.stage import Stage
 from systems import base
 from systems.base import Answer, Place, Request, Running, System
 from systems.harnessed import HarnessedRunning
@@ -118,3 +120,15 @@ async def test_an_answer_that_never_comes_is_a_failed_one(monkeypatch: pytest.Mo
     answer = await client.in_time(asyncio.Future())
     await client.http.close()
     assert (answer.status, answer.failure) == (0, "there was no end of it in 0 s")
+
+
+async def test_a_behaviour_that_finds_no_end_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def endless(stage: Stage) -> list[str]:
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(run, "PLAY_S", 0.0)
+    cell = await play(Naive(), Behaviour("endless", "", "", endless), tmp_path, None)
+    assert (cell.verdict, cell.why) == ("not run", "It did not end in 0 s.")
