@@ -193,17 +193,21 @@ class Running:
 
     async def _end(self, how: signal.Signals) -> None:
         await self.http.close()
-        try:
-            os.killpg(self.pid, how)
-        except ProcessLookupError:
-            pass
+        self._signal(how)
         try:
             async with asyncio.timeout(15):
                 await self.process.wait()
         except TimeoutError:
-            os.killpg(self.pid, signal.SIGKILL)
-            await self.process.wait()
+            pass
+        self._signal(signal.SIGKILL)  # to whatever is left of the group
+        await self.process.wait()
         self._said.close()
+
+    def _signal(self, how: signal.Signals) -> None:
+        try:
+            os.killpg(self.pid, how)
+        except ProcessLookupError:
+            pass  # all of them have ended
 
     def last_words(self) -> str:
         """The end of what the process has printed."""
@@ -239,7 +243,12 @@ class System:
     runner: ClassVar[type[Running]]
 
     def command(self, place: Place) -> Sequence[str]:
+        """The server alone."""
         raise NotImplementedError
+
+    def with_tool(self, place: Place) -> Sequence[str]:
+        """The server, and the tool beside it where that is a process of its own."""
+        return self.command(place)
 
     def request(self, asked: Asked) -> Request:
         """A turn on the wire, for clients that count bytes and decode nothing. Raises NotOffered."""
@@ -261,12 +270,12 @@ class System:
         self.prepare(place)
         said = tempfile.TemporaryFile()  # noqa: SIM115 (closed by its end)
         process = await asyncio.create_subprocess_exec(
-            *self.command(place),
+            *self.with_tool(place),
             cwd=place.folder,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            env={**_plain_environment(), **self.env(place)},
+            env={**plain_environment(), **self.env(place)},
             start_new_session=True,
         )
         running = self.runner(place, process, said)
@@ -297,15 +306,14 @@ def free_port() -> int:
         return port
 
 
-def _plain_environment() -> dict[str, str]:
-    """Ours, without what would turn a system against its neighbours, or make it phone home."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    quiet = {
-        "OPENAI_API_KEY": "bench",
-        "DO_NOT_TRACK": "1",
-        "ANONYMIZED_TELEMETRY": "false",
-        "NO_PROXY": "127.0.0.1,localhost",
-    }
+KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE")
+
+
+def plain_environment(ours: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What a system is started in: so much of ours as a program needs, the same for everybody. Settings and keys
+    that somebody has set for other work, proxies and the paths of our own modules do not reach it."""
+    kept = {name: value for name, value in ours.items() if name in KEPT or name.startswith("PIP_")}
+    quiet = {"OPENAI_API_KEY": "bench", "DO_NOT_TRACK": "1", "ANONYMIZED_TELEMETRY": "false"}
     return {**kept, **quiet}
 
 

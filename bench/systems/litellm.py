@@ -116,7 +116,7 @@ class LiteLlm(OverMcp):
     def request(self, asked: Asked) -> Request:
         return Request("/v1/chat/completions", json.dumps(turn(asked)).encode())
 
-    def serve(self, place: Place) -> Sequence[str]:
+    def command(self, place: Place) -> Sequence[str]:
         program = str(python_of(self.environment).with_name("litellm"))
         where = ["--host", "127.0.0.1", "--port", str(place.port), "--num_workers", "1"]
         return [program, "--config", str(place.folder / "litellm.yaml"), *where]

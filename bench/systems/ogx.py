@@ -251,7 +251,7 @@ class Ogx(OverMcp):
         """The first turn of a conversation, which is stored; a conversation of its own would be a second request."""
         return Request("/v1/responses", json.dumps(turn(asked)).encode())
 
-    def serve(self, place: Place) -> Sequence[str]:
+    def command(self, place: Place) -> Sequence[str]:
         program = str(python_of(self.environment).with_name("ogx"))
         return [program, "run", str(place.folder / "config.yaml"), "--insecure"]
 
