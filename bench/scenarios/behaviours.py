@@ -128,10 +128,7 @@ async def cancel_in_text(stage: Stage) -> list[str]:
     task = stage.asking(WELL, stream=True, told=lambda piece: heard.set())
     await stage.soon(gate.reached, "the model began to answer")
     await reaches_client(heard)
-    await stage.cancel()
-    await asyncio.wait({task}, timeout=5.0)
-    await stage.hang_up(task)
-    gate.release()
+    await stopped(stage, task, gate)
     await stage.settled()
     return await gone_on(stage, [HELLO, WELL])
 
@@ -144,10 +141,7 @@ async def cancel_in_tool(stage: Stage) -> list[str]:
     gate = stage.effects.gate = Gate()
     task = stage.asking(CHARGE, stream=True)
     await stage.soon(gate.reached, "the tool ran")
-    await stage.cancel()
-    await asyncio.wait({task}, timeout=5.0)
-    await stage.hang_up(task)
-    gate.release()
+    await stopped(stage, task, gate)
     stage.effects.gate = None
     await stage.settled()
     return await gone_on(stage, [HELLO, CHARGE], acted=True)
@@ -303,6 +297,15 @@ async def retried(stage: Stage, *, stream: bool = False) -> list[str]:
         found += [f"the model was told: {each}" for each in flaws(prompt.said, [HELLO], [HELLO])]
         found += [f"the model was told: {each}" for each in judging.repeated(prompt.said, [WELL])]
     return found + await gone_on(stage, [HELLO, WELL], answered=[HELLO, WELL])
+
+
+async def stopped(stage: Stage, task: asyncio.Task[Answer], gate: Gate) -> None:
+    """Press stop, and look on until it has. Some stop where they are, and some after the step that goes on."""
+    await stage.cancel()
+    await asyncio.wait({task}, timeout=5.0)
+    gate.release()
+    await asyncio.wait({task}, timeout=5.0)
+    await stage.hang_up(task)
 
 
 async def crashed(stage: Stage, task: asyncio.Task[Answer], gate: Gate) -> None:

@@ -92,6 +92,15 @@ class AgentsSdkSqlite(Harnessed):
     script = "serve_openai_agents.py"
 
 
+class AgentsSdkAfterTurn(AgentsSdkSqlite):
+    variant = "SQLiteSession, after_turn"
+    configured = (
+        'The same, stopped by `result.cancel(mode="after_turn")`, which lets the model and its tools end their step, '
+        "in place of the immediate stop that it is by default."
+    )
+    choice = "after turn"
+
+
 class AgentsSdkSqlAlchemy(AgentsSdkSqlite):
     variant = "SQLAlchemySession"
     configured = (
