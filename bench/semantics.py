@@ -111,12 +111,23 @@ def updated(
 
 
 def _over(before: Column | None, now: Column | None, rows: Sequence[Row]) -> Column | None:
-    latest = now or before
-    if latest is None:
-        return None
-    cells = {cell.behaviour: cell for each in (before, now) if each for cell in each.cells}
-    kept = [cells[row.name] for row in rows if row.name in cells]
-    return msgspec.structs.replace(latest, cells=kept)
+    """One column, the new cells over the old ones. What other versions did is not known of these."""
+    if now is None:
+        return before and msgspec.structs.replace(before, cells=_ordered(before.cells, rows))
+    played = {cell.behaviour for cell in now.cells}
+    old = before.cells if before and before.versions == now.versions else []
+    kept = _ordered([cell for cell in old if cell.behaviour not in played], rows)
+    cells = _ordered([*kept, *now.cells], rows)
+    if not kept or before is None:
+        return msgspec.structs.replace(now, cells=cells)
+    since = f"{before.ran_at.split(' – ')[0]} – {now.ran_at}"
+    spent_s = before.seconds + now.seconds
+    return msgspec.structs.replace(now, cells=cells, ran_at=since, seconds=spent_s)
+
+
+def _ordered(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Cell]:
+    found = {cell.behaviour: cell for cell in cells}
+    return [found[row.name] for row in rows if row.name in found]
 
 
 def there(systems: Sequence[System], *, install: bool, console: Console) -> Iterator[System]:

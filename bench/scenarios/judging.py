@@ -147,9 +147,9 @@ def _told_with(prompts: Sequence[Sequence[Said]], text: str, texts: Sequence[str
 
 
 def _asked_in(said: Sequence[Said], texts: Sequence[str]) -> list[str]:
-    """Which messages are there, in which order. A system may have put words of its own around them."""
+    """Which messages are there, each once. A system may have put words of its own around them."""
     users = [each.text for each in said if each.role == "user"]
-    return [text for user in users for text in texts if text in user]
+    return [text for text in texts if any(text in user for user in users)]
 
 
 def forgotten(said: Sequence[Said], happened: int) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 import semantics
 from _figures import Behaviour, Cell, Column, Verdict
@@ -31,7 +32,7 @@ def test_other_variants_and_other_cells_stay() -> None:
         "a": {"fail": "broken", "kill": "broken"},
         "b": {"fail": "broken", "kill": "held"},
     }
-    assert [each.ran_at for each in after] == ["then", "now"]
+    assert [(each.ran_at, each.seconds) for each in after] == [("then", 1.0), ("then – now", 2.0)]
 
 
 def test_columns_and_cells_keep_their_order_whatever_was_played_first() -> None:
@@ -42,6 +43,24 @@ def test_columns_and_cells_keep_their_order_whatever_was_played_first() -> None:
         ("a", ["fail", "kill"]),
         ("b", ["fail", "restart"]),
     ]
+
+
+def test_a_run_of_everything_replaces_everything() -> None:
+    known = [column("a", "broken", "fail", "kill", "restart", ran_at="long ago – then")]
+    found = column("a", "held", "fail", "kill", "restart", ran_at="now")
+    assert semantics.updated(known, [found], ROWS, ["a"]) == [found]
+
+
+def test_later_runs_count_from_the_first() -> None:
+    known = [column("a", "held", "fail", ran_at="long ago – then")]
+    (after,) = semantics.updated(known, [column("a", "held", "kill", ran_at="now")], ROWS, ["a"])
+    assert after.ran_at == "long ago – now"
+
+
+def test_what_another_version_did_is_not_kept() -> None:
+    known = [msgspec.structs.replace(column("a", "held", "fail"), versions={"peer": "0.9"})]
+    found = column("a", "held", "kill")
+    assert semantics.updated(known, [found], ROWS, ["a"]) == [found]
 
 
 def test_what_there_is_no_more_is_dropped() -> None:
