@@ -189,9 +189,11 @@ async def run(
         for system in (each for each in systems if each.name == name):
             console.print(f"{system.title}, {system.variant}", style="bold")
             columns.append(await column(system, behaviours, databases, console))
+            # At once: whoever stops a long run keeps what there is.
+            path = written(name, columns[-1:])
+            console.print(f"  written to {path.relative_to(ROOT)}", style="dim")
         if transcripts:
             show(columns, console)
-        console.print(f"  written to {written(name, columns).relative_to(ROOT)}", style="dim")
         if name == "holdfast":
             broken = sum(cell.verdict != "held" for each in columns for cell in each.cells)
     return broken
