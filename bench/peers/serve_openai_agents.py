@@ -52,8 +52,9 @@ class AgentsSdk(Peer):
         result = self.streams.get(conversation)
         if result is None:
             return await super().cancel(conversation)
-        result.cancel()  # mode="immediate", as documented for a stop button
-        return "result.cancel()"
+        mode = "after_turn" if ARGS.variant == "after turn" else "immediate"
+        result.cancel(mode=mode)
+        return f"result.cancel(mode={mode!r})"
 
     async def history(self, conversation):
         return [as_chat(item) for item in await self.session(conversation).get_items()]

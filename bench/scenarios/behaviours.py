@@ -12,10 +12,11 @@ what the tool has done is not forgotten and not done twice; and that the convers
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
-from systems.base import Answer, NotOffered, Said
+from systems.base import ANSWER_S, Answer, NotOffered, Said
 
 from holdfast.testing import Gate
 from scenarios import judging
@@ -27,6 +28,14 @@ CONCURRENT = 6
 MOMENT_S = 1.0
 """How long a turn goes on before it is killed. Some systems write behind what they do: without a moment for that, a
 verdict would be a race between the kill and a disk."""
+
+
+NOTICED_S = 0.5
+"""How long a client has been gone before the model goes on: its leaving is noticed by then, and not raced with."""
+
+COME_BACK_S = 3.0
+COME_BACK_MAX = 3
+"""How long a client waits before it asks again, and how often it does."""
 
 
 class Behaviour(msgspec.Struct, frozen=True):
@@ -87,7 +96,7 @@ async def disconnect(stage: Stage) -> list[str]:
     await stage.soon(gate.reached, "the model began to answer")
     await reaches_client(heard)
     await stage.hang_up(task)
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(NOTICED_S)
     gate.release()
     await stage.settled()
     return await gone_on(stage, [HELLO, WELL])
@@ -97,6 +106,8 @@ async def disconnect(stage: Stage) -> list[str]:
     "A deadline passes while a tool runs", "What the tool did is neither forgotten nor torn."
 )
 async def deadline_in_tool(stage: Stage) -> list[str]:
+    if not stage.system.knows_deadline:
+        raise NotOffered("deadline for a turn")
     await begun(stage, deadline_s=3.0)
     gate = stage.effects.gate = Gate()
     task = stage.asking(CHARGE)
@@ -117,10 +128,7 @@ async def cancel_in_text(stage: Stage) -> list[str]:
     task = stage.asking(WELL, stream=True, told=lambda piece: heard.set())
     await stage.soon(gate.reached, "the model began to answer")
     await reaches_client(heard)
-    await stage.cancel()
-    await asyncio.wait({task}, timeout=5.0)
-    await stage.hang_up(task)
-    gate.release()
+    await stopped(stage, task, gate)
     await stage.settled()
     return await gone_on(stage, [HELLO, WELL])
 
@@ -133,10 +141,7 @@ async def cancel_in_tool(stage: Stage) -> list[str]:
     gate = stage.effects.gate = Gate()
     task = stage.asking(CHARGE, stream=True)
     await stage.soon(gate.reached, "the tool ran")
-    await stage.cancel()
-    await asyncio.wait({task}, timeout=5.0)
-    await stage.hang_up(task)
-    gate.release()
+    await stopped(stage, task, gate)
     stage.effects.gate = None
     await stage.settled()
     return await gone_on(stage, [HELLO, CHARGE], acted=True)
@@ -160,7 +165,7 @@ async def kill_in_text(stage: Stage) -> list[str]:
 
 @behaviour(
     "kill -9 while a tool runs",
-    "What the tool did is not forgotten, and not done again in silence.",
+    "What the tool did is not forgotten, and not done again.",
 )
 async def kill_in_tool(stage: Stage) -> list[str]:
     await begun(stage)
@@ -205,6 +210,8 @@ async def restart(stage: Stage) -> list[str]:
 
 @behaviour("The agent's next version has another address", "Its conversations go on.")
 async def moved(stage: Stage) -> list[str]:
+    if not stage.system.knows_agents:
+        raise NotOffered("address of an agent: who it is stands in every request")
     await begun(stage)
     await stage.stop()
     await stage.start(moved=True)
@@ -247,10 +254,11 @@ async def impatient_retry(stage: Stage) -> list[str]:
     task = stage.asking(CHARGE)
     await stage.soon(gate.reached, "the model was about to end its answer")
     await stage.hang_up(task)
+    await asyncio.sleep(NOTICED_S)
     gate.release()
     again = await stage.ask(CHARGE, attempt=1)
     await stage.settled()
-    found = [] if again.status == 409 else not_answered(again)
+    found = [] if was_refused(again) else not_answered(again)
     return found + await gone_on(stage, [HELLO, CHARGE], acted=True)
 
 
@@ -291,6 +299,15 @@ async def retried(stage: Stage, *, stream: bool = False) -> list[str]:
     return found + await gone_on(stage, [HELLO, WELL], answered=[HELLO, WELL])
 
 
+async def stopped(stage: Stage, task: asyncio.Task[Answer], gate: Gate) -> None:
+    """Press stop, and look on until it has. Some stop where they are, and some after the step that goes on."""
+    await stage.cancel()
+    await asyncio.wait({task}, timeout=5.0)
+    gate.release()
+    await asyncio.wait({task}, timeout=5.0)
+    await stage.hang_up(task)
+
+
 async def crashed(stage: Stage, task: asyncio.Task[Answer], gate: Gate) -> None:
     await asyncio.sleep(MOMENT_S)
     await stage.kill()
@@ -308,7 +325,7 @@ async def gone_on(
     before, seen = stage.effects.happened, len(stage.prompts)
     answer = await patiently(stage)
     found = not_answered(answer)
-    told = next((each.said for each in stage.prompts[seen:] if each.last_user == NEXT), None)
+    told = next((each.said for each in stage.prompts[seen:] if NEXT in each.last_user), None)
     if told is None:
         return [*found, "the model was never asked again"]
     held = judging.standing(judging.folded(await shown(stage), [*texts, NEXT]), texts)
@@ -324,13 +341,15 @@ async def gone_on(
 
 
 async def patiently(stage: Stage) -> Answer:
-    """Ask what is next. Who is told to come back later, or finds a session that is still being recovered, may
-    come back a few times; a conversation that never answers again is what is looked for."""
+    """Ask what is next. A client that is not answered, however it is told so, comes back a few times; only after
+    it was kept waiting for as long as it waits at all it does not. A conversation that never answers again is what
+    is looked for."""
+    until = time.monotonic() + ANSWER_S / 2
     answer = await stage.ask(NEXT)
-    for _ in range(3):
-        if answer.ok or answer.status not in (0, 409, 429, 500, 502, 503):
+    for _ in range(COME_BACK_MAX):
+        if answer.ok or time.monotonic() > until:
             break
-        await asyncio.sleep(3.0)
+        await asyncio.sleep(COME_BACK_S)
         answer = await stage.ask(NEXT)
     return answer
 
@@ -358,7 +377,7 @@ def flaws(said: Sequence[Said], texts: Sequence[str], answered: Sequence[str]) -
 
 
 def excused(said: Sequence[Said], text: str) -> bool:
-    """A turn without its answer is no torn one if it says so itself: by a call with a result, and words."""
+    """A turn without its answer is no torn one if it shows how far it came: by calls that all have results."""
     at = [n for n, each in enumerate(said) if each.role == "user" and text in each.text]
     if len(at) != 1:
         return False
@@ -388,6 +407,11 @@ async def reaches_client(heard: asyncio.Event) -> None:
             await heard.wait()
     except TimeoutError:
         pass
+
+
+def was_refused(answer: Answer) -> bool:
+    """Whether a client was told that it will not be answered, by a status that says that this was on purpose."""
+    return 400 <= answer.status < 500
 
 
 def told_so(failed: Answer) -> list[str]:

@@ -20,7 +20,10 @@ from scenarios.stage import answer_to
 
 Presence = Literal["whole", "absent", "marked", "torn"]
 
-_NOTE = re.compile(r"interrupt|cancel|abort|stopped|broken off", re.IGNORECASE)
+_NOTE = re.compile(
+    r"interrupt|cancel|abort|stopped|broken off|timed? ?out|fail|incomplete|disconnect|crash",
+    re.IGNORECASE,
+)
 
 
 def folded(said: Sequence[Said], texts: Sequence[str]) -> tuple[Said, ...]:
@@ -130,17 +133,23 @@ def side_by_side(prompts: Sequence[Sequence[Said]], texts: Sequence[str]) -> Ite
     """Turns that the conversation shows one after the other, and that were played at once: in neither was the model
     told of the other. `prompts` is all that it was sent, and the last one is the conversation. In which order it
     shows them is a matter of taste."""
-    shown = [each.text for each in prompts[-1] if each.role == "user" and each.text in texts]
-    told = {text: _told_with(prompts, text) for text in shown}
+    shown = _asked_in(prompts[-1], texts)
+    told = {text: _told_with(prompts, text, texts) for text in shown}
     for one, other in itertools.combinations(shown, 2):
         if one not in told[other] and other not in told[one]:
             yield f"{one!r} and {other!r} were played side by side"
 
 
-def _told_with(prompts: Sequence[Sequence[Said]], text: str) -> set[str]:
-    """What users have said, in the first prompt for a message."""
-    first = next((prompt for prompt in prompts if _last_asked(prompt) == text), ())
-    return {each.text for each in first if each.role == "user"}
+def _told_with(prompts: Sequence[Sequence[Said]], text: str, texts: Sequence[str]) -> Sequence[str]:
+    """Which messages are in the first prompt for one."""
+    first = next((prompt for prompt in prompts if text in _last_asked(prompt)), ())
+    return _asked_in(first, texts)
+
+
+def _asked_in(said: Sequence[Said], texts: Sequence[str]) -> list[str]:
+    """Which messages are there, each once. A system may have put words of its own around them."""
+    users = [each.text for each in said if each.role == "user"]
+    return [text for text in texts if any(text in user for user in users)]
 
 
 def forgotten(said: Sequence[Said], happened: int) -> Iterator[str]:

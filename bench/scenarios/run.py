@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,8 @@ from scenarios.behaviours import Behaviour
 from scenarios.stage import DidNotHappen, Stage, staged
 
 FINDINGS_MAX = 3
+PLAY_S = 240.0
+"""How long a behaviour may take: a few starts, and one or two answers that never come."""
 
 Databases = Callable[[], AbstractContextManager[str]]
 
@@ -28,14 +31,17 @@ async def play(
     with tempfile.TemporaryDirectory(dir=folder) as place, wanted as postgres:
         async with staged(system, Path(place), postgres) as stage:
             lines = stage.lines
+            limit = asyncio.timeout(PLAY_S)
             try:
-                found = await behaviour.play(stage)
+                async with limit:
+                    found = await behaviour.play(stage)
             except NotOffered as error:
                 return Cell(behaviour.name, "not offered", f"It has no {error}.", lines)
             except DidNotHappen as error:
                 return Cell(behaviour.name, "not run", f"It did not come to that: {error}", lines)
             except Exception as error:  # told in the row, with the system's last words
-                return Cell(behaviour.name, "not run", f"{error!r}", [*lines, *_words(stage)])
+                why = f"It did not end in {PLAY_S:.0f} s." if limit.expired() else f"{error!r}"
+                return Cell(behaviour.name, "not run", why, [*lines, *_words(stage)])
     verdict: Verdict = "broken" if found else "held"
     why = "; ".join(briefly(found)) or behaviour.promise
     return Cell(behaviour.name, verdict, why, lines)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -213,9 +214,10 @@ class Stage:
             raise DidNotHappen(what) from None
 
     async def settled(self, *, still_s: float = 0.6) -> None:
-        """Wait until the system has asked the model nothing more for a while: what goes on behind is then over."""
-        asked = -1
-        while asked != len(self.prompts):
+        """Wait until the system has asked the model nothing more for a while: what goes on behind is then over.
+        One that never comes to rest is not waited for."""
+        asked, until = -1, time.monotonic() + PATIENCE_S
+        while asked != len(self.prompts) and time.monotonic() < until:
             asked = len(self.prompts)
             await asyncio.sleep(still_s)
 
@@ -233,10 +235,10 @@ class Stage:
 
     def _reply(self, prompt: Prompt) -> Reply:
         text = prompt.last_user
-        if text in self.failing:
+        if any(each in text for each in self.failing):
             self.note("model → 500")
             return FAILS
-        planned = self.plans.get(text)
+        planned = next((replies for each, replies in self.plans.items() if each in text), None)
         if planned:
             self.note("model → as planned")
             return planned.pop(0)

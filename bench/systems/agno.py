@@ -30,24 +30,19 @@ class AgnoRunning(Running):
 
     async def ask(self, asked: Asked, told: Callable[[str], None]) -> Answer:
         request = turn(asked, agent_of(self.place), background=self.background)
-        return await self._post(request, asked.conversation, told)
+        return await self._play(request, asked.conversation, told)
 
-    async def _post(
+    async def _play(
         self, request: Request, conversation: str, told: Callable[[str], None]
     ) -> Answer:
-        try:
-            async with self.http.post(
-                self.url + request.path, data=request.body, headers=dict(request.headers)
-            ) as response:
-                if response.status != 200:
-                    return Answer(response.status, "", failure=(await response.text())[:300])
-                if response.content_type == "text/event-stream":
-                    return await self._streamed(response, conversation, told)
-                run = await response.json()
-        except aiohttp.ClientError as error:
-            return Answer(0, "", failure=f"the connection was lost: {error!r}")
-        failed = run["status"] != "COMPLETED"
-        return Answer(200, run.get("content") or "", failure=f"{run['status']}" if failed else "")
+        async def read(response: aiohttp.ClientResponse) -> Answer:
+            if response.content_type == "text/event-stream":
+                return await self._streamed(response, conversation, told)
+            run = await response.json()
+            failure = "" if run["status"] == "COMPLETED" else f"{run['status']}"
+            return Answer(200, run.get("content") or "", failure=failure)
+
+        return await self.post(request, read)
 
     async def _streamed(
         self, response: aiohttp.ClientResponse, conversation: str, told: Callable[[str], None]
@@ -98,7 +93,7 @@ class BackgroundRunning(AgnoRunning):
             return await super().ask(asked, told)
         path = f"/agents/{agent_of(self.place)}/runs/{run}/resume"
         request = form(path, {"session_id": asked.conversation})
-        return await self._post(request, asked.conversation, told)
+        return await self._play(request, asked.conversation, told)
 
 
 class ContinuingRunning(BackgroundRunning):
@@ -119,7 +114,7 @@ class ContinuingRunning(BackgroundRunning):
     async def _continue(self, run: str, conversation: str) -> None:
         path = f"/agents/{agent_of(self.place)}/runs/{run}/continue"
         request = form(path, {"session_id": conversation, "stream": "true"})
-        await self._post(request, conversation, lambda piece: None)
+        await self._play(request, conversation, lambda piece: None)
 
 
 def turn(asked: Asked, agent: str = "clerk", *, background: bool = False) -> Request:
@@ -152,7 +147,7 @@ class Agno(System):
     variant = "SQLite"
     configured = (
         "`AgentOS(agents=[Agent(…, db=SqliteDb(…), add_history_to_context=True, num_history_runs=1000)]).get_app()` "
-        "under uvicorn, and its own routes for runs, sessions and cancelling."
+        "under uvicorn, and its own routes for runs, sessions and cancelling. Only its queue knows of a deadline."
     )
     environment = "agno"
     packages: ClassVar[tuple[str, ...]] = ("agno", "openai")
@@ -205,4 +200,5 @@ class AgnoQueue(Agno):
     runner = BackgroundRunning
     choice = "queue"
     knows_keys = True
+    knows_deadline = True
     needs_postgres = True

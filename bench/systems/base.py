@@ -21,7 +21,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, Literal
 
@@ -30,6 +30,9 @@ import msgspec
 
 READY_S = 120.0
 """How long a system may take until it answers."""
+
+ANSWER_S = 60.0
+"""How long a client waits for the end of an answer. One that has not come by then is a failed one."""
 
 INSTRUCTIONS = "You are a clerk. Charge people when they ask you to."
 TOOL = "charge"
@@ -123,6 +126,10 @@ class Place(msgspec.Struct):
     """A database of its own, for systems that want one."""
 
 
+Read = Callable[[aiohttp.ClientResponse], Awaitable[Answer]]
+"""What a system's answer says: a client that knows its wire."""
+
+
 class Running:
     """A system that runs. What it is asked differs from one to the next; how it dies does not."""
 
@@ -133,12 +140,36 @@ class Running:
         self._said = said
         self.http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, force_close=True),
-            timeout=aiohttp.ClientTimeout(total=60),
+            timeout=aiohttp.ClientTimeout(total=ANSWER_S),
         )
 
     async def ask(self, asked: Asked, told: Callable[[str], None]) -> Answer:
         """One turn. `told` is called with each piece of a streamed answer."""
         raise NotImplementedError
+
+    async def post(self, request: Request, read: Read) -> Answer:
+        """A request, and what `read` makes of a 200. Everything else that can come of it is a failed answer."""
+
+        async def posted() -> Answer:
+            headers = {"Content-Type": "application/json", **dict(request.headers)}
+            async with self.http.post(
+                self.url + request.path, data=request.body, headers=headers
+            ) as response:
+                if response.status != 200:
+                    return Answer(response.status, "", failure=(await response.text())[:300])
+                return await read(response)
+
+        return await self.in_time(posted())
+
+    async def in_time(self, answer: Awaitable[Answer]) -> Answer:
+        """An answer, if it comes. A connection that is lost, and one on which nothing comes, are failed answers."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await answer
+        except TimeoutError:
+            return Answer(0, "", failure=f"there was no end of it in {ANSWER_S:.0f} s")
+        except aiohttp.ClientError as error:
+            return Answer(0, "", failure=f"the connection was lost: {error!r}")
 
     async def history(self, conversation: str) -> tuple[Said, ...]:
         """What is stored of a conversation; raises NotOffered if nothing is."""
@@ -162,17 +193,21 @@ class Running:
 
     async def _end(self, how: signal.Signals) -> None:
         await self.http.close()
-        try:
-            os.killpg(self.pid, how)
-        except ProcessLookupError:
-            pass
+        self._signal(how)
         try:
             async with asyncio.timeout(15):
                 await self.process.wait()
         except TimeoutError:
-            os.killpg(self.pid, signal.SIGKILL)
-            await self.process.wait()
+            pass
+        self._signal(signal.SIGKILL)  # to whatever is left of the group
+        await self.process.wait()
         self._said.close()
+
+    def _signal(self, how: signal.Signals) -> None:
+        try:
+            os.killpg(self.pid, how)
+        except ProcessLookupError:
+            pass  # all of them have ended
 
     def last_words(self) -> str:
         """The end of what the process has printed."""
@@ -198,13 +233,22 @@ class System:
     """The interpreter that it needs, if not ours: `3.12`."""
     knows_keys: ClassVar[bool] = False
     """Whether it documents an idempotency key."""
+    knows_deadline: ClassVar[bool] = False
+    """Whether it can be told how long a turn may take; the small server around libraries keeps one for them."""
+    knows_agents: ClassVar[bool] = True
+    """Whether its agents have an address: if not, who the agent is stands in every request."""
     needs_postgres: ClassVar[bool] = False
     tool: ClassVar[str] = TOOL
     """What it calls the tool when it tells the model of it."""
     runner: ClassVar[type[Running]]
 
     def command(self, place: Place) -> Sequence[str]:
+        """The server alone."""
         raise NotImplementedError
+
+    def with_tool(self, place: Place) -> Sequence[str]:
+        """The server, and the tool beside it where that is a process of its own."""
+        return self.command(place)
 
     def request(self, asked: Asked) -> Request:
         """A turn on the wire, for clients that count bytes and decode nothing. Raises NotOffered."""
@@ -226,12 +270,12 @@ class System:
         self.prepare(place)
         said = tempfile.TemporaryFile()  # noqa: SIM115 (closed by its end)
         process = await asyncio.create_subprocess_exec(
-            *self.command(place),
+            *self.with_tool(place),
             cwd=place.folder,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            env={**_plain_environment(), **self.env(place)},
+            env={**plain_environment(), **self.env(place)},
             start_new_session=True,
         )
         running = self.runner(place, process, said)
@@ -262,15 +306,14 @@ def free_port() -> int:
         return port
 
 
-def _plain_environment() -> dict[str, str]:
-    """Ours, without what would turn a system against its neighbours, or make it phone home."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    quiet = {
-        "OPENAI_API_KEY": "bench",
-        "DO_NOT_TRACK": "1",
-        "ANONYMIZED_TELEMETRY": "false",
-        "NO_PROXY": "127.0.0.1,localhost",
-    }
+KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE")
+
+
+def plain_environment(ours: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What a system is started in: so much of ours as a program needs, the same for everybody. Settings and keys
+    that somebody has set for other work, proxies and the paths of our own modules do not reach it."""
+    kept = {name: value for name, value in ours.items() if name in KEPT or name.startswith("PIP_")}
+    quiet = {"OPENAI_API_KEY": "bench", "DO_NOT_TRACK": "1", "ANONYMIZED_TELEMETRY": "false"}
     return {**kept, **quiet}
 
 

@@ -52,7 +52,8 @@ def build(environment: str, interpreter: str = "") -> str:
     for step in steps:
         done = subprocess.run(step, check=False, capture_output=True, text=True)
         if done.returncode:
-            return f"it cannot be installed: {done.stderr.strip().splitlines()[-1:]}"
+            last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+            return f"it cannot be installed: {last[0]}"
     (python.parents[1] / ".lock").write_text(_lock(environment).read_text())
     return ""
 

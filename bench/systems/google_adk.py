@@ -30,22 +30,16 @@ class AdkRunning(Running):
         self._open: dict[str, aiohttp.ClientResponse] = {}
 
     async def ask(self, asked: Asked, told: Callable[[str], None]) -> Answer:
-        return await self._post(turn(asked, app_of(self.place)), asked, told)
+        return await self._play(turn(asked, app_of(self.place)), asked, told)
 
-    async def _post(self, request: Request, asked: Asked, told: Callable[[str], None]) -> Answer:
-        headers = {"Content-Type": "application/json"}
-        try:
-            async with self.http.post(
-                self.url + request.path, data=request.body, headers=headers
-            ) as response:
-                if response.status != 200:
-                    return Answer(response.status, "", failure=(await response.text())[:300])
-                if not asked.stream:
-                    return answer_of(await response.json())
-                self._open[asked.conversation] = response
-                return await self._streamed(response, told)
-        except aiohttp.ClientError as error:
-            return Answer(0, "", failure=f"the connection was lost: {error!r}")
+    async def _play(self, request: Request, asked: Asked, told: Callable[[str], None]) -> Answer:
+        async def read(response: aiohttp.ClientResponse) -> Answer:
+            if not asked.stream:
+                return answer_of(await response.json())
+            self._open[asked.conversation] = response
+            return await self._streamed(response, told)
+
+        return await self.post(request, read)
 
     async def _streamed(
         self, response: aiohttp.ClientResponse, told: Callable[[str], None]
@@ -109,7 +103,7 @@ class ResumingRunning(AdkRunning):
         run = events[-1]["invocationId"]
         said = next(text_in(each) for each in events if each["invocationId"] == run)
         request = turn(asked, app_of(self.place), resumed=run)
-        answer = await self._post(request, asked, told)
+        answer = await self._play(request, asked, told)
         return None if said != asked.text or answer.failure == NOTHING else answer
 
 
@@ -165,6 +159,7 @@ class Adk(System):
     environment = "google-adk"
     packages = ("google-adk", "litellm")
     runner = AdkRunning
+    knows_deadline = True
     choice: ClassVar[str] = ""
 
     def request(self, asked: Asked) -> Request:

@@ -17,19 +17,12 @@ PEERS = Path(__file__).parents[1] / "peers"
 
 class HarnessedRunning(Running):
     async def ask(self, asked: Asked, told: Callable[[str], None]) -> Answer:
-        request = turn(asked)
-        headers = {"Content-Type": "application/json"}
-        try:
-            async with self.http.post(
-                self.url + request.path, data=request.body, headers=headers
-            ) as response:
-                if response.status != 200:
-                    return Answer(response.status, "", failure=(await response.text())[:300])
-                if not asked.stream:
-                    return Answer(200, (await response.json())["text"])
+        async def read(response: aiohttp.ClientResponse) -> Answer:
+            if asked.stream:
                 return await self._streamed(response, told)
-        except aiohttp.ClientError as error:
-            return Answer(0, "", failure=f"the connection was lost: {error!r}")
+            return Answer(200, (await response.json())["text"])
+
+        return await self.post(turn(asked), read)
 
     async def _streamed(
         self, response: aiohttp.ClientResponse, told: Callable[[str], None]
@@ -66,6 +59,7 @@ class Harnessed(System):
     """A library. `script` is its file in `peers/`; `choice` is what that file calls the variant."""
 
     runner = HarnessedRunning
+    knows_deadline = True
     script: ClassVar[str]
     choice: ClassVar[str] = ""
 
@@ -96,6 +90,15 @@ class AgentsSdkSqlite(Harnessed):
     environment = "openai-agents"
     packages: ClassVar[tuple[str, ...]] = ("openai-agents", "openai")
     script = "serve_openai_agents.py"
+
+
+class AgentsSdkAfterTurn(AgentsSdkSqlite):
+    variant = "SQLiteSession, after_turn"
+    configured = (
+        'The same, stopped by `result.cancel(mode="after_turn")`, which lets the model and its tools end their step, '
+        "in place of the immediate stop that it is by default."
+    )
+    choice = "after turn"
 
 
 class AgentsSdkSqlAlchemy(AgentsSdkSqlite):

@@ -31,7 +31,7 @@ models:
 providers:
   recorder: {{base_url: "{upstream}"}}
 agents:
-  clerk:
+  {agent}:
     model: recorder
     instruction: {instructions}
     toolsets:
@@ -53,20 +53,13 @@ print("charged")
 
 class HoldfastRunning(Running):
     async def ask(self, asked: Asked, told: Callable[[str], None]) -> Answer:
-        request = chat(asked)
-        headers = {"Content-Type": "application/json", **dict(request.headers)}
-        try:
-            async with self.http.post(
-                self.url + request.path, data=request.body, headers=headers
-            ) as response:
-                if response.status != 200:
-                    return Answer(response.status, "", failure=(await response.text())[:300])
-                if not asked.stream:
-                    answer = await response.json()
-                    return Answer(200, answer["choices"][0]["message"]["content"] or "")
+        async def read(response: aiohttp.ClientResponse) -> Answer:
+            if asked.stream:
                 return await self._streamed(response, told)
-        except aiohttp.ClientError as error:
-            return Answer(0, "", failure=f"the connection was lost: {error!r}")
+            answer = await response.json()
+            return Answer(200, answer["choices"][0]["message"]["content"] or "")
+
+        return await self.post(chat(asked, agent_of(self.place)), read)
 
     async def _streamed(
         self, response: aiohttp.ClientResponse, told: Callable[[str], None]
@@ -101,10 +94,15 @@ class HoldfastRunning(Running):
             return f"{response.status} {(await response.text())[:200]}"
 
 
-def chat(asked: Asked) -> Request:
+def agent_of(place: Place) -> str:
+    """What the agent is called, and what clients ask for: its next version has another name."""
+    return "clerk-v2" if place.moved else "clerk"
+
+
+def chat(asked: Asked, agent: str = "clerk") -> Request:
     """A turn as any OpenAI client asks for one."""
     messages = [{"role": "user", "content": asked.text}]
-    body = {"model": "clerk", "stream": asked.stream, "messages": messages}
+    body = {"model": agent, "stream": asked.stream, "messages": messages}
     headers = [
         ("X-Conversation-Id", asked.conversation),
         ("x-stainless-retry-count", str(asked.attempt)),
@@ -125,7 +123,7 @@ def _said(item: Mapping[str, Any]) -> Said:
         case "user" | "assistant" as role:
             return Said(role, text, marked=marked)
         case "interruption":
-            return Said("assistant", f"interrupted: {item.get('by', '')}")
+            return Said("assistant", f"interrupted: {item['ended_by']}")
         case other:
             raise ValueError(f"{other} has no place in these conversations")
 
@@ -135,10 +133,13 @@ class Holdfast(System):
     title = "Holdfast"
     variant = "SQLite"
     configured = (
-        "`holdfast serve https://…/clerk.yaml?version=1`, everything else as it is by default."
+        "`holdfast serve office=http://…/clerk.yaml?version=1` with `HOLDFAST_REMOTE_SOURCES=trusted`, since the file "
+        "comes over plain HTTP from this machine and has a tool that is a command; its next version is another "
+        "address, and another agent in it. The rest is as it is by default."
     )
     packages = ("holdfast",)
     knows_keys = True
+    knows_deadline = True
     runner = HoldfastRunning
 
     def request(self, asked: Asked) -> Request:
@@ -164,6 +165,7 @@ class Holdfast(System):
         script.write_text(CHARGE)
         (place.folder / "clerk.yaml").write_text(
             AGENTS.format(
+                agent=agent_of(place),
                 upstream=place.upstream,
                 model=place.model,
                 instructions=INSTRUCTIONS,
@@ -178,7 +180,7 @@ class Holdfast(System):
 
 class HoldfastPostgres(Holdfast):
     variant = "PostgreSQL"
-    configured = "`holdfast serve https://…/clerk.yaml?version=1 --store postgresql://…`, everything else by default."
+    configured = "The same with `--store postgresql://…`."
     needs_postgres = True
 
     def store(self, place: Place) -> str:

@@ -33,22 +33,36 @@ SPACE = uuid.UUID("5f1d2a52-6d1f-4a0e-9d6b-2c6f0d1c9b11")
 
 
 class DevRunning(Running):
+    """Who has lost patience knows where its run is by then, so it joins that before it asks again."""
+
     system: LangGraphDev
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._runs: dict[str, str] = {}
+
     async def ask(self, asked: Asked, told: Callable[[str], None]) -> Answer:
-        request = run_of(asked, graph(self.place), self.system.options)
-        headers = {"Content-Type": "application/json"}
-        try:
-            async with self.http.post(
-                self.url + request.path, data=request.body, headers=headers
-            ) as response:
-                if response.status != 200:
-                    return Answer(response.status, "", failure=(await response.text())[:300])
-                if not asked.stream:
-                    return answer_in(await response.json(), asked)
-                return await self._streamed(response, asked, told)
-        except aiohttp.ClientError as error:
-            return Answer(0, "", failure=f"the connection was lost: {error!r}")
+        run = self._runs.get(asked.conversation) if asked.attempt else None
+        if run is not None:
+            answer = await self.in_time(self._joined(run, asked))
+            if answer.ok:
+                return answer
+        return await self._play(asked, told)
+
+    async def _joined(self, run: str, asked: Asked) -> Answer:
+        async with self.http.get(f"{self.url}{run}/join") as response:
+            if response.status != 200:
+                return Answer(response.status, "", failure=(await response.text())[:300])
+            return answer_in(await response.json(), asked)
+
+    async def _play(self, asked: Asked, told: Callable[[str], None]) -> Answer:
+        async def read(response: aiohttp.ClientResponse) -> Answer:
+            self._runs[asked.conversation] = response.headers["Content-Location"]
+            if not asked.stream:
+                return answer_in(await response.json(), asked)
+            return await self._streamed(response, asked, told)
+
+        return await self.post(run_of(asked, graph(self.place), self.system.options), read)
 
     async def _streamed(
         self, response: aiohttp.ClientResponse, asked: Asked, told: Callable[[str], None]
@@ -144,7 +158,7 @@ class LangGraphDev(System):
     configured = (
         "`langgraph dev --no-browser --no-reload --n-jobs-per-worker 10`, which writes its state to a file every ten "
         'seconds; a turn is a run on a thread that the client names (`if_not_exists: "create"`). By default runs on one '
-        "thread are enqueued, and go on without their client. The server that stores in PostgreSQL needs a licence, and was not run."
+        "thread are enqueued, and go on without their client, who comes back to one that it gave up by `/join`. The server that stores in PostgreSQL needs a licence, and was not run."
     )
     environment = "langgraph-dev"
     packages = (
@@ -156,6 +170,7 @@ class LangGraphDev(System):
         "langchain-openai",
     )
     runner = DevRunning
+    knows_deadline = True
     options: ClassVar[Mapping[str, str]] = {}
     """What is asked of each run beside its input."""
     cancels_by: ClassVar[str] = "interrupt"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -57,13 +58,8 @@ class LiteLlmRunning(Running):
     async def ask(self, asked: Asked, told: Callable[[str], None]) -> Answer:
         before = self.notes[asked.conversation] or []
         body = {**turn(asked, before), "tools": TOOLS}
-        try:
-            async with self.http.post(f"{self.url}/v1/chat/completions", json=body) as response:
-                if response.status != 200:
-                    return Answer(response.status, "", failure=(await response.text())[:300])
-                answer = await answered(asked, response, told)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            return Answer(0, "", failure=f"the connection was lost: {error!r}")
+        request = Request("/v1/chat/completions", json.dumps(body).encode())
+        answer = await self.post(request, partial(answered, asked, told))
         if answer.ok:
             said = {"role": "user", "content": asked.text}
             answer_to_it = {"role": "assistant", "content": answer.text}
@@ -75,7 +71,7 @@ class LiteLlmRunning(Running):
 
 
 async def answered(
-    asked: Asked, response: aiohttp.ClientResponse, told: Callable[[str], None]
+    asked: Asked, told: Callable[[str], None], response: aiohttp.ClientResponse
 ) -> Answer:
     if not asked.stream:
         return Answer(200, (await response.json())["choices"][0]["message"]["content"] or "")
@@ -114,12 +110,13 @@ class LiteLlm(OverMcp):
     environment = "litellm"
     packages = ("litellm", "mcp")
     tool = "office-charge"
+    knows_agents = False
     runner = LiteLlmRunning
 
     def request(self, asked: Asked) -> Request:
         return Request("/v1/chat/completions", json.dumps(turn(asked)).encode())
 
-    def serve(self, place: Place) -> Sequence[str]:
+    def command(self, place: Place) -> Sequence[str]:
         program = str(python_of(self.environment).with_name("litellm"))
         where = ["--host", "127.0.0.1", "--port", str(place.port), "--num_workers", "1"]
         return [program, "--config", str(place.folder / "litellm.yaml"), *where]
@@ -128,7 +125,6 @@ class LiteLlm(OverMcp):
         return {
             "LITELLM_LOG": "ERROR",
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-            "LITELLM_TELEMETRY": "False",
             # Nobody is asked for a key here.
             "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
         }

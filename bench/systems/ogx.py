@@ -1,6 +1,6 @@
 """OGX, which was called Llama Stack: a server of its own, with the Responses and the Conversations API on SQLite.
 
-It has no agents that are stored: who the agent is stands in every request, so its next version is another request.
+It has no agents that are stored: who the agent is stands in every request.
 Tools that the server itself calls come over MCP (`peers/charge_mcp.py`).
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import aiohttp
@@ -98,26 +99,20 @@ class OgxRunning(Running):
             "require_approval": "never",
         }
         return {
-            **turn(asked, moved=self.place.moved),
+            **turn(asked),
             **await self.goes_on(asked.conversation),
             "tools": [tool],
         }
 
     async def ask(self, asked: Asked, told: Callable[[str], None]) -> Answer:
-        try:
-            return await self.played(asked, told)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            return Answer(0, "", failure=f"the connection was lost: {error!r}")
+        return await self.in_time(self.played(asked, told))
 
     async def played(self, asked: Asked, told: Callable[[str], None]) -> Answer:
-        body = await self.body(asked)
-        async with self.http.post(f"{self.url}/v1/responses", json=body) as response:
-            if response.status != 200:
-                return Answer(response.status, "", failure=(await response.text())[:300])
-            return await self.answered(asked, response, told)
+        request = Request("/v1/responses", json.dumps(await self.body(asked)).encode())
+        return await self.post(request, partial(self.answered, asked, told))
 
     async def answered(
-        self, asked: Asked, response: aiohttp.ClientResponse, told: Callable[[str], None]
+        self, asked: Asked, told: Callable[[str], None], response: aiohttp.ClientResponse
     ) -> Answer:
         if not asked.stream:
             return self.whole(asked, await response.json())
@@ -182,7 +177,7 @@ class BackgroundRunning(OgxRunning):
         return {**await super().body(asked), "background": True, "stream": False}
 
     async def answered(
-        self, asked: Asked, response: aiohttp.ClientResponse, told: Callable[[str], None]
+        self, asked: Asked, told: Callable[[str], None], response: aiohttp.ClientResponse
     ) -> Answer:
         state = await response.json()
         self._latest[asked.conversation] = state["id"]
@@ -210,11 +205,11 @@ class BackgroundRunning(OgxRunning):
             return f"{response.status} {(await response.text())[:200]}"
 
 
-def turn(asked: Asked, *, moved: bool = False) -> dict[str, object]:
+def turn(asked: Asked) -> dict[str, object]:
     """A turn, and who the agent is."""
     return {
         "model": "recorder/clerk",
-        "instructions": f"{INSTRUCTIONS}{' Be polite.' if moved else ''}",
+        "instructions": INSTRUCTIONS,
         "input": asked.text,
         "stream": asked.stream,
     }
@@ -249,13 +244,14 @@ class Ogx(OverMcp):
     environment = "ogx"
     packages = ("ogx", "mcp")
     python = "3.12"
+    knows_agents = False
     runner: ClassVar[type[Running]] = OgxRunning
 
     def request(self, asked: Asked) -> Request:
         """The first turn of a conversation, which is stored; a conversation of its own would be a second request."""
         return Request("/v1/responses", json.dumps(turn(asked)).encode())
 
-    def serve(self, place: Place) -> Sequence[str]:
+    def command(self, place: Place) -> Sequence[str]:
         program = str(python_of(self.environment).with_name("ogx"))
         return [program, "run", str(place.folder / "config.yaml"), "--insecure"]
 

@@ -9,6 +9,7 @@ from systems.base import Place, Running, System, free_port
 from systems.environments import python_of
 
 CHARGE = Path(__file__).parents[1] / "peers" / "charge_mcp.py"
+TRIES_MAX = 20
 
 
 def tools_of(place: Place) -> str:
@@ -17,17 +18,14 @@ def tools_of(place: Place) -> str:
 
 
 class OverMcp(System):
-    """`serve` is the command of the server itself."""
+    """The tool is a process of its own."""
 
-    def serve(self, place: Place) -> Sequence[str]:
-        raise NotImplementedError
-
-    def command(self, place: Place) -> Sequence[str]:
+    def with_tool(self, place: Place) -> Sequence[str]:
         port = (place.folder / "tools.port").read_text()
         tool = f"{python_of(self.environment)} {CHARGE} {port} {place.effects}"
-        # Somebody may have taken its port for a moment, so it tries again.
-        beside = f"until {tool}; do sleep 0.2; done"
-        return ["sh", "-c", f'({beside}) & exec "$@"', "sh", *self.serve(place)]
+        # Somebody may have taken its port for a moment, so it tries again, and not for ever.
+        beside = f"for n in $(seq {TRIES_MAX}); do {tool} && break; sleep 0.2; done"
+        return ["sh", "-c", f'({beside}) & exec "$@"', "sh", *self.command(place)]
 
     def prepare(self, place: Place) -> None:
         (place.folder / "tools.port").write_text(str(free_port()))

@@ -12,7 +12,7 @@ from systems.agent_framework import (
 from systems.agno import Agno, AgnoCheckpoints, AgnoQueue
 from systems.base import System
 from systems.google_adk import Adk, AdkResumable
-from systems.harnessed import AgentsSdkSqlAlchemy, AgentsSdkSqlite
+from systems.harnessed import AgentsSdkAfterTurn, AgentsSdkSqlAlchemy, AgentsSdkSqlite
 from systems.holdfast import Holdfast, HoldfastPostgres
 from systems.langgraph import (
     LangGraph,
@@ -39,6 +39,7 @@ SYSTEMS: Sequence[System] = (
     Holdfast(),
     HoldfastPostgres(),
     AgentsSdkSqlite(),
+    AgentsSdkAfterTurn(),
     AgentsSdkSqlAlchemy(),
     LiteLlm(),
     Ogx(),

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from scenarios import judging
-from scenarios.behaviours import flaws
+from scenarios.behaviours import flaws, was_refused
 from scenarios.judging import Presence
 from scenarios.stage import answer_to
-from systems.base import Said, said_of
+from systems.base import Answer, Said, said_of
 
 HELLO, CHARGE, NEXT = "Ada is my name", "please charge me", "and what is next"
 TEXTS = (HELLO, CHARGE)
@@ -184,6 +184,11 @@ def test_only_a_call_shows_that_the_tool_has_run() -> None:
         "The run was cancelled.",
         "Aborted",
         "(broken off)",
+        "The previous run timed out.",
+        "Run failed: RuntimeError",
+        "status: incomplete",
+        "The client has disconnected.",
+        "The server crashed here.",
     ],
 )
 @pytest.mark.parametrize("role", [user, says])
@@ -240,6 +245,19 @@ def test_the_last_try_counts_however_it_ended() -> None:
     assert judging.standing(tried, TEXTS) == tried
 
 
+# ── refusals ──
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 422, 423, 429, 499])
+def test_a_refusal_is_a_refusal_in_whichever_status(status: int) -> None:
+    assert was_refused(Answer(status, "", failure="no"))
+
+
+@pytest.mark.parametrize("status", [0, 200, 500, 503])
+def test_an_accident_is_no_refusal(status: int) -> None:
+    assert not was_refused(Answer(status, "", failure="oh"))
+
+
 # ── turns at once ──
 
 
@@ -254,6 +272,19 @@ def test_turns_that_began_from_the_same_history_were_not() -> None:
     assert list(judging.side_by_side(prompts, TEXTS)) == [
         f"{HELLO!r} and {CHARGE!r} were played side by side"
     ]
+
+
+def test_words_around_a_message_hide_no_turns_at_once() -> None:
+    """Some systems put words of their own around what users say."""
+
+    def wrapped(text: str) -> Said:
+        return user(f"[ada at noon] {text}")
+
+    after = (wrapped(HELLO), answer(HELLO), wrapped(CHARGE), answer(CHARGE), wrapped(NEXT))
+    assert list(judging.side_by_side([(wrapped(HELLO),), (wrapped(CHARGE),), after], TEXTS)) == [
+        f"{HELLO!r} and {CHARGE!r} were played side by side"
+    ]
+    assert list(judging.side_by_side([(wrapped(HELLO),), after[:3], after], TEXTS)) == []
 
 
 def test_turns_may_be_shown_in_another_order_than_they_were_played() -> None:

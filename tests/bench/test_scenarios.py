@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import aiohttp
 import pytest
-from scenarios.behaviours import BEHAVIOURS
+from scenarios import run
+from scenarios.behaviours import BEHAVIOURS, Behaviour
 from scenarios.run import play
-from systems.base import Place, System
+from scenarios.stage import Stage
+from systems import base
+from systems.base import Answer, Place, Request, Running, System
 from systems.harnessed import HarnessedRunning
 from systems.holdfast import Holdfast
 
@@ -27,6 +32,7 @@ class Naive(System):
     name = title = "naive"
     configured = "As many people write one first."
     runner = HarnessedRunning
+    knows_agents = False
 
     def command(self, place: Place) -> Sequence[str]:
         script = str(Path(__file__).with_name("naive.py"))
@@ -70,7 +76,59 @@ async def test_a_system_that_forgets_what_it_answered_before_a_crash_is_caught(
     ), cell.evidence
 
 
-@pytest.mark.slow
-async def test_what_a_system_has_not_is_said(tmp_path: Path) -> None:
-    cell = await play(Naive(), BY_NAME["lost_answer"], tmp_path, None)
-    assert (cell.verdict, cell.why) == ("not offered", "It has no idempotency key.")
+MISSING = {
+    "lost_answer": "It has no idempotency key.",
+    "deadline_in_tool": "It has no deadline for a turn.",
+    "moved": "It has no address of an agent: who it is stands in every request.",
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+async def test_what_a_system_has_not_is_said(name: str, tmp_path: Path) -> None:
+    """Who has no deadline, for one, keeps none, and so cannot be said to hold what is promised of it."""
+    cell = await play(Naive(), BY_NAME[name], tmp_path, None)
+    assert (cell.verdict, cell.why) == ("not offered", MISSING[name])
+
+
+# ── answers that do not come ──
+
+
+class Waiting(Running):
+    """A client of a server that is not there."""
+
+    def __init__(self) -> None:
+        self.url = "http://127.0.0.1:1"
+        self.http = aiohttp.ClientSession()
+
+
+async def said(response: aiohttp.ClientResponse) -> Answer:
+    return Answer(200, await response.text())
+
+
+async def test_a_lost_connection_is_a_failed_answer() -> None:
+    client = Waiting()
+    answer = await client.post(Request("/turn", b"{}"), said)
+    await client.http.close()
+    assert (answer.status, answer.ok) == (0, False)
+    assert "the connection was lost" in answer.failure
+
+
+async def test_an_answer_that_never_comes_is_a_failed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A conversation that hangs is broken: it is no reason to say nothing about it."""
+    monkeypatch.setattr(base, "ANSWER_S", 0.0)
+    client = Waiting()
+    answer = await client.in_time(asyncio.Future())
+    await client.http.close()
+    assert (answer.status, answer.failure) == (0, "there was no end of it in 0 s")
+
+
+async def test_a_behaviour_that_finds_no_end_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def endless(stage: Stage) -> list[str]:
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(run, "PLAY_S", 0.0)
+    cell = await play(Naive(), Behaviour("endless", "", "", endless), tmp_path, None)
+    assert (cell.verdict, cell.why) == ("not run", "It did not end in 0 s.")
