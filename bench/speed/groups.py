@@ -18,8 +18,8 @@ class Group(Struct, frozen=True):
     title: str
     about: str
     measure: Callable[[Stage], list[Line]]
-    peers_s: float
-    """How long all peers together may take; who has not had a turn by then is left out."""
+    peer_s: float
+    """How long a peer may take, on average: when all of that is spent, who has not had a turn is left out."""
     axis: str = ""
 
 
@@ -34,7 +34,7 @@ GROUPS = (
         "bare proxy also for 1,000, where 500 at once are added. A long answer costs less for each token, so only "
         "equal lengths are put side by side.",
         streaming.tokens,
-        peers_s=150,
+        peer_s=16,
     ),
     Group(
         "pace",
@@ -42,7 +42,7 @@ GROUPS = (
         "50 streams that bring 50 tokens a second each, every token in a write of its own, as models send them: "
         "the CPU time of the server for each.",
         streaming.pace,
-        peers_s=80,
+        peer_s=9,
     ),
     Group(
         "first",
@@ -50,7 +50,7 @@ GROUPS = (
         "From the request to the first token of a streamed answer, one after the other, less the same without any "
         "server in between. Every turn begins a conversation.",
         streaming.first,
-        peers_s=50,
+        peer_s=6,
     ),
     Group(
         "turn",
@@ -58,7 +58,7 @@ GROUPS = (
         "A turn that is not streamed, from the request to the end of the answer, one after the other. "
         "Where turns are kept, this includes making them durable.",
         turns.turn,
-        peers_s=50,
+        peer_s=6,
     ),
     Group(
         "history",
@@ -67,7 +67,7 @@ GROUPS = (
         "up to 1,000, where a minute is enough to make them. "
         "Servers that keep no conversation (the bare proxy, LiteLLM) are sent all of it with each request.",
         turns.history,
-        peers_s=360,
+        peer_s=40,
         axis=MESSAGES,
     ),
     Group(
@@ -76,7 +76,7 @@ GROUPS = (
         "What the kernel counts as written by the server's processes, for a turn at the end of a short and of a "
         "longer history. The bare proxy stores each request as it was sent.",
         turns.writes,
-        peers_s=240,
+        peer_s=25,
     ),
     Group(
         "durable",
@@ -85,7 +85,7 @@ GROUPS = (
         "how often the disk can sync a page when nobody does anything else, and a bare loop that commits the same "
         "values, or runs the same statements, in groups. One sync can make many turns durable.",
         turns.durable,
-        peers_s=150,
+        peer_s=16,
     ),
     Group(
         "memory",
@@ -93,14 +93,14 @@ GROUPS = (
         "How resident memory grows from 100 to 400 open streams that say nothing, and by sessions that have had a "
         "turn and now rest; of a server that was just started.",
         standing.memory,
-        peers_s=200,
+        peer_s=22,
     ),
     Group(
         "start",
         "Starting, and memory at rest",
         "From the start of the process to its first answer over HTTP, and its resident memory then.",
         standing.start,
-        peers_s=120,
+        peer_s=10,
     ),
     Group(
         "library",
@@ -108,7 +108,7 @@ GROUPS = (
         "The session layer as a library, with a model that answers at once, on SQLite: CPU time for each turn, "
         "beside the session layers of two frameworks.",
         library.library,
-        peers_s=240,
+        peer_s=0,
         axis=MESSAGES,
     ),
 )

@@ -8,9 +8,11 @@ from statistics import median
 from _figures import Line
 from _names import DIRECT, FIRST, FIRST_EDGE, LONG, PACE, SHORT, tokens_at
 from msgspec import Struct
+from msgspec.structs import replace
 from serving.load import Found, Job
 
-from speed.stage import Notebook, Probe, Reading, Stage, edge
+from speed.servers import Server
+from speed.stage import Notebook, Probe, Reading, Stage, edge, is_peer
 
 
 class FlatOut(Struct, frozen=True):
@@ -20,6 +22,8 @@ class FlatOut(Struct, frozen=True):
     answers: int
     tokens: int
     limit_s: float
+    of_peers: int = 0
+    """How often a peer's streams ask; never if it is not asked at all."""
 
     def probe(self) -> Probe:
         """Long answers are asked of ourselves and the bare proxy alone, short ones of everybody."""
@@ -32,12 +36,15 @@ class FlatOut(Struct, frozen=True):
             limit_s=self.limit_s,
         )
         reading = Reading(tokens_at(self.streams, self.tokens), "/s", "higher", _per_core)
-        return Probe(job, [reading], for_peers=self.tokens == SHORT)
+        return Probe(job, [reading], self._for_server, for_peers=bool(self.of_peers))
+
+    def _for_server(self, server: Server, job: Job) -> Job:
+        return replace(job, turns=self.of_peers) if is_peer(server.name) else job
 
 
 FLAT_OUT = (
-    FlatOut(1, 20, SHORT, 4.0),
-    FlatOut(50, 2, SHORT, 10.0),
+    FlatOut(1, 20, SHORT, 4.0, of_peers=10),
+    FlatOut(50, 2, SHORT, 10.0, of_peers=1),
     FlatOut(1, 40, LONG, 6.0),
     FlatOut(50, 2, LONG, 15.0),
     FlatOut(500, 1, LONG, 20.0),

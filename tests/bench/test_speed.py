@@ -52,9 +52,9 @@ def test_short_answers_are_asked_of_everybody_and_long_ones_of_us() -> None:
 def test_a_run_with_everybody_is_bounded() -> None:
     asked = ("tokens", "pace", "first", "turn", "memory", "start")
     groups = [group for group in GROUPS if group.name in asked]
-    assert longest_s(groups, everybody(), rounds=3) <= 20 * 60
+    assert longest_s(groups, everybody(), rounds=3) <= 13 * 60
     ours = [each for each in everybody() if not is_peer(each.name)]
-    assert longest_s(groups, ours, rounds=3) <= 5 * 60
+    assert longest_s(groups, ours, rounds=3) <= 3 * 60
 
 
 @pytest.fixture
