@@ -37,7 +37,7 @@ def _behaviours(known: Known) -> Iterator[str]:
     for column in known.semantics.columns:
         found = counts(column, rows)
         if column.title == OURS:
-            yield f"{column.name}: {held_of_played(found)} behaviours that were played held."
+            yield f"{column.name}: {held_of_played(found)} behaviours held, of those that could be played."
 
 
 def _compared(known: Known, group: str, what: str, sentence: str, unit: str) -> Iterator[str]:

@@ -55,8 +55,8 @@ def counts(column: Column, behaviours: list[Behaviour]) -> Counter[str]:
 
 
 def held_of_played(found: Counter[str]) -> str:
-    """What is not offered, or was not run, is no promise that was broken."""
-    return f"{found['held']} of {found['held'] + found['broken']}"
+    """As `9/11`: what is not offered, or was not run, is no promise that was broken."""
+    return f"{found['held']}/{found['held'] + found['broken']}"
 
 
 def _kind(cell: Cell) -> str:

@@ -253,13 +253,17 @@ class Load:
         return Found(rss_grown_mb=grown, turns=job.streams - few)
 
     async def _sessions(self) -> Found:
-        """How memory grows by sessions that have had a turn, and now have nothing to do."""
+        """How memory grows by sessions that have had a turn, and now have nothing to do.
+
+        A quarter of them comes before, for what the first ones load, or as many as a quarter of the time allows.
+        """
         job = self._job
         clients = await self._connect(job.streams)
         few = max(1, job.turns // 4)
+        until, self._until = self._until, time.perf_counter() + job.limit_s / 4
         await asyncio.gather(*(self._ask_often(each, few, stream=False) for each in clients))
         await asyncio.sleep(0.3)
-        before, self._ended = rss_mb(job.pid), 0
+        before, self._ended, self._until = rss_mb(job.pid), 0, until
         rest = job.turns - few
         await asyncio.gather(*(self._ask_often(each, rest, stream=False) for each in clients))
         await asyncio.sleep(0.3)

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import signal
 import sys
 import time
@@ -147,7 +148,7 @@ def main() -> None:
     wanted = [group for group in GROUPS if not asked.groups or group.name in asked.groups]
     minutes = longest_s(wanted, subjects, asked.rounds) / 60
     console.print(
-        f"{len(wanted)} groups, {len(subjects)} systems: {minutes:.0f} minutes at most, on an idle machine"
+        f"{len(wanted)} groups, {len(subjects)} systems: {math.ceil(minutes)} min at most, on an idle machine"
     )
     # A part would stand on the page as if it were the whole.
     folder = BUILD / "part" if asked.only else BUILD

@@ -42,7 +42,7 @@ GROUPS = (
         "50 streams that bring 50 tokens a second each, every token in a write of its own, as models send them: "
         "the CPU time of the server for each.",
         streaming.pace,
-        peer_s=9,
+        peer_s=8,
     ),
     Group(
         "first",
@@ -93,7 +93,7 @@ GROUPS = (
         "How resident memory grows from 100 to 400 open streams that say nothing, and by sessions that have had a "
         "turn and now rest; of a server that was just started.",
         standing.memory,
-        peer_s=22,
+        peer_s=24,
     ),
     Group(
         "start",

@@ -34,6 +34,8 @@ from speed.subjects import Subject
 NO_PEERS = (DIRECT, BARE, OURS)
 """Who takes part in every round, however long it takes. The others are many: they have rounds, and a time, of their own."""
 PEERS_S = 300.0
+REST_S = 3.0
+"""How long a server that was just started may take to come to rest: some never do."""
 TIME_IS_UP = "left out: the time that this group has for peers was up"
 
 
@@ -131,7 +133,7 @@ class Stage:
     def _one(self, subject: Subject, behind: Server, folder: Path) -> Iterator[Server]:
         try:
             with started(subject, behind, folder) as server:
-                settle(server)
+                settle(server, REST_S)
                 self.starts.append(Start(server.name, server.ready_s, rss_mb(server.pid)))
                 yield server
         except DoesNotStart as failure:

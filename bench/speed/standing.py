@@ -11,7 +11,7 @@ from speed.stage import TIME_IS_UP, Stage
 
 STREAMS = 400
 CLIENTS, SESSIONS_EACH = 16, 40
-LIMIT_S = 12.0
+LIMIT_S = 8.0
 
 
 def start(stage: Stage) -> list[Line]:

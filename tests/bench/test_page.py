@@ -260,7 +260,7 @@ def test_tokens_are_compared_at_equal_lengths_alone() -> None:
 
 
 def test_what_is_not_offered_is_not_counted_as_broken() -> None:
-    assert held_of_played(Counter(["held", "held", "broken", "not offered", "not run"])) == "2 of 3"
+    assert held_of_played(Counter(["held", "held", "broken", "not offered", "not run"])) == "2/3"
 
 
 def test_a_behaviour_of_ours_that_does_not_hold_is_counted() -> None:
