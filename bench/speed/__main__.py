@@ -100,7 +100,8 @@ def longest_s(groups: Sequence[Group], subjects: Sequence[Subject], rounds: int)
     limits = {each.name: each.peer_s for each in groups}
     if "memory" in limits:
         limits.pop("start", None)  # it looks at the same servers
-    return peers * (START_S + sum(limits.values())) + len(groups) * rounds * ROUND_S
+    ours = sum(each.before_s + rounds * ROUND_S for each in groups)
+    return peers * (START_S + sum(limits.values())) + ours
 
 
 def _leave(*_: object) -> None:

@@ -21,6 +21,8 @@ class Group(Struct, frozen=True):
     peer_s: float
     """How long a peer may take, on average: when all of that is spent, who has not had a turn is left out."""
     axis: str = ""
+    before_s: float = 0.0
+    """What it takes, roughly, before its first round, without peers."""
 
 
 MESSAGES = "messages of history"
@@ -68,6 +70,7 @@ GROUPS = (
         "Servers that keep no conversation (the bare proxy, LiteLLM) are sent all of it with each request.",
         turns.history,
         peer_s=40,
+        before_s=30,
         axis=MESSAGES,
     ),
     Group(
@@ -109,6 +112,7 @@ GROUPS = (
         "beside the session layers of two frameworks.",
         library.library,
         peer_s=0,
+        before_s=30,
         axis=MESSAGES,
     ),
 )
