@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 from _figures import BARE, Figures, Line
 from rich.console import Console
-from speed import library
+from speed import library, standing
 from speed.__main__ import chosen, longest_s, table_of, teller
 from speed.groups import GROUPS
-from speed.stage import is_peer
+from speed.stage import TIME_IS_UP, Stage, Start, is_peer
 from speed.streaming import FLAT_OUT
-from speed.subjects import everybody
+from speed.subjects import Command, Subject, everybody
 
 from tests.bench.test_figures import UNDER
 
@@ -86,3 +86,12 @@ def test_what_a_peer_has_found_as_a_library_goes_into_its_line(
     library.take_peer("Peer", "peer.py", lines)
     assert lines[100].values == {"Peer": [2.5]}
     assert lines[10].values == {}
+
+
+def test_servers_that_were_started_for_memory_are_not_started_again() -> None:
+    quick, late = (Subject(name, lambda *_: Command([]), lambda: "") for name in ("a", "b"))
+    stage = Stage([quick, late], 1, lambda _: None)
+    stage.starts = [Start("a", ready_s=0.5, rest_mb=40.0)]
+    ready, rest = standing.start(stage)
+    assert (ready.values, rest.values) == ({"a": [0.5]}, {"a": [40.0]})
+    assert stage.late == {"b": TIME_IS_UP}
