@@ -12,7 +12,7 @@ JOBS ?= 2
 .PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## build .venv, if anything changed (PYTHON=… chooses the interpreter)
 
@@ -41,7 +41,7 @@ check: $(READY) ## format, lint, types and the fast tests
 	$(BIN)/mypy
 	$(PYTEST) -n $(JOBS) -q -m "not slow and not clients"
 
-# GROUP=tokens measures that one alone (`ARGS=--list` lists them); `--rounds` and `--only` go into ARGS.
+# GROUP="tokens pace" measures those alone (`ARGS=--list` lists them); `--rounds` and `--only` go into ARGS.
 bench: $(READY) ## measure servers side by side, group by group, and write build/bench/report.html
 	@PYTHONPATH=bench:. $(BIN)/python -m speed $(GROUP) $(ARGS)
 
@@ -62,9 +62,11 @@ bench-parts: $(READY) ## measure part by part, side by side: every other file in
 bench-quick: $(READY) ## print the ratios that must not slip, in under three minutes
 	@PYTHONPATH=bench:. $(BIN)/python bench/_quick.py
 
-# PEER=langgraph for one of them; `--only kill_in_tool --show` and the like go into ARGS.
-bench-peers: $(READY) ## play what goes wrong every day on Holdfast and on what people use in its place (PEER=… for one)
-	@PYTHONPATH=. $(BIN)/python bench/semantics.py $(if $(PEER),--peer $(PEER),--all) $(ARGS)
+# Everybody who is installed; PEER=langgraph for one, which is installed if need be; `--only kill_in_tool --show`
+# and the like go into ARGS. The page is written whatever was found.
+bench-peers: $(READY) ## play what goes wrong every day on Holdfast and its peers, and write the page (PEER=… for one)
+	@PYTHONPATH=. $(BIN)/python bench/semantics.py $(if $(PEER),--peer $(PEER)) $(ARGS); found=$$?; \
+		PYTHONPATH=bench:. $(BIN)/python bench/report.py; exit $$found
 
 # Needs valgrind; ARGS=--check compares with bench/instructions.json and writes nothing.
 bench-instructions: $(READY) ## count the instructions of the hot path, which a busy machine does not change

@@ -178,8 +178,10 @@ def merged(files: Iterable[Semantics]) -> Semantics:
 # ── files ────────────────────────────────────────────────────────────────────────────────────
 
 
-def save(figures: Figures, folder: Path = BUILD) -> Path:
-    """Write a group's figures, in place of those that were there."""
+def save(figures: Figures, folder: Path = BUILD) -> Path | None:
+    """Write a group's figures, in place of those that were there. Nothing is written of a group without a figure."""
+    if not figures.systems():
+        return None
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{figures.group}.json"
     path.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1))

@@ -3,7 +3,7 @@
 Valgrind counts what a script executes; a script is run at two lengths, and the difference is what its units cost,
 free of start-up. Time, disks and neighbours do not count, so that two versions can be compared by one run of each:
 what differs by more than a percent is the code. Instructions are not time: a system call, a sync or a cache miss
-costs more than its few. `bench/server.py` has those.
+costs more than its few. `make bench` has those.
 
     python bench/_instructions.py            count, and write bench/instructions.json
     python bench/_instructions.py --check    count, and compare with what is written there

@@ -32,16 +32,21 @@ BARE_VALUES = "bare loop: the same values"
 BARE_STATEMENTS = "bare loop: the same statements"
 
 
-def tokens_at(streams: int) -> str:
-    return f"tokens per second and core, {streams} at once"
+LONG, SHORT = 1000, 200
+"""Tokens of an answer. Peers are asked for short ones alone: with long ones, most would need minutes."""
+
+
+def tokens_at(streams: int, tokens: int) -> str:
+    """One length for one line: a long answer costs less for each of its tokens."""
+    return f"tokens per second and core, {streams} at once, answers of {tokens:,}"
 
 
 def at_history(what: str, messages: int) -> str:
     return f"{what}, at {messages:,} messages"
 
 
-def over_http(conversations: int) -> str:
-    return f"turns per second over HTTP, {conversations} at once"
+def over_http(clients: int) -> str:
+    return f"turns per second over HTTP, {clients} at once"
 
 
 def in_store(sessions: int) -> str:

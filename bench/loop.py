@@ -25,6 +25,7 @@ from holdfast.agents.base import Agent, Team
 from holdfast.core import events as ev
 from holdfast.core.accumulate import Accumulator, Delta
 from holdfast.core.conversation import Snapshot, commit_of
+from holdfast.core.grants import Grant
 from holdfast.core.items import AssistantMessage, Blob, Text, UserMessage
 from holdfast.core.journal import numbered
 from holdfast.core.turn import Turn, advance, advance_all, begin
@@ -114,6 +115,9 @@ class Open:
 
     async def memories(self, agent: str) -> dict[str, str]:
         return {}
+
+    async def grants(self, agent: str) -> tuple[Grant, ...]:
+        return ()
 
     async def take_steering(self) -> tuple[UserMessage, ...]:
         return ()

@@ -3,7 +3,7 @@
 CPU time of one process, from the submission to the acknowledgement, at two lengths of history; in memory, where
 only our own code is measured, and on SQLite, where the writer thread and the disk come in. Beside it, in the same
 run, the same turn through the OpenAI Agents SDK's SQLite session and LangGraph's SQLite checkpointer: a player
-that answers at once, no network, in an environment of their own (built when first needed).
+that answers at once, no network, in an environment of their own (`make bench-install`).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def main() -> None:
     name, (short, long) = list(ours.items())[-1]
     near, far = median(short.wall_us), median(long.wall_us)
     table.add_row(f"{name}: elapsed", f"{near:.0f} µs", f"{far:.0f} µs", f"{far / near:.2f}×")
-    if not environments.build("requirements"):
+    if environments.is_built("requirements"):
         for name, script in (
             ("OpenAI Agents SDK, SQLiteSession: CPU", "agents_sdk.py"),
             ("LangGraph, SqliteSaver: CPU", "langgraph_sqlite.py"),
@@ -127,7 +127,7 @@ def main() -> None:
             growth = peer[LONG] / peer[SHORT]
             table.add_row(name, f"{peer[SHORT]:.0f} µs", f"{peer[LONG]:.0f} µs", f"{growth:.2f}×")
     else:
-        table.add_row("(the peers could not be installed here)", "", "", "")
+        table.add_row("(the peers are not installed: `make bench-install`)", "", "", "")
     console = Console()
     console.print(table)
     in_memory = median(ours["Holdfast, in memory"][0].cpu_us)

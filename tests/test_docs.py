@@ -5,6 +5,7 @@ Every ```python block is run in a namespace of its own. One that cannot run is m
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -19,10 +20,19 @@ def name(path: Path) -> str:
     return path.relative_to(repository.ROOT).as_posix()
 
 
+PICTURE = re.compile(r'<(?:img|source)\b[^>]*?\bsrc(?:set)?="([^"\s]+)"')
+
+
+def pictures(page: str) -> list[str]:
+    """Where the pictures come from that are written as HTML, for dark and for light."""
+    return PICTURE.findall(markdown.prose(page))
+
+
 def broken_links(page: Path) -> list[str]:
-    """The relative links of a page that lead to no file, or to no heading of it."""
+    """The relative links and pictures of a page that lead to no file, or to no heading of it."""
     broken = []
-    for link in markdown.links(page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    for link in (*markdown.links(text), *pictures(text)):
         if "://" in link or link.startswith("mailto:"):
             continue
         path, _, fragment = unquote(link).partition("#")
@@ -68,9 +78,13 @@ def test_a_link_that_leads_nowhere_is_seen(tmp_path: Path) -> None:
         "[a](other.md) [b](other.md#what-it-does-today) [c](#here) [d](https://example.org/x)\n"
         "[e](missing.md) [f](other.md#tomorrow) ![g](picture.png) [h](#there)\n"
         "`[i](code.md)`\n"
+        '<source media="dark" srcset="dark.png"><img alt="k" src="other.md"> <img src="light.png">\n'
         "```\n[j](block.md)\n```\n"
     )
-    assert broken_links(page) == ["missing.md", "other.md#tomorrow", "picture.png", "#there"]
+    assert broken_links(page) == [
+        *("missing.md", "other.md#tomorrow", "picture.png", "#there"),
+        *("dark.png", "light.png"),
+    ]
 
 
 def test_blocks_are_found_with_their_words_and_lines() -> None:

@@ -23,6 +23,14 @@ NOT_MEASURED = (
     "PostgreSQL and several servers: `make bench-parts` measures those, without peers.",
     "Several processes of one server: everybody runs as one, as it comes.",
     (
+        "The same event loop for everybody: Holdfast and the bare proxy run on uvloop and httptools, which they bring "
+        "along; a peer that asks for plain uvicorn runs on asyncio and h11. It was seen to matter little."
+    ),
+    (
+        "The same request for everybody: systems with an agent have its instructions and its tool, which nobody "
+        "calls; the bare proxy and LiteLLM are sent messages alone."
+    ),
+    (
         "Whether the others sync what they write. A turn that is not on disk when it is answered is quicker, and may be "
         "gone; the table of behaviours says what was still there after a kill. Nobody pulled a plug."
     ),
@@ -32,6 +40,12 @@ NOT_MEASURED = (
         "A machine of its own for each part: the client, the upstream and the server share the cores, so that elapsed "
         "times are longer than they need be. CPU times are the server's alone."
     ),
+)
+
+
+TURNS = (
+    f"{OURS} and the bare proxy took turns, round by round, and their figures are medians; the others mostly had one "
+    "round, in between. Each figure says its range, or that it is of one round."
 )
 
 
@@ -100,7 +114,7 @@ def _lead(figures: Sequence[Figures], semantics: Semantics) -> str:
         f"{len(semantics.behaviours)} behaviours ({', '.join(asked)})" if semantics.columns else ""
     )
     what = " and ".join(filter(None, (behaviours, speeds))) or "nothing yet"
-    return f"Measured on {when}{where}: {what}. Everybody took turns, round by round; shown are medians."
+    return f"Measured on {when}{where}: {what}. {TURNS}"
 
 
 def conditions(figures: Sequence[Figures]) -> list[Html]:

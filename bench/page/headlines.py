@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from _figures import BARE, OURS
-from _names import FIRST, HISTORY_CPU, JSON_P50, PACE, at_history, tokens_at
+from _names import FIRST, HISTORY_CPU, JSON_P50, PACE, SHORT, at_history, tokens_at
 
 from page import words
 from page.goals import Known
-from page.verdicts import counts
+from page.verdicts import counts, held_of_played
 
 
 def sentences(known: Known) -> Iterator[str]:
@@ -18,8 +18,8 @@ def sentences(known: Known) -> Iterator[str]:
     yield from _compared(
         known,
         "tokens",
-        tokens_at(50),
-        "At 50 streams, Holdfast passes on {} tokens a second and core",
+        tokens_at(50, SHORT),
+        "At 50 streams of 200 tokens, Holdfast passes on {} tokens a second and core",
         "/s",
     )
     yield from _compared(
@@ -37,7 +37,7 @@ def _behaviours(known: Known) -> Iterator[str]:
     for column in known.semantics.columns:
         found = counts(column, rows)
         if column.title == OURS:
-            yield f"{column.name}: {found['held']} of {len(rows)} behaviours held."
+            yield f"{column.name}: {held_of_played(found)} behaviours held, of those that could be played."
 
 
 def _compared(known: Known, group: str, what: str, sentence: str, unit: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from _figures import Figures, Semantics
-from _names import HISTORY_CPU, PACE, tokens_at
+from _names import HISTORY_CPU, PACE, SHORT, tokens_at
 from msgspec import Struct
 from playwright.async_api import async_playwright
 
@@ -35,7 +35,7 @@ def shots(figures: Sequence[Figures], semantics: Semantics) -> Iterator[Shot]:
         under = each.conditions
         where = f"{under.cores} cores, {under.at[:10]}"
         for line in each.lines:
-            if line.what in (tokens_at(50), PACE) and line.values:
+            if line.what in (tokens_at(50, SHORT), PACE) and line.values:
                 note = f"{line.better} is better; logarithmic; {where}"
                 yield Shot(each.group, picture(bars(line, palette), line.what, note))
         along = [line for line in each.lines if line.curve == HISTORY_CPU]

@@ -74,7 +74,7 @@ def _cell(line: Line, system: str) -> Child:
     middle, note = line.middle(system), line.notes.get(system, "")
     if middle is None:
         return el("small", first_line(note)) if note else None
-    small = (words.spread(line, system), words.to_bare(line, system), first_line(note))
+    small = (words.rounds(line, system), words.to_bare(line, system), first_line(note))
     return [el("b", words.said(middle, line.unit)), *(el("small", each) for each in small if each)]
 
 

@@ -31,6 +31,11 @@ def spread(line: Line, system: str) -> str:
     return f"{low}–{high}"
 
 
+def rounds(line: Line, system: str) -> str:
+    """How often it was measured, to those who see a median: the range of its rounds, or that there was one."""
+    return spread(line, system) or ("one round" if line.values.get(system) else "")
+
+
 def capital(text: str) -> str:
     """With a capital letter in front."""
     return text[:1].upper() + text[1:]

@@ -21,8 +21,6 @@ from serving.answers import Answer
 from serving.process import cpu_s, rss_mb, written_bytes
 from serving.requests import Asking, named
 
-BEGIN_S = 30.0
-"""How long streams may take to begin, at most."""
 WARM_UP = 5
 
 
@@ -43,6 +41,7 @@ class Job(msgspec.Struct, frozen=True):
     window_s: float = 2.0
     """Where answers have no end."""
     limit_s: float = 20.0
+    """For all turns together; for streams without an end, until they have begun."""
     conversations: tuple[str, ...] = ()
     """To be continued, in turns; otherwise every request begins one of its own."""
     past: int = 0
@@ -57,7 +56,6 @@ class Found(msgspec.Struct):
     cpu_s: float = 0.0
     wall_s: float = 0.0
     each_ms: list[float] = []
-    rss_mb: float = 0.0
     rss_grown_mb: float = 0.0
     written_bytes: int = 0
     cut: bool = False
@@ -105,7 +103,10 @@ class Client(asyncio.Protocol):
         await loop.create_connection(lambda: self, "127.0.0.1", port)
 
     async def ask(self, port: int, request: bytes) -> None:
-        """Ask, and wait for the end of the answer. A server that has hung up meanwhile is called again."""
+        """Ask, and wait for the end of the answer. A server that has hung up meanwhile is called again.
+
+        An answer without a token is an error, whatever its status says: raises Refused.
+        """
         if not self.is_open:
             await self.connect(port)
         self.counted += self._here()
@@ -113,6 +114,8 @@ class Client(asyncio.Protocol):
         self._done = asyncio.get_running_loop().create_future()
         self.transport.write(request)
         await self._done
+        if not self.answer.tokens:
+            raise Refused(f"an answer without a token: {self.answer.head[:1000]!r}")
 
     def data_received(self, data: bytes) -> None:
         answer = self.answer
@@ -206,14 +209,14 @@ class Load:
         """Streams that have begun and have no end."""
         tasks = [asyncio.create_task(self._ask(each, stream=True)) for each in clients]
         try:
-            async with asyncio.timeout(BEGIN_S):
+            async with asyncio.timeout(self._job.limit_s):
                 for client, task in zip(clients, tasks, strict=True):
                     await asyncio.wait({client.begun, task}, return_when=asyncio.FIRST_COMPLETED)
                     if task.done():
                         task.result()
         except TimeoutError:
             begun = sum(client.begun.done() for client in clients)
-            said = f"{begun} of {len(clients)} streams had begun after {BEGIN_S:.0f} s"
+            said = f"{begun} of {len(clients)} streams had begun after {self._job.limit_s:.0f} s"
             raise Refused(said) from None
         return tasks
 
@@ -247,21 +250,24 @@ class Load:
         await asyncio.sleep(0.3)
         grown = rss_mb(job.pid) - before
         await _leave(clients, tasks)
-        return Found(rss_mb=before, rss_grown_mb=grown, turns=job.streams - few)
+        return Found(rss_grown_mb=grown, turns=job.streams - few)
 
     async def _sessions(self) -> Found:
-        """How memory grows by sessions that have had a turn, and now have nothing to do."""
+        """How memory grows by sessions that have had a turn, and now have nothing to do.
+
+        A quarter of them comes before, for what the first ones load, or as many as a quarter of the time allows.
+        """
         job = self._job
         clients = await self._connect(job.streams)
         few = max(1, job.turns // 4)
+        until, self._until = self._until, time.perf_counter() + job.limit_s / 4
         await asyncio.gather(*(self._ask_often(each, few, stream=False) for each in clients))
         await asyncio.sleep(0.3)
-        before, self._ended = rss_mb(job.pid), 0
+        before, self._ended, self._until = rss_mb(job.pid), 0, until
         rest = job.turns - few
         await asyncio.gather(*(self._ask_often(each, rest, stream=False) for each in clients))
         await asyncio.sleep(0.3)
         found = Found(
-            rss_mb=before,
             rss_grown_mb=rss_mb(job.pid) - before,
             turns=self._ended,
             cut=self._ended < rest * job.streams,
@@ -283,8 +289,7 @@ class Load:
             began = time.perf_counter()
             await self._ask(client, stream=streams)
             at = client.first_s if streams else time.perf_counter()
-            if at is None:
-                raise Refused(f"an answer without a token: {client.answer.head[:1000]!r}")
+            assert at is not None, "an answer has a token"
             each_ms.append((at - began) * 1000)
         found = Found(
             each_ms=each_ms,

@@ -3,7 +3,7 @@
 Which answer is decided by the last message, since some systems know one model only. It holds `bench:` and a word:
 
     flatN    N tokens, in as few writes as the socket takes
-    paced    one token every 20 ms, a write each, for half a minute: not every server stops when its client leaves
+    paced    one token every 20 ms, a write each, for a quarter of a minute: not every server stops when its client leaves
     short    20 tokens at once, streamed or as one object
     idle     one token, and then silence until the client leaves
 
@@ -25,7 +25,7 @@ from holdfast.core.events import Usage
 from holdfast.wire.chunks import ChunkWriter, encode_json, usage_object
 from holdfast.wire.sse import DONE
 
-SHORT_TOKENS, PACE_S, PACED_S = 20, 0.02, 30.0
+SHORT_TOKENS, PACE_S, PACED_S = 20, 0.02, 15.0
 
 MARK = b"bench:"
 _WORD = re.compile(rb"bench:(flat(\d+)|[a-z]+)")

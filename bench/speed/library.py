@@ -49,35 +49,55 @@ def library(stage: Stage) -> list[Line]:
         )
         for length in LENGTHS
     }
-    stage.tell("Holdfast, as a library")
     with on_disk() as folder:
-        for messages, values in asyncio.run(_ours(folder, stage.rounds)).items():
-            lines[messages].values[OURS] = values
-    if not environments.is_built(PEERS_LOCK):
-        stage.skipped |= dict.fromkeys(PEERS, "not installed: `make bench-install` installs it")
-        return list(lines.values())
-    for number in range(stage.rounds):
-        for name, script in PEERS.items():
-            stage.tell(f"round {number + 1} of {stage.rounds}: {name}")
-            for row in _peer(script):
-                lines[row.history].values.setdefault(name, []).append(row.cpu_us / 1e3)
+        asyncio.run(_rounds(stage, folder, lines))
     return list(lines.values())
 
 
-async def _ours(folder: Path, rounds: int) -> dict[int, list[float]]:
+async def _rounds(stage: Stage, folder: Path, lines: dict[int, Line]) -> None:
+    """Ours and theirs in turns."""
+    peers = dict(PEERS) if environments.is_built(PEERS_LOCK) else {}
+    if not peers:
+        stage.late |= dict.fromkeys(PEERS, "not installed: `make bench-install` installs it")
     store = await SqliteStore.open(folder / "ours.db")
-    spent: dict[int, list[float]] = {length.messages: [] for length in LENGTHS}
     async with Sessions(store, play) as sessions:
+        stage.tell(f"{OURS}, as a library: conversations of up to {max(lines):,} messages")
         filled = {length: await _filled(sessions, length) for length in LENGTHS}
-        for _ in range(rounds):
+        for number in range(stage.rounds):
+            stage.tell(f"round {number + 1} of {stage.rounds}: {OURS}, as a library")
             for length, conversations in filled.items():
-                began = time.process_time()
-                for each in conversations:
-                    await each.grow(2 * length.turns)
-                turns = length.turns * len(conversations)
-                spent[length.messages].append((time.process_time() - began) / turns * 1e3)
+                spent_ms = await _round(length, conversations)
+                lines[length.messages].values.setdefault(OURS, []).append(spent_ms)
+            for name, script in peers.items():
+                if number < stage.rounds_of(name):
+                    stage.tell(f"round {number + 1} of {stage.rounds}: {name}")
+                    # In a thread: our own sessions stay alive meanwhile, and have nothing to do.
+                    await asyncio.to_thread(take_peer, name, script, lines)
     await store.close()
-    return spent
+
+
+async def _round(length: Length, conversations: list[Measured]) -> float:
+    """CPU time of a turn, in milliseconds."""
+    began = time.process_time()
+    for each in conversations:
+        await each.grow(2 * length.turns)
+    return (time.process_time() - began) / (length.turns * len(conversations)) * 1e3
+
+
+def take_peer(name: str, script: str, lines: dict[int, Line]) -> None:
+    """What a peer's script has found; or, in every line, why it has found nothing."""
+    try:
+        rows = _peer(script)
+    except subprocess.CalledProcessError as failure:
+        why = failure.stderr.decode(errors="replace").strip()[-2000:]
+    except subprocess.TimeoutExpired:
+        why = f"stopped after {PATIENCE_S:.0f} s"
+    else:
+        for row in rows:
+            lines[row.history].values.setdefault(name, []).append(row.cpu_us / 1e3)
+        return
+    for line in lines.values():
+        line.notes[name] = why
 
 
 async def _filled(sessions: Sessions, length: Length) -> list[Measured]:

@@ -19,12 +19,12 @@ from urllib.request import urlopen
 import msgspec
 from _names import DIRECT
 from serving.load import Found, Job
-from serving.process import cpu_s, family, rss_mb
+from serving.process import cpu_s, rss_mb
 
 from speed.subjects import BENCH, Past, Subject
 
-READY_S = 120.0
-SETTLE_S = 35.0
+READY_S = 60.0
+SETTLE_S = 16.0
 """Longer than the upstream's slowest stream, which some go on reading when nobody listens."""
 
 
@@ -44,7 +44,6 @@ class Server(msgspec.Struct, frozen=True):
     pid: int = 0
     request: str = "serving.requests:chat"
     past: Past = "sent again"
-    tokens: int = 1000
     ready_s: float = 0.0
     rest_mb: float = 0.0
 
@@ -95,6 +94,7 @@ def started(subject: Subject, behind: Server, folder: Path) -> Iterator[Server]:
             stderr=subprocess.STDOUT,
             cwd=folder,
             env={**_plain_environment(), **command.environment},
+            start_new_session=True,  # so that whatever it starts can be ended with it
         )
         try:
             while not answers(port):
@@ -109,7 +109,6 @@ def started(subject: Subject, behind: Server, folder: Path) -> Iterator[Server]:
                 process.pid,
                 subject.request,
                 subject.past,
-                subject.tokens,
                 ready_s,
                 rss_mb(process.pid),
             )
@@ -129,18 +128,17 @@ def _end_of(said: bytes) -> str:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    started_by_it = family(process.pid)[1:]
+    """The server first, as an operator would; then all that it has started, whether it lives or not."""
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(10)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    for pid in started_by_it:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # it has gone with its parent, as it should
+        pass  # it is killed with its group
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # all of them have gone, as they should
+    process.wait()
 
 
 def answers(port: int) -> bool:

@@ -1,15 +1,22 @@
-"""How a group is measured: everybody in turns, round by round, so that a busy machine slows all of them alike."""
+"""How a group is measured: in turns, round by round, so that a busy machine slows all alike.
+
+Holdfast and the bare proxy take part in every round; peers in the first, unless more was asked for, and only as long
+as the group has time for them.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
+from pathlib import Path
 
 from _figures import BARE, OURS, Better, Line
+from _names import DIRECT
 from msgspec import Struct
 from serving.load import Found, Job
+from serving.process import rss_mb
 
 from speed.servers import (
     CannotMeasure,
@@ -18,25 +25,52 @@ from speed.servers import (
     Server,
     measured,
     on_disk,
+    settle,
     started,
     upstream,
 )
 from speed.subjects import Subject
 
-ALWAYS = (BARE, OURS)
-"""Who takes part in every round, however long it takes."""
-LONG_S = 5.0
-"""Beyond this a peer is asked once: there are many of them, and half an hour is long enough."""
+NO_PEERS = (DIRECT, BARE, OURS)
+"""Who takes part in every round, however long it takes. The others are many: they have rounds, and a time, of their own."""
+PEERS_S = 300.0
+REST_S = 3.0
+"""How long a server that was just started may take to come to rest: some never do."""
+TIME_IS_UP = "left out: the time that this group has for peers was up"
+
+
+def is_peer(name: str) -> bool:
+    return name not in NO_PEERS
+
+
+class Start(Struct, frozen=True):
+    """What a server took to start, and its memory when it had come to rest."""
+
+    name: str
+    ready_s: float
+    rest_mb: float
 
 
 class Stage:
     """What a group is given: who takes part, how often, and the servers, which are started when first needed."""
 
     def __init__(
-        self, subjects: Sequence[Subject], rounds: int, tell: Callable[[str], None]
+        self,
+        subjects: Sequence[Subject],
+        rounds: int,
+        tell: Callable[[str], None],
+        *,
+        peer_rounds: int = 1,
     ) -> None:
         self.subjects = subjects
         self.rounds = rounds
+        self.peer_rounds = peer_rounds
+        self.late: dict[str, str] = {}
+        """Peers that this group had no time for."""
+        self.peers_left_s = PEERS_S
+        """How long the peers may still take in this group, all together."""
+        self.starts: list[Start] = []
+        """Of every server that was started for a group that wants fresh ones."""
         self.tell = tell
         """Says what is going on."""
         self.skipped: dict[str, str] = {}
@@ -62,19 +96,48 @@ class Stage:
         self.skipped |= cast.skipped
         return cast
 
+    def begin(self, peers_s: float) -> None:
+        """The next group, which has so much time for all peers together."""
+        self.peers_left_s, self.late = peers_s, {}
+
+    def rounds_of(self, name: str) -> int:
+        return min(self.rounds, self.peer_rounds) if is_peer(name) else self.rounds
+
+    def has_time_for(self, name: str) -> bool:
+        return not is_peer(name) or self.peers_left_s > 0
+
+    @contextmanager
+    def spending_on(self, name: str) -> Iterator[None]:
+        """What is done inside is done for that server; a peer's share of time gets less by it."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            if is_peer(name):
+                self.peers_left_s -= time.perf_counter() - began
+
     def fresh(self) -> Iterator[Server]:
-        """Everybody in turns, each started anew for its round, and stopped after it; peers once."""
+        """Everybody in turns, each started anew for its round, and stopped after it."""
         with upstream() as behind, on_disk() as folder:
             for number in range(self.rounds):
                 for subject in self.subjects:
-                    if number and subject.name not in ALWAYS:
+                    if number >= self.rounds_of(subject.name) or subject.name in self.skipped:
+                        continue
+                    if not self.has_time_for(subject.name):
+                        self.late[subject.name] = TIME_IS_UP
                         continue
                     self.tell(f"round {number + 1} of {self.rounds}: starting {subject.name}")
-                    try:
-                        with started(subject, behind, folder / f"{subject.name}-{number}") as it:
-                            yield it
-                    except DoesNotStart as failure:
-                        self.skipped[subject.name] = str(failure)
+                    with self.spending_on(subject.name):
+                        yield from self._one(subject, behind, folder / f"{subject.name}-{number}")
+
+    def _one(self, subject: Subject, behind: Server, folder: Path) -> Iterator[Server]:
+        try:
+            with started(subject, behind, folder) as server:
+                settle(server, REST_S)
+                self.starts.append(Start(server.name, server.ready_s, rss_mb(server.pid)))
+                yield server
+        except DoesNotStart as failure:
+            self.skipped[subject.name] = str(failure)
 
 
 class Reading(Struct, frozen=True):
@@ -101,13 +164,14 @@ class Probe(Struct, frozen=True):
     readings: Sequence[Reading]
     for_server: Callable[[Server, Job], Job | str] = lambda _server, job: job
     """How one server is asked; or why it is not."""
+    for_peers: bool = True
 
 
 class Notebook:
     """The lines of a group, as they fill."""
 
     def __init__(self, stage: Stage, probes: Sequence[Probe]) -> None:
-        self._stage = stage
+        self.stage = stage
         self._probes = probes
         self._lines = {
             reading.what: reading.line() for probe in probes for reading in probe.readings
@@ -120,18 +184,30 @@ class Notebook:
 
     def fill(self, servers: Sequence[Server]) -> list[Line]:
         """All rounds of all probes, on all servers, in turns."""
-        cast = self._stage.cast
-        for number in range(self._stage.rounds):
+        names = [each.name for each in servers]
+        for number in range(self.stage.rounds):
+            where = f"round {number + 1} of {self.stage.rounds}"
             for index, probe in enumerate(self._probes):
-                for name in [each.name for each in servers]:
-                    server = cast.get(name)
-                    if server is None or (index, name) in self._enough:
-                        continue
-                    where = f"round {number + 1} of {self._stage.rounds}"
-                    self._stage.tell(f"{where}: {probe.readings[0].what}, {name}")
-                    self.take(index, probe, server)
-                    cast.calm(server, overtaxed=(index, name) in self._enough)
+                for name in names:
+                    if number < self.stage.rounds_of(name) and self._wants(index, probe, name):
+                        self.stage.tell(f"{where}: {probe.readings[0].what}, {name}")
+                        self._visit(index, probe, name)
         return self.lines()
+
+    def _wants(self, index: int, probe: Probe, name: str) -> bool:
+        return (index, name) not in self._enough and (probe.for_peers or not is_peer(name))
+
+    def _visit(self, index: int, probe: Probe, name: str) -> None:
+        cast = self.stage.cast
+        server = cast.get(name)
+        if server is None:
+            return
+        if not self.stage.has_time_for(name):
+            self._give_up(index, probe, server, TIME_IS_UP)
+            return
+        with self.stage.spending_on(name):
+            self.take(index, probe, server)
+            cast.calm(server, overtaxed=(index, name) in self._enough)
 
     def take(self, index: int, probe: Probe, server: Server) -> None:
         """One probe on one server. One that fails, or does not end in time, is not tried again."""
@@ -139,14 +215,11 @@ class Notebook:
         if isinstance(job, str):
             self._give_up(index, probe, server, job)
             return
-        began = time.perf_counter()
         try:
             found = measured(server, job)
         except CannotMeasure as failure:
             self._give_up(index, probe, server, str(failure))
             return
-        if server.name not in ALWAYS and time.perf_counter() - began > LONG_S:
-            self._give_up(index, probe, server, "one round: it takes long")
         if found.cut:
             self._give_up(
                 index, probe, server, f"stopped after {job.limit_s:.0f} s, and not asked again"

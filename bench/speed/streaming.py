@@ -6,22 +6,53 @@ from functools import partial
 from statistics import median
 
 from _figures import Line
-from _names import DIRECT, FIRST, FIRST_EDGE, PACE, tokens_at
+from _names import DIRECT, FIRST, FIRST_EDGE, LONG, PACE, SHORT, tokens_at
+from msgspec import Struct
 from msgspec.structs import replace
 from serving.load import Found, Job
 
 from speed.servers import Server
-from speed.stage import Notebook, Probe, Reading, Stage, edge
+from speed.stage import Notebook, Probe, Reading, Stage, edge, is_peer
 
-ANSWERS = {1: 40, 50: 2, 500: 1}
-"""How many answers each stream asks for, by the number of streams."""
-FEWER = {1: 10, 50: 1, 500: 1}
-"""The same for those whose answers are shorter, because they are slow."""
-TOKENS = 1000
+
+class FlatOut(Struct, frozen=True):
+    """Streams that go as fast as they can: how many, how often each asks, and how long the answers are."""
+
+    streams: int
+    answers: int
+    tokens: int
+    limit_s: float
+    of_peers: int = 0
+    """How often a peer's streams ask; never if it is not asked at all."""
+
+    def probe(self) -> Probe:
+        """Long answers are asked of ourselves and the bare proxy alone, short ones of everybody."""
+        job = Job(
+            "answers",
+            f"flat{self.tokens}",
+            streams=self.streams,
+            turns=self.answers,
+            tokens=self.tokens,
+            limit_s=self.limit_s,
+        )
+        reading = Reading(tokens_at(self.streams, self.tokens), "/s", "higher", _per_core)
+        return Probe(job, [reading], self._for_server, for_peers=bool(self.of_peers))
+
+    def _for_server(self, server: Server, job: Job) -> Job:
+        return replace(job, turns=self.of_peers) if is_peer(server.name) else job
+
+
+FLAT_OUT = (
+    FlatOut(1, 20, SHORT, 4.0, of_peers=10),
+    FlatOut(50, 2, SHORT, 10.0, of_peers=1),
+    FlatOut(1, 40, LONG, 6.0),
+    FlatOut(50, 2, LONG, 15.0),
+    FlatOut(500, 1, LONG, 20.0),
+)
 PACED = 50
+PACED_BEGIN_S = 10.0
+"""How long 50 streams may take to begin; the upstream talks for a little longer than that and the window."""
 TURNS = 100
-LIMIT_S = {1: 6.0, 50: 15.0, 500: 20.0}
-"""A slow server needs a while until 500 streams have begun."""
 TURNS_S = 8.0
 
 
@@ -30,44 +61,13 @@ def _per_core(found: Found) -> float:
 
 
 def tokens(stage: Stage) -> list[Line]:
-    probes = [
-        Probe(
-            _flat_out(streams),
-            [Reading(tokens_at(streams), "/s", "higher", _per_core)],
-            _for_server,
-        )
-        for streams in ANSWERS
-    ]
-    lines = Notebook(stage, probes).fill(stage.cast.servers)
-    for server in stage.cast.servers:
-        if server.tokens != TOKENS:
-            for line in lines:
-                notes = (f"answers of {server.tokens} tokens", line.notes.get(server.name, ""))
-                line.notes[server.name] = "; ".join(filter(None, notes))
-    return lines
-
-
-def _flat_out(streams: int) -> Job:
-    return Job(
-        "answers",
-        "flat1000",
-        streams=streams,
-        turns=ANSWERS[streams],
-        tokens=TOKENS,
-        limit_s=LIMIT_S[streams],
-    )
-
-
-def _for_server(server: Server, job: Job) -> Job:
-    if server.tokens == TOKENS:
-        return job
-    turns = FEWER[job.streams]
-    return replace(job, model=f"flat{server.tokens}", tokens=server.tokens, turns=turns)
+    return Notebook(stage, [each.probe() for each in FLAT_OUT]).fill(stage.cast.servers)
 
 
 def pace(stage: Stage) -> list[Line]:
     per_token = Reading(PACE, "µs", "lower", lambda found: found.cpu_s / found.tokens * 1e6)
-    probe = Probe(Job("pace", "paced", streams=PACED, window_s=3.0), [per_token])
+    job = Job("pace", "paced", streams=PACED, window_s=3.0, limit_s=PACED_BEGIN_S)
+    probe = Probe(job, [per_token])
     return Notebook(stage, [probe]).fill(stage.cast.servers)
 
 

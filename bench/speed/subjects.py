@@ -22,7 +22,8 @@ from _figures import BARE, OURS
 from msgspec import Struct
 from serving.requests import Asking, words
 from systems import environments
-from systems.base import Asked, NotOffered, Place, System
+from systems.base import INSTRUCTIONS, TOOL, TOOL_ABOUT, Asked, NotOffered, Place, System
+from systems.over_mcp import OverMcp
 from systems.roster import SYSTEMS, named
 
 BENCH = Path(__file__).parents[1]
@@ -53,8 +54,6 @@ class Subject(Struct, frozen=True):
     """The lock in `peers/` that it is installed from; none for what is here anyway."""
     request: str = "serving.requests:chat"
     past: Past = "kept"
-    tokens: int = 200
-    """How long the answers are that it is asked for flat out: with long ones, most would need minutes."""
 
     @property
     def is_here(self) -> bool:
@@ -88,14 +87,30 @@ models:
 providers:
   bench: {{base_url: "http://127.0.0.1:{port}/v1"}}
 agents:
-  {name}: {{model: {name}}}
+  {name}:
+    model: {name}
+    instruction: {instructions}
+    toolsets:
+      - type: script
+        shell:
+          {tool}:
+            cmd: "true"
+            description: {about}
+            args:
+              amount: {{type: integer}}
+permissions:
+  allow: [{tool}]
 """
+"""As in the scenarios: the peers have these instructions and this tool, too. Nobody calls it here."""
 
 
 def _holdfast(port: int, upstream: int, folder: Path) -> Command:
     files = [folder / f"{name}.yaml" for name in MODELS]
     for name, file in zip(MODELS, files, strict=True):
-        file.write_text(AGENTS.format(name=name, port=upstream))
+        agent = AGENTS.format(
+            name=name, port=upstream, instructions=INSTRUCTIONS, tool=TOOL, about=TOOL_ABOUT
+        )
+        file.write_text(agent)
     command = [str(Path(sys.executable).with_name("holdfast")), "serve", *map(str, files)]
     store = f"sqlite:///{folder}/ours.db"
     return Command([*command, "--listen", f"127.0.0.1:{port}", "--store", store])
@@ -126,8 +141,8 @@ def _litellm(port: int, upstream: int, folder: Path) -> Command:
 
 def everybody() -> list[Subject]:
     return [
-        Subject(BARE, _bare, lambda: "", past="sent again", tokens=1000),
-        Subject(OURS, _holdfast, lambda: importlib.metadata.version("holdfast"), tokens=1000),
+        Subject(BARE, _bare, lambda: "", past="sent again"),
+        Subject(OURS, _holdfast, lambda: importlib.metadata.version("holdfast")),
         Subject(
             "LiteLLM",
             _litellm,
@@ -174,7 +189,9 @@ def _started_as_in_scenarios(system: System, port: int, upstream: int, folder: P
     nowhere = f"http://127.0.0.1:{upstream}"
     place = Place(folder, f"http://127.0.0.1:{upstream}/v1", nowhere, nowhere, port, model="bench")
     system.prepare(place)
-    return Command(system.command(place), system.env(place))
+    # A tool that runs beside its server would be counted as the server's, and nobody calls it here.
+    command = system.serve(place) if isinstance(system, OverMcp) else system.command(place)
+    return Command(command, system.env(place))
 
 
 def _version(system: System) -> str:

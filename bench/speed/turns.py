@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 import store
-from _figures import OURS, Line
+from _figures import BARE, OURS, Line
 from _names import (
     BARE_STATEMENTS,
     BARE_VALUES,
@@ -31,12 +32,13 @@ from msgspec.structs import replace
 from serving.load import Found, Job
 
 from speed.servers import CannotMeasure, Server, measured, on_disk
-from speed.stage import Notebook, Probe, Reading, Stage, edge
+from speed.stage import TIME_IS_UP, Notebook, Probe, Reading, Stage, edge, is_peer
 
 TURNS = 100
 LIMIT_S = 8.0
-FILL_S = 90.0
-"""How long filling conversations of one length may take: who needs longer is not asked about it."""
+FILL_S = 60.0
+"""How long filling conversations of one length may take: a peer that needs longer is not asked about it."""
+OURS_FILL_S = 180.0
 FILLING = 2
 """How many servers are filled at once: nobody measures that."""
 SYNC_S = 1.0
@@ -64,6 +66,7 @@ class Length(Struct, frozen=True):
     messages: int
     conversations: int
     turns: int
+    for_peers: bool = True
     tag: str = "of"
     """Lengths with the same tag share their conversations."""
 
@@ -77,7 +80,12 @@ class Length(Struct, frozen=True):
         return tuple(f"{stem}-{number}" for number in range(self.conversations))
 
 
-LENGTHS = (Length(10, 20, 1), Length(100, 4, 4), Length(1000, 1, 12), Length(5000, 1, 12))
+LENGTHS = (
+    Length(10, 20, 1),
+    Length(100, 4, 4),
+    Length(1000, 1, 12),
+    Length(5000, 1, 12, for_peers=False),
+)
 
 
 class Histories:
@@ -87,10 +95,25 @@ class Histories:
         self._stage = stage
 
     def fill_all(self, servers: Sequence[Server], lengths: tuple[Length, ...]) -> None:
-        with ThreadPoolExecutor(FILLING) as pool:
-            list(pool.map(lambda server: self.fill(server, lengths), servers))
+        """Ours first; then the peers, as long as the group has time for them."""
+        for server in servers:
+            if not is_peer(server.name):
+                self.fill(server, lengths, OURS_FILL_S)
+        peers = [each for each in servers if is_peer(each.name)]
+        short = tuple(each for each in lengths if each.for_peers)
+        if not peers:
+            return
+        until = time.perf_counter() + self._stage.peers_left_s
+        with self._stage.spending_on(peers[0].name), ThreadPoolExecutor(FILLING) as pool:
+            list(pool.map(lambda server: self.fill(server, short, FILL_S, until), peers))
 
-    def fill(self, server: Server, lengths: tuple[Length, ...]) -> None:
+    def fill(
+        self,
+        server: Server,
+        lengths: tuple[Length, ...],
+        patience_s: float,
+        until: float = math.inf,
+    ) -> None:
         """Turn by turn, as clients would; once for all groups. Who had no time for one length has none for a longer."""
         why, per_turn_s = "", 0.0
         for length in lengths:
@@ -98,22 +121,24 @@ class Histories:
             key = server.name, length.names()
             if server.past != "kept" or key in filled:
                 continue
-            if not why and per_turn_s * length.filling > FILL_S:
-                why = f"left out: filling it would take more than {FILL_S:.0f} s"
             began = time.perf_counter()
-            why = filled[key] = why or self._fill(server, length)
+            if not why and began > until:
+                why = TIME_IS_UP
+            elif not why and per_turn_s * length.filling > patience_s:
+                why = f"left out: filling it would take more than {patience_s:.0f} s"
+            why = filled[key] = why or self._fill(server, length, patience_s)
             per_turn_s = (time.perf_counter() - began) / length.filling
 
-    def _fill(self, server: Server, length: Length) -> str:
+    def _fill(self, server: Server, length: Length, patience_s: float) -> str:
         self._stage.tell(f"{server.name}: conversations of {length.messages:,} messages")
         names = length.names()
         turns = length.filling
-        job = Job("fill", "short", turns=turns, conversations=names, limit_s=FILL_S)
+        job = Job("fill", "short", turns=turns, conversations=names, limit_s=patience_s)
         try:
             found = measured(server, job)
         except CannotMeasure as failure:
             return str(failure)
-        said = f"{found.turns:,} of {turns:,} turns in {FILL_S:.0f} s while filling it"
+        said = f"{found.turns:,} of {turns:,} turns in {patience_s:.0f} s while filling it"
         return f"left out: only {said}" if found.cut else ""
 
     def job_for(self, length: Length, server: Server, job: Job) -> Job | str:
@@ -132,7 +157,9 @@ class Histories:
             conversations=length.names(),
             limit_s=2 * LIMIT_S,
         )
-        return Probe(job, readings, lambda server, job: self.job_for(length, server, job))
+        return Probe(
+            job, readings, lambda server, job: self.job_for(length, server, job), length.for_peers
+        )
 
 
 def _cpu_ms(found: Found) -> float:
@@ -181,7 +208,7 @@ def _written(length: Length) -> Reading:
 # ── durable ──────────────────────────────────────────────────────────────────────────────────
 
 AT_ONCE = {1: 150, 64: 12}
-"""Turns of each conversation, by the number of conversations."""
+"""Turns one after the other, by how many are asked for at once; each begins a conversation."""
 IN_STORE = {1: 40, 256: 8}
 
 
@@ -193,21 +220,26 @@ def _over_http(stage: Stage) -> list[Line]:
     servers = stage.cast.servers
     lines: list[Line] = []
     with on_disk() as folder:
-        for conversations, turns in AT_ONCE.items():
+        for clients, turns in AT_ONCE.items():
             job = Job(
                 "answers",
                 "short",
-                streams=conversations,
+                streams=clients,
                 turns=turns,
                 stream=False,
                 limit_s=LIMIT_S,
             )
-            reading = Reading(over_http(conversations), "/s", "higher", _per_second)
-            notebook = Notebook(stage, [Probe(job, [reading])])
+            reading = Reading(over_http(clients), "/s", "higher", _per_second)
+            notebook = Notebook(stage, [Probe(job, [reading], _who_keeps)])
             [line] = notebook.fill(servers)
             line.values[DISK] = [syncs_per_s(folder) for _ in range(stage.rounds)]
             lines.append(line)
     return lines
+
+
+def _who_keeps(server: Server, job: Job) -> Job | str:
+    is_kept = server.name == BARE or server.past != "sent again"
+    return job if is_kept else "stores nothing, so that nothing can be durable"
 
 
 def _per_second(found: Found) -> float:

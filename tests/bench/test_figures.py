@@ -74,6 +74,15 @@ def test_figures_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert load_figures(tmp_path) == [written]
 
 
+def test_a_group_without_a_figure_does_not_replace_one_that_has_some(tmp_path: Path) -> None:
+    written = figures()
+    assert save(written, tmp_path) is not None
+    empty = figures()
+    empty.lines = [line()]
+    assert save(empty, tmp_path) is None
+    assert load_figures(tmp_path) == [written]
+
+
 def semantics(title: str, *names: str) -> Semantics:
     rows = [Behaviour(name, name.title(), "It holds.") for name in names]
     cells = [Cell(name, "held", "it did", ["> asked"]) for name in names]

@@ -6,16 +6,18 @@ import importlib
 import math
 import re
 import xml.etree.ElementTree as ET
+from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
 from _figures import BARE, Behaviour, Cell, Column, Figures, Line, Semantics, Verdict
-from _names import GROUPS
+from _names import GROUPS, LONG, SHORT, tokens_at
 from page import goals, plots, words
 from page.document import document
+from page.headlines import sentences
 from page.markup import Html, coded, el
 from page.palette import Palette
-from page.verdicts import EVIDENCE_LINES
+from page.verdicts import EVIDENCE_LINES, held_of_played
 
 from tests.bench.test_figures import UNDER
 
@@ -111,6 +113,13 @@ def test_units_ranges_and_ratios_are_said() -> None:
     assert words.spread(line, "Holdfast") == ""
     assert words.to_bare(line, "Holdfast") == "1.50× bare"
     assert words.to_bare(line, BARE) == words.to_bare(line, "nobody") == ""
+
+
+def test_a_figure_of_one_round_says_so() -> None:
+    line = Line("a turn", "ms", "lower", {BARE: [1.0, 2.0], "Holdfast": [3.0]})
+    assert words.rounds(line, BARE) == "1.00–2.00"
+    assert words.rounds(line, "Holdfast") == "one round"
+    assert words.rounds(line, "nobody") == ""
 
 
 # ── plots ────────────────────────────────────────────────────────────────────────────────────
@@ -231,6 +240,27 @@ def test_every_goal_asks_a_group_that_is_measured(monkeypatch: pytest.MonkeyPatc
     assert {group.name for group in measured} == set(GROUPS)
     assert asked
     assert asked <= set(GROUPS)
+
+
+def tokens(length: int, **values: float) -> Line:
+    rounds = {name: [value] for name, value in values.items()}
+    return Line(tokens_at(50, length), "/s", "higher", rounds)
+
+
+def test_tokens_are_compared_at_equal_lengths_alone() -> None:
+    """A long answer costs less for each token: with unlike lengths, the ratio here would be 100."""
+    lines = [tokens(SHORT, Holdfast=60.0, LiteLLM=2.0), tokens(LONG, Holdfast=200.0)]
+    known = goals.Known(
+        [Figures("tokens", "Tokens", "", UNDER, lines)],
+        Semantics([], []),
+    )
+    found = {each.goal.words: each.value for each in goals.outcomes(known)}
+    assert found["The same with answers of 200, to LiteLLM"] == 30.0
+    assert "passes on 60.0 tokens a second and core: 30.0× LiteLLM." in "".join(sentences(known))
+
+
+def test_what_is_not_offered_is_not_counted_as_broken() -> None:
+    assert held_of_played(Counter(["held", "held", "broken", "not offered", "not run"])) == "2/3"
 
 
 def test_a_behaviour_of_ours_that_does_not_hold_is_counted() -> None:
