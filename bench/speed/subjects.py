@@ -23,7 +23,6 @@ from msgspec import Struct
 from serving.requests import Asking, words
 from systems import environments
 from systems.base import INSTRUCTIONS, TOOL, TOOL_ABOUT, Asked, NotOffered, Place, System
-from systems.over_mcp import OverMcp
 from systems.roster import SYSTEMS, named
 
 BENCH = Path(__file__).parents[1]
@@ -189,9 +188,7 @@ def _started_as_in_scenarios(system: System, port: int, upstream: int, folder: P
     nowhere = f"http://127.0.0.1:{upstream}"
     place = Place(folder, f"http://127.0.0.1:{upstream}/v1", nowhere, nowhere, port, model="bench")
     system.prepare(place)
-    # A tool that runs beside its server would be counted as the server's, and nobody calls it here.
-    command = system.serve(place) if isinstance(system, OverMcp) else system.command(place)
-    return Command(command, system.env(place))
+    return Command(system.command(place), system.env(place))
 
 
 def _version(system: System) -> str:

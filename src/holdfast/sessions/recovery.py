@@ -130,10 +130,9 @@ class Recovery:
                 await self.sweep()
             except StoreError:
                 pass  # the store is away; so are its orphans, and the next round finds them
-            except (
-                Exception
-            ):  # told, and tried again: without its sweeper a node cleans up after nobody
-                log.exception("a sweep failed unexpectedly")
+            except Exception as error:
+                # Told, and tried again: without its sweeper a node cleans up after nobody.
+                log.error("a sweep failed unexpectedly", exc_info=error)
             await wait_for_hint(self._owner.room, at_most_s=limits.sweep_s)
 
     async def sweep(self) -> int:
