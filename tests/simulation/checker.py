@@ -289,14 +289,15 @@ def unexplained(facts: Facts) -> Iterator[str]:
     deleted = {act.session_id for act in run.acts if act.kind == "delete"}
     for turn in facts.turns.values():
         row = turn.row
-        shaky = any(send.outcome != "ended" for send in facts.op_of(turn))
+        heard = (send for send in run.sends if (send.how, send.turn_id) == ("steered", row.turn_id))
+        shaky = any(send.outcome != "ended" for send in (*facts.op_of(turn), *heard))
         match row.ended_by:
             case "cancelled":
                 explained = interrupting or row.turn_id in told_to_stop
             case "disconnected":
                 explained = shaky
             case "crash":
-                explained = shaky or run.crashes > 0
+                explained = shaky or run.crashes > 0 or _opened_unheard(facts, row.turn_id)
             case "shutdown":
                 explained = run.shutdowns > 0
             case "deleted":
@@ -309,6 +310,15 @@ def unexplained(facts: Facts) -> Iterator[str]:
                 explained = True
         if not explained:
             yield f"{row.turn_id} ended by {row.ended_by}"
+
+
+def _opened_unheard(facts: Facts, turn_id: TurnId) -> bool:
+    """Whether a queued turn was opened by a node that did not hear so, and took it over before anybody played it."""
+    run = facts.run
+    opened = any(each.opened and each.turn_id == turn_id for each in run.queueings)
+    taken_s = [each.at_s for each in run.takeovers if each.turn_id == turn_id]
+    played_s = [each.at_s for each in run.played if each.turn_id == turn_id]
+    return opened and bool(taken_s) and all(at_s >= taken_s[0] for at_s in played_s)
 
 
 def trace_left(facts: Facts) -> Iterator[str]:
