@@ -141,3 +141,9 @@ def test_limits_of_the_session_count_as_they_are_now() -> None:
     settings = SessionSettings(limits=TurnLimits(steps_max=3))
     head = noted(TALK, SettingsChanged(settings=settings))
     assert on(head, asks(TALK, says())).limits.steps_max == 3
+
+
+def test_on_a_session_that_is_still_empty_nothing_changes() -> None:
+    """Whoever had it open was discarded."""
+    request = asks(new_session(), says())
+    assert rebased(request, new_session(), mint) == request
