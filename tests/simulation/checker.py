@@ -609,7 +609,7 @@ def overtaken(facts: Facts) -> Iterator[str]:
     for each in facts.run.queueings:
         queue = waiting[each.session_id]
         if not each.opened:
-            queue.append(each.turn_id)
+            queue.insert(0 if each.ahead else len(queue), each.turn_id)
             continue
         if each.turn_id not in queue:
             yield f"{each.turn_id} was opened, and had not waited"

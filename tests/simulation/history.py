@@ -149,6 +149,8 @@ class Queueing(Value):
     turn_id: TurnId
     session_id: SessionId
     opened: bool
+    ahead: bool = False
+    """It was queued before those who waited already."""
 
 
 class FoundTurn(Value):

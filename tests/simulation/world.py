@@ -213,7 +213,9 @@ class World:
         if name == "signal" and given["kind"] != "steer" and isinstance(result, Signalled):
             self.stopped.add(given[1])
         elif name == "enqueue" and isinstance(result, Queued):
-            self._note_queueing(result.turn_id, result.session_id, opened=False)
+            self._note_queueing(
+                result.turn_id, result.session_id, opened=False, ahead=given[0].ahead
+            )
         elif name == "open_queued" and isinstance(result, Started):
             self._note_queueing(result.fence.turn_id, result.fence.session_id, opened=True)
         elif name == "takeover" and isinstance(result, Taken):
@@ -227,8 +229,10 @@ class World:
                 )
             )
 
-    def _note_queueing(self, turn_id: TurnId, session_id: SessionId, *, opened: bool) -> None:
-        noted = Queueing(turn_id=turn_id, session_id=session_id, opened=opened)
+    def _note_queueing(
+        self, turn_id: TurnId, session_id: SessionId, *, opened: bool, ahead: bool = False
+    ) -> None:
+        noted = Queueing(turn_id=turn_id, session_id=session_id, opened=opened, ahead=ahead)
         if noted not in self.queueings:  # else it was asked for again
             self.queueings.append(noted)
 
