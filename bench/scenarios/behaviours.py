@@ -90,11 +90,7 @@ async def break_and_retry(stage: Stage) -> list[str]:
 @behaviour("The client leaves in the middle of an answer", "The turn is whole, absent, or marked.")
 async def disconnect(stage: Stage) -> list[str]:
     await begun(stage)
-    gate, heard = Gate(), asyncio.Event()
-    stage.plan(WELL, stops_at(gate, WELL))
-    task = stage.asking(WELL, stream=True, told=lambda piece: heard.set())
-    await stage.soon(gate.reached, "the model began to answer")
-    await reaches_client(heard)
+    task, gate = await answering(stage)
     await stage.hang_up(task)
     await asyncio.sleep(NOTICED_S)
     gate.release()
@@ -123,11 +119,7 @@ async def deadline_in_tool(stage: Stage) -> list[str]:
 @behaviour("The user presses stop while text comes", "The turn is whole, absent, or marked.")
 async def cancel_in_text(stage: Stage) -> list[str]:
     await begun(stage)
-    gate, heard = Gate(), asyncio.Event()
-    stage.plan(WELL, stops_at(gate, WELL))
-    task = stage.asking(WELL, stream=True, told=lambda piece: heard.set())
-    await stage.soon(gate.reached, "the model began to answer")
-    await reaches_client(heard)
+    task, gate = await answering(stage)
     await stopped(stage, task, gate)
     await stage.settled()
     return await gone_on(stage, [HELLO, WELL])
@@ -398,6 +390,16 @@ async def several(stage: Stage, texts: Sequence[str], before: Sequence[str]) -> 
         if judging.presence(stage.prompts[-1].said, text) == "whole"
     ]
     return found
+
+
+async def answering(stage: Stage) -> tuple[asyncio.Task[Answer], Gate]:
+    """A streamed answer that has begun, and stands at a gate."""
+    gate, heard = Gate(), asyncio.Event()
+    stage.plan(WELL, stops_at(gate, WELL))
+    task = stage.asking(WELL, stream=True, told=lambda piece: heard.set())
+    await stage.soon(gate.reached, "the model began to answer")
+    await reaches_client(heard)
+    return task, gate
 
 
 async def reaches_client(heard: asyncio.Event) -> None:

@@ -72,9 +72,8 @@ class Feed:
         """Every event with a number of at least `since`, until the end: each time, all that there are.
         None at all each time that nothing has happened for `quiet_s`."""
         patience = Patience(quiet_s) if quiet_s is not None else None
-        loop = (
-            asyncio.get_running_loop()
-        )  # once, and not for every token: on 3.11 it is a system call
+        # Asked once, and not for every token: on 3.11 that is a system call.
+        loop = asyncio.get_running_loop()
         self.watchers += 1
         try:
             while True:
