@@ -386,6 +386,15 @@ async def test_who_interrupts_goes_before_those_who_wait(stage: Stage) -> None:
 
 @on_stage
 async def test_one_that_cannot_be_opened_keeps_nobody_else_waiting(stage: Stage) -> None:
+    await _is_stuck_alone(stage, "snapshot")
+
+
+@on_stage
+async def test_one_that_cannot_even_be_read_keeps_nobody_else_waiting(stage: Stage) -> None:
+    await _is_stuck_alone(stage, "journal")
+
+
+async def _is_stuck_alone(stage: Stage, unreadable: str) -> None:
     node = await stage.boot()
     broken = await busy(stage, node)
     stuck = await queue(stage, node, "Stuck")
@@ -394,14 +403,15 @@ async def test_one_that_cannot_be_opened_keeps_nobody_else_waiting(stage: Stage)
     await stage.until(lambda: "Elsewhere" in stage.played)
     watch = await queue(stage, node, "Not stuck", name=SessionKey("other"))
 
-    readable = node.store.snapshot
+    readable = getattr(node.store, unreadable)
+    torn = {"snapshot": stuck.admission.session_id, "journal": stuck.admission.turn_id}
 
-    async def snapshot(tenant: object, session_id: object, **more: object) -> object:
-        if session_id == stuck.admission.session_id:
+    async def read(tenant: object, wanted: object, **more: object) -> object:
+        if wanted == torn[unreadable]:
             raise StoreUnusable("a page of it cannot be read")
-        return await readable(tenant, session_id, **more)
+        return await readable(tenant, wanted, **more)
 
-    node.store.override("snapshot", snapshot)
+    node.store.override(unreadable, read)
     for gate in (broken[0], other):
         gate.open.set()
     assert (await node.run(watch.ended)).ok

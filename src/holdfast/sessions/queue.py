@@ -176,16 +176,20 @@ class Queue:
     async def _end_late(self, waiting: Iterable[Waiting]) -> set[TurnId]:
         """End those that have run out of time, ready or not."""
         known, self._deadlines = self._deadlines, {}
-        late: set[TurnId] = set()
-        for each in waiting:
-            until = known.get(each.turn_id)
-            if until is None:
-                request = await self._request(each)
-                until = request.deadline_at_ms if request else 0
-            self._deadlines[each.turn_id] = until
-            if until and until <= self._ambient.now_ms():
-                late.add(each.turn_id)
-                await self._apart(each, self._fail(each, ev.Interrupted(by="deadline")))
+        return {
+            each.turn_id
+            for each in waiting
+            if await self._apart(each, self._end_if_late(each, known.get(each.turn_id)))
+        }
+
+    async def _end_if_late(self, waiting: Waiting, until_ms: int | None) -> bool:
+        if until_ms is None:
+            request = await self._request(waiting)
+            until_ms = request.deadline_at_ms if request else 0
+        self._deadlines[waiting.turn_id] = until_ms
+        late = 0 < until_ms <= self._ambient.now_ms()
+        if late:
+            await self._fail(waiting, ev.Interrupted(by="deadline"))
         return late
 
     async def _fail(self, waiting: Waiting, cause: ev.Interrupted) -> bool:
