@@ -12,6 +12,7 @@ import random
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
@@ -299,7 +300,7 @@ async def stop_inside(pipe: Pipe, path: str) -> None:
         def stopping(db: Connection) -> T:
             done = work(db)
             pipe.say("inside")
-            os.kill(os.getpid(), signal.SIGSTOP)
+            _stop_here()
             return done
 
         return await write(stopping)
@@ -320,13 +321,18 @@ async def stop_outside(pipe: Pipe, path: str) -> None:
     await server.enrol()
     held = await _opened(server, "trip", Plan(name="stopped"))
     pipe.say("outside")
-    os.kill(os.getpid(), signal.SIGSTOP)
+    _stop_here()
     try:
         answer = await held.play()
     except Superseded:
         pipe.say("superseded")
     else:
         pipe.say("committed", answer.version)
+
+
+def _stop_here() -> None:
+    """Stop the process in this very line: sent to it as a whole, another thread may take the signal first."""
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 async def fork(pipe: Pipe, path: str) -> None:
