@@ -102,10 +102,9 @@ class Open:
         self.turn: Turn = begin(ev.Began(request=request))
         self.feed = Feed(events_max=50_000)
 
-    async def record(self, *events: ev.Event) -> Turn:
-        turn = self.turn = advance_all(self.turn, events)
+    async def record(self, *events: ev.Event) -> None:
+        self.turn = advance_all(self.turn, events)
         self.feed.publish(*numbered(events, first=self.feed.next_n, at_ms=0))
-        return turn
 
     async def keep_blob(self, data: bytes, media_type: str) -> Blob:
         raise NotImplementedError

@@ -49,9 +49,8 @@ class TurnInMemory:
         self.deadline_s: float | None = None
         self._steering = waiting
 
-    async def record(self, *events: Event) -> Turn:
+    async def record(self, *events: Event) -> None:
         self.turn = advanced(self.turn, events)
-        return self.turn
 
     async def keep_blob(self, data: bytes, media_type: str) -> Blob:
         blob = Blob(

@@ -32,7 +32,6 @@ from holdfast.core.items import (
 )
 from holdfast.core.ports import OpenTurn, Play
 from holdfast.core.reconcile import Incoming
-from holdfast.core.turn import Turn
 from holdfast.ids import IdempotencyKey, SessionKey, Tenant
 from holdfast.loop.play import Player
 from holdfast.sessions.ask import Ask
@@ -112,13 +111,13 @@ class Ticking:
     def __getattr__(self, name: str) -> object:
         return getattr(self._turn, name)
 
-    async def record(self, *events: ev.Event) -> Turn:
+    async def record(self, *events: ev.Event) -> None:
         if all(map(ev.is_fine, events)):
-            return await self._turn.record(*events)
+            await self._turn.record(*events)
+            return
         self._tick()
-        turn = await self._turn.record(*events)
+        await self._turn.record(*events)
         self._tick()
-        return turn
 
 
 def new_player(folder: Path, tick: Tick) -> Play:

@@ -242,7 +242,7 @@ class OpenInMemory:
     def events(self) -> list[ev.Event]:
         return [each.event for each in self.records]
 
-    async def record(self, *events: ev.Event) -> Turn:
+    async def record(self, *events: ev.Event) -> None:
         self.turn = advanced(self.turn, events)
         self.records += numbered(events, first=self._next_n, at_ms=0)
         self._next_n += len(events)
@@ -251,7 +251,6 @@ class OpenInMemory:
         if started:
             await asyncio.sleep(0)
             self.durably_started.update(each.call for each in started)
-        return self.turn
 
     async def keep_blob(self, data: bytes, media_type: str) -> Blob:
         digest = f"sha256:{sha256(data).hexdigest()}"

@@ -11,7 +11,7 @@ from holdfast.core.closing import advanced, resuming
 from holdfast.core.conversation import SettingsChanged
 from holdfast.core.grants import Grant
 from holdfast.core.items import Permissions, SessionSettings, ToolCall
-from holdfast.core.turn import Turn, begin
+from holdfast.core.turn import begin
 from holdfast.testing import says
 from tests.core.builders import after, answered, asked, call, mint, result, started, user
 from tests.core.histories import noted, turn_on
@@ -348,10 +348,10 @@ async def test_a_grant_that_is_taken_back_before_the_call_runs_stops_it() -> Non
     turn.granted = [granted]
     record = turn.record
 
-    async def record_and_revoke(*events: ev.Event) -> Turn:
+    async def record_and_revoke(*events: ev.Event) -> None:
         if any(isinstance(each, ev.Answered) for each in events):
             turn.granted = []
-        return await record(*events)
+        await record(*events)
 
     turn.record = record_and_revoke  # type: ignore[method-assign]
     await stage.go_on(turn)

@@ -12,7 +12,6 @@ from holdfast.core import events as ev
 from holdfast.core.accumulate import CallDelta, Delta, ExtraDelta, FinishDelta, TextDelta
 from holdfast.core.effects import Close, Finish, wanted
 from holdfast.core.items import Opaque, Text, TurnLimits
-from holdfast.core.turn import Turn
 from holdfast.errors import Superseded, TurnFailed
 from holdfast.models.base import ModelFailed, Prompt
 from holdfast.testing import Gate, Script, fails, says
@@ -235,10 +234,10 @@ async def test_an_agent_that_is_gone_is_a_clear_failure() -> None:
 
 async def test_a_turn_that_is_somebody_elses_now_stops_everything() -> None:
     class Lost(OpenInMemory):
-        async def record(self, *events: ev.Event) -> Turn:
+        async def record(self, *events: ev.Event) -> None:
             if any(isinstance(each, ev.ToolFinished) for each in events):
                 raise Superseded(self.turn.request.turn_id, token=1)
-            return await super().record(*events)
+            await super().record(*events)
 
     gate = Gate()
     slow, quick = Deed("slow", gate=gate), Deed("quick")

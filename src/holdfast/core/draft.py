@@ -6,6 +6,8 @@ is a shared `Log` of pieces, so that the next one costs the piece and not the te
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from holdfast.core.codec import Value
@@ -104,8 +106,8 @@ class Draft(Value):
     def find(self, item: ItemId) -> DraftItem | None:
         return next((each for each in self.items if each.id == item), None)
 
-    def grown(self, event: Grew, *more: Grew) -> Draft | None:
-        """The draft with these pieces of one item, or None if it is not open. This runs for every token."""
+    def grown(self, event: Grew, more: Sequence[str] = ()) -> Draft | None:
+        """The draft with this piece of an item and what follows it there, or None if it is not open."""
         items = self.items
         if not more and items and items[-1].id == event.item:  # nearly always
             last = _grown_by(items[-1], event)
@@ -113,7 +115,7 @@ class Draft(Value):
                 items=(last,) if len(items) == 1 else (*items[:-1], last),
                 chars=self.chars + len(event.text),
             )
-        texts = (event.text, *[each.text for each in more]) if more else (event.text,)
+        texts = (event.text, *more)
         for n in range(len(items) - 1, -1, -1):
             each = items[n]
             if each.id == event.item:

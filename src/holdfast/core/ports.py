@@ -50,8 +50,8 @@ class OpenTurn(Protocol):
         """How long the turn has left, or None if it has no deadline."""
         ...
 
-    async def record(self, *events: Event) -> Turn:
-        """Record that something happened, and return the turn after it.
+    async def record(self, *events: Event) -> None:
+        """Record that something happened; `turn` is the turn after it.
 
         A tool's start is durable when this returns; so is everything before it. Other events become
         durable soon, and at the latest with the commit.

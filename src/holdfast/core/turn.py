@@ -145,6 +145,7 @@ class Turn(Value):
 
 
 NOBODY_IS_ASKED = "no model is being asked here"
+SETTLED = "the turn is settled"
 
 # ── the fold ─────────────────────────────────────────────────────────────────────────────────
 
@@ -164,10 +165,10 @@ def begin(event: ev.Began) -> Turn:
 def advance(turn: Turn, event: ev.Event) -> Turn:
     """The turn after `event`. Raises IllegalEvent, and nothing has changed, if it cannot happen now."""
     if turn.ended is not None:
-        raise _illegal(event, "the turn is settled")
+        raise _illegal(event, SETTLED)
     match event:
         case ev.Grew():
-            return _grew(turn, event)
+            return grow(turn, event)
         case ev.ItemOpened():
             return _item_opened(turn, event)
         case ev.StepStarted():
@@ -205,24 +206,22 @@ def advance(turn: Turn, event: ev.Event) -> Turn:
 def advance_all(turn: Turn, events: Sequence[ev.Event]) -> Turn:
     """The turn after all of these, as if they had come one by one. Raises IllegalEvent if one cannot happen.
 
-    However many pieces of one item come in a row, they cost two new turns.
+    However many pieces of one text come in a row, they cost one new turn.
     """
     if len(events) == 1:
         return advance(turn, events[0])
     for event, more in _runs(events):
-        turn = advance(turn, event)
-        if more:
-            turn = _grew(turn, *more)
+        turn = grow(turn, event, more) if isinstance(event, ev.Grew) else advance(turn, event)
     return turn
 
 
-def _runs(events: Sequence[ev.Event]) -> Iterator[tuple[ev.Event, list[ev.Grew]]]:
-    """Every event, and the pieces that it is followed by if it is a piece of the same item."""
+def _runs(events: Sequence[ev.Event]) -> Iterator[tuple[ev.Event, list[str]]]:
+    """Every event, and the pieces that it is followed by if it is a piece of the same text."""
     first: ev.Event | None = None
-    more: list[ev.Grew] = []
+    more: list[str] = []
     for event in events:
-        if isinstance(event, ev.Grew) and isinstance(first, ev.Grew) and _same(first, event):
-            more.append(event)
+        if isinstance(event, ev.Grew) and isinstance(first, ev.Grew) and same_text(first, event):
+            more.append(event.text)
             continue
         if first is not None:
             yield first, more
@@ -231,17 +230,20 @@ def _runs(events: Sequence[ev.Event]) -> Iterator[tuple[ev.Event, list[ev.Grew]]
         yield first, more
 
 
-def _same(piece: ev.Grew, other: ev.Grew) -> bool:
-    """Whether both are pieces of one text."""
+def same_text(piece: ev.Grew, other: ev.Grew) -> bool:
+    """Whether both are pieces of one text. If nothing happens in between, the second may follow the first."""
     same = piece.item == other.item and piece.refusal == other.refusal
     return same and piece.path == other.path
 
 
-def _grew(turn: Turn, event: ev.Grew, *more: ev.Grew) -> Turn:
+def grow(turn: Turn, event: ev.Grew, more: Sequence[str] = ()) -> Turn:
+    """The turn after a piece of a text and what follows it there. Raises IllegalEvent if it cannot grow now."""
+    if turn.ended is not None:
+        raise _illegal(event, SETTLED)
     branch = _asking(turn, event.path, event) if event.path else turn.branches[0]
     if branch.draft is None:
         raise _illegal(event, NOBODY_IS_ASKED)
-    draft = branch.draft.grown(event, *more)
+    draft = branch.draft.grown(event, more)
     if draft is None:
         raise _illegal(event, f"{event.item} was not opened")
     return _replaced(turn, msgspec.structs.replace(branch, draft=draft))

@@ -54,6 +54,10 @@ AT_ONCE = LOOK_EVERY // DELTA
 """How many deltas are recorded in one go, if so many came together."""
 
 
+def _weight(event: ev.Event) -> int:
+    return DELTA + len(event.text) if isinstance(event, ev.Grew) else DELTA
+
+
 class Player:
     """Plays turns with the agents of a team. It is a `Play`: hand it to the sessions."""
 
@@ -198,7 +202,7 @@ class _Playing:
 
     async def _listen(self, agent: Agent, path: Path, answer: Accumulator, prompt: Prompt) -> bool:
         """Record what a model says until it is done. False if a limit was reached before that."""
-        turn, pieces, looked_at = self._turn, 0, 0
+        turn, weight, looked_at = self._turn, 0, 0
         async with aclosing(agent.model.stream(prompt)) as coming:
             async for deltas in coming:
                 for some in _portions(deltas):
@@ -207,8 +211,8 @@ class _Playing:
                         await turn.record(*events)
                     if failure is not None:
                         raise failure
-                    pieces += len(events)
-                    weight = pieces * DELTA + self._draft(path).chars
+                    # Counted here: looking at the turn would fold every piece by itself.
+                    weight += sum(map(_weight, events))
                     if weight - looked_at >= LOOK_EVERY:
                         looked_at = weight
                         if limit_reached(turn.turn) is not None:

@@ -1,6 +1,8 @@
 """What happens in a turn becomes a journal, and is shown. One recorder per turn that this node owns.
 
-Every event is folded into the turn at once. When it is shown and when it is durable depends on the turn:
+Every event is folded into the turn: at once, so that what cannot happen is refused; but the pieces of a text, where
+nothing can be wrong with the second that was not wrong with the first, only when somebody looks at the turn. When
+an event is shown and when it is durable depends on the turn:
 
 *Plain* turns show events at once. Fine events are shown and forgotten; semantic ones are appended, several at
 a time, when one of them has to be durable, or when the turn will go on for a while; what is left at the end
@@ -15,11 +17,13 @@ A tool's start is durable before `record` returns, in both.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.journal import Record, encode_records, numbered
-from holdfast.core.turn import Turn, advance, advance_all
+from holdfast.core.turn import Turn, advance_all, grow, same_text
 from holdfast.sessions.feed import Feed
 from holdfast.sessions.persistence import persistently
 from holdfast.store.base import Fence, TurnStore
@@ -44,7 +48,10 @@ class Recorder:
     ) -> None:
         self._store = store
         self._fence = fence
-        self.turn = turn
+        self._turn = turn
+        self._piece: ev.Grew | None = None
+        """What was folded last, if it was a piece of a text; and what has followed it there since."""
+        self._growth: list[str] = []
         self.feed = feed
         self._next_n = feed.next_n
         self._now_ms = now_ms
@@ -56,11 +63,20 @@ class Recorder:
         self._hold = False
         """The end is near: what is pending goes with the last transaction."""
 
-    async def record(self, *events: ev.Event) -> Turn:
+    @property
+    def turn(self) -> Turn:
+        """The turn after everything that was recorded."""
+        if self._growth:
+            assert self._piece is not None
+            first = msgspec.structs.replace(self._piece, text=self._growth[0])
+            self._turn = grow(self._turn, first, self._growth[1:])
+            self._growth = []
+        return self._turn
+
+    async def record(self, *events: ev.Event) -> None:
         """Record that these happened, in one go; see `OpenTurn.record`."""
         if self.note(events):
             await self.flush()
-        return self.turn
 
     def note(self, events: tuple[ev.Event, ...]) -> bool:
         """Record that these happened. True if they have to be durable before anything else happens."""
@@ -70,7 +86,7 @@ class Recorder:
         if len(events) == 1 and not self._replayable and type(events[0]) in _FINE:
             self._show(events[0])
             return False
-        self.turn = advance_all(self.turn, events)
+        self._fold(events)
         records = numbered(events, first=self._next_n, at_ms=self._now_ms())
         self._next_n += len(records)
         kinds = set(map(type, events))
@@ -89,10 +105,19 @@ class Recorder:
 
     def _show(self, event: ev.Event) -> None:
         """A token of a plain turn, by itself: what nearly all events are."""
-        self.turn = advance(self.turn, event)
+        piece = self._piece
+        if piece is not None and type(event) is ev.Grew and same_text(piece, event):
+            self._growth.append(event.text)
+        else:
+            self._fold((event,))
         n = self._next_n
         self._next_n = n + 1
         self.feed.publish(Record(n=n, at_ms=self._now_ms(), event=event))
+
+    def _fold(self, events: Sequence[ev.Event]) -> None:
+        self._turn = advance_all(self.turn, events)
+        last = events[-1] if events else None
+        self._piece = last if type(last) is ev.Grew else None
 
     def closing_records(self, events: tuple[ev.Event, ...]) -> tuple[Turn, tuple[Record, ...]]:
         """What the turn and its unwritten records would be after these last events.
@@ -106,7 +131,7 @@ class Recorder:
     def settled(self, turn: Turn, tail: tuple[Record, ...]) -> None:
         """The last events have happened: show what was not shown yet."""
         shown = self.feed.next_n
-        self.turn = turn
+        self._turn, self._piece, self._growth = turn, None, []
         self._pending = []
         self.feed.publish(*(record for record in tail if record.n >= shown))
         self._next_n = self.feed.next_n

@@ -117,7 +117,7 @@ class LiveTurn:
         deadline_ms = self.turn.request.deadline_at_ms
         return max(0.0, (deadline_ms - self._now_ms()) / 1000) if deadline_ms else None
 
-    async def record(self, *events: ev.Event) -> Turn:
+    async def record(self, *events: ev.Event) -> None:
         recorder = self._recorder
         for event in events:
             if type(event) is ev.ToolStarted and not self._lease.is_live:
@@ -126,7 +126,6 @@ class LiveTurn:
                 await persistently(self._lease.renew)
         if recorder.note(events):
             await recorder.flush()
-        return recorder.turn
 
     async def keep_blob(self, data: bytes, media_type: str) -> Blob:
         digest = await self._store.put_blob(self.fence.tenant, self.fence.session_id, data)
