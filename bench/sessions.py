@@ -1,14 +1,14 @@
 """What a turn costs besides the model: resolve, begin, ten records, commit.
 
 CPU time of one process, from the submission to the acknowledgement, at two lengths of history; in memory, where
-only our own code is measured, and on SQLite, where the writer thread and the disk come in. Beside it, in the same
-run, the same turn through the OpenAI Agents SDK's SQLite session and LangGraph's SQLite checkpointer: a player
-that answers at once, no network, in an environment of their own (`make bench-install`).
+only our own code is measured, and on SQLite, where the writer thread and the disk come in; on the event loop that
+`holdfast serve` runs on. Beside it, in the same run, the same turn through the OpenAI Agents SDK's SQLite session
+and LangGraph's SQLite checkpointer: a player that answers at once, no network, in an environment of their own
+(`make bench-install`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import tempfile
@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+import uvloop
 from rich.console import Console
 from rich.table import Table
 from systems import environments
@@ -110,7 +111,7 @@ def measure_peer(script: str) -> dict[int, float]:
 
 
 def main() -> None:
-    ours = asyncio.run(measure_all())
+    ours = uvloop.run(measure_all())
     table = Table("a turn, without its model", f"at {SHORT} items", f"at {LONG} items", "growth")
     for name, (short, long) in ours.items():
         near, far = median(short.cpu_us), median(long.cpu_us)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from operator import index
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -22,9 +22,11 @@ from holdfast.limits import session_key_chars_max
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _BODY_CHARS = 26
-# Two characters at a time: ten bits each, of which the first pair has only eight.
+# Two characters at a time: ten bits each. The time has ten characters, the randomness sixteen.
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
-_SHIFTS = range(120, -1, -10)
+_TIME_SHIFTS = range(40, -1, -10)
+_HALF_BITS = 40
+_HALF_MASK = (1 << _HALF_BITS) - 1
 _AS_PYTHON = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
 _ENTROPY_BITS = 80
 _STEP_MASK = (1 << 32) - 1
@@ -247,8 +249,20 @@ def mint(kind: type[Minted], *, at_ms: int, entropy: int) -> Minted:
 
 def _named(kind: type[Minted], number: int) -> Minted:
     assert number < _TIME_MS_END << _ENTROPY_BITS, "time is outside 48 bits"
-    body = "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
+    # In halves: to shift an integer that a machine word does not hold makes another one of them each time.
+    high, low = number >> _HALF_BITS & _HALF_MASK, number & _HALF_MASK
+    body = (
+        f"{_time_chars(number >> _ENTROPY_BITS)}"
+        f"{_PAIRS[high >> 30]}{_PAIRS[high >> 20 & 1023]}{_PAIRS[high >> 10 & 1023]}{_PAIRS[high & 1023]}"
+        f"{_PAIRS[low >> 30]}{_PAIRS[low >> 20 & 1023]}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
+    )
     return str.__new__(kind, kind.prefix + body)  # well formed, so there is nothing to parse
+
+
+@lru_cache(maxsize=16)
+def _time_chars(at_ms: int) -> str:
+    """The characters of a time. A turn mints several ids within a millisecond."""
+    return "".join([_PAIRS[at_ms >> shift & 1023] for shift in _TIME_SHIFTS])
 
 
 class Minter:

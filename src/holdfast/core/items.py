@@ -324,6 +324,8 @@ class TurnLimits(Value):
 
     def within(self, others: TurnLimits) -> TurnLimits:
         """The tighter of both, bound by bound."""
+        if others == _UNBOUNDED:  # nearly always, and this runs for every turn
+            return self
         return TurnLimits(
             **{
                 name: min(bounds)
@@ -335,6 +337,9 @@ class TurnLimits(Value):
                 )
             }
         )
+
+
+_UNBOUNDED = TurnLimits()
 
 
 class SessionSettings(Value):

@@ -58,6 +58,7 @@ allowed: dict[str, tuple[Choice, ...]] = {
 _DEFAULTS = Policy(
     cancel="keep", disconnect="auto", deadline="auto", error="auto", limit="keep", crash="auto"
 )
+_SILENT = Policy()
 _PROMISED = Policy(disconnect="finish", crash="resume")
 
 _DECIDES: dict[EndedBy, str] = {
@@ -116,6 +117,8 @@ def decide(policy: Policy, ended_by: EndedBy, *, acted: bool) -> Verdict:
 
 
 def _overlaid(base: Policy, layer: Policy) -> Policy:
+    if layer == _SILENT:  # nearly always, and this runs for every turn
+        return base
     said = {
         name: value for name, value in msgspec.structs.asdict(layer).items() if value is not None
     }
