@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import subprocess
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 from shutil import which
 
 import aiohttp
+import msgspec
 import pytest
 
 from holdfast import limits
+from holdfast.core.accumulate import Delta
 from holdfast.errors import InvalidValue
+from holdfast.models.base import Prompt
 from holdfast.server.listening import listen
 from holdfast.server.run import HttpServer
 from holdfast.testing import Gate, ScriptedModel, says
@@ -101,6 +106,63 @@ async def test_a_client_that_reads_nothing_counts_as_gone_after_a_while(
         gate.release()
         (turn,) = await server.turns("a")
     assert turn["ended_by"] == "disconnected"
+
+
+class Unhurried(ScriptedModel):
+    """Everybody else does what they have to do between two words."""
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
+        async for deltas in super().stream(prompt):
+            yield deltas
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+
+async def test_a_client_that_reads_late_is_shown_everything_once_and_in_order() -> None:
+    """What its socket does not take waits for it, and what comes after that behind it."""
+    gate = Gate()
+    words = [f"{n:06}" + "\x01" * 18_000 for n in range(100)]  # six bytes each in JSON
+    model = Unhurried(says(*words, "the end").waiting(gate, at=100))
+    async with serving(agent(model)) as server:
+        loop, (host, port) = asyncio.get_running_loop(), address(server)
+        with deaf_socket(host, port) as deaf:
+            await loop.sock_connect(deaf, (host, port))
+            body = chat_body("Hi", stream=True)
+            await loop.sock_sendall(
+                deaf,
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                b"Content-Length: %d\r\n\r\n%b" % (len(body), body),
+            )
+            await gate.reached.wait()
+            (held,) = server.server.server_state.connections
+            assert (
+                held.transport.get_write_buffer_size() < 200_000
+            )  # the rest waits where it is kept anyway
+            gate.release()
+            answer = b"".join([piece async for piece in _received(deaf)])
+    frames = _dechunked(answer.partition(b"\r\n\r\n")[2]).split(b"\n\n")
+    chunks = [msgspec.json.decode(each[6:]) for each in frames if each.startswith(b"data: {")]
+    assert [text for each in chunks if (text := each["choices"][0]["delta"].get("content"))] == [
+        *words,
+        "the end",
+    ]
+    assert frames[-2:] == [b"data: [DONE]", b""]
+
+
+async def _received(plug: socket.socket) -> AsyncIterator[bytes]:
+    while piece := await asyncio.get_running_loop().sock_recv(plug, 1 << 16):
+        yield piece
+
+
+def _dechunked(body: bytes) -> bytes:
+    pieces: list[bytes] = []
+    while body:
+        size, _, body = body.partition(b"\r\n")
+        end = int(size, 16)
+        pieces.append(body[:end])
+        assert body[end : end + 2] == b"\r\n"
+        body = body[end + 2 :]
+    return b"".join(pieces)
 
 
 # ── TLS ──────────────────────────────────────────────────────────────────────────────────────

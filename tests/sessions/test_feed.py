@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,6 +124,116 @@ async def test_leaving_a_turn_that_is_read_from_elsewhere_leaves_nobody_reading(
     async with aclosing(paused(read(), SOON_S)) as batches:
         assert await anext(batches) == ()
     assert left.is_set()
+
+
+# ── taken at once ────────────────────────────────────────────────────────────────────────────
+
+
+class Taker:
+    """Takes what it is offered, as long as it is able to."""
+
+    def __init__(self) -> None:
+        self.able = True
+        self.taken: list[Record] = []
+
+    def __call__(self, some: Sequence[Record]) -> bool:
+        if self.able:
+            self.taken += some
+        return self.able
+
+
+async def test_what_is_taken_at_once_wakes_nobody_and_is_not_seen_again() -> None:
+    feed, taker = Feed(events_max=100), Taker()
+    feed.publish(*records(0, 2))
+    async with aclosing(feed.watch(take=taker)) as batches:
+        assert [each.n for each in await anext(batches)] == [
+            0,
+            1,
+        ]  # before anybody could be offered them
+        coming = asyncio.ensure_future(anext(batches, None))
+        await asyncio.sleep(0)
+        feed.publish(*records(2, 3))
+        assert [each.n for each in taker.taken] == [2, 3, 4]
+        await asyncio.sleep(0)
+        assert not coming.done()
+        taker.able = False
+        feed.publish(*records(5, 1))
+        feed.publish(*records(6, 1))  # it is awake by now, and offered nothing
+        assert [each.n for each in await coming or ()] == [5, 6]
+        feed.end()
+        assert await anext(batches, None) is None
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), max_size=20),
+    able=st.lists(st.booleans(), min_size=20, max_size=20),
+    steps=st.lists(st.integers(0, 2), min_size=20, max_size=20),
+)
+async def test_taken_or_not_everything_is_seen_once_and_in_order(
+    sizes: list[int], able: list[bool], steps: list[int]
+) -> None:
+    feed, taker = Feed(events_max=100), Taker()
+
+    async def watch() -> None:
+        async for some in feed.watch(take=taker):
+            taker.taken += some
+
+    watching = asyncio.create_task(watch())
+    n = 0
+    for size, taker.able, pause in zip(sizes, able, steps, strict=False):
+        feed.publish(*records(n, size))
+        n += size
+        for _ in range(pause):
+            await asyncio.sleep(0)
+    feed.end()
+    await watching
+    assert [each.n for each in taker.taken] == list(range(n))
+
+
+async def test_a_taker_that_breaks_ends_its_own_watch_and_nobody_elses() -> None:
+    feed = Feed(events_max=100)
+
+    def broken(_: Sequence[Record]) -> bool:
+        raise RuntimeError("no paper")
+
+    async def watch() -> list[Sequence[Record]]:
+        return [some async for some in feed.watch(take=broken)]
+
+    breaking, other = asyncio.create_task(watch()), asyncio.create_task(watched(feed))
+    await asyncio.sleep(0)
+    feed.publish(*records(0, 1))
+    feed.publish(*records(1, 1))
+    feed.end()
+    with pytest.raises(RuntimeError, match="no paper"):
+        await breaking
+    assert text_of(await other) == "0 1 "
+    assert feed.watchers == 0
+
+
+async def test_a_watcher_that_takes_is_told_of_silence_only_when_nothing_comes() -> None:
+    feed, taker = Feed(events_max=100), Taker()
+    async with aclosing(feed.watch(quiet_s=SOON_S, take=taker)) as batches:
+        coming = asyncio.ensure_future(anext(batches))
+        await asyncio.sleep(0)
+        feed.publish(*records(0, 1))
+        assert await coming == ()
+        assert [each.n for each in taker.taken] == [0]
+
+
+async def test_one_that_leaves_is_offered_nothing_any_more() -> None:
+    feed, taker = Feed(events_max=100), Taker()
+
+    async def watch() -> None:
+        async for _ in feed.watch(take=taker):
+            pass
+
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(0)
+    watching.cancel()
+    feed.publish(*records(0, 1))
+    await asyncio.gather(watching, return_exceptions=True)
+    feed.publish(*records(1, 1))
+    assert taker.taken == []
 
 
 async def test_what_was_trimmed_is_read_from_the_journal() -> None:

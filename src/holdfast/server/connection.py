@@ -36,6 +36,19 @@ class Connection(Paced, HttpToolsProtocol):
         if self.flow.write_paused:
             await self.flow.drain()
 
+    # ── streams ──
+
+    @property
+    def is_writable(self) -> bool:
+        cycle: RequestResponseCycle = self.cycle
+        # A request that was sent ahead has no encoding yet: while it is the latest, nobody is written to in this way.
+        writable = cycle.chunked_encoding and not cycle.response_complete
+        return bool(writable) and not self.flow.write_paused and not self.transport.is_closing()
+
+    def write_piece(self, piece: bytes) -> None:
+        """As uvicorn writes it, but without a message and a coroutine for it: this runs for every token."""
+        self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+
     # ── WebSockets ──
 
     def _should_upgrade_to_ws(self) -> bool:

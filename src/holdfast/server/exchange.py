@@ -43,6 +43,15 @@ class Socket(Protocol):
         """Wait until the socket has taken everything written so far. False if it never will."""
         ...
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether a piece of the answer that is streamed now can be written without waiting."""
+        ...
+
+    def write_piece(self, piece: bytes) -> None:
+        """Write it. Only while it `is_writable`."""
+        ...
+
 
 class Exchange:
     """A request, and the answer to it."""
@@ -221,6 +230,16 @@ class Exchange:
 
     async def write(self, piece: bytes) -> None:
         await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether a piece of a stream can be written without waiting: `write_now`."""
+        return self._state == "streaming" and self._socket is not None and self._socket.is_writable
+
+    def write_now(self, piece: bytes) -> None:
+        """`write`, without waiting. Only while it `is_writable`."""
+        assert self._socket is not None
+        self._socket.write_piece(piece)
 
     async def hand_over(self, piece: bytes) -> bool:
         """Write the last bytes, and wait until the socket has taken them. False if the client has gone.

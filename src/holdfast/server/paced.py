@@ -51,6 +51,16 @@ class Paced(asyncio.Protocol):
         """Wait until the transport asks for more."""
         raise NotImplementedError
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether a piece of the answer that is streamed now can be written without waiting. Never, where an
+        answer is told in messages."""
+        return False
+
+    def write_piece(self, piece: bytes) -> None:
+        """Write it. Only while it `is_writable`."""
+        raise NotImplementedError
+
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._stall_timer is None:

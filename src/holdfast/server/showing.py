@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Protocol
 
 from holdfast import limits
@@ -37,27 +39,47 @@ class Showing:
         self._exchange: Exchange = call.exchange
         self._watch = watch
         self._stored = stored
+        self._loop = asyncio.get_running_loop()
+        self._said_s = self._loop.time()
+        """When something was written last, by the loop's clock."""
 
     async def show(self, stream: Writes) -> None:
         """Write what happens, as it does, until the turn has ended; and something after a while in which
         nothing did. Nothing is written before there is something to say: a failure may still be a status."""
-        exchange, loop = self._exchange, asyncio.get_running_loop()
+        exchange = self._exchange
         quiet_s = min(limits.stream_patience_s, limits.heartbeat_s)
-        said_at = loop.time()
+        take = partial(self._take, stream)
         with exchange.while_present():
-            async with aclosing(self._watch.batches(quiet_s=quiet_s)) as batches:
+            async with aclosing(self._watch.batches(quiet_s=quiet_s, take=take)) as batches:
                 async for records in batches:
-                    frames = b"".join(map(stream.frames, records))
-                    silence_s = loop.time() - said_at
-                    if exchange.state == "reading":
-                        if not frames and silence_s < limits.stream_patience_s:
-                            continue
-                        await self._begin(stream, frames)
-                    elif frames or silence_s >= limits.heartbeat_s:
-                        await exchange.write(frames or HEARTBEAT)
-                    else:
+                    frames = self._worth_saying(stream, records)
+                    if frames is None:
                         continue
-                    said_at = loop.time()
+                    if exchange.state == "reading":
+                        await self._begin(stream, frames)
+                    else:
+                        await exchange.write(frames or HEARTBEAT)
+
+    def _take(self, stream: Writes, records: Sequence[Record]) -> bool:
+        """Write what has just happened, if the stream has begun and its socket takes it without waiting."""
+        if not self._exchange.is_writable:
+            return False
+        frames = self._worth_saying(stream, records)
+        if frames is not None:
+            self._exchange.write_now(frames or HEARTBEAT)
+        return True
+
+    def _worth_saying(self, stream: Writes, records: Sequence[Record]) -> bytes | None:
+        """The frames of what has happened. None if there are none, unless nothing was said for too long."""
+        frames = b"".join(map(stream.frames, records))
+        now_s = self._loop.time()
+        if not frames:
+            begun = self._exchange.state != "reading"
+            bound_s = limits.heartbeat_s if begun else limits.stream_patience_s
+            if now_s - self._said_s < bound_s:
+                return None
+        self._said_s = now_s
+        return frames
 
     async def end(self, stream: Writes, last: bytes) -> None:
         """Write the last frames of a stream, and the first ones if nothing was written yet."""

@@ -4,6 +4,9 @@
 2. A watcher sees every event from where it began, in order, once, and then the end.
 3. Watchers come late, leave early and know nothing of each other.
 
+A watcher that is up to date may take what happens at once, in the turn's own task (`Take`), instead of being woken
+for it: a token then costs one task and not two. It must not wait, so whoever cannot take it now is woken after all.
+
 The log is bounded. What is older than the bound is trimmed from memory; a watcher that has not come so far
 reads it from the journal, if the turn keeps one (`older`), or is shown the growth of each item in one piece.
 """
@@ -23,6 +26,9 @@ from holdfast.core.journal import Record
 Older: TypeAlias = Callable[[int, int], AsyncIterator[Sequence[Record]]]
 """Reads the records with numbers from one up to before another, from the journal."""
 
+Take: TypeAlias = Callable[[Sequence[Record]], bool]
+"""Takes what happens the moment it does, without waiting. False if it cannot: then it has taken nothing."""
+
 
 class Feed:
     """One turn's log. `publish` in the turn's task, `watch` in anybody's."""
@@ -37,7 +43,7 @@ class Feed:
         self._ended = False
         self.watchers = 0
         """How many are watching."""
-        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._waiting: list[_Waiter] = []
         """Watchers that have seen everything, in the order in which they came to wait."""
 
     def publish(self, *records: Record) -> None:
@@ -50,12 +56,14 @@ class Feed:
         if len(self._log) > self._events_max:
             self._trim()
         if self._waiting:
-            self._wake()
+            self._waiting = [each for each in self._waiting if each.takes(records)]
 
     def end(self) -> None:
         """Nothing more will be published. Ending again does nothing."""
         self._ended = True
-        self._wake()
+        for waiter in self._waiting:
+            waiter.wake()
+        self._waiting = []
 
     @property
     def ended(self) -> bool:
@@ -67,10 +75,11 @@ class Feed:
         return self._next_n
 
     async def watch(
-        self, since: int = 0, *, quiet_s: float | None = None
+        self, since: int = 0, *, quiet_s: float | None = None, take: Take | None = None
     ) -> AsyncGenerator[Sequence[Record], None]:
         """Every event with a number of at least `since`, until the end: each time, all that there are.
-        None at all each time that nothing has happened for `quiet_s`."""
+        None at all each time that nothing has happened for `quiet_s`. What `take` takes is not among them;
+        what it raises is raised here."""
         patience = Patience(quiet_s) if quiet_s is not None else None
         # Asked once, and not for every token: on 3.11 that is a system call.
         loop = asyncio.get_running_loop()
@@ -92,7 +101,7 @@ class Feed:
                     continue
                 if self._ended:
                     return
-                await self._wait(loop.create_future(), patience)
+                since = await self._wait(_Waiter(loop.create_future(), since, patience, take))
                 if since == self._next_n and not self._ended:
                     yield ()
         finally:
@@ -107,20 +116,17 @@ class Feed:
             return dense
         return bisect_left(self._log, since, key=_number)
 
-    async def _wait(self, waiting: asyncio.Future[None], patience: Patience | None) -> None:
-        self._waiting[waiting] = None
-        if patience is not None:
-            patience.begin(waiting)
+    async def _wait(self, waiter: _Waiter) -> int:
+        """Wait for something to happen, or for the end. The number up to which everything is seen then."""
+        self._waiting.append(waiter)
+        if waiter.patience is not None:
+            waiter.patience.begin(waiter.woken)
         try:
-            await waiting
+            await waiter.woken
         finally:
-            self._waiting.pop(waiting, None)
-
-    def _wake(self) -> None:
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_result(None)
-        self._waiting.clear()
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+        return waiter.since
 
     def _trim(self) -> None:
         """Make room: half of the log goes, or grows together if there is no journal to read it from."""
@@ -129,6 +135,46 @@ class Feed:
         else:
             half = len(self._log) // 2
             self._log[:half] = _merged(self._log[:half])
+
+
+class _Waiter:
+    """A watcher that has seen everything before `since`."""
+
+    __slots__ = ("patience", "since", "take", "woken")
+
+    def __init__(
+        self,
+        woken: asyncio.Future[None],
+        since: int,
+        patience: Patience | None,
+        take: Take | None,
+    ) -> None:
+        self.woken = woken
+        self.since = since
+        self.patience = patience
+        self.take = take
+
+    def takes(self, records: Sequence[Record]) -> bool:
+        """Whether it has taken these, and goes on waiting. If not, it is woken to look for itself."""
+        if self.take is None or self.woken.done():
+            self.wake()
+            return False
+        try:
+            taken = self.take(records)
+        except Exception as error:  # the watcher's trouble, not the turn's
+            self.woken.set_exception(error)
+            return False
+        if not taken:
+            self.wake()
+            return False
+        self.since = records[-1].n + 1
+        if self.patience is not None:
+            self.patience.begin(self.woken)
+        return True
+
+    def wake(self) -> None:
+        if not self.woken.done():
+            self.woken.set_result(None)
 
 
 class Patience:

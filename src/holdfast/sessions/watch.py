@@ -20,6 +20,7 @@ from holdfast.core.journal import Record, decode_records
 from holdfast.errors import SessionMissing, StoreUnavailable
 from holdfast.ids import Tenant, TurnId
 from holdfast.sessions.ask import Admission, Ending, ending_of
+from holdfast.sessions.feed import Take
 from holdfast.sessions.transaction import LiveTurn, Lost
 from holdfast.store.base import Store
 from holdfast.store.rows import JournalRow, TurnRow
@@ -49,15 +50,16 @@ class Watch:
                     yield record
 
     async def batches(
-        self, since: int = 0, *, quiet_s: float | None = None
+        self, since: int = 0, *, quiet_s: float | None = None, take: Take | None = None
     ) -> AsyncGenerator[Sequence[Record], None]:
         """The same, but each time all the events that there are; none, each time that nothing has happened
-        for `quiet_s`."""
+        for `quiet_s`. Of a turn that this node plays, `take` is offered them the moment they happen."""
         if self.live is not None:
-            async with aclosing(self.live.feed.watch(since, quiet_s=quiet_s)) as shown:
+            feed = self.live.feed
+            async with aclosing(feed.watch(since, quiet_s=quiet_s, take=take)) as shown:
                 async for records in shown:
-                    since = records[-1].n + 1 if records else since
                     yield records
+            since = max(since, feed.next_n)
             if isinstance(await self.live.done, Ending):
                 return
         elsewhere = followed(self._store, self._tenant, self.admission.turn_id, since)
