@@ -9,9 +9,11 @@ Exit codes, for every command: 0 all is well, 1 the command found what it looks 
 
 from __future__ import annotations
 
+import gc
 import traceback
 from contextlib import AbstractContextManager
 from importlib import import_module
+from types import ModuleType
 
 import click
 from click.shell_completion import CompletionItem
@@ -76,7 +78,7 @@ class CommandTable(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command = getattr(import_module(COMMANDS[name][0]), name)
+        command = getattr(_loaded(COMMANDS[name][0]), name)
         assert isinstance(command, click.Command)
         return command
 
@@ -108,6 +110,17 @@ class CommandTable(click.Group):
             if not debug:
                 told += "; run it again as `holdfast --debug …` and report what it says"
             raise Bug(told, debug=debug) from error
+
+
+def _loaded(module: str) -> ModuleType:
+    """A module, imported without looking for garbage meanwhile: there is none, and it would be looked for often."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(module)
+    finally:
+        if collects:
+            gc.enable()
 
 
 @click.command(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,9 @@ from holdfast.server.run import serve as serve_until_stopped
 from holdfast.server.station import Alone, Ready, Station
 from holdfast.server.workers import Supervisor
 from holdfast.store.open import without_password
+
+GARBAGE = (10_000, 10, 10)
+"""How many new objects it takes until the youngest are looked through; and how many such looks, for older ones."""
 
 
 @click.command()
@@ -79,6 +83,10 @@ def serve(
     station = _station(config)
     if isinstance(station, int):
         raise click.exceptions.Exit(station)
+    # What the program is made of stays until its end, and what a turn is made of has few cycles: to look through all of
+    # it for garbage every few hundred objects would cost each turn a part of its time.
+    gc.freeze()
+    gc.set_threshold(*GARBAGE)
     with tracing(os.environ):
         uvloop.run(_serve(config, station))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 from holdfast.core.codec import Value, encode
 from holdfast.core.events import Change
@@ -85,16 +85,8 @@ class Toolset(Protocol):
     async def close(self) -> None: ...
 
 
-@runtime_checkable
-class Instructing(Protocol):
-    """A toolset that has something to say to the agents who have it."""
-
-    @property
-    def instruction(self) -> str:
-        """How its tools are to be used; known once they have been asked for. Empty: nothing."""
-        ...
-
-
 def instruction_of(toolset: Toolset) -> str:
-    """What agents are told about a toolset."""
-    return toolset.instruction if isinstance(toolset, Instructing) else ""
+    """What agents are told about how a toolset's tools are to be used: its `instruction`, if it has one. Known once
+    the tools have been asked for; empty if there is nothing to say."""
+    instruction: str = getattr(toolset, "instruction", "")
+    return instruction
