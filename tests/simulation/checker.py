@@ -544,7 +544,8 @@ def after_delete(facts: Facts) -> Iterator[str]:
 
 def reborn(facts: Facts) -> Iterator[str]:
     """Only where nothing else can have come between the request and the turn that it waited for. Whoever came
-    before it, and did not wait for that turn, may have begun the other session; then it waited for them."""
+    before it, and did not wait for that turn, may have begun the other session; then it waited for them. What may wait
+    in the store waits there, where `after_delete` looks, or is still on its way."""
     if facts.run.crashes or facts.run.shutdowns:
         return
     moved = {act.name for act in facts.run.acts if act.kind in ("reset", "rewind")}
@@ -564,7 +565,8 @@ def reborn(facts: Facts) -> Iterator[str]:
             after_s = began_s.get(held.turn_id, act.done_s) if held.turn_id else act.done_s
             waited = after_s < send.invoked_s < act.invoked_s and send.on_busy == "wait"
             elsewhere = send.session_id != act.session_id and _asked_first(facts, send)
-            if here and waited and elsewhere:
+            at_the_door = not send.queues or send.if_match is not None
+            if here and waited and elsewhere and at_the_door:
                 yield f"{send.text} waited for {act.session_id}, and began {send.session_id}"
 
 

@@ -33,6 +33,7 @@ INTERESTING: dict[int, str] = {
     70: "a turn is kept that has not heard what was said to it under a key",
     90: "words are heard at the last moment",
     93: "a turn is cancelled while its node is dead",
+    40004692: "a session is deleted while a request is on its way to waiting for it in the store",
     7972753042: "a session is deleted while somebody is on the way to it, and another one waits behind that one",
 }
 """What they meet. Each of them notices a mutant (`mutants.py`) that is about just that, or has noticed a mistake."""
