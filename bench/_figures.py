@@ -6,7 +6,7 @@ went through the scenarios; the page reads them. Nothing here measures, and noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -76,6 +76,14 @@ class Line(Struct):
         """One median to another. None if either is missing, or is not above 0, as a difference may be by chance."""
         mine, theirs = self.middle(system), self.middle(to)
         return mine / theirs if mine and theirs and mine > 0 and theirs > 0 else None
+
+    def best(self, *, besides: Container[str]) -> str | None:
+        """Who has the best median, of everybody else. None if nobody else was measured."""
+        others = {name: middle for name in self.values if (middle := self.middle(name)) is not None}
+        others = {name: middle for name, middle in others.items() if name not in besides}
+        if not others:
+            return None
+        return (max if self.better == "higher" else min)(others, key=others.__getitem__)
 
     def less(self, floor: str, what: str) -> Line:
         """What every other system adds to one of them, round by round."""

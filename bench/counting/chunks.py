@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Sequence
+from functools import partial
 
 import uvloop
 from loop import Upstream, frames, mint, player_on
 
 from holdfast.core.items import plain_text
+from holdfast.core.journal import Record
 from holdfast.core.reconcile import Incoming
 from holdfast.ids import SessionKey, Tenant, TurnId
 from holdfast.loop.histories import Histories
@@ -31,9 +34,15 @@ async def main(count: int) -> None:
     async with Sessions(MemoryStore(), player) as sessions:
         watch = await sessions.submit(ask)
         async with watch:
-            async for records in watch.batches():
-                b"".join(map(stream.frames, records))
+            async for records in watch.batches(take=partial(_take, stream)):
+                _take(stream, records)
             assert (await watch.ended()).ok
+
+
+def _take(stream: ChatStream, records: Sequence[Record]) -> bool:
+    """As a server's connection does, up to its socket."""
+    b"".join(map(stream.frames, records))
+    return True
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ class FlatOut(Struct, frozen=True):
     """How often a peer's streams ask; never if it is not asked at all."""
 
     def probe(self) -> Probe:
-        """Long answers are asked of ourselves and the bare proxy alone, short ones of everybody."""
         job = Job(
             "answers",
             f"flat{self.tokens}",
@@ -46,7 +45,7 @@ FLAT_OUT = (
     FlatOut(1, 20, SHORT, 4.0, of_peers=10),
     FlatOut(50, 2, SHORT, 10.0, of_peers=1),
     FlatOut(1, 40, LONG, 6.0),
-    FlatOut(50, 2, LONG, 15.0),
+    FlatOut(50, 2, LONG, 45.0, of_peers=1),
     FlatOut(500, 1, LONG, 20.0),
 )
 PACED = 50

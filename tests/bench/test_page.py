@@ -10,7 +10,7 @@ from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
-from _figures import BARE, Behaviour, Cell, Column, Figures, Line, Semantics, Verdict
+from _figures import BARE, OURS, Behaviour, Cell, Column, Figures, Line, Semantics, Verdict
 from _names import GROUPS, LONG, SHORT, tokens_at
 from page import goals, plots, words
 from page.document import document
@@ -249,14 +249,24 @@ def tokens(length: int, **values: float) -> Line:
 
 def test_tokens_are_compared_at_equal_lengths_alone() -> None:
     """A long answer costs less for each token: with unlike lengths, the ratio here would be 100."""
-    lines = [tokens(SHORT, Holdfast=60.0, LiteLLM=2.0), tokens(LONG, Holdfast=200.0)]
+    lines = [tokens(SHORT, Holdfast=60.0, LiteLLM=2.0, Agno=1.0), tokens(LONG, Holdfast=200.0)]
     known = goals.Known(
         [Figures("tokens", "Tokens", "", UNDER, lines)],
         Semantics([], []),
     )
     found = {each.goal.words: each.value for each in goals.outcomes(known)}
-    assert found["The same with answers of 200, to LiteLLM"] == 30.0
-    assert "passes on 60.0 tokens a second and core: 30.0× LiteLLM." in "".join(sentences(known))
+    what = "Tokens per second and core at 50 streams, answers of {}, to the best of the peers"
+    assert found[what.format("200")] == 30.0
+    assert found[what.format("1,000")] is None
+    told = "passes on 60.0 tokens a second and core: 30.0× LiteLLM, 60.0× Agno."
+    assert told in "".join(sentences(known))
+
+
+def test_the_best_is_whoever_does_more_with_less() -> None:
+    cost = Line("CPU", "µs", "lower", {OURS: [1.0], BARE: [0.5], "Agno": [9.0], "LiteLLM": [5.0]})
+    assert cost.best(besides=(OURS, BARE)) == "LiteLLM"
+    assert cost.best(besides=()) == BARE
+    assert Line("CPU", "µs", "lower", {OURS: [1.0]}).best(besides=(OURS,)) is None
 
 
 def test_what_is_not_offered_is_not_counted_as_broken() -> None:
