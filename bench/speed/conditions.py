@@ -34,6 +34,7 @@ def conditions(subjects: Sequence[Subject]) -> Conditions:
         sqlite=apsw.sqlite_lib_version(),
         sync_ms=sync_ms,
         load=load,
+        counting_ms=_counting_ms(),
         versions={each.name: said for each in subjects if (said := each.version())},
     )
 
@@ -49,6 +50,18 @@ def _sync_ms(folder: Path) -> float:
         taken.append((time.perf_counter() - began) * 1e3)
     os.close(file)
     return median(taken)
+
+
+def _counting_ms() -> float:
+    """A loop that adds up a million numbers; the best of a few, since only neighbours make it longer."""
+    return min(_summed_ms() for _ in range(5))
+
+
+def _summed_ms() -> float:
+    began, total = time.perf_counter(), 0
+    for number in range(1_000_000):
+        total += number
+    return (time.perf_counter() - began) * 1e3
 
 
 def _found(path: str, pattern: str) -> str:
