@@ -128,7 +128,7 @@ def conditions(figures: Sequence[Figures]) -> list[Html]:
                 (f"{each.seconds:.0f} s", "figure"),
                 (f"{each.conditions.load:.1f}", "figure"),
                 (words.said(each.conditions.sync_ms, "ms"), "figure"),
-                (words.said(each.conditions.counting_ms, "ms"), "figure"),
+                (_if_measured(each.conditions.counting_ms, "ms"), "figure"),
             ],
         )
         for each in figures
@@ -161,6 +161,10 @@ def conditions(figures: Sequence[Figures]) -> list[Html]:
             rows,
         ),
     ]
+
+
+def _if_measured(value: float, unit: str) -> str:
+    return words.said(value, unit) if value else "–"
 
 
 def _machine(figures: Figures) -> str:

@@ -149,6 +149,29 @@ async def test_a_client_that_reads_late_is_shown_everything_once_and_in_order() 
     assert frames[-2:] == [b"data: [DONE]", b""]
 
 
+async def test_a_request_that_is_sent_ahead_waits_until_the_stream_before_it_has_ended() -> None:
+    words = [f"{n} " for n in range(50)]
+    gate = Gate()
+    async with serving(agent(Unhurried(says(*words).waiting(gate, at=25)))) as server:
+        reader, writer = await asyncio.open_connection(*address(server))
+        body = chat_body("Hi", stream=True)
+        writer.write(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+        )
+        await gate.reached.wait()
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        gate.release()
+        first = await reader.readuntil(b"\r\n0\r\n\r\n")
+        second = await reader.read()
+        writer.close()
+    frames = _dechunked(first.partition(b"\r\n\r\n")[2]).split(b"\n\n")
+    chunks = [msgspec.json.decode(each[6:]) for each in frames if each.startswith(b"data: {")]
+    said = [text for each in chunks if (text := each["choices"][0]["delta"].get("content"))]
+    assert said == words
+    assert second.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
 async def _received(plug: socket.socket) -> AsyncIterator[bytes]:
     while piece := await asyncio.get_running_loop().sock_recv(plug, 1 << 16):
         yield piece

@@ -248,37 +248,6 @@ async def test_deleting_the_session_ends_what_waits_for_it(stage: Stage) -> None
 
 
 @on_stage
-async def test_it_starts_no_other_session_when_the_one_that_somebody_is_about_to_begin_in_is_deleted(
-    stage: Stage,
-) -> None:
-    """Whoever comes behind a request that is still on its way to the store wants the same session as that one."""
-    node = await stage.boot()
-    assert (await stage.send(node, "Once")).ok
-    store, session_id = node.store.as_store(), await stage.id_of()
-
-    async def begin_slowly(ask: object) -> object:
-        await asyncio.sleep(1)
-        return await begin(ask)  # type: ignore[arg-type]
-
-    async def resolve_slowly(*name: object) -> object:
-        await asyncio.sleep(0.2)
-        return await resolve(*name)  # type: ignore[arg-type]
-
-    begin, resolve = store.begin, store.resolve
-    node.store.override("begin", begin_slowly)
-    before = stage.send(node, "Before")
-    await stage.sleep(0.1)
-    node.store.override("resolve", resolve_slowly)
-    behind = stage.send(node, "Behind", queues=True)
-    await stage.sleep(0.1)
-    await node.run(lambda: node.sessions.operations.delete(TENANT, session_id))
-    with pytest.raises(SessionGone):
-        await behind
-    assert (await before).ok  # it had not waited for anybody, and its key is free
-    assert stage.played == ["Once", "Before"]
-
-
-@on_stage
 async def test_a_reset_leaves_it_with_the_session_that_it_was_said_to(stage: Stage) -> None:
     node = await stage.boot()
     gate, _ = await busy(stage, node)

@@ -634,6 +634,8 @@ def whoever_waited_for_a_deleted_session_got_another(run: Recording) -> Recordin
             name=held.name,
             node=held.node,
             on_busy="wait",
+            queues=False,
+            if_match=None,
             session_id=SessionId.from_body("3" * 26),
             invoked_s=1_000_001.0,
         )

@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
 
-STEPS_MAX = 150_000
+STEPS_MAX = 500_000
 TIME_S_MAX = 7_200.0
 
 

@@ -34,9 +34,9 @@ INTERESTING: dict[int, str] = {
     90: "words are heard at the last moment",
     93: "a turn is cancelled while its node is dead",
     40004692: "a session is deleted while a request is on its way to waiting for it in the store",
-    7972753042: "a session is deleted while somebody is on the way to it, and another one waits behind that one",
+    40014441: "a node takes a turn over from itself, to end it, while it is still about to go on with it",
 }
-"""What they meet. Each of them notices a mutant (`mutants.py`) that is about just that, or has noticed a mistake."""
+"""What they meet. Each of them notices a mutant (`mutants.py`) that is about just that, or has found a mistake."""
 
 FRESH = 60
 """Seeds that are new in every run."""

@@ -59,6 +59,7 @@ class Showing:
                         await self._begin(stream, frames)
                     else:
                         await exchange.write(frames or HEARTBEAT)
+                    self._said_s = self._loop.time()
 
     def _take(self, stream: Writes, records: Sequence[Record]) -> bool:
         """Write what has just happened, if the stream has begun and its socket takes it without waiting."""
@@ -67,18 +68,17 @@ class Showing:
         frames = self._worth_saying(stream, records)
         if frames is not None:
             self._exchange.write_now(frames or HEARTBEAT)
+            self._said_s = self._loop.time()
         return True
 
     def _worth_saying(self, stream: Writes, records: Sequence[Record]) -> bytes | None:
         """The frames of what has happened. None if there are none, unless nothing was said for too long."""
         frames = b"".join(map(stream.frames, records))
-        now_s = self._loop.time()
         if not frames:
             begun = self._exchange.state != "reading"
             bound_s = limits.heartbeat_s if begun else limits.stream_patience_s
-            if now_s - self._said_s < bound_s:
+            if self._loop.time() - self._said_s < bound_s:
                 return None
-        self._said_s = now_s
         return frames
 
     async def end(self, stream: Writes, last: bytes) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Hashable
 from typing import TypeAlias
 
 from holdfast.core.codec import Value
-from holdfast.ids import SessionId, Tenant, TurnId
+from holdfast.ids import SessionId, TurnId
 
 # ── the decision ─────────────────────────────────────────────────────────────────────────────
 
@@ -54,8 +54,7 @@ def admit(*, held: bool, waiting: int, waiting_max: int) -> AdmissionToLane:
 # ── the lanes ────────────────────────────────────────────────────────────────────────────────
 
 
-LaneName: TypeAlias = tuple[Tenant, Hashable]
-"""Whose it is, and a session's id, or the key as long as nobody knows one; or an idempotency key."""
+LaneName: TypeAlias = Hashable
 
 
 class LaneFull(Exception):
@@ -74,7 +73,7 @@ class Lane:
         self.awaited: TurnId | None = None
         """The turn of another process that its holder waits for, as long as it has none of its own."""
         self.session: SessionId | None = None
-        """The session whose turns go through here: by its name, or once somebody in it has found out."""
+        """The session whose turns go through here, once somebody in it has found out."""
         self.names: set[LaneName] = set()
 
     @property
@@ -136,8 +135,6 @@ class Lanes:
         lane = self._lanes.get(name)
         if lane is None:
             lane = Lane(waiting_max=self._waiting_max)
-            if isinstance(name[1], SessionId):
-                lane.session = name[1]
             self.alias(name, lane)
         try:
             await lane.enter(first=first)
@@ -166,7 +163,7 @@ class Lanes:
         return lane.awaited if lane else None
 
     def session(self, name: LaneName) -> SessionId | None:
-        """The session whose turns go through the lane of this name, as far as anybody knows."""
+        """The session whose turns go through the lane of this name, if somebody in it has found out."""
         lane = self._lanes.get(name)
         return lane.session if lane else None
 

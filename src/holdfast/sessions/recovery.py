@@ -256,6 +256,10 @@ class Recovery:
             # We were slow: somebody has taken it from us in turn, and ended it.
             raise Superseded(fence.turn_id, token=fence.token)
         cancelled = cancelled or await self._is_cancelled(taken)
+        here = self._owner.live.get(fence.turn_id)
+        if here is not None and here.fence.token > fence.token:
+            # We were slow, and are our own successor: whoever ended a turn that ignored its cancel has it.
+            raise Superseded(fence.turn_id, token=fence.token)
         decided = plan(
             folded.turn,
             row,
