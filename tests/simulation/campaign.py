@@ -8,6 +8,7 @@ python -m tests.simulation --seed 4711 --store memory --trace
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import multiprocessing
 import os
@@ -109,7 +110,7 @@ def _campaign(asked: argparse.Namespace, homes: tuple[Home, ...]) -> int:
     total: Counter[str] = Counter()
     broken: list[Verdict] = []
     done = 0
-    with multiprocessing.get_context("spawn").Pool(asked.jobs) as pool:
+    with multiprocessing.get_context("spawn").Pool(asked.jobs, _settle_down) as pool:
         for verdict in pool.imap_unordered(_judge, _jobs(first, asked.seeds, homes), chunksize=8):
             done += 1
             total.update(verdict.figures)
@@ -140,6 +141,12 @@ def _jobs(first: int, count: int, homes: tuple[Home, ...]) -> Iterator[tuple[int
     both: tuple[Home, ...] = ("memory", "memory", "memory", "memory", "sqlite")
     weighted = homes if len(homes) == 1 else both
     return zip(range(first, first + count), itertools.cycle(weighted), strict=False)
+
+
+def _settle_down() -> None:
+    """Before the first of many runs: what is loaded stays, and little of what a run leaves behind is garbage by then."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def _judge(job: tuple[int, Home]) -> Verdict:
