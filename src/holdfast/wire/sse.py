@@ -42,9 +42,12 @@ def one_line(body: bytes) -> bytes:
 
     Some clients read lines as Python's `str.splitlines` does, which also breaks at U+0085, U+2028 and U+2029.
     """
-    assert b"\n" not in body and b"\r" not in body, "JSON in one line"
+    assert LF not in body and CR not in body, "JSON in one line"
     return body if body.isascii() else _OTHER_BREAK.sub(_escaped, body)
 
+
+LF, CR = b"\n\r"
+"""As numbers: whether bytes are `in` bytes is answered by way of an exception that is made and thrown away."""
 
 _OTHER_BREAK = re.compile(b"\xc2\x85|\xe2\x80[\xa8\xa9]")
 
@@ -85,7 +88,7 @@ class SseParser:
             # The CR has ended its line already, so that nobody waits for what may never come.
             self._after_cr = False
             piece = piece.removeprefix(b"\n")
-        if b"\r" in piece or self._data or self._name:
+        if CR in piece or self._data or self._name:
             return self._by_line(self._split(piece))
         return self._by_block(piece)
 
@@ -104,7 +107,7 @@ class SseParser:
                 whole = bytes(self._line) + whole
                 self._line.clear()
             for block in whole.split(b"\n\n"):
-                if block[:6] == b"data: " and b"\n" not in block and len(block) <= most:
+                if block[:6] == b"data: " and LF not in block and len(block) <= most:
                     events.append(ServerEvent(data=block[6:]))  # nearly always
                 else:
                     events += self._by_line([*block.split(b"\n"), b"", b""])
