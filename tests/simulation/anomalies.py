@@ -611,7 +611,13 @@ def a_turn_that_was_to_be_stopped_is_played_on(run: Recording) -> Recording | No
     played = _first(list(run.played))
     if played is None:
         return None
-    taken = Takeover(turn_id=played.turn_id, node=played.node, at_s=played.at_s, stopped=True)
+    taken = Takeover(
+        turn_id=played.turn_id,
+        node=played.node,
+        token=played.token,
+        at_s=played.at_s,
+        stopped=True,
+    )
     return replaced(run, takeovers=(*run.takeovers, taken))
 
 

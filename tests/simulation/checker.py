@@ -585,14 +585,18 @@ def _ended_by(facts: Facts, send: Send) -> str | None:
 
 
 def stopped_resumed(facts: Facts) -> Iterator[str]:
-    """Whoever has lost the turn to yet another node does not hear of it, and its writes are refused."""
+    """Whoever has lost the turn since, to its own node or with its session, does not hear of it, and its writes are
+    refused."""
     for played in facts.run.played:
+        found = facts.turns.get(played.turn_id)
+        if found is not None and found.row.ended_by == "deleted":
+            continue
         before = [
             each
             for each in facts.run.takeovers
             if each.turn_id == played.turn_id and each.at_s <= played.at_s
         ]
-        if before and before[-1].stopped and before[-1].node == played.node:
+        if before and before[-1].stopped and before[-1].token == played.token:
             yield f"{played.turn_id} was to be stopped, and {played.node} played it"
 
 

@@ -129,6 +129,7 @@ class Played(Value):
 
     turn_id: TurnId
     node: NodeId
+    token: int
     base: Version
     base_rev: int
     at_s: float
@@ -139,6 +140,7 @@ class Takeover(Value):
 
     turn_id: TurnId
     node: NodeId
+    token: int
     at_s: float
     stopped: bool
 

@@ -33,6 +33,7 @@ from holdfast.core.items import (
 from holdfast.core.ports import OpenTurn, Play
 from holdfast.errors import IllegalEvent, TurnFailed
 from holdfast.ids import CallId, MessageId
+from holdfast.sessions.transaction import LiveTurn
 from tests.simulation import history
 from tests.simulation.world import Node, World
 
@@ -71,11 +72,13 @@ class _Player:
         self._temper = temper
         self._open = turn
         request = turn.turn.request
+        assert isinstance(turn, LiveTurn)
         self._rng = Random(f"{request.turn_id}/{turn.turn.attempt}/{node.name}")
         world.played.append(
             history.Played(
                 turn_id=request.turn_id,
                 node=node.id,
+                token=turn.fence.token,
                 base=turn.snapshot.version,
                 base_rev=turn.snapshot.notes.rev,
                 at_s=world.loop.time(),

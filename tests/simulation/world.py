@@ -224,6 +224,7 @@ class World:
                 Takeover(
                     turn_id=turn_id,
                     node=given["node"],
+                    token=result.fence.token,
                     at_s=self.loop.time(),
                     stopped=turn_id in self.stopped,
                 )
