@@ -103,6 +103,22 @@ def counter_of(model: Model) -> Counter | None:
     return model if isinstance(model, Counter) and model.count_dialect is not None else None
 
 
+class CountedBy:
+    """For models around models: their prompts are counted by the one that is meant. Once, and by nobody else: whoever
+    asks has an estimate of their own."""
+
+    def __init__(self, model: Model) -> None:
+        self._counter = counter_of(model)
+
+    @property
+    def count_dialect(self) -> Dialect | None:
+        return self._counter.count_dialect if self._counter else None
+
+    async def count(self, prompt: Prompt) -> int:
+        assert self._counter is not None, "only who has a dialect for it can be asked for a count"
+        return await self._counter.count(prompt)
+
+
 class Counting(Protocol):
     """How one provider is asked for a count. Pure, as `Wire` is."""
 

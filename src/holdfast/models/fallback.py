@@ -16,11 +16,11 @@ from contextlib import aclosing
 import msgspec
 
 from holdfast.core.accumulate import Delta
-from holdfast.models.base import Dialect, Model, ModelFailed, Prompt, beginning, counter_of
+from holdfast.models.base import CountedBy, Dialect, Model, ModelFailed, Prompt, beginning
 from holdfast.models.dialects import SeveralDialects
 
 
-class FallbackModel:
+class FallbackModel(CountedBy):
     """The first of these models that can answer. It goes by the name of the first."""
 
     def __init__(
@@ -30,6 +30,7 @@ class FallbackModel:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         assert models, "somebody has to answer"
+        super().__init__(models[0])
         dialects = {model.dialect.name: model.dialect for model in models}
         self._several = SeveralDialects(dialects.values()) if len(dialects) > 1 else None
         self.name = models[0].name
@@ -73,17 +74,6 @@ class FallbackModel:
         return sorted(
             range(len(self._models)), key=lambda place: self._resting_until.get(place, now) > now
         )
-
-    @property
-    def count_dialect(self) -> Dialect | None:
-        counter = counter_of(self._models[0])
-        return counter.count_dialect if counter else None
-
-    async def count(self, prompt: Prompt) -> int:
-        """By the first: it is the one that is meant."""
-        counter = counter_of(self._models[0])
-        assert counter is not None, "only who has a dialect for it can be asked for a count"
-        return await counter.count(prompt)
 
     async def close(self) -> None:
         for model in self._models:

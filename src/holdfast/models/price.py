@@ -16,7 +16,7 @@ import msgspec
 from holdfast.core.accumulate import Delta, UsageDelta
 from holdfast.core.codec import Value
 from holdfast.core.events import Usage
-from holdfast.models.base import Dialect, Model, Prompt, counter_of
+from holdfast.models.base import CountedBy, Model, Prompt
 
 
 class Price(Value):
@@ -48,10 +48,11 @@ class Price(Value):
         return msgspec.structs.replace(usage, cost_micros=self.cost_micros(usage))
 
 
-class PricedModel:
+class PricedModel(CountedBy):
     """The same model, whose answers say what they cost."""
 
     def __init__(self, model: Model, price: Price) -> None:
+        super().__init__(model)
         self.name = model.name
         self.dialect = model.dialect
         self.knows = model.knows
@@ -70,16 +71,6 @@ class PricedModel:
         if isinstance(delta, UsageDelta):
             return UsageDelta(usage=self._price.of(delta.usage))
         return delta
-
-    @property
-    def count_dialect(self) -> Dialect | None:
-        counter = counter_of(self._model)
-        return counter.count_dialect if counter else None
-
-    async def count(self, prompt: Prompt) -> int:
-        counter = counter_of(self._model)
-        assert counter is not None, "only who has a dialect for it can be asked for a count"
-        return await counter.count(prompt)
 
     async def close(self) -> None:
         await self._model.close()

@@ -14,12 +14,11 @@ from contextlib import aclosing
 from holdfast import limits
 from holdfast.core.accumulate import Delta
 from holdfast.models.base import (
-    Dialect,
+    CountedBy,
     Model,
     ModelFailed,
     Prompt,
     beginning,
-    counter_of,
 )
 
 FIRST_S = 0.5
@@ -43,7 +42,7 @@ def pause_s(failure: ModelFailed, attempt: int, *, chance: float) -> float | Non
     return backoff_s if hint is None else max(hint, JITTER * chance)
 
 
-class RetryingModel:
+class RetryingModel(CountedBy):
     """The same model, asked up to `attempts_max` times."""
 
     def __init__(
@@ -55,6 +54,7 @@ class RetryingModel:
         chance: Callable[[], float] = random.random,
     ) -> None:
         assert attempts_max >= 1
+        super().__init__(model)
         self.name = model.name
         self.dialect = model.dialect
         self.knows = model.knows
@@ -79,17 +79,6 @@ class RetryingModel:
                         yield deltas
                     return
             await self._sleep(wait_s)
-
-    @property
-    def count_dialect(self) -> Dialect | None:
-        counter = counter_of(self._model)
-        return counter.count_dialect if counter else None
-
-    async def count(self, prompt: Prompt) -> int:
-        """Once: whoever asks has an estimate of their own."""
-        counter = counter_of(self._model)
-        assert counter is not None, "only who has a dialect for it can be asked for a count"
-        return await counter.count(prompt)
 
     async def close(self) -> None:
         await self._model.close()
