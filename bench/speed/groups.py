@@ -36,7 +36,7 @@ GROUPS = (
         "for 1,000; Holdfast and the bare proxy for 1,000 one by one and 500 at once, too. A long answer costs less "
         "for each token, so only equal lengths are put side by side.",
         streaming.tokens,
-        peer_s=60,
+        peer_s=40,
     ),
     Group(
         "pace",
