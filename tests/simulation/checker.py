@@ -194,9 +194,10 @@ def mangled(facts: Facts) -> Iterator[str]:
         if turn is None or not send.acknowledged or turn.row.state != "committed":
             continue
         times = said_in(turn.items).count(send.text)
-        # Who steers twice without a key is heard twice.
-        repeats = send.how == "steered" and send.key is None
-        if not 1 <= times <= (len(facts.ops[send.text]) if repeats else 1):
+        # Who steers twice without a key is heard twice, also if one of the two turns out to begin the turn.
+        attempts = facts.ops[send.text]
+        repeats = send.key is None and any(each.on_busy == "steer" for each in attempts)
+        if not 1 <= times <= (len(attempts) if repeats else 1):
             yield f"{send.text} is {times} times in {send.turn_id}"
 
 
