@@ -91,6 +91,9 @@ class FaultyStore:
         self.calls: dict[str, int] = {}
         self.freeze: Freeze | None = None
         self.on_freeze: Callable[[Freeze], object] = lambda freeze: None
+        self.frozen = 0
+        """Calls that the node froze over, and that have not arrived yet."""
+        self.froze = False
         self.heard: Heard = lambda name, args, result: None
         """Told of every call that has happened."""
 
@@ -128,6 +131,7 @@ class FaultyStore:
             frozen, self.freeze = self.freeze, None
             before_s = frozen.for_s * (0.5 + 0.7 * sky.rng.random())
             self.on_freeze(frozen)
+            ask = self._arriving(ask)
         fate = sky.rng.random()
         troubled = fate < weather.refused + weather.lost + weather.late or self.is_away
         if self._instant and not troubled and before_s == after_s == 0.0:
@@ -136,6 +140,15 @@ class FaultyStore:
         journey = self._travel(ask, answer, weather, before_s, after_s, fate)
         self._loop.start(self._network, journey, name=f"call-{name}")
         return await answer
+
+    def _arriving(self, ask: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+        async def arrive() -> Any:
+            self.frozen -= 1
+            return await ask()
+
+        self.frozen += 1
+        self.froze = True
+        return arrive
 
     async def _travel(
         self,

@@ -464,12 +464,19 @@ async def _let_go_of_the_lost(world: World) -> None:
 
 async def _left_over(world: World) -> list[str]:
     """What nodes still hold when everything is over. A call that one of them froze over may be on its way for as
-    long as it was frozen, and its turn with it."""
-    for _ in range(FROZEN_S_MAX):
-        if not any(node.leftovers() for node in world.nodes):
-            break
-        await asyncio.sleep(1.0)
+    long as it was frozen, and its turn with it, which only a sweep finds if nobody waits for it any more."""
+    await _settled(world)
+    if any(node.store.froze for node in world.nodes):
+        await asyncio.sleep(2 * limits.sweep_s + 1.0)
+        await _settled(world)
     return [each for node in world.nodes for each in node.leftovers()]
+
+
+async def _settled(world: World) -> None:
+    for _ in range(FROZEN_S_MAX):
+        if not any(node.store.frozen or node.leftovers() for node in world.nodes):
+            return
+        await asyncio.sleep(1.0)
 
 
 async def _probe(world: World, keys: tuple[SessionKey, ...]) -> None:
