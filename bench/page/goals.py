@@ -100,13 +100,14 @@ GOALS = (
         "≥",
         25,
         lambda known: known.to_best("tokens", tokens_at(50, SHORT)),
-        known="a fifth of such an answer is its turn: two synced transactions, which the peers do not have",
+        known="two thirds of what such an answer costs are its turn, whatever its length; with 1,000 tokens, less than a third",
     ),
     Goal(
         "CPU per token at a human pace, to the bare proxy",
         "≤",
         1.5,
         lambda known: known.ratio("pace", PACE, BARE),
+        known="runs lie on both sides of it; `docs/decisions/0026` says what a token passes through",
     ),
     Goal(
         "CPU per token at a human pace, to the best of the peers",
