@@ -113,12 +113,10 @@ def served(console: Console) -> Iterator[Guard]:
         0.4,
         at_least=True,
     )
-    why = "docs/decisions/0026: 1.41 to 1.68 with neighbours"
-    yield Guard("CPU per token at a human pace, to bare", ratio(PACE), 1.5, known=why)
-    yield Guard("  the same, with neighbours", ratio(PACE), 1.75)
+    yield Guard("CPU per token at a human pace, to bare", ratio(PACE), 1.5)
     why = "docs/decisions/0025: T1 and T2 alone make it 1.8"
     yield Guard("JSON turn, to bare", ratio(JSON_P50), 2, known=why)
-    yield Guard("  the same, to bare with T1 and T2", beside_turns(console), 2.5)
+    yield Guard("  the same, to bare with T1 and T2", beside_turns(console), 2)
     yield Guard("ready, in s", ours.ready_s if ours else math.nan, 1)
     yield Guard("memory at rest, in MB", ours.rest_mb if ours else math.nan, 75)
 

@@ -83,6 +83,13 @@ async def test_a_head_that_does_not_fit_is_refused(dripped: bool) -> None:
     assert answer.status == 200
 
 
+def asking_for_a_stream(header: bytes) -> bytes:
+    """The bytes of a request, with this header besides those that it needs."""
+    body = chat_body("Hi", stream=True)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n" + header
+    return b"%b\r\nContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+
+
 async def test_a_client_that_reads_nothing_counts_as_gone_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -94,12 +101,7 @@ async def test_a_client_that_reads_nothing_counts_as_gone_after_a_while(
         loop, (host, port) = asyncio.get_running_loop(), address(server)
         with deaf_socket(host, port) as deaf:
             await loop.sock_connect(deaf, (host, port))
-            body = chat_body("Hi", stream=True)
-            await loop.sock_sendall(
-                deaf,
-                b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-Conversation-Id: a\r\n"
-                b"Content-Length: %d\r\n\r\n%b" % (len(body), body),
-            )
+            await loop.sock_sendall(deaf, asking_for_a_stream(b"X-Conversation-Id: a"))
             await gate.reached.wait()
             async with asyncio.timeout(30):
                 await until(lambda: not server.server.server_state.connections)
@@ -127,12 +129,7 @@ async def test_a_client_that_reads_late_is_shown_everything_once_and_in_order() 
         loop, (host, port) = asyncio.get_running_loop(), address(server)
         with deaf_socket(host, port) as deaf:
             await loop.sock_connect(deaf, (host, port))
-            body = chat_body("Hi", stream=True)
-            await loop.sock_sendall(
-                deaf,
-                b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-                b"Content-Length: %d\r\n\r\n%b" % (len(body), body),
-            )
+            await loop.sock_sendall(deaf, asking_for_a_stream(b"Connection: close"))
             await gate.reached.wait()
             (held,) = server.server.server_state.connections
             assert (
@@ -154,11 +151,7 @@ async def test_a_request_that_is_sent_ahead_waits_until_the_stream_before_it_has
     gate = Gate()
     async with serving(agent(Unhurried(says(*words).waiting(gate, at=25)))) as server:
         reader, writer = await asyncio.open_connection(*address(server))
-        body = chat_body("Hi", stream=True)
-        writer.write(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
-            b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
-        )
+        writer.write(asking_for_a_stream(b"Connection: keep-alive"))
         await gate.reached.wait()
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         gate.release()
