@@ -213,7 +213,7 @@ class Version(int):
 
     @property
     def next(self) -> Version:
-        return Version(self + 1)
+        return int.__new__(Version, self + 1)
 
     @property
     def etag(self) -> str:

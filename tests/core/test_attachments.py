@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 from holdfast import limits
-from holdfast.core.attachments import set_aside
+from holdfast.core.attachments import are_words, set_aside
 from holdfast.core.codec import encode
 from holdfast.core.items import (
     AssistantMessage,
@@ -25,6 +25,13 @@ from tests.core.builders import call
 ID = MessageId("msg_" + "0" * 26)
 SMALL = Inline(media_type="image/png", data=bytes(limits.inline_bytes_max))
 LARGE = Inline(media_type="image/png", data=bytes(limits.inline_bytes_max + 1))
+
+
+def test_words_alone_are_told_from_everything_else() -> None:
+    words = UserMessage(id=ID, content=(Text(text="look"),))
+    picture = UserMessage(id=ID, content=(Text(text="look"), Image(source=SMALL)))
+    assert are_words(()) and are_words((words, call("look")))
+    assert not are_words((words, picture))
 
 
 def test_what_is_too_large_becomes_a_blob_and_the_rest_stays() -> None:

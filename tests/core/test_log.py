@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +29,15 @@ def test_two_holders_that_extend_the_same_log_part_ways() -> None:
     assert (tuple(base), tuple(mine), tuple(yours)) == (tuple("ab"), tuple("abm"), tuple("aby"))
     assert tuple(mine.appended("m")) == tuple("abmm")
     assert tuple(yours.appended("y")) == tuple("abyy")
+
+
+@pytest.mark.parametrize("grow", [lambda log: log.appended("m"), lambda log: log.extended("m")])
+def test_an_empty_log_may_be_shared_by_all(grow: Callable[[Log[str]], Log[str]]) -> None:
+    """It is a default; the first who goes on from it must not make it theirs."""
+    nothing: Log[str] = Log()
+    mine = grow(nothing)
+    assert tuple(mine.appended("n")) == ("m", "n")
+    assert nothing._shared == [] and tuple(grow(nothing)) == ("m",)
 
 
 def test_a_source_that_fails_half_way_leaves_no_trace() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import get_args
 
 import msgspec
@@ -22,6 +22,7 @@ from holdfast.core.turn import (
     advance_all,
     begin,
     committed_items,
+    demand_growable,
     without_drafts,
 )
 from holdfast.errors import IllegalEvent
@@ -130,6 +131,22 @@ def test_events_that_come_together_are_folded_as_if_they_came_one_by_one(
     for turn in (asking(), after(asking(), OPENED), complete(), kept(complete())):
         together = _folded(lambda turn: advance_all(turn, happened), turn)
         assert together == _folded(lambda turn: reduce(advance, happened, turn), turn)
+
+
+@given(happened=PIECES)
+def test_what_is_wrong_with_a_piece_is_known_before_it_is_folded(happened: list[ev.Event]) -> None:
+    for turn in (asking(), after(asking(), OPENED), complete(), kept(complete())):
+        for event in happened:
+            then = _folded(partial(advance, event=event), turn)
+            if isinstance(event, ev.Grew):
+                asked_before = _folded(partial(_demanded, piece=event), turn)
+                assert asked_before == (then if isinstance(then, str) else turn)
+            turn = turn if isinstance(then, str) else then
+
+
+def _demanded(turn: Turn, piece: ev.Grew) -> Turn:
+    demand_growable(turn, piece)
+    return turn
 
 
 def test_usage_and_characters_add_up_over_steps() -> None:

@@ -18,7 +18,7 @@ from holdfast.sessions.feed import Feed
 from holdfast.sessions.recorder import Recorder
 from holdfast.store.base import Fence
 from holdfast.store.memory import MemoryStore
-from tests.core.builders import after, answered, asking, mint
+from tests.core.builders import after, answered, asked, asking, mint
 
 ONE, OTHER, CALL = mint(MessageId), mint(MessageId), mint(CallId)
 
@@ -58,7 +58,18 @@ openings = st.sampled_from(
         ev.ItemOpened(item=CALL, kind="call", call_id="1", name="look"),
     ]
 )
-single = st.tuples(st.one_of(pieces, pieces, pieces, pieces, openings))
+answers = st.sampled_from(
+    [
+        answered(AssistantMessage(id=ONE, content=plain_text("whole"))),
+        answered(
+            AssistantMessage(id=ONE, content=plain_text("whole")),
+            AssistantMessage(id=OTHER, content=plain_text("too")),
+        ),
+        ev.StepBroken(items=(), why="model_error"),
+        asked(),
+    ]
+)
+single = st.tuples(st.one_of(pieces, pieces, pieces, pieces, openings, answers))
 batches = st.one_of(single, single, single, st.lists(pieces, min_size=2, max_size=4).map(tuple))
 
 
@@ -86,6 +97,18 @@ async def test_looking_seldom_shows_the_same_turn_as_looking_always(
     assert recorder.turn == expected
     recorder.feed.end()
     assert [each.event for some in await watched(recorder.feed) for each in some] == shown
+
+
+def test_pieces_of_several_texts_are_folded_in_their_places_though_nobody_looks() -> None:
+    recorder = recorder_of(asking())
+    for item in (ONE, OTHER):
+        recorder.note((ev.ItemOpened(item=item, kind="message"),))
+    for item, text in ((ONE, "a"), (ONE, "b"), (OTHER, "x"), (ONE, "c"), (OTHER, "y")):
+        recorder.note((ev.Grew(item=item, text=text),))
+    recorder.note((ev.Grew(item=ONE, text="no", refusal=True),))
+    draft = recorder.turn.root.draft
+    assert draft is not None
+    assert [(each.text, *each.refusal) for each in draft.items] == [("abc", "no"), ("xy",)]
 
 
 def test_an_answer_closes_what_grew_unseen() -> None:

@@ -296,7 +296,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "whoever waited for a deleted session starts a new one",
         (
             "sessions/admission.py",
-            "        if bound is None or seen.expected == bound:\n",
+            "        if seen.expected == bound:\n",
             "        if True:\n",
         ),
     ),

@@ -116,6 +116,8 @@ class Player:
         fresh = asking.get("fresh") or self.mint(SessionId)
         target = _target(name, fresh, create=asking.get("create", True))
         known = await self.known(target)
+        if known is not None and isinstance(target, ByKey) and "fresh" not in asking:
+            target = ByKey(key=target.key, create=target.create)
         key = asking.get("key")
         return Begin(
             tenant=self.tenant,

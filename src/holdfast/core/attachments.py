@@ -25,10 +25,19 @@ from holdfast.core.items import (
 
 def set_aside(items: Items) -> tuple[Items, tuple[bytes, ...]]:
     """The same items with a `Blob` in place of what may not lie inside them, and the bytes to keep for it."""
+    if are_words(items):
+        return items, ()
     large: list[bytes] = []
-    if all(type(part) is Text for each in items for part in getattr(each, "content", ())):
-        return items, ()  # nearly always: nothing but words
     return tuple(_lightened(each, large) for each in items), tuple(large)
+
+
+def are_words(items: Items) -> bool:
+    """Whether there is nothing in these but text, as nearly always."""
+    for each in items:
+        for part in getattr(each, "content", ()):
+            if type(part) is not Text:
+                return False
+    return True
 
 
 def _lightened(item: Item, large: list[bytes]) -> Item:

@@ -239,8 +239,8 @@ class Snapshot(Value):
 
     session_id: SessionId
     version: Version = Version(0)
-    items: Log[StoredItem] = msgspec.field(default_factory=Log)
-    marks: Log[TurnMark] = msgspec.field(default_factory=Log)
+    items: Log[StoredItem] = Log()
+    marks: Log[TurnMark] = Log()
     """One per version, in order; those of a fork's past included."""
     state: tuple[tuple[str, str], ...] = ()
     """What tools remember in this session, sorted by name."""

@@ -41,8 +41,8 @@ class DraftItem(Value):
     kind: DraftKind
     call_id: str = ""
     name: str = ""
-    pieces: Log[str] = msgspec.field(default_factory=Log)
-    refusal: Log[str] = msgspec.field(default_factory=Log)
+    pieces: Log[str] = Log()
+    refusal: Log[str] = Log()
 
     @property
     def text(self) -> str:
@@ -104,24 +104,24 @@ class Draft(Value):
         return Draft(items=(*self.items, fresh), chars=self.chars)
 
     def find(self, item: ItemId) -> DraftItem | None:
-        return next((each for each in self.items if each.id == item), None)
+        for each in self.items:
+            if each.id == item:
+                return each
+        return None
 
     def grown(self, event: Grew, more: Sequence[str] = ()) -> Draft | None:
         """The draft with this piece of an item and what follows it there, or None if it is not open."""
         items = self.items
-        if not more and items and items[-1].id == event.item:  # nearly always
-            last = _grown_by(items[-1], event)
-            return Draft(
-                items=(last,) if len(items) == 1 else (*items[:-1], last),
-                chars=self.chars + len(event.text),
-            )
-        texts = (event.text, *more)
-        for n in range(len(items) - 1, -1, -1):
-            each = items[n]
-            if each.id == event.item:
-                grown = (*items[:n], _grown(each, texts, event.refusal), *items[n + 1 :])
-                return Draft(items=grown, chars=self.chars + sum(map(len, texts)))
-        return None
+        at = len(items) - 1
+        while at >= 0 and items[at].id != event.item:  # nearly always, it is the last
+            at -= 1
+        if at < 0:
+            return None
+        grown = _grown(items[at], event, more)
+        return Draft(
+            items=(grown,) if len(items) == 1 else (*items[:at], grown, *items[at + 1 :]),
+            chars=self.chars + len(event.text) + sum(map(len, more)),
+        )
 
     def broken(self, *, agent: str, path: Path, state: Completeness) -> tuple[Answer, ...]:
         """What is left of a step that broke off; items that had said nothing leave nothing."""
@@ -129,13 +129,9 @@ class Draft(Value):
         return tuple(each.completed(agent=agent, path=path, state=state) for each in said)
 
 
-def _grown_by(item: DraftItem, piece: Grew) -> DraftItem:
+def _grown(item: DraftItem, piece: Grew, more: Sequence[str]) -> DraftItem:
+    log = item.refusal if piece.refusal else item.pieces
+    log = log.extended((piece.text, *more)) if more else log.appended(piece.text)
     if piece.refusal:
-        return msgspec.structs.replace(item, refusal=item.refusal.appended(piece.text))
-    return msgspec.structs.replace(item, pieces=item.pieces.appended(piece.text))
-
-
-def _grown(item: DraftItem, texts: tuple[str, ...], refusal: bool) -> DraftItem:
-    if refusal:
-        return msgspec.structs.replace(item, refusal=item.refusal.extended(texts))
-    return msgspec.structs.replace(item, pieces=item.pieces.extended(texts))
+        return msgspec.structs.replace(item, refusal=log)
+    return msgspec.structs.replace(item, pieces=log)

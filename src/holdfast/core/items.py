@@ -275,7 +275,11 @@ def text_of(parts: Parts) -> str:
 
 def is_substantial(parts: Parts) -> bool:
     """Whether these parts say anything: an image or file alone does, white space does not."""
-    return any(not isinstance(part, _WORDS) or part.text.strip() for part in parts)
+    return any(map(_says_something, parts))
+
+
+def _says_something(part: Part) -> bool:
+    return not isinstance(part, _WORDS) or bool(part.text.strip())
 
 
 def path_text(path: Path) -> str:

@@ -3,7 +3,7 @@
 `Log` is a value: what one holder sees never changes, and extending it returns the next value.
 Underneath, all values of one line share a single list and differ in how much of it they see, so that
 appending costs what is new, whatever the length. Two holders that extend the same value part ways:
-the second one pays for a copy of what it sees, once.
+the second one pays for a copy of what it sees, once. An empty one is copied by everybody, so that all may share it.
 
 Not for use from several threads at once: extending is a read and a write of the shared list.
 """
@@ -37,7 +37,7 @@ class Log(Sequence[T_co], Generic[T_co]):
     def extended(self: Log[T], items: Iterable[T]) -> Log[T]:
         """The log with `items` after what is here. Costs their number, not the log's length."""
         shared = self._shared
-        if len(shared) != self._length:  # somebody else went on from here
+        if len(shared) != self._length or not shared:  # somebody else went on from here, or may
             shared = shared[: self._length]
         shared.extend(items)
         return self._seeing(shared, len(shared))
@@ -45,7 +45,7 @@ class Log(Sequence[T_co], Generic[T_co]):
     def appended(self: Log[T], item: T) -> Log[T]:
         """The log with one more item: by itself, since this runs for every token."""
         shared = self._shared
-        if len(shared) != self._length:
+        if len(shared) != self._length or not shared:
             shared = shared[: self._length]
         shared.append(item)
         log: Log[T] = Log.__new__(Log)

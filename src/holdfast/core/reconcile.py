@@ -333,10 +333,16 @@ class _Intake:
         self._items: list[Item] = []
         self._answered = False
         self._substantial = False
+        self._approved: tuple[CallId, ...] = ()
+        self._open: dict[CallId, ToolCall] = {}
+        """Calls without a result, by our own id: a provider's may come twice in one answer."""
+        if waiting:
+            self._decide_on(waiting, approvals)
+
+    def _decide_on(self, waiting: Sequence[ToolCall], approvals: Mapping[CallId, bool]) -> None:
         self._approved = tuple(
             each.id for each in waiting if each.waits_for == "approval" and approvals.get(each.id)
         )
-        # By our own id: a provider's may come twice in one answer.
         self._open = {each.id: each for each in waiting if each.id not in self._approved}
         denied = [
             each

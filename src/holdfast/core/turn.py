@@ -113,7 +113,8 @@ class Turn(Value):
     @property
     def waiting(self) -> tuple[ToolCall, ...]:
         """The calls that the next turn will have to answer."""
-        return tuple(each.call for each in self.root.pending if each.call.waits_for)
+        pending = self.root.pending
+        return tuple(each.call for each in pending if each.call.waits_for) if pending else ()
 
     @property
     def complete(self) -> bool:
@@ -153,11 +154,13 @@ SETTLED = "the turn is settled"
 def begin(event: ev.Began) -> Turn:
     """The turn that this request begins."""
     request = event.request
-    approved = tuple(
-        Pending(call=msgspec.structs.replace(call, waits_for=None))
-        for call in request.carried
-        if call.id in request.approved
-    )
+    approved: tuple[Pending, ...] = ()
+    if request.approved:
+        approved = tuple(
+            Pending(call=msgspec.structs.replace(call, waits_for=None))
+            for call in request.carried
+            if call.id in request.approved
+        )
     root = Branch(path=(), agent=request.agent, owes_answer=True, pending=approved)
     return Turn(request=request, items=Log(request.input), branches=(root,), calls=len(approved))
 
@@ -175,6 +178,8 @@ def advance(turn: Turn, event: ev.Event) -> Turn:
             return _step_started(turn, event)
         case ev.Answered():
             return _answered(turn, event)
+        case ev.Ended():
+            return _ended(turn, event)
         case ev.StepBroken():
             return _step_broken(turn, event)
         case ev.ToolStarted():
@@ -195,8 +200,6 @@ def advance(turn: Turn, event: ev.Event) -> Turn:
             return _resumed(turn, event)
         case ev.Closed():
             return _closed(turn, event)
-        case ev.Ended():
-            return _ended(turn, event)
         case ev.Began():
             raise _illegal(event, "it has begun already")
         case _:  # pragma: no cover
@@ -232,20 +235,25 @@ def _runs(events: Sequence[ev.Event]) -> Iterator[tuple[ev.Event, list[str]]]:
 
 def same_text(piece: ev.Grew, other: ev.Grew) -> bool:
     """Whether both are pieces of one text. If nothing happens in between, the second may follow the first."""
-    same = piece.item == other.item and piece.refusal == other.refusal
-    return same and piece.path == other.path
+    return piece.item == other.item and piece.refusal == other.refusal and piece.path == other.path
+
+
+def demand_growable(turn: Turn, piece: ev.Grew) -> None:
+    """Raise the IllegalEvent that `grow` would raise for this piece, if so. Costs less than growing."""
+    if turn.ended is not None:
+        raise _illegal(piece, SETTLED)
+    if _present(_asking(turn, piece.path, piece).draft).find(piece.item) is None:
+        raise _not_opened(piece)
 
 
 def grow(turn: Turn, event: ev.Grew, more: Sequence[str] = ()) -> Turn:
     """The turn after a piece of a text and what follows it there. Raises IllegalEvent if it cannot grow now."""
     if turn.ended is not None:
         raise _illegal(event, SETTLED)
-    branch = _asking(turn, event.path, event) if event.path else turn.branches[0]
-    if branch.draft is None:
-        raise _illegal(event, NOBODY_IS_ASKED)
-    draft = branch.draft.grown(event, more)
+    branch = _asking(turn, event.path, event)
+    draft = _present(branch.draft).grown(event, more)
     if draft is None:
-        raise _illegal(event, f"{event.item} was not opened")
+        raise _not_opened(event)
     return _replaced(turn, msgspec.structs.replace(branch, draft=draft))
 
 
@@ -482,6 +490,10 @@ def _illegal(event: ev.Event, because: str) -> IllegalEvent:
     return IllegalEvent(type(event).__name__, because)
 
 
+def _not_opened(piece: ev.Grew) -> IllegalEvent:
+    return _illegal(piece, f"{piece.item} was not opened")
+
+
 def _going_on(turn: Turn, event: ev.Event) -> None:
     if turn.interrupted is not None:
         raise _illegal(event, f"the turn was interrupted ({turn.interrupted.by})")
@@ -509,8 +521,9 @@ def _owner(turn: Turn, call: CallId, event: ev.Event) -> Branch:
 
 
 def _spoken_in(branch: Branch, items: tuple[ev.Answer, ...], event: ev.Event) -> None:
-    if any(each.path != branch.path for each in items):
-        raise _illegal(event, "an answer lies in the branch that gave it")
+    for each in items:
+        if each.path != branch.path:
+            raise _illegal(event, "an answer lies in the branch that gave it")
 
 
 def _set_aside(item: ev.Answer, event: ev.Event) -> None:
@@ -550,7 +563,7 @@ def _rerunnable(pending: Pending) -> Pending:
 
 
 def _chars(items: tuple[ev.Answer, ...]) -> int:
-    return sum(_chars_of(each) for each in items)
+    return sum(map(_chars_of, items))
 
 
 def _chars_of(item: ev.Answer) -> int:

@@ -62,6 +62,11 @@ def trace_headers() -> dict[str, str]:
     return {"traceparent": parent} if parent else {}
 
 
+def is_listening() -> bool:
+    """Whether somebody listens to events: for those whose fields take some making."""
+    return _events.isEnabledFor(logging.INFO)
+
+
 def event(name: str, /, **fields: Field) -> None:
     """Something was decided."""
     _say(_events, logging.INFO, name, fields)

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core import events as ev
-from holdfast.core.attachments import set_aside
+from holdfast.core.attachments import are_words, set_aside
 from holdfast.core.items import UserMessage
 from holdfast.core.journal import Record
 from holdfast.core.ports import Play
@@ -31,7 +31,7 @@ from holdfast.errors import (
     StoreUnavailable,
     Superseded,
 )
-from holdfast.ids import SessionId, Tenant, TurnId, Version
+from holdfast.ids import IdempotencyKey, SessionId, Tenant, TurnId, Version
 from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Admission, Ask, Choose, base_of
@@ -104,17 +104,17 @@ class Admissions:
         clock = asyncio.get_running_loop().time
         began_s = clock()
         try:
-            watch = await self._submit_claimed(ask, play)
+            if ask.attempt.key is None:
+                watch = await self._submit(ask, play)
+            else:
+                watch = await self._submit_claimed(ask, ask.attempt.key, play)
         except HoldfastError as error:
             note_refusal(ask, error, clock() - began_s)
             raise
         note_admission(self._tally, ask, watch.admission, clock() - began_s)
         return watch
 
-    async def _submit_claimed(self, ask: Ask, play: Play) -> Watch:
-        key = ask.attempt.key
-        if key is None:
-            return await self._submit(ask, play)
+    async def _submit_claimed(self, ask: Ask, key: IdempotencyKey, play: Play) -> Watch:
         try:
             claim = await self._claims.enter((ask.tenant, key))
         except LaneFull:
@@ -125,9 +125,10 @@ class Admissions:
             self._claims.leave(claim)
 
     async def _submit(self, ask: Ask, play: Play) -> Watch:
-        known = await self._find_known(ask)
-        if known is not None:
-            return known
+        if ask.attempt.key is not None or ask.attempt.client_attempt:
+            known = await self._find_known(ask)
+            if known is not None:
+                return known
         patience = _Patience(ask)
         if ask.on_busy == "steer":
             steered = await self._steer_holder(ask)
@@ -140,7 +141,9 @@ class Admissions:
             queued = await self._queue(ask, behind=behind, bound=wanted)
             if queued is not None:
                 return queued
-        lane, bound = await self._enter_lane(ask, patience)
+        lane, bound = self._lanes.enter_free(self._lane_name(ask)), None
+        if lane is None:
+            lane, bound = await self._enter_lane(ask, patience)
         bound = bound or wanted
         try:
             watch = await self._begin(ask, play, lane, patience, bound)
@@ -152,8 +155,7 @@ class Admissions:
         return watch
 
     async def _find_known(self, ask: Ask) -> Watch | None:
-        if ask.attempt.key is None and not ask.attempt.client_attempt:
-            return None
+        """The turn that a request with a key, or an SDK's retry, has begun before, if so."""
         target = None
         if ask.attempt.client_attempt and ask.name is not None:
             seen = await self._look(ask, verify=True)
@@ -199,7 +201,8 @@ class Admissions:
         """
         while True:
             seen = await self._resolver.look(ask, verify=True)
-            await self._demand_not_deleted(ask, seen, bound)
+            if bound is not None:
+                await self._demand_not_deleted(ask, seen, bound)
             if seen.expected is None:
                 return None
             request, new = request_of(ask, seen.snapshot, self._ambient, self._choose)
@@ -309,7 +312,9 @@ class Admissions:
         verify = False
         while True:
             try:
-                seen = await self._resolver.look(ask, verify=verify)
+                seen = None if verify else self._resolver.remembered(ask)
+                if seen is None:
+                    seen = await self._resolver.look(ask, verify=verify)
                 request, new = request_of(ask, seen.snapshot, self._ambient, self._choose)
             except StoreError:
                 raise
@@ -318,11 +323,13 @@ class Admissions:
                     raise
                 verify = True  # what we remember may be old: look before refusing
                 continue
-            await self._demand_not_deleted(ask, seen, bound)
+            if bound is not None:
+                await self._demand_not_deleted(ask, seen, bound)
             self._owner.demand_open()
             if self._has_to_wait(ask):
                 await self._demand_room(ask)
-            request = await self._with_blobs(ask.tenant, seen, request)
+            if not are_words(request.input):
+                request = await self._with_blobs(ask.tenant, seen, request)
             with self._owner.claiming(request.turn_id):
                 outcome = await self._store.begin(self._ask_store(ask, seen, request))
                 if isinstance(outcome, Started):
@@ -365,10 +372,10 @@ class Admissions:
             await self._store.put_blob(tenant, seen.snapshot.session_id, data)
         return msgspec.structs.replace(request, input=items) if large else request
 
-    async def _demand_not_deleted(self, ask: Ask, seen: Seen, bound: SessionId | None) -> None:
+    async def _demand_not_deleted(self, ask: Ask, seen: Seen, bound: SessionId) -> None:
         """Whoever has waited for a session wants that one. A reset is adopted: somebody has said that the
         key means another one now. A delete has not."""
-        if bound is None or seen.expected == bound:
+        if seen.expected == bound:
             return
         row = await self._store.session(ask.tenant, bound)
         if row is None or row.state == "deleted":

@@ -47,5 +47,5 @@ def machine_bits(bits: int) -> int:
             size = _BITS // 8
             random = os.urandom(size * _AT_ONCE)
             _fetched.extend(
-                int.from_bytes(random[at : at + size], "big") for at in range(0, len(random), size)
+                [int.from_bytes(random[at : at + size]) for at in range(0, len(random), size)]
             )

@@ -13,7 +13,6 @@ behind it.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Hashable
 from typing import TypeAlias
 
@@ -66,7 +65,7 @@ class Lane:
 
     def __init__(self, *, waiting_max: int) -> None:
         self._waiting_max = waiting_max
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters: list[asyncio.Future[None]] = []
         self.held = False
         self.turn: TurnId | None = None
         """The turn that holds it, once it has begun."""
@@ -74,7 +73,7 @@ class Lane:
         """The turn of another process that its holder waits for, as long as it has none of its own."""
         self.session: SessionId | None = None
         """The session whose turns go through here, once somebody in it has found out."""
-        self.names: set[LaneName] = set()
+        self.names: list[LaneName] = []
 
     @property
     def waiting(self) -> int:
@@ -95,7 +94,7 @@ class Lane:
 
     async def _wait(self, *, first: bool) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        (self._waiters.appendleft if first else self._waiters.append)(turn)
+        self._waiters.insert(0 if first else len(self._waiters), turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -109,7 +108,7 @@ class Lane:
         """Let the first waiter in, or leave the lane free."""
         self.turn = self.awaited = None
         while self._waiters:
-            turn = self._waiters.popleft()
+            turn = self._waiters.pop(0)
             if not turn.done():  # else its waiter was cancelled, and has not noticed yet
                 turn.set_result(None)
                 return  # still held: it has changed hands
@@ -134,12 +133,24 @@ class Lanes:
         """Wait for the lane of this name. Whoever gets it back has to `leave` it."""
         lane = self._lanes.get(name)
         if lane is None:
-            lane = Lane(waiting_max=self._waiting_max)
-            self.alias(name, lane)
+            lane = self._made(name)
         try:
             await lane.enter(first=first)
         finally:
             self._drop_if_empty(lane)
+        return lane
+
+    def enter_free(self, name: LaneName) -> Lane | None:
+        """The lane of this name, if nobody is in it. Whoever gets it back has to `leave` it."""
+        if name in self._lanes:
+            return None
+        lane = self._made(name)
+        lane.held = True
+        return lane
+
+    def _made(self, name: LaneName) -> Lane:
+        lane = Lane(waiting_max=self._waiting_max)
+        self.alias(name, lane)
         return lane
 
     def leave(self, lane: Lane) -> None:
@@ -174,7 +185,7 @@ class Lanes:
         """Make another name mean this lane too, unless it means one: a new session has an id now."""
         if name not in self._lanes:
             self._lanes[name] = lane
-            lane.names.add(name)
+            lane.names.append(name)
 
     @property
     def waiting(self) -> int:

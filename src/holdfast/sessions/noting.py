@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.errors import HoldfastError
 from holdfast.ids import Tenant, TurnId
-from holdfast.observe.events import event
+from holdfast.observe.events import event, is_listening
 from holdfast.observe.tally import Tally
 from holdfast.observe.tracing import kind_of
 from holdfast.sessions.ask import Admission, Ask
@@ -43,6 +43,8 @@ def note_stateless(tally: Tally, ask: Ask, admission: Admission) -> None:
 
 def _note(tally: Tally, ask: Ask, admission: Admission, how: str, *, waited_ms: int = 0) -> None:
     tally.admissions[how] += 1
+    if not is_listening():
+        return
     event(
         f"turn.{how}",
         turn=admission.turn_id,
@@ -71,6 +73,8 @@ def note_end(tally: Tally, live: LiveTurn) -> None:
     tokens["output"] += usage.output_tokens
     tokens["reasoning"] += usage.reasoning_tokens
     tally.cost_micros += usage.cost_micros
+    if not is_listening():
+        return
     event(
         "turn.ended",
         turn=live.fence.turn_id,

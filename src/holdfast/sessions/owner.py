@@ -67,7 +67,8 @@ class Owner:
         self._claims: dict[TurnId, int] = {}
         self._idle = asyncio.Event()
         self._idle.set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[LiveTurn, asyncio.Task[None]] = {}
+        """The task that plays each turn: an event loop does not keep tasks alive."""
         self._draining = False
         self._grace_is_over = False
 
@@ -145,27 +146,30 @@ class Owner:
             self._background.add(fence.turn_id)
         if self._grace_is_over:
             live.interrupt("shutdown")
-        task = asyncio.create_task(self._see_through(live, play, lane), name=str(fence.turn_id))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        playing = self._see_through(live, play, lane)
+        task = live.loop.create_task(playing, name=fence.turn_id)
+        if not task.done():  # where tasks begin at once, a short turn is over by now
+            self._tasks[live] = task
         return live
 
     async def _see_through(self, live: LiveTurn, play: Play, lane: Lane | None) -> None:
+        fence = live.fence
         try:
             await live.run(play)
         finally:
-            self.let_go(live.fence.turn_id)
-            if live.fence.turn_id in self._background:
-                self._background.discard(live.fence.turn_id)
+            self._tasks.pop(live, None)  # what is running is kept alive by who runs it
+            self.let_go(fence.turn_id)
+            if fence.turn_id in self._background:
+                self._background.discard(fence.turn_id)
                 self.look_for_waiting()
             if live.after is not None:
-                self._cache.put(live.fence.tenant, live.after)
+                self._cache.put(fence.tenant, live.after)
             if lane is not None:
                 self._lanes.leave(lane)
-            if (live.fence.tenant, live.fence.session_id) in self.waited_for and self.has_room:
+            if (fence.tenant, fence.session_id) in self.waited_for and self.has_room:
                 self.room.set()
             self._remember(live)
-            self._played_for(live.fence.tenant)
+            self._played_for(fence.tenant)
             note_end(self._tally, live)
 
     def _played_for(self, tenant: Tenant) -> None:

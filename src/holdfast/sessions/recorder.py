@@ -17,13 +17,11 @@ A tool's start is durable before `record` returns, in both.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-
-import msgspec
+from collections.abc import Callable
 
 from holdfast.core import events as ev
 from holdfast.core.journal import Record, encode_records, numbered
-from holdfast.core.turn import Turn, advance_all, grow, same_text
+from holdfast.core.turn import Turn, advance, advance_all, demand_growable, grow, same_text
 from holdfast.sessions.feed import Feed
 from holdfast.sessions.persistence import persistently
 from holdfast.store.base import Fence, TurnStore
@@ -50,7 +48,7 @@ class Recorder:
         self._fence = fence
         self._turn = turn
         self._piece: ev.Grew | None = None
-        """What was folded last, if it was a piece of a text; and what has followed it there since."""
+        """The piece of a text that is still to be folded, if there is one; and what has followed it there."""
         self._growth: list[str] = []
         self.feed = feed
         self._next_n = feed.next_n
@@ -66,11 +64,9 @@ class Recorder:
     @property
     def turn(self) -> Turn:
         """The turn after everything that was recorded."""
-        if self._growth:
-            assert self._piece is not None
-            first = msgspec.structs.replace(self._piece, text=self._growth[0])
-            self._turn = grow(self._turn, first, self._growth[1:])
-            self._growth = []
+        if self._piece is not None:
+            self._turn = grow(self._turn, self._piece, self._growth)
+            self._piece, self._growth = None, []
         return self._turn
 
     async def record(self, *events: ev.Event) -> None:
@@ -83,10 +79,26 @@ class Recorder:
         if self._failure is not None:
             raise self._failure
         self._hold = False
-        if len(events) == 1 and not self._replayable and type(events[0]) in _FINE:
-            self._show(events[0])
-            return False
-        self._fold(events)
+        if self._replayable or len(events) != 1:
+            return self._note_all(events)
+        # One event of a plain turn: what nearly all are.
+        event = events[0]
+        if type(event) is ev.Grew:
+            self._take_piece(event)
+        else:
+            self._turn = advance(self.turn, event)
+        n = self._next_n
+        self._next_n = n + 1
+        record = Record(n=n, at_ms=self._now_ms(), event=event)
+        self.feed.publish(record)
+        kind = type(event)
+        if kind in _FINE:
+            return False  # shown, and that is all
+        self._pending.append(record)
+        return self._hurry({kind})
+
+    def _note_all(self, events: tuple[ev.Event, ...]) -> bool:
+        self._turn = advance_all(self.turn, events)
         records = numbered(events, first=self._next_n, at_ms=self._now_ms())
         self._next_n += len(records)
         kinds = set(map(type, events))
@@ -95,29 +107,26 @@ class Recorder:
         else:
             self.feed.publish(*records)
             if kinds <= _FINE:
-                return False  # tokens of a plain turn: shown, and that is all
+                return False
             self._pending += (each for each in records if type(each.event) not in _FINE)
+        return self._hurry(kinds)
+
+    def _hurry(self, kinds: set[type]) -> bool:
+        """Whether what is pending has to be durable first. If not, it may be worth an append all the same."""
         if kinds & _URGENT:
             return True
         if self._pending and (self._replayable or (kinds & _STEPS and _goes_on(self.turn))):
             self._start_draining()
         return False
 
-    def _show(self, event: ev.Event) -> None:
-        """A token of a plain turn, by itself: what nearly all events are."""
+    def _take_piece(self, event: ev.Grew) -> None:
+        """A piece of a text: nothing can be wrong with it that was not wrong with the one before it there."""
         piece = self._piece
-        if piece is not None and type(event) is ev.Grew and same_text(piece, event):
+        if piece is not None and same_text(piece, event):
             self._growth.append(event.text)
         else:
-            self._fold((event,))
-        n = self._next_n
-        self._next_n = n + 1
-        self.feed.publish(Record(n=n, at_ms=self._now_ms(), event=event))
-
-    def _fold(self, events: Sequence[ev.Event]) -> None:
-        self._turn = advance_all(self.turn, events)
-        last = events[-1] if events else None
-        self._piece = last if type(last) is ev.Grew else None
+            demand_growable(self.turn, event)
+            self._piece = event
 
     def closing_records(self, events: tuple[ev.Event, ...]) -> tuple[Turn, tuple[Record, ...]]:
         """What the turn and its unwritten records would be after these last events.

@@ -53,6 +53,18 @@ class Resolver:
         self._cache = cache
         self._ambient = ambient
 
+    def remembered(self, ask: Ask) -> Seen | None:
+        """What this request's name meant when it was last seen, if we have that session in mind, too."""
+        name = ask.name
+        known = self._cache.meaning(ask.tenant, name) if isinstance(name, SessionKey) else name
+        snapshot = None if known is None else self._cache.get(ask.tenant, known)
+        if known is None or snapshot is None:
+            return None
+        target: Target = ById(session_id=known)
+        if isinstance(name, SessionKey):
+            target = ByKey(key=name, create=ask.create)
+        return Seen(target=target, expected=known, snapshot=snapshot, verified=False)
+
     async def look(self, ask: Ask, *, verify: bool) -> Seen:
         """What this request's name means. With `verify`, nothing remembered is taken on trust.
 
@@ -70,7 +82,6 @@ class Resolver:
                 return await self._look_by_key(ask, ask.name, verify=verify)
 
     async def _look_by_key(self, ask: Ask, key: SessionKey, *, verify: bool) -> Seen:
-        # Also for a key that we know: it may mean nothing any more, and then no session that has ever been.
         fresh = self._ambient.mint(SessionId)
         target = ByKey(key=key, fresh=fresh, create=ask.create)
         known = None if verify else self._cache.meaning(ask.tenant, key)

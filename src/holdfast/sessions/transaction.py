@@ -119,11 +119,10 @@ class LiveTurn:
 
     async def record(self, *events: ev.Event) -> None:
         recorder = self._recorder
-        for event in events:
-            if type(event) is ev.ToolStarted and not self._lease.is_live:
-                # Others may take us for dead. The intent would be refused if they had acted on it; but whoever
-                # is about to act itself had better be seen alive.
-                await persistently(self._lease.renew)
+        if ev.ToolStarted in map(type, events) and not self._lease.is_live:
+            # Others may take us for dead. The intent would be refused if they had acted on it; but whoever
+            # is about to act itself had better be seen alive.
+            await persistently(self._lease.renew)
         if recorder.note(events):
             await recorder.flush()
 
@@ -195,7 +194,8 @@ class LiveTurn:
         return self.done.result()
 
     def _by_policy(self, by: EndedBy) -> Verdict:
-        return decide(self.turn.request.policy, by, acted=self.turn.acted)
+        turn = self.turn
+        return decide(turn.request.policy, by, acted=turn.acted)
 
     # its life
 

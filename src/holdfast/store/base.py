@@ -112,10 +112,13 @@ from holdfast.store.rows import (
 
 
 class ByKey(Value):
-    """The session that this key names; if there is none and `create`, a new one with id `fresh`."""
+    """The session that this key names; if there is none and `create`, a new one with id `fresh`.
+
+    Whoever expects a certain session needs no `fresh` one: if the key means none any more, that one is gone.
+    """
 
     key: SessionKey
-    fresh: SessionId
+    fresh: SessionId | None = None
     create: bool = True
 
 

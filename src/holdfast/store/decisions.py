@@ -178,8 +178,9 @@ class BeginFacts(Value):
     open_turn: TurnRow | None = None
     head_turn: TurnRow | None = None
     queued: tuple[TurnRow, ...] = ()
-    """The turns that wait for this session, the first one first; read only where it matters."""
+    """The turns that wait for this session, the first one first; like the two before, read only where it matters."""
     holder: Holder = "absent"
+    """Who has the session open, if it is."""
     own_turn: TurnRow | None = None
     """A turn with the very id of this request, if this `Begin` is being repeated."""
     own_session: SessionRow | None = None
@@ -296,14 +297,20 @@ _FIRST_TOKEN = 1
 def _first_fence(ask: Begin, session: SessionRow | None) -> Fence:
     return Fence(
         tenant=ask.tenant,
-        session_id=named_by(ask.target)[1] if session is None else session.id,
+        session_id=_fresh_id(ask.target) if session is None else session.id,
         turn_id=ask.request.turn_id,
         token=_FIRST_TOKEN if session is None else session.lease_token + 1,
         nonce=ask.nonce,
     )
 
 
-def named_by(target: Target) -> tuple[SessionKey | None, SessionId]:
+def _fresh_id(target: Target) -> SessionId:
+    _, fresh = named_by(target)
+    assert fresh is not None, "a session that is expected is not made anew"
+    return fresh
+
+
+def named_by(target: Target) -> tuple[SessionKey | None, SessionId | None]:
     """The key that a request names its session by, if it does, and the id that counts if the key means none."""
     match target:
         case ById(session_id=session_id) | Anonymous(fresh=session_id):

@@ -11,7 +11,7 @@ import pytest
 from holdfast import limits
 from holdfast.core.conversation import Titled
 from holdfast.errors import SessionMissing
-from holdfast.ids import IdempotencyKey, Minter, SessionKey, TurnId, Version
+from holdfast.ids import IdempotencyKey, Minter, SessionId, SessionKey, TurnId, Version
 from holdfast.store.base import (
     Attempt,
     Busy,
@@ -144,7 +144,7 @@ async def test_what_is_not_there_cannot_be_waited_for(
     store: Store, player: Player, running: Playing, mint: Minter
 ) -> None:
     ask = await player.ask("trip")
-    await store.bind(ACME, SessionKey("trip"), fresh=(await player.ask(None)).target.fresh)  # type: ignore[union-attr]
+    await store.bind(ACME, SessionKey("trip"), fresh=mint(SessionId))
     async with changes_nothing(store):
         assert isinstance(await store.enqueue(ask), Moved)
         assert await player.enqueue("nothing", create=False) == Missing()

@@ -111,7 +111,8 @@ class Turns:
             case base.ById(session_id=session_id):
                 return rows.sessions.get(session_id)
             case base.ByKey(fresh=fresh) | base.Anonymous(fresh=fresh):
-                return rows.sessions.get(fresh)  # only if this request comes again, late
+                # Only if this request comes again, late.
+                return None if fresh is None else rows.sessions.get(fresh)
 
     def recognised(
         self, attempt: base.Attempt, session: Session | None
@@ -160,7 +161,7 @@ class Turns:
         rows, created = self.of[ask.tenant], session is None
         failed = self.claim(ask.tenant, ask.attempt)
         if session is None:
-            assert not isinstance(ask.target, base.ById)
+            assert not isinstance(ask.target, base.ById) and ask.target.fresh is not None
             session = self.new_session(ask.tenant, ask.target.fresh)
             session.anonymous = isinstance(ask.target, base.Anonymous)
             if isinstance(ask.target, base.ByKey):

@@ -96,6 +96,8 @@ class Tables:
         return sorted(self._queued.values(), key=lambda each: (each.began_ms, each.turn_id))
 
     def queued_of(self, tenant: Tenant, session_id: SessionId) -> tuple[TurnRow, ...]:
+        if not self._queued:
+            return ()
         mine = (each for each in self.queued() if each.tenant == tenant)
         return tuple(each for each in mine if each.session_id == session_id)
 

@@ -101,16 +101,23 @@ def begin_facts(tables: Tables, ask: Begin, *, now_ms: int) -> decisions.BeginFa
     tenant = ask.tenant
     key, session = find_target(tables, tenant, ask.target)
     own_turn = tables.find_turn(tenant, ask.request.turn_id)
+    open_turn = head_turn = None
+    holder: decisions.Holder = "absent"
+    if session is not None and ask.attempt.client_attempt:
+        open_turn = tables.find_turn(tenant, session.open_turn)
+        head_turn = tables.turn_at(tenant, session.id, session.head)
+    if session is not None and session.open_turn is not None:
+        holder = tables.holder_of(session, asking=ask.node, now_ms=now_ms)
     return decisions.BeginFacts(
         now_ms=now_ms,
         node=tables.nodes.get(ask.node),
         claim=find_claim(tables, tenant, ask.attempt),
         key=key,
         session=session,
-        open_turn=tables.find_turn(tenant, session.open_turn) if session else None,
-        head_turn=tables.turn_at(tenant, session.id, session.head) if session else None,
+        open_turn=open_turn,
+        head_turn=head_turn,
         queued=tables.queued_of(tenant, session.id) if session else (),
-        holder=tables.holder_of(session, asking=ask.node, now_ms=now_ms) if session else "absent",
+        holder=holder,
         own_turn=own_turn,
         own_session=tables.sessions.get((tenant, own_turn.session_id)) if own_turn else None,
     )
@@ -122,7 +129,9 @@ def find_target(
     """What a target means now."""
     name, session_id = decisions.named_by(target)
     key = tables.keys.get((tenant, name)) if name else None
-    return key, tables.sessions.get((tenant, key.session_id if key else session_id))
+    if key is not None:
+        session_id = key.session_id
+    return key, tables.sessions.get((tenant, session_id)) if session_id else None
 
 
 def _open(
@@ -228,6 +237,8 @@ def _write_content(tables: Tables, session: SessionRow, made: Commit, *, now_ms:
         ItemRow(pos=pos, turn_id=made.turn_id, body=body)
         for pos, body in enumerate(made.encoded, start=session.length)
     )
+    if not made.changes:
+        return
     values = {each.name: each.value for each in made.changes if isinstance(each, StateSet)}
     tables.state[place] += (
         StateRow(tenant=tenant, session_id=session.id, name=name, seq=made.version, value=value)

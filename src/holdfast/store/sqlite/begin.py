@@ -112,7 +112,9 @@ def begin_facts(
 def _find_target(db: Connection, tenant: Tenant, target: Target) -> SessionRow | None:
     key, session_id = decisions.named_by(target)
     known = key and tables.key_rows.one(db, "key", tenant=tenant, key=key)
-    return find_session(db, tenant, known.session_id if known else session_id)
+    if known:
+        session_id = known.session_id
+    return find_session(db, tenant, session_id) if session_id else None
 
 
 # ── opening ──────────────────────────────────────────────────────────────────────────────────
