@@ -101,9 +101,10 @@ torture-api: $(READY) ## ask a server 50,000 things that nobody would think of, 
 torture-replay: $(READY) ## play 1,000 responses on a server that dies, and compare what was seen with their logs
 	@$(BIN)/python -m tests.torture.replay $(ARGS)
 
-# SEEDS=100000 for a night; `--minutes`, `--store` and `--first` go into ARGS.
+# SEEDS=100000 for a night; `--minutes`, `--store` and `--first` go into ARGS. What is broken on purpose comes first.
 SEEDS ?= 10000
 torture-sessions: $(READY) ## simulate nodes, clients and faults under many seeds, and check the promises
+	@$(BIN)/python -m tests.simulation.mutants
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
 console-pictures: $(READY) ## photograph every view of the console, for its guide

@@ -7,7 +7,7 @@ A client is told what a server could tell it: how its turn ended, or why there i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from hashlib import sha256
 from random import Random
 from typing import Any
@@ -107,6 +107,8 @@ class Client:
                 await self._cancel()
             case "heckle":
                 await self._heckle()
+            case "hush":
+                await self._hush()
             case "watch":
                 await self._watch()
             case "reset":
@@ -152,6 +154,9 @@ class Client:
         if not self._world.seen_turns:
             return
         turn_id, session_id = self._rng.choice(await self._open_turns())
+        await self._cancel_turn(turn_id, session_id)
+
+    async def _cancel_turn(self, turn_id: TurnId, session_id: SessionId) -> None:
         act = Act(kind="cancel", turn_id=turn_id, session_id=session_id)
 
         async def work() -> Act:
@@ -179,11 +184,28 @@ class Client:
         if not self._world.seen_turns:
             return
         turn_id, session_id = self._rng.choice(await self._open_turns())
+        node = await self._listen(turn_id, is_last_word)
+        if node is None:
+            return
+        steering = msgspec.structs.replace(self._habits, on_busy=("steer",), keyed=0, if_match=0)
+        request = Request(self._world, self._name, self._rng, steering, session_id)
+        await request.send(0, node)
+
+    async def _hush(self) -> None:
+        """Wait until a turn hears words, and stop it over that."""
+        if not self._world.seen_turns:
+            return
+        turn_id, session_id = self._rng.choice(await self._open_turns())
+        if await self._listen(turn_id, lambda event: isinstance(event, ev.Steered)) is not None:
+            await self._cancel_turn(turn_id, session_id)
+
+    async def _listen(self, turn_id: TurnId, awaited: Callable[[ev.Event], bool]) -> Node | None:
+        """Watch a turn until this happens in it; on which node, if it did."""
 
         async def listen(node: Node) -> None:
             watch = await node.sessions.watch(TENANT, turn_id)
             async for record in watch.events():
-                if is_last_word(record.event):
+                if awaited(record.event):
                     return
 
         where = [each for each in self._world.nodes if turn_id in each.sessions._owner.live]
@@ -192,10 +214,8 @@ class Client:
             async with asyncio.timeout(20.0):
                 await node.run(lambda: listen(node))
         except (HoldfastError, ConnectionLost, TimeoutError):
-            return
-        steering = msgspec.structs.replace(self._habits, on_busy=("steer",), keyed=0, if_match=0)
-        request = Request(self._world, self._name, self._rng, steering, session_id)
-        await request.send(0, node)
+            return None
+        return node
 
     async def _watch(self) -> None:
         """Come late, and look at a turn from some number on."""

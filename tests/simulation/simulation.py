@@ -142,7 +142,7 @@ def _talked_over(plan: Plan, rng: Random) -> Plan:
             policies=0,
             leaves=0,
             operates=0.4,
-            operations=("cancel",),
+            operations=("cancel", "hush", "hush"),
             deadlines_s=DEADLINES_S[-1:],
             pause_s=1.0,
         ),
@@ -168,6 +168,21 @@ def _retold(plan: Plan, rng: Random) -> Plan:
         ),
         faults=("crash", "pause"),
         fault_every_s=6.0,
+    )
+
+
+def _annotated(plan: Plan, rng: Random) -> Plan:
+    """They say something about the history through one node, and go on talking through another."""
+    return replaced(
+        plan,
+        nodes=2,
+        keys=1,
+        requests=12,
+        habits=replaced(
+            plan.habits, on_busy=("wait",), operates=0.5, operations=("annotate",), pause_s=1.0
+        ),
+        faults=(),
+        cache_bytes=1 << 20,
     )
 
 
@@ -224,8 +239,8 @@ def _queued(plan: Plan, rng: Random) -> Plan:
 
 
 _THEMES = (
-    *[None] * 7,
-    *(_retold, _crowded, _forbidden, _forbidden, _heckled, _heckled, _talked_over),
+    *[None] * 6,
+    *(_annotated, _retold, _crowded, _forbidden, _forbidden, _heckled, _heckled, _talked_over),
     *(_haunted, _haunted),
 )
 

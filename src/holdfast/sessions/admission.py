@@ -150,7 +150,8 @@ class Admissions:
         except BaseException:
             self._lanes.leave(lane)
             raise
-        if lane.turn is None:  # joined or replayed: the turn that it is has its own lane, or none
+        if watch.live is None or watch.admission.how != "began":
+            # Whoever plays a turn that has begun leaves its lane; this is another one, or waits.
             self._lanes.leave(lane)
         return watch
 

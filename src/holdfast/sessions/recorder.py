@@ -1,8 +1,8 @@
 """What happens in a turn becomes a journal, and is shown. One recorder per turn that this node owns.
 
-Every event is folded into the turn: at once, so that what cannot happen is refused; but the pieces of a text, where
-nothing can be wrong with the second that was not wrong with the first, only when somebody looks at the turn. When
-an event is shown and when it is durable depends on the turn:
+Every event is folded into the turn: at once, so that what cannot happen is refused; but the pieces of a text only when
+somebody looks at the turn. The first of them is asked whether it may come, and nothing can be wrong with the second
+that was not wrong with the first. When an event is shown and when it is durable depends on the turn:
 
 *Plain* turns show events at once. Fine events are shown and forgotten; semantic ones are appended, several at
 a time, when one of them has to be durable, or when the turn will go on for a while; what is left at the end
@@ -150,8 +150,8 @@ class Recorder:
         self._hold = False
         while self._pending or self._drain is not None:
             self._start_draining()
-            assert self._drain is not None
-            await asyncio.shield(self._drain)
+            if self._drain is not None:
+                await asyncio.shield(self._drain)
             self.check()
 
     async def wait_idle(self) -> None:
@@ -178,7 +178,9 @@ class Recorder:
 
     def _start_draining(self) -> None:
         if self._drain is None and self._pending:
-            self._drain = asyncio.create_task(self._append_pending(), name="holdfast-journal")
+            task = asyncio.create_task(self._append_pending(), name="holdfast-journal")
+            if not task.done():  # where tasks begin at once, it may be
+                self._drain = task
 
     async def _append_pending(self) -> None:
         try:

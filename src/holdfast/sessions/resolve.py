@@ -2,7 +2,7 @@
 
 Nothing is decided for good here: the key and the head are checked again inside T1, in the transaction that
 stores the turn. So a cached meaning or snapshot may be old, and a key that is not remembered may be taken for a
-new one; `begin` then answers `Moved`, and we look again.
+new one; `begin` then answers `Moved` or `Gone`, and we look again.
 """
 
 from __future__ import annotations

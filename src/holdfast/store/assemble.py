@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from holdfast.core import chain
-from holdfast.core.codec import Unreadable
+from holdfast.core.codec import Unreadable, Value
 from holdfast.core.conversation import (
     Annotation,
     Notes,
@@ -66,7 +66,22 @@ def state_of(
     return tuple(sorted((name, value) for name, value in merged.items() if value))
 
 
-def extended_snapshot(
+class Later(Value):
+    """What has come after a snapshot, read and decoded. `extended` makes one of both."""
+
+    known: Snapshot
+    session: SessionRow
+    items: tuple[StoredItem, ...]
+    size_bytes: int
+    """What the items weigh, encoded."""
+    marks: tuple[TurnMark, ...]
+    state: tuple[tuple[str, str], ...]
+    """All of it, as it is then."""
+    notes: Notes
+    """The same."""
+
+
+def later(
     known: Snapshot,
     session: SessionRow,
     *,
@@ -74,29 +89,44 @@ def extended_snapshot(
     items: Sequence[bytes],
     state: Iterable[StateRow],
     annotations: Iterable[AnnotationRow],
-) -> Snapshot:
-    """An earlier snapshot brought forward by the rows that came after it. Costs what is new."""
-    decoded: tuple[StoredItem, ...] = tuple(map(item_decoder.lenient, items))
-    log = known.items.extended(decoded)
-    marks = known.marks.extended(map(mark_of, turns))
+) -> Later:
+    """The rows that came after a snapshot. In any thread: nothing that is shared is extended here."""
+    return Later(
+        known=known,
+        session=session,
+        items=tuple(map(item_decoder.lenient, items)),
+        size_bytes=sum(map(len, items)),
+        marks=tuple(map(mark_of, turns)),
+        state=state_of(state, on=known.state),
+        notes=notes_of(annotations, on=known.notes),
+    )
+
+
+def extended(found: Later) -> Snapshot:
+    """An earlier snapshot brought forward. Costs what is new.
+
+    Only in the thread of whoever holds it: a log that two threads extend at once is damaged for both.
+    """
+    known, session = found.known, found.session
+    log, marks = known.items.extended(found.items), known.marks.extended(found.marks)
     last = marks[-1] if marks else None
-    made = (each for each in decoded if isinstance(each, Summary) and not each.path)
+    made = (each for each in found.items if isinstance(each, Summary) and not each.path)
     return msgspec.structs.replace(
         known,
         version=last.version if last else Version(0),
         items=log,
         marks=marks,
-        state=state_of(state, on=known.state),
+        state=found.state,
         waiting=waiting_calls(log[last.start : last.end]) if last else (),
         turn_summary=further(known.turn_summary, *made),
-        notes=notes_of(annotations, on=known.notes),
+        notes=found.notes,
         lineage=session.lineage,
         link=last.link if last else chain.GENESIS,
         # Written by the first commit, so version 0 does not know them yet.
         source_key=session.source_key if last else "",
         entry_agent=session.entry_agent if last else "",
         agent=last.agent if last else "",
-        size_bytes=known.size_bytes + sum(map(len, items)),
+        size_bytes=known.size_bytes + found.size_bytes,
     )
 
 

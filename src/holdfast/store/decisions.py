@@ -311,7 +311,8 @@ def _fresh_id(target: Target) -> SessionId:
 
 
 def named_by(target: Target) -> tuple[SessionKey | None, SessionId | None]:
-    """The key that a request names its session by, if it does, and the id that counts if the key means none."""
+    """The key that a request names its session by, if it does, and the id that counts if the key means none; None if
+    it counts on a session that is there."""
     match target:
         case ById(session_id=session_id) | Anonymous(fresh=session_id):
             return None, session_id

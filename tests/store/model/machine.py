@@ -237,11 +237,18 @@ class StoreMachine(RuleBasedStateMachine):
         match data.draw(st.sampled_from(kinds)):
             case "key":
                 key = data.draw(st.sampled_from(KEYS))
-                return ByKey(key=key, fresh=self.mint(SessionId), create=not rarely(data))
+                return self.by_key(data, tenant, key, create=not rarely(data))
             case "id":
                 return ById(session_id=pick(data, self.sessions()).id)
             case _:
                 return Anonymous(fresh=self.mint(SessionId))
+
+    def by_key(self, data: Data, tenant: Tenant, key: SessionKey, *, create: bool = True) -> ByKey:
+        """Somebody who remembers what a key means expects that, and brings no id for a new session."""
+        target = ByKey(key=key, fresh=self.mint(SessionId), create=create)
+        meant = self.model.meant(tenant, target)
+        remembers = meant is not None and not meant.deleted and data.draw(st.booleans())
+        return ByKey(key=key, create=create) if remembers else target
 
     def ask(
         self, data: Data, tenant: Tenant, target: Target, attempt: Attempt | None = None
@@ -314,7 +321,7 @@ class StoreMachine(RuleBasedStateMachine):
         """So that there is something to fork, list and forget."""
         tenant, key = a_tenant(data), data.draw(st.sampled_from(KEYS))
         for _ in range(turns):
-            outcome = self.ask(data, tenant, ByKey(key=key, fresh=self.mint(SessionId)))
+            outcome = self.ask(data, tenant, self.by_key(data, tenant, key))
             if isinstance(outcome, Started):
                 fence, request = self.fences[-1]
                 self.commit_as(data, fence, self.made(data, fence, request))

@@ -9,7 +9,7 @@ from holdfast.core.codec import Value
 from holdfast.core.conversation import Lineage, Snapshot
 from holdfast.ids import GrantId, KeyId, SessionId, Tenant, TurnId, Version
 from holdfast.store import decisions, listing, shaping
-from holdfast.store.assemble import empty_snapshot, extended_snapshot
+from holdfast.store.assemble import empty_snapshot, extended, later
 from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.granting import GrantFilter
 from holdfast.store.memory.tables import Tables
@@ -67,7 +67,7 @@ def snapshot(
     if known is None or known.session_id != session_id or known.version > wanted:
         known = empty_snapshot(session_id)
     past = decisions.after(known, decisions.stretches(place.lineage))
-    return extended_snapshot(
+    found = later(
         known,
         session,
         turns=[turn for each in past for turn in _turns_in(tables, tenant, each)],
@@ -80,6 +80,7 @@ def snapshot(
         ],
         annotations=annotations_in(tables, tenant, past),
     )
+    return extended(found)
 
 
 def annotations_in(

@@ -9,7 +9,7 @@ from holdfast.core.codec import Value
 from holdfast.core.conversation import Lineage, Snapshot
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.store import decisions, listing, shaping
-from holdfast.store.assemble import empty_snapshot, extended_snapshot
+from holdfast.store.assemble import empty_snapshot, extended, later
 from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.postgres import tables, turns
 from holdfast.store.postgres.engine import Db
@@ -81,9 +81,7 @@ async def snapshot(
         if again is None or again.state == "deleted":
             return None
         # It is damaged, and `verify` says how; what is left is worth reading.
-    return extended_snapshot(
-        known, session, turns=made, items=bodies, state=state, annotations=notes
-    )
+    return extended(later(known, session, turns=made, items=bodies, state=state, annotations=notes))
 
 
 def _is_short(past: tuple[decisions.Stretch, ...], *, items: int, annotations: int) -> bool:

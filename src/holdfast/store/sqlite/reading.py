@@ -12,7 +12,7 @@ from holdfast.core.codec import Value, encode
 from holdfast.core.conversation import Lineage, Snapshot
 from holdfast.ids import SessionId, Tenant, TurnId, Version
 from holdfast.store import decisions, listing, shaping
-from holdfast.store.assemble import empty_snapshot, extended_snapshot
+from holdfast.store.assemble import Later, empty_snapshot, later
 from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.rows import (
     AnnotationRow,
@@ -58,7 +58,8 @@ def snapshot(
     *,
     version: Version | None,
     known: Snapshot | None,
-) -> Snapshot | None:
+) -> Later | None:
+    """What a snapshot has to be extended by; by whoever holds it, and not by a reader in its thread."""
     session = turns.find_session(db, tenant, session_id)
     if session is None or session.state == "deleted":
         return None
@@ -69,7 +70,7 @@ def snapshot(
     if known is None or known.session_id != session_id or known.version > wanted:
         known = empty_snapshot(session_id)
     past = decisions.after(known, decisions.stretches(place.lineage))
-    return extended_snapshot(
+    return later(
         known,
         session,
         turns=[row for each in past for row in _turns_in(db, tenant, each)],

@@ -31,6 +31,7 @@ from holdfast.ids import (
     Version,
 )
 from holdfast.store import base
+from holdfast.store.assemble import extended
 from holdfast.store.granting import ANY_GRANT, GrantFilter
 from holdfast.store.migrations import Migrated
 from holdfast.store.rows import (
@@ -399,9 +400,10 @@ class SqliteStore:
         version: Version | None = None,
         known: Snapshot | None = None,
     ) -> Snapshot | None:
-        return await self.engine.read(
+        found = await self.engine.read(
             lambda db: reading.snapshot(db, tenant, session_id, version=version, known=known)
         )
+        return None if found is None else extended(found)
 
     async def turn(self, tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
         return await self.engine.read(lambda db: turns.find_turn(db, tenant, turn_id))
