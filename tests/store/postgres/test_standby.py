@@ -68,6 +68,28 @@ class Stage:
     async def block(self) -> None:
         """From now on, every commit waits for somebody who is not there."""
         await self._set("alter system set synchronous_standby_names = 'nobody'", wanted="nobody")
+        while not await self._commits_wait():
+            pass  # it takes its time by itself
+
+    async def _commits_wait(self) -> bool:
+        """Whether a commit waits by now: backends hear of the setting before the process that puts it into effect."""
+        async with self.asking() as writer, self.asking() as ask:
+            writing = asyncio.create_task(
+                writer.execute("select pg_logical_emit_message(true, 'probe', '')")
+            )
+            try:
+                while not writing.done():
+                    waits = await ask.fetchval(
+                        "select wait_event = 'SyncRep' from pg_stat_activity where pid = $1",
+                        writer.get_server_pid(),
+                    )
+                    if waits:
+                        return True
+                    await asyncio.sleep(0.01)
+                return False
+            finally:
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
 
     async def unblock(self) -> None:
         await self._set(UNBLOCK, wanted="")
