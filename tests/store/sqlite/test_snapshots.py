@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,10 @@ from tests.store.builders import ACME, Player
 
 
 async def test_two_who_bring_one_snapshot_forward_at_once_do_not_see_each_others_marks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, clock: ManualClock, mint: Minter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, steps = ManualClock(), count()
-    mint = Minter(now_ms=clock.now_ms, random_bits=lambda bits: next(steps) % (1 << bits))
-    store = await SqliteStore.open(tmp_path / "store.db", now_ms=clock.now_ms)
-    player = Player(store, mint, tenant=ACME)
+    store = await SqliteStore.open(path, now_ms=clock.now_ms)
+    player = Player(store, mint)
     await player.renew()
     for _ in range(4):
         await player.play("trip")
