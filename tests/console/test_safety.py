@@ -114,6 +114,7 @@ async def test_no_payload_runs_as_a_title_a_reason_a_remark_or_an_attribute(
     browser: Browser,
 ) -> None:
     model = ScriptedModel(otherwise=parrot)
+    parts = -(-len(PAYLOADS) // PART)
     async with serving(agent(model, Parrot())) as server, window(browser, server.url) as here:
         for n, payload in enumerate(PAYLOADS):
             if n % 3 == 0:
@@ -121,28 +122,34 @@ async def test_no_payload_runs_as_a_title_a_reason_a_remark_or_an_attribute(
         for n, payload in enumerate(PAYLOADS):
             await _remarked(server, f"named-{n}", payload)
         await here.open()
-        for top in range(0, len(PAYLOADS) * 70, 1200):
-            await here.page.evaluate(
-                "(top) => { document.querySelector('.session-list').scrollTop = top; }", top
-            )
-            await here.page.wait_for_function(
-                "(top) => Math.abs(document.querySelector('.session-list').scrollTop - top) < 1300",
-                arg=top,
-            )
+        assert set(PAYLOADS) <= await _titles(here, len(PAYLOADS))
         await clean(here)
         for n in range(0, len(PAYLOADS), 12):
             await here.open(f"/s/named-{n}")
-            await expect(here.find(".note")).to_have_count(1)
+            await expect(here.find(".about summary")).to_contain_text(f"named-{n} ")
+            await expect(here.find("h1")).to_have_text(PAYLOADS[n])
+            await expect(here.find(".note")).to_contain_text(PAYLOADS[n])
             await here.find(".about summary").click()
-            await expect(here.find(".facts")).to_contain_text("colour")
+            await expect(here.find(".facts")).to_contain_text(PAYLOADS[n][:500])
         await clean(here)
-        for part in range(-(-len(PAYLOADS) // PART)):
+        for part in range(parts):
             await here.open(f"/s/failed-{part}")
-            await expect(here.find(".turn-discarded").first).to_be_attached()
+            await expect(here.find("h1")).to_have_text(f"failed-{part}")
             await here.find(".turn-discarded summary").first.click()
             await expect(here.find(".turn-discarded .item-user")).to_have_count(1)
         await here.find("#search").fill("alert")
+        await expect(here.find(".session-row mark").first).to_be_visible()
         await clean(here)
+
+
+async def _titles(here: Window, sessions: int) -> set[str | None]:
+    """What the rows of the list say, from the first to the last: each is in the document when the one above it is in sight."""
+    said = set()
+    for place in range(1, sessions + 1):
+        row = here.find(f".virtual-row[aria-posinset='{place}']")
+        await row.scroll_into_view_if_needed()
+        said.add(await row.locator(".row-title").text_content())
+    return said
 
 
 async def _remarked(server: Serving, name: str, payload: str) -> None:
@@ -232,13 +239,17 @@ async def test_another_site_cannot_use_the_server_through_the_browser(browser: B
 async def test_what_must_not_happen_would_be_seen(browser: Browser, attack: str, seen: str) -> None:
     """The watch itself on trial."""
 
+    async def noticed(here: Window) -> None:
+        while not here.broken and not await here.page.evaluate("window.__broken.length"):
+            await here.page.evaluate("new Promise(requestAnimationFrame)")
+
     async def look(url: str) -> None:
         async with window(browser, url) as here:
             await here.open()
             await expect(here.find(".session-list")).to_be_attached()
             await here.page.evaluate(attack)
             await here.page.evaluate("document.body.click()")
-            await here.page.evaluate("new Promise((done) => setTimeout(done, 50))")
+            await within(noticed(here))
 
     async with serving(agent(ScriptedModel())) as server:
         with pytest.raises(AssertionError, match=seen):
