@@ -171,6 +171,34 @@ def _retold(plan: Plan, rng: Random) -> Plan:
     )
 
 
+def _unheard(plan: Plan, rng: Random) -> Plan:
+    """They talk to turns under a key, which end before they listen: what was said begins another turn, once."""
+    return replaced(
+        _conversed(plan, rng),
+        weather=replaced(plan.weather, focus="append"),
+        temper=replaced(
+            plan.temper,
+            calls=0.8,
+            fails=0,
+            hangs=0,
+            steers=0.1,
+            sulks=0.5,
+            pace_s=0.3,
+            tools_s=3.0,
+        ),
+        habits=replaced(
+            plan.habits,
+            on_busy=("steer",),
+            keyed=0.9,
+            retries=1.0,
+            doubts=0.8,
+            leaves=0.6,
+            operates=0,
+            pause_s=1.0,
+        ),
+    )
+
+
 def _annotated(plan: Plan, rng: Random) -> Plan:
     """They say something about the history through one node, and go on talking through another."""
     return replaced(
@@ -215,8 +243,20 @@ def _haunted(plan: Plan, rng: Random) -> Plan:
     )
 
 
-QUEUES_EVERY = 5
-"""Every so many seeds, requests that nobody waits for wait in the store. Not drawn: what other seeds do stays as it is."""
+def _leaving(plan: Plan, rng: Random) -> Plan:
+    """Nodes leave one after the other, and those who talk to them have not heard of it yet."""
+    return replaced(
+        plan,
+        nodes=2,
+        keys=rng.choice((2, 3)),
+        clients=6,
+        requests=12,
+        weather=Weather(slow=plan.weather.slow),
+        temper=replaced(plan.temper, hangs=0, pace_s=0.1),
+        habits=replaced(plan.habits, on_busy=("wait",), pause_s=0.5),
+        faults=("drain",),
+        fault_every_s=2.0,
+    )
 
 
 def _queued(plan: Plan, rng: Random) -> Plan:
@@ -243,6 +283,10 @@ _THEMES = (
     *(_annotated, _retold, _crowded, _forbidden, _forbidden, _heckled, _heckled, _talked_over),
     *(_haunted, _haunted),
 )
+
+
+_STEADY = ((5, 2, _queued), (10, 4, _leaving), (20, 3, _unheard), (20, 6, _unheard))
+"""Every so many seeds, from which on, what. Not drawn: what other seeds do stays as it is."""
 
 
 def _draw_plan(rng: Random) -> Plan:
@@ -315,8 +359,9 @@ def simulate(seed: int, home: Home, *, trace: Trace | None = None) -> Recording:
     directory = Path(tempfile.mkdtemp(prefix="holdfast-sim-", dir=scratch()))
     try:
         plan = draw_plan(rng)
-        if seed % QUEUES_EVERY == 2:
-            plan = _queued(plan, Random(f"holdfast/queued/{seed}"))
+        for every, first, theme in _STEADY:
+            if seed % every == first:
+                plan = theme(plan, Random(f"holdfast/{theme.__name__[1:]}/{seed}"))
         return run(loop, _simulate(loop, rng, plan, home, directory, trace))
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -20,6 +20,9 @@ INTERESTING: dict[int, str] = {
     0: "a turn is taken over and followed from elsewhere, and heard words are brought again",
     1: "a turn is cancelled while its node is dead, and another while its commit is on its way",
     2: "a turn is resumed with calls under way, and a failed attempt is retried on another history",
+    3: "words with a key are joined before they are heard, and their turn is answered without them",
+    4: "nodes leave one after the other, and are asked for turns after they have left",
+    6: "words with a key are sent again after the turn that never heard them",
     7: "a node finds turns of its own among the orphans; turns wait in the store for a session that is deleted",
     8: "a cancel comes while the end is decided; a commit that was given up for lost arrives late",
     9: "a failed attempt is retried that had done something",
@@ -32,8 +35,6 @@ INTERESTING: dict[int, str] = {
     25: "a key means another session than the one that is remembered",
     30: "a node comes back to a commit that another one has made for it",
     33: "a turn is stopped over words that it hears, while others are on their way",
-    68: "words with a key are joined before they are heard, and the turn never hears them",
-    95: "a node is asked for a turn after it has left",
     40004692: "a session is deleted while a request is on its way to waiting for it in the store",
     40014441: "a node takes a turn over from itself, to end it, while it is still about to go on with it",
 }
