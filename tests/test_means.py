@@ -25,11 +25,22 @@ def test_that_does_not():
 
 
 def run(tests: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """One run of pytest in a process of its own, with our conftest as a plugin."""
+    """One run of pytest in a process of its own, with our conftest as a plugin, and no other but what runs it."""
     plain = {name: value for name, value in os.environ.items() if name != "CI"}
-    settings = {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""} | environment
+    alone = {"PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    settings = {"PYTHONPATH": str(ROOT)} | alone | environment
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "tests.conftest", *options, str(tests)],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "xdist",
+            "-p",
+            "tests.conftest",
+            *options,
+            str(tests),
+        ],
         cwd=tests.parent,
         env=plain | settings,
         capture_output=True,

@@ -175,6 +175,7 @@ def _unheard(plan: Plan, rng: Random) -> Plan:
     """They talk to turns under a key, which end before they listen: what was said begins another turn, once."""
     return replaced(
         _conversed(plan, rng),
+        requests=5,
         weather=replaced(plan.weather, focus="append"),
         temper=replaced(
             plan.temper,
@@ -191,7 +192,7 @@ def _unheard(plan: Plan, rng: Random) -> Plan:
             on_busy=("steer",),
             keyed=0.9,
             retries=1.0,
-            doubts=0.8,
+            doubts=0.4,
             leaves=0.6,
             operates=0,
             pause_s=1.0,
