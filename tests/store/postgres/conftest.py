@@ -17,6 +17,9 @@ from tests.store.builders import Player
 
 Open = Callable[..., Awaitable[PostgresStore]]
 
+LONG_MS = 3_600_000
+"""Time passes here by itself, and these tests are not about leases: none of them ends, however slow the machine is."""
+
 
 @pytest.fixture(scope="session")
 def database() -> str:
@@ -59,7 +62,7 @@ def random_mint() -> Minter:
 async def ada(postgres: PostgresStore) -> Player:
     """A live node."""
     player = Player(postgres, random_mint())
-    await player.renew()
+    await player.renew(ttl_ms=LONG_MS)
     return player
 
 
@@ -67,5 +70,5 @@ async def ada(postgres: PostgresStore) -> Player:
 async def ben(open_store: Open) -> Player:
     """A live node of another process."""
     player = Player(await open_store(), random_mint())
-    await player.renew()
+    await player.renew(ttl_ms=LONG_MS)
     return player

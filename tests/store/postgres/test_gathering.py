@@ -16,7 +16,7 @@ from holdfast.store.postgres import gathering
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.verify import Finding, verify
 from tests.store.builders import ACME, Player, Playing
-from tests.store.postgres.conftest import Open, random_mint
+from tests.store.postgres.conftest import LONG_MS, Open, random_mint
 
 MANY = 12
 OTHER = Tenant("other")
@@ -150,7 +150,7 @@ async def test_whoever_has_waited_too_long_is_told_and_nothing_was_sent(
 ) -> None:
     store = await open_store(pool_size="1")
     player = Player(store, random_mint())
-    await player.renew()
+    await player.renew(ttl_ms=LONG_MS)
     names = await known_sessions(player, 4)
     asks = [await player.ask(name, "And then?") for name in names]
     link = await store.engine.pool.take(until=float("inf"))  # the only one

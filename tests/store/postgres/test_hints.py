@@ -10,7 +10,7 @@ from holdfast.store.base import Hinting
 from holdfast.store.postgres import hints
 from holdfast.store.postgres.store import PostgresStore
 from tests.store.builders import ACME, Player
-from tests.store.postgres.conftest import Open, random_mint
+from tests.store.postgres.conftest import LONG_MS, Open, random_mint
 
 SOON_S = 30.0
 
@@ -69,7 +69,7 @@ async def test_without_anybody_who_listens_signals_are_found_by_looking(
 ) -> None:
     store = await open_store(listen="off")
     player = Player(store, random_mint())
-    await player.renew()
+    await player.renew(ttl_ms=LONG_MS)
     woken = Woken()
     store.listen(player.node, woken)
     turn = await player.open("trip")

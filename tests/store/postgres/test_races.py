@@ -33,7 +33,7 @@ from holdfast.store.postgres.tables import compiled
 from holdfast.store.verify import Finding, verify
 from tests.postgres import execute
 from tests.store.builders import ACME, Player, Playing
-from tests.store.postgres.conftest import Open, random_mint
+from tests.store.postgres.conftest import LONG_MS, Open, random_mint
 
 ROUNDS = 12
 JOINS = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
@@ -42,7 +42,7 @@ JOINS = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 async def crowd(open_store: Open, size: int) -> list[Player]:
     """Live nodes, each with a store of its own."""
     players = [Player(await open_store(pool_size="2"), random_mint()) for _ in range(size)]
-    await asyncio.gather(*(each.renew() for each in players))
+    await asyncio.gather(*(each.renew(ttl_ms=LONG_MS) for each in players))
     return players
 
 
