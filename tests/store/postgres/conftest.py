@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 
 import pytest
 
 from holdfast.ids import Minter
+from holdfast.store.base import Store
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
@@ -49,6 +50,15 @@ async def open_store(url: str) -> AsyncIterator[Open]:
 @pytest.fixture
 async def postgres(open_store: Open) -> PostgresStore:
     return await open_store()
+
+
+@contextmanager
+def impatient(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In here the store waits for half a second, and not for as long as the machine may take."""
+    assert isinstance(store, PostgresStore)
+    with monkeypatch.context() as changed:
+        changed.setattr(store.engine, "timeout_s", 0.5)
+        yield
 
 
 def random_mint() -> Minter:

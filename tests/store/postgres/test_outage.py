@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import asyncpg
 import pytest
@@ -25,7 +25,7 @@ from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.tables import compiled
 from tests.postgres import SAFE, Server
 from tests.store.builders import ACME, Player
-from tests.store.postgres.conftest import LONG_MS, Open, random_mint
+from tests.store.postgres.conftest import LONG_MS, Open, impatient, random_mint
 
 CONNECTIONS = 12
 """How many a server of ours has, all of which its owner may take."""
@@ -37,14 +37,6 @@ def server() -> Iterator[Server]:
     connections = {"max_connections": str(CONNECTIONS), "superuser_reserved_connections": "3"}
     with Server.started({**SAFE, **connections}) as found:
         yield found
-
-
-@contextmanager
-def impatient(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In here the store waits for half a second, and not for as long as the machine may take."""
-    with monkeypatch.context() as changed:
-        changed.setattr(store.engine, "timeout_s", 0.5)
-        yield
 
 
 @pytest.fixture

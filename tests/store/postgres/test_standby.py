@@ -25,11 +25,11 @@ from holdfast.testing import ManualClock
 from tests.postgres import QUICK, Server
 from tests.postgres_wire import Wire
 from tests.store.builders import ACME, TTL_MS, Player, Playing
-from tests.store.postgres.conftest import random_mint
+from tests.store.postgres.conftest import impatient, random_mint
 
 pytestmark = pytest.mark.slow
 
-TIMEOUT = "20"
+TIMEOUT = "60"
 """Longer than anything here takes: a wait that ends by itself is not what is looked at, except where it is."""
 
 UNBLOCK = "alter system reset synchronous_standby_names"
@@ -50,9 +50,9 @@ class Stage:
         self.clock = ManualClock()
         self._entered = entered
 
-    async def player(self, *, timeout: str = TIMEOUT, port: int | None = None) -> Player:
+    async def player(self, *, port: int | None = None) -> Player:
         url = self.url if port is None else self.url.replace(f":{self.server.port}", f":{port}")
-        address = parse_address(f"{url}?timeout={timeout}&listen=off&sslmode=disable")
+        address = parse_address(f"{url}?timeout={TIMEOUT}&listen=off&sslmode=disable")
         store = await PostgresStore.open(address, clock=self.clock.now_ms)
         self._entered.push_async_callback(store.close)
         player = Player(store, random_mint())
@@ -210,12 +210,14 @@ async def test_the_server_may_crash_while_a_commit_waits(stage: Stage, server: S
     await is_whole(ben, turn)
 
 
-async def test_who_waits_too_long_is_told_so_and_finds_the_truth_later(stage: Stage) -> None:
-    ada = await stage.player(timeout="1")
+async def test_who_waits_too_long_is_told_so_and_finds_the_truth_later(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada = await stage.player()
     turn = await ada.open("trip", "Hello")
     await turn.answer()
     await stage.block()
-    with pytest.raises(StoreUnavailable):
+    with impatient(ada.store, monkeypatch), pytest.raises(StoreUnavailable):
         await turn.try_commit()
     await stage.unblock()
     answer = await turn.try_commit()
@@ -223,13 +225,15 @@ async def test_who_waits_too_long_is_told_so_and_finds_the_truth_later(stage: St
     await is_whole(ada, turn)
 
 
-async def test_a_takeover_that_waits_too_long_is_taken_up_again(stage: Stage) -> None:
-    dead, ben = await stage.player(), await stage.player(timeout="1")
+async def test_a_takeover_that_waits_too_long_is_taken_up_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead, ben = await stage.player(), await stage.player()
     turn = await dead.open("trip", "Hello")
     await turn.answer()
     await stage.outlive(ben, by=0.6)
     await stage.block()
-    with pytest.raises(StoreUnavailable):
+    with impatient(ben.store, monkeypatch), pytest.raises(StoreUnavailable):
         await take(ben, turn)
     await stage.unblock()
     taken = await take(ben, turn)
