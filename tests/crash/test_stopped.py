@@ -48,8 +48,8 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def other(path: Path, clock: Clock) -> AsyncIterator[Server]:
-    """Another node on the same file: this process. It does not wait long for a write."""
-    engine = partial(Engine.open, timeout_s=0.2)
+    """Another node on the same file: this process."""
+    engine = partial(Engine.open, timeout_s=60)
     store = await SqliteStore.open(path, now_ms=clock.now_ms, engine=engine)
     server = Server(store, new_minter(9))
     await server.enrol()
@@ -79,17 +79,21 @@ async def session_of(server: Server, key: str) -> SessionId:
 
 
 async def test_a_process_stopped_inside_a_transaction_costs_time_and_nothing_else(
-    start: partial[Child], other: Server, clock: Clock
+    start: partial[Child], other: Server, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = start("stop_inside")
     assert await asyncio.to_thread(child.read_line) == "inside"
     await asyncio.to_thread(child.wait_stopped)
     clock.ahead_ms += 2 * LEASE_MS
+    session_id = await session_of(other, "trip")
+    assert isinstance(other.store, SqliteStore)
     # Nobody can write, so nobody can take over what the stopped one is about to commit.
-    with pytest.raises(StoreUnavailable):
-        await other.enrol()
-    with pytest.raises(StoreUnavailable):
-        await other.recover(await session_of(other, "trip"))
+    with monkeypatch.context() as impatient:
+        impatient.setattr(other.store.engine, "_timeout_s", 0.2)
+        with pytest.raises(StoreUnavailable):
+            await other.enrol()
+        with pytest.raises(StoreUnavailable):
+            await other.recover(session_id)
     assert await plans_in(other.store, "trip") == []
 
     child.send(signal.SIGCONT)
