@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,8 +22,11 @@ from tests.store.sqlite.rows import add, count, texts
 
 Start = Callable[..., Child]
 
-AT_ONCE_S = 5
+AT_ONCE_S = 30
 """Generous: the machine may be busy. What it stands against is a wait without end."""
+
+WORST_S = 10
+"""For one turn among those that take some seconds together. Where they take longer, it may be half of that."""
 
 
 @pytest.mark.parametrize(("processes", "callers"), [(4, 8), (8, 1)])
@@ -33,10 +37,11 @@ async def test_processes_take_turns_and_none_starves(
     children = [start("write", f"p{index}", each, callers) for index in range(processes)]
     for child in children:
         assert await asyncio.to_thread(child.wait_line) == "ready"
+    began = time.monotonic()
     for child in children:
         child.tell("go")
     worst = [float(await asyncio.to_thread(child.wait_line)) for child in children]
-    assert max(worst) < 10
+    assert max(worst) < max(WORST_S, (time.monotonic() - began) / 2)
     assert [await asyncio.to_thread(child.wait) for child in children] == [0] * processes
     assert await engine.read(count) == processes * each
 
