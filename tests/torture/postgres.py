@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -36,6 +36,7 @@ from tests.postgres import Server as Database
 from tests.postgres_wire import Moment, Wire
 from tests.torture.campaign import Campaign, Figures, Progress, Run
 from tests.torture.client import (
+    SETTLED_S,
     WAIT_S,
     Client,
     Found,
@@ -370,30 +371,47 @@ def crash_server(
                         zygote.start("play", url, seed * 1_000_000 + first * SLOTS + number, KEYS)
                         for number in range(SLOTS)
                     ]
-                ) as lines,
+                ) as heard,
             ):
+                if not heard.acknowledged.wait(SETTLED_S):
+                    tally.violations.append(f"nothing was acknowledged in {SETTLED_S:.0f} s")
                 for _ in range(first, min(first + ROUND_CRASHES, crashes)):
                     time.sleep(0.05 + 0.4 * dice.random())
                     server.crash()
                     server.start()
                     tally.kills += 1
                     report(tally.kills)
-            tally.violations += accounts.hear(lines)
+            tally.violations += accounts.hear(heard.lines)
             settle(zygote, url, accounts, tally)
             if tally.violations:
                 break
     return tally
 
 
+class Heard:
+    """What children have said so far."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.acknowledged = Event()
+        """Something was, so they are at work."""
+
+    def take_in(self, child: Child) -> None:
+        for line in child.lines():
+            self.lines.append(line)
+            if line.startswith("ack "):
+                self.acknowledged.set()
+
+
 @contextmanager
-def hearing(children: list[Child]) -> Iterator[list[str]]:
+def hearing(children: list[Child]) -> Iterator[Heard]:
     """Take in what children say, so that none of them has to wait for us; kill them when we leave."""
-    lines: list[str] = []
-    threads = [Thread(target=lambda child=child: lines.extend(child.lines())) for child in children]
+    heard = Heard()
+    threads = [Thread(target=heard.take_in, args=(child,)) for child in children]
     for each in threads:
         each.start()
     try:
-        yield lines
+        yield heard
     finally:
         for child in children:
             child.kill()
