@@ -32,13 +32,18 @@ class Crowd:
         crowd = cls(world)
         async with asyncio.TaskGroup() as group:
             for n in range(keyed):
-                group.create_task(crowd._talk(f"keyed-{n}"))
+                group.create_task(crowd._talk(crowd._named(f"keyed-{n}")))
             for n in range(sdk):
-                group.create_task(crowd._talk_by_sdk(f"sdk-{n}"))
+                group.create_task(crowd._talk_by_sdk(crowd._named(f"sdk-{n}")))
             try:
                 yield crowd
             finally:
                 crowd.left.set()
+
+    def _named(self, name: str) -> str:
+        """Somebody of this name, who is waited for from now on, though no word was said yet."""
+        self.told[name] = []
+        return name
 
     async def heard_more(self, answers: int) -> None:
         """Wait until everybody was answered so many more times."""
@@ -66,7 +71,6 @@ class Crowd:
 
     async def _talk(self, name: str) -> None:
         """Nobody leaves in the middle: whether something was kept that nobody was told of is not known."""
-        self.told[name] = []
         while True:
             said = f"{name}-{len(self.told[name])}"
             if not await self._is_answered(said, name):
@@ -86,7 +90,6 @@ class Crowd:
         return answer.status == 200 and answer.text == ANSWER.format(said)
 
     async def _talk_by_sdk(self, name: str) -> None:
-        self.told[name] = []
         async with self._world.openai(max_retries=2) as client:
             while not self.left.is_set():
                 said = f"{name}-{len(self.told[name])}"
