@@ -21,8 +21,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from itertools import count
@@ -166,9 +166,10 @@ class Server:
             copied = ("--pgdata", str(standby.data), "--write-recovery-conf", "--no-sync")
             self.call("pg_basebackup", *copied, "--checkpoint=fast", "--dbname", self.url())
             standby.start()
-            self.execute(
-                "alter system set synchronous_standby_names = '*'", "select pg_reload_conf()"
-            )
+            # Whether commits wait can be seen as long as nobody is there whom they wait for. They go on waiting then.
+            self.execute(*waiting_for("nobody"))
+            asyncio.run(wait_until_commits_wait(self.url()))
+            self.execute(*waiting_for("*"))
             yield standby
         finally:
             standby.stop("immediate")
@@ -228,12 +229,51 @@ class Server:
 
 
 async def execute(url: str, *statements: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
+    async with connected(url) as connection:
         for statement in statements:
             await connection.execute(statement)
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
     finally:
         await connection.close()
+
+
+def waiting_for(standby: str) -> tuple[str, ...]:
+    """Have every commit wait for this standby, soon: see `wait_until_commits_wait`."""
+    name = f"alter system set synchronous_standby_names = '{standby}'"
+    return name, "select pg_reload_conf()"
+
+
+async def wait_until_commits_wait(url: str) -> None:
+    """Until a commit waits for a standby that is not there: backends hear of the setting before the process that puts
+    it into effect."""
+    while not await _a_commit_waits(url):
+        pass  # it takes its time by itself
+
+
+async def _a_commit_waits(url: str) -> bool:
+    async with connected(url) as writer, connected(url) as ask:
+        writing = asyncio.create_task(
+            writer.execute("select pg_logical_emit_message(true, 'probe', '')")
+        )
+        try:
+            while not writing.done():
+                waits = await ask.fetchval(
+                    "select wait_event = 'SyncRep' from pg_stat_activity where pid = $1",
+                    writer.get_server_pid(),
+                )
+                if waits:
+                    return True
+                await asyncio.sleep(0.01)
+            return False
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
 
 
 # ── one for all tests of a process ───────────────────────────────────────────────────────────

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from functools import partial
 
-import asyncpg
 import pytest
 
 from holdfast.errors import StoreUnavailable
@@ -22,7 +21,14 @@ from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.verify import Finding, verify
 from holdfast.testing import ManualClock
-from tests.postgres import QUICK, Server
+from tests.postgres import (
+    QUICK,
+    Server,
+    connected,
+    execute,
+    wait_until_commits_wait,
+    waiting_for,
+)
 from tests.postgres_wire import Wire
 from tests.store.builders import ACME, TTL_MS, Player, Playing
 from tests.store.postgres.conftest import impatient, random_mint
@@ -67,45 +73,15 @@ class Stage:
 
     async def block(self) -> None:
         """From now on, every commit waits for somebody who is not there."""
-        await self._set("alter system set synchronous_standby_names = 'nobody'", wanted="nobody")
-        while not await self._commits_wait():
-            pass  # it takes its time by itself
-
-    async def _commits_wait(self) -> bool:
-        """Whether a commit waits by now: backends hear of the setting before the process that puts it into effect."""
-        async with self.asking() as writer, self.asking() as ask:
-            writing = asyncio.create_task(
-                writer.execute("select pg_logical_emit_message(true, 'probe', '')")
-            )
-            try:
-                while not writing.done():
-                    waits = await ask.fetchval(
-                        "select wait_event = 'SyncRep' from pg_stat_activity where pid = $1",
-                        writer.get_server_pid(),
-                    )
-                    if waits:
-                        return True
-                    await asyncio.sleep(0.01)
-                return False
-            finally:
-                writing.cancel()
-                await asyncio.gather(writing, return_exceptions=True)
+        await execute(self.url, *waiting_for("nobody"))
+        await wait_until_commits_wait(self.url)
 
     async def unblock(self) -> None:
-        await self._set(UNBLOCK, wanted="")
-
-    async def _set(self, statement: str, *, wanted: str) -> None:
-        async with self.asking() as ask:
-            await ask.execute(statement)
-            await ask.execute("select pg_reload_conf()")
-            while True:
-                if await ask.fetchval("show synchronous_standby_names") == wanted:
-                    return
-                await asyncio.sleep(0.01)
+        await execute(self.url, UNBLOCK, "select pg_reload_conf()")
 
     async def wait_until_waiting(self, backends: int = 1) -> None:
         """Until so many commits wait for the standby."""
-        async with self.asking() as ask:
+        async with connected(self.url) as ask:
             while True:
                 found = await ask.fetchval(
                     "select count(*) from pg_stat_activity where wait_event = 'SyncRep'"
@@ -113,14 +89,6 @@ class Stage:
                 if found >= backends:
                     return
                 await asyncio.sleep(0.01)
-
-    @asynccontextmanager
-    async def asking(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-        connection = await asyncpg.connect(self.url)
-        try:
-            yield connection
-        finally:
-            await connection.close()
 
 
 @pytest.fixture
@@ -198,8 +166,7 @@ async def test_a_takeover_does_not_end_a_turn_whose_commit_waits(stage: Stage) -
 
 async def test_the_server_may_crash_while_a_commit_waits(stage: Stage, server: Server) -> None:
     turn = await committing_and_dead(stage)
-    async with stage.asking() as ask:
-        await ask.execute(UNBLOCK)  # in a file: not for this server, but for the next start
+    await execute(stage.url, UNBLOCK)  # in a file: not for this server, but for the next start
     await stage.wait_until_waiting()
     await asyncio.to_thread(server.crash)
     await asyncio.to_thread(server.start)
