@@ -16,6 +16,7 @@ import asyncio
 import atexit
 import os
 import pwd
+import secrets
 import shutil
 import socket
 import subprocess
@@ -84,11 +85,30 @@ def scratch_folder(prefix: str) -> Path:
     return folder
 
 
+PORTS_FROM = 10_000
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port for somebody who comes to it later, or leaves it and comes back.
+
+    So it is none of those that the system hands out: whoever asked it for any port meanwhile might be given this one.
+    """
+    while True:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", secrets.choice(_ports_of_nobody())))
+            except OSError:
+                continue
+            port: int = probe.getsockname()[1]
+            return port
+
+
+@cache
+def _ports_of_nobody() -> range:
+    """Those below the ones that the system hands out; where it has all of them, or does not say, any (0)."""
+    told = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    handed_out_from = int(told.read_text().split()[0]) if told.exists() else 0
+    return range(PORTS_FROM, handed_out_from) or range(1)
 
 
 class Server:
