@@ -65,14 +65,15 @@ class SdkClient:
             heard.lost(type(error).__name__)
         wired = heard.written(self._clients.now_s())
         # Nobody sees what came of the requests before the last one, but each of them may have been heard.
-        for earlier in range(next(self._requests) - 1):
+        before = max(0, next(self._requests) - 1)
+        for earlier in range(before):
             unseen = replace(
                 sent, attempt=earlier, outcome="unavailable", error="retried by the SDK"
             )
             self._clients.ledger.write(
                 Wired(send=replace(unseen, done_s=wired.send.done_s), api="sdk")
             )
-        self._clients.ledger.write(wired)
+        self._clients.ledger.write(replace(wired, send=replace(wired.send, attempt=before)))
 
     async def _whole(self, wish: Wish, heard: Heard) -> None:
         answer = await self._sdk.chat.completions.with_raw_response.create(
