@@ -57,7 +57,7 @@ async def two_databases(
     await execute(primary.url(), 'create database "talk"')
     place = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
     url = primary.url("talk").replace(f"127.0.0.1:{primary.port}", place)
-    database = f"{url}?target_session_attrs=read-write&sslmode=disable&timeout=3"
+    database = f"{url}?target_session_attrs=read-write&sslmode=disable&timeout=10"
     async with new_world(tmp_path, database=database) as world:
         await world.start()
         yield world, primary, standby
