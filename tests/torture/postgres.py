@@ -312,10 +312,11 @@ async def died(wire: Wire, url: str, clock: ManualClock, said: Said, name: str) 
         await living
         return False
     # With it goes all that it had begun: what queues in its store would try again, over the next one's wire.
+    # Nothing is left if it died of its very last message.
     its_own = asyncio.all_tasks() - others - wire.serving
     for each in its_own:
         each.cancel()
-    await asyncio.wait(its_own)
+    await asyncio.gather(*its_own, return_exceptions=True)
     for store in stores:
         await store.engine.close()
     return True
