@@ -118,14 +118,18 @@ def _attached(
     """A strace on the child, which has begun when this returns."""
     names = [place, *(path.with_name(path.name + end) for end in ("", "-wal", "-journal", "-shm"))]
     strace = subprocess.Popen(
-        ["strace", "-f", "-q", "-o", str(report), "-p", str(child.pid), "-e", injection]
+        ["strace", "-f", "-o", str(report), "-p", str(child.pid), "-e", injection]
         + [option for name in names for option in ("-P", str(name))],
         stderr=subprocess.PIPE,
         text=True,
     )
-    status = Path(f"/proc/{child.pid}/status")
-    while "TracerPid:\t0\n" in status.read_text():
-        assert strace.poll() is None, strace.communicate()[1]
+    # The kernel names the tracer before the child is stopped: what the child does between the two is not seen.
+    assert strace.stderr is not None
+    said = ""
+    while "attached" not in said:
+        line = strace.stderr.readline()
+        assert line, said
+        said += line
     return strace
 
 
