@@ -14,7 +14,6 @@ import shlex
 import shutil
 import signal
 import site
-import socket
 import sys
 from functools import cache
 from pathlib import Path
@@ -29,6 +28,7 @@ from holdfast.server.agents import load_directory
 from holdfast.store.open import InFile, InPostgres, parse_url
 from tests import repository
 from tests.deployment import Stage, read_stages
+from tests.postgres import free_port
 
 ROOT = repository.ROOT
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -142,7 +142,7 @@ async def test_the_steps_of_the_image_make_a_server_that_its_own_check_finds_rea
     moved = {
         "/opt/": f"{opt}/",
         "/data": str(data),
-        ":8484": f":{_free_port()}",
+        ":8484": f":{free_port()}",
         "0.0.0.0": "127.0.0.1",
     }
     environment = {
@@ -214,12 +214,6 @@ def _moved(text: str, moved: dict[str, str]) -> str:
     for old, new in moved.items():
         text = text.replace(old, new)
     return text
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 # ── compose ──────────────────────────────────────────────────────────────────────────────────

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from holdfast.tools.mcp.config import Remote, Server, Stdio
 from tests.means import skip_without, with_certificates
+from tests.postgres import free_port
 
 HERE = Path(__file__).parent / "mcp_servers"
 DESK = HERE / "desk.py"
@@ -145,8 +146,7 @@ async def desk_over_http() -> AsyncIterator[Served]:
 
 @asynccontextmanager
 async def everything_over_http() -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     process = await asyncio.create_subprocess_exec(
         str(node()),
         str(everything()),
