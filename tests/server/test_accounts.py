@@ -142,8 +142,10 @@ def test_processes_count_together(column: Column) -> None:
 def test_a_bound_on_requests_holds_over_all_workers() -> None:
     """Drawn by several processes at once, a minute's worth is a minute's worth."""
     ledger, reading, writing = Ledger(3), *os.pipe()
+    children = []
     for place in range(3):
-        if os.fork() == 0:
+        pid = os.fork()
+        if pid == 0:
             quotas = Quotas(
                 tenant=Quota(requests_per_minute=100),
                 clock=lambda: 1000.0,
@@ -158,8 +160,9 @@ def test_a_bound_on_requests_holds_over_all_workers() -> None:
                     pass
             os.write(writing, bytes([let_in]))
             os._exit(0)
-    for _ in range(3):
-        os.wait()
+        children.append(pid)
+    for pid in children:  # by their numbers: others that this process has started may end meanwhile
+        os.waitpid(pid, 0)
     assert sum(os.read(reading, 3)) == 100
     os.close(reading)
     os.close(writing)
