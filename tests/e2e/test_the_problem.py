@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import aiohttp
+import httpx2
 import openai
 import pytest
 
@@ -199,15 +200,21 @@ async def test_a_turn_cancelled_inside_a_tool_stays_well_formed(world: World) ->
 
 
 async def test_a_turn_that_runs_out_of_time_inside_a_tool_does_not_deny_it(world: World) -> None:
-    await world.restart(HOLDFAST_TURN_DEADLINE_S="0.7")
-    answer = await world.chat("act slowly", to="trip")
-    assert (answer.status, answer.error["code"]) == (504, "turn_deadline_exceeded")
+    deadline_s = 0.7
+    while True:
+        await world.restart(HOLDFAST_TURN_DEADLINE_S=f"{deadline_s:g}")
+        name = f"trip-{deadline_s:g}"
+        answer = await world.chat("act slowly", to=name)
+        assert (answer.status, answer.error["code"]) == (504, "turn_deadline_exceeded")
+        if world.runs or deadline_s > 40:
+            break
+        deadline_s *= 4  # this machine needs longer to come to the tool
     assert answer.headers["x-should-retry"] == "false"
     assert world.runs == 1
 
     await world.restart()
     world.let_tools_go()
-    assert (await world.chat("after", to="trip")).status == 200
+    assert (await world.chat("after", to=name)).status == 200
     spoken = world.upstream.requests[-1].json["messages"]
     (result,) = [m for m in spoken if m["role"] == "tool"]
     assert "unknown" in str(result["content"]).lower()
@@ -279,34 +286,25 @@ async def test_an_sdk_whose_answer_is_lost_does_not_make_a_second_turn(world: Wo
     """The SDK times out and repeats its request, which carries nothing but a counter."""
     gate = world.hold("slow")
 
-    async def release() -> None:
-        await gate.reached.wait()
-        async with asyncio.timeout(5):
-            while True:
-                log = await world.request("GET", "/api/sessions?busy=true")
-                if log.status == 200 and retried.is_set():
-                    break
-                await asyncio.sleep(0.01)
-        gate.release()
-
-    retried = asyncio.Event()
-
-    async with world.openai(max_retries=2, timeout=0.4) as client:
+    async with world.openai(max_retries=2, timeout=120) as client:
         original = client._client.send
 
         async def send(request: Any, **options: Any) -> Any:
-            if request.headers.get("x-stainless-retry-count") == "1":
-                retried.set()
-            return await original(request, **options)
+            if request.headers["x-stainless-retry-count"] != "0":
+                gate.release()
+                return await original(request, **options)
+            asking = asyncio.create_task(original(request, **options))
+            await gate.reached.wait()
+            asking.cancel()
+            await asyncio.wait({asking})
+            raise httpx2.ReadTimeout("nothing came for long", request=request)
 
         client._client.send = send  # type: ignore[method-assign]
-        releasing = asyncio.create_task(release())
         answer = await client.chat.completions.create(
             model="root",
             messages=[{"role": "user", "content": "slow"}],
             extra_headers={"X-Conversation-Id": "trip", "X-Turn-Policy": "disconnect=finish"},
         )
-        await releasing
     assert answer.choices[0].message.content == ANSWER.format("slow")
     assert world.sent == [["slow"]]
     assert len(await world.items("trip")) == 2
