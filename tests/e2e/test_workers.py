@@ -170,7 +170,7 @@ async def test_two_signals_to_the_supervisor_are_a_hurry(world: World) -> None:
 async def test_workers_do_not_outlive_their_supervisor(world: World) -> None:
     pids = [each.pid for each in staff_of(world).members.values()]
     await world.kill()
-    await until(lambda: not any(map(is_alive, pids)), within_s=120)
+    await until(lambda: not any(map(is_alive, pids)))
     await world.start()
     assert (await world.chat("hello", to="trip")).status == 200
 
@@ -254,9 +254,9 @@ async def test_processes_that_others_have_left_behind_are_taken_leave_of() -> No
     )
     assert process.stdin is not None and process.stdout is not None
     orphan = int(await process.stdout.readline())
-    await until(lambda: parent_of(orphan) == process.pid, within_s=120)
+    await until(lambda: parent_of(orphan) == process.pid)
     process.stdin.close()
-    await until(lambda: parent_of(orphan) is None, within_s=120)
+    await until(lambda: parent_of(orphan) is None)
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 0
 

@@ -21,7 +21,7 @@ import sys
 import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -112,6 +112,7 @@ class World:
         """By what the user says: the answer to it is held in the middle until the gate is released."""
         self.pace_s = 0.0
         self.started_in_s = 0.0
+        """Without the time in which they, or we, could have gone on and others had the processors."""
         self.output = ""
         """What the first server has said."""
         self.urls: list[str] = []
@@ -161,7 +162,7 @@ class World:
 
     async def start(self, *, listen: str = "127.0.0.1:0", **environment: str) -> None:
         """Start every server, and wait until each says that it is ready."""
-        began = time.perf_counter()
+        began = time.perf_counter() - _kept_waiting_s(os.getpid())
         if self.workers is not None:
             environment = {"HOLDFAST_LOG_FORMAT": "json", **environment}
         self._processes = [
@@ -170,10 +171,11 @@ class World:
         if self.workers is not None:
             self.url = await self.workers.read(self._processes[0])
             self.urls = [self.url] * self._workers
-            self.started_in_s = time.perf_counter() - began
             return
         said = [await _said_at_start(each) for each in self._processes]
-        self.started_in_s = time.perf_counter() - began
+        everybody = (os.getpid(), *(each.pid for each in self._processes))
+        waited_s = sum(map(_kept_waiting_s, everybody))
+        self.started_in_s = time.perf_counter() - began - waited_s
         self.output = said[0]
         self.urls = [_address_in(each) for each in said]
         self.url = self.urls[0]
@@ -410,13 +412,22 @@ class Staff:
                 self._news.notify_all()
 
 
-async def until(happened: Callable[[], bool], *, within_s: float = 10.0) -> None:
+async def until(happened: Callable[[], bool], *, within_s: float = 120.0) -> None:
     """Wait for something that happens in another process, where nobody can tell us of it."""
     async with asyncio.timeout(within_s):
         while True:
             if happened():
                 return
             await asyncio.sleep(0.005)
+
+
+def _kept_waiting_s(pid: int) -> float:
+    """How long the threads of a process could have gone on, and others did. 0 where nobody counts that."""
+    waited_ns = 0
+    for each in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError):  # a thread that has ended meanwhile
+            waited_ns += int(each.read_text().split()[1])
+    return waited_ns / 1e9
 
 
 def _address_in(said: str) -> str:
