@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import aiohttp
@@ -248,16 +247,19 @@ async def left(
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_client_that_goes_away_is_noticed_at_once_and_leaves_nothing(stream: bool) -> None:
+async def test_a_client_that_goes_away_is_noticed_at_once_and_leaves_nothing(
+    stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its going, and not by what could not be said to it any more."""
+    for silence in ("stream_patience_s", "heartbeat_s", "write_stall_s"):
+        monkeypatch.setattr(limits, silence, 3600.0)
     gate = Gate()
     model = held(gate)
     async with serving(agent(model)) as server:
-        began = time.perf_counter()
-        turn = await left(server, gate, stream=stream)
-        took_s = time.perf_counter() - began
+        async with asyncio.timeout(60):
+            turn = await left(server, gate, stream=stream)
         after = await server.chat("after", to="trip")
     assert (turn["state"], turn["ended_by"]) == ("discarded", "disconnected")
-    assert took_s < 0.5
     assert model.left_early == 1
     assert after.status == 200
     assert [each.content for each in model.messages(1)] == ["after"]
