@@ -379,8 +379,11 @@ async def test_a_tenant_has_no_more_sockets_than_watchers() -> None:
                 await asyncio.sleep(0)
 
 
-async def test_a_client_that_goes_away_in_the_middle_ends_its_turn_by_policy() -> None:
+async def test_a_client_that_goes_away_in_the_middle_ends_its_turn_by_policy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As over HTTP: what had acted is kept, and says that it was interrupted."""
+    monkeypatch.setattr(limits, "stream_patience_s", 0.05)  # the turn's id comes before any word
     tool = HeldTool()
     model = ScriptedModel(says(calls=[("act", "{}", "call_1")]))
     headers = {"X-Conversation-Id": "trip"}
