@@ -194,7 +194,7 @@ async def test_cancelling_breaks_the_request_off_at_once() -> None:
 
 
 async def _until(condition: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
@@ -203,8 +203,8 @@ async def test_a_connection_that_stays_open_after_the_end_is_not_waited_for() ->
     script = says("Hello.")
     end = len(b"".join(_frames(script)))
     async with FakeUpstream(Reply(script=script, stall_at=end)) as upstream:
-        model = model_at(upstream.base_url)
-        async with asyncio.timeout(2):
+        model = model_at(upstream.base_url, timeouts=Timeouts(after_finish_s=3600))
+        async with asyncio.timeout(60):
             assert len(await heard(model)) == 2
         await model.close()
 
@@ -350,22 +350,29 @@ async def test_silence_in_the_middle_is_bounded(reply: Reply, words: str, reason
 
 async def test_a_connection_that_is_used_again_is_as_impatient_as_a_new_one() -> None:
     async with FakeUpstream("Hi", Reply(stall_before_head=True)) as upstream:
+        shared = Connections()
+        await heard(model_at(upstream.base_url, connections=shared))
         times = Timeouts(first_byte_s=0.05, between_bytes_s=0.05)
-        model = model_at(upstream.base_url, timeouts=times)
-        await heard(model)
-        failure = await failure_of(model)
-        await model.close()
+        failure = await failure_of(model_at(upstream.base_url, connections=shared, timeouts=times))
+        await shared.close()
     assert upstream.connections == 1 and failure.reason == "upstream_timeout"
 
 
-async def test_a_slow_reader_is_not_silence() -> None:
-    gate = Gate()
-    async with FakeUpstream(says("a", "b").waiting(gate, at=1)) as upstream:
-        model = model_at(upstream.base_url, timeouts=Timeouts(between_bytes_s=0.02))
+async def test_a_slow_reader_is_not_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Gate(), Gate()
+    loop = asyncio.get_running_loop()
+    script = says("a", "b", "c").waiting(second, at=2).waiting(first, at=1)
+    async with FakeUpstream(script) as upstream:
+        model = model_at(upstream.base_url)
         async with aclosing(model.stream(prompt())) as answer:
             assert await anext(answer) == [TextDelta(text="a")]
-            gate.release()
-            await asyncio.sleep(0.05)
+            first.release()
+            assert await anext(answer) == [TextDelta(text="b")]
+            now_s = loop.time
+            monkeypatch.setattr(loop, "time", lambda: now_s() + 3600)  # nobody reads for an hour
+            for _ in range(3):  # so that everything that is due by then happens
+                await asyncio.sleep(0)
+            second.release()
             assert [deltas async for deltas in answer][-1][-1] == FinishDelta(finish="stop")
         await model.close()
 
