@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import hashlib
 import os
+import select
 import shutil
 import signal
 import socket
@@ -101,6 +102,20 @@ def marked(mark: str) -> list[int]:
         except OSError:
             continue
     return found
+
+
+async def wait_gone(mark: str) -> None:
+    """Wait until those who were killed have died, which takes a moment on a busy machine; nobody else is there."""
+    for pid in marked(mark):
+        try:
+            ended = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            await asyncio.to_thread(select.select, [ended], [], [], 60.0)
+        finally:
+            os.close(ended)
+    assert marked(mark) == []
 
 
 def kill(mark: str) -> None:

@@ -8,6 +8,8 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+import pytest
+
 from holdfast.core.items import Blob, text_of
 from holdfast.tools.base import Json, ToolOutput, ToolRun, ToolSpec
 
@@ -83,6 +85,13 @@ class Pipe:
 
     def close(self) -> None:
         os.close(self._opened)
+
+
+def leap(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let so much time pass for everybody who waits on this loop: what was to happen by then happens now."""
+    loop = asyncio.get_running_loop()
+    now_s = loop.time
+    monkeypatch.setattr(loop, "time", lambda: now_s() + seconds)
 
 
 def said(output: ToolOutput) -> str:

@@ -16,11 +16,11 @@ from holdfast.core.items import Image
 from holdfast.observe.events import traced
 from holdfast.tools.base import Json, Tool, ToolOutput
 from holdfast.tools.mcp.config import Server, Stdio, Transport
-from holdfast.tools.mcp.toolset import McpToolset
+from holdfast.tools.mcp.toolset import McpToolset, _Progress
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.run import execute
 from tests.tools import mcp_means as means
-from tests.tools.running import Blobs, Pipe, call_of, said
+from tests.tools.running import Blobs, Pipe, call_of, leap, said
 
 pytestmark = pytest.mark.slow
 
@@ -55,13 +55,15 @@ def pipe(tmp_path: Path) -> Iterator[Pipe]:
 
 @pytest.fixture
 def progress(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Set when a server reports progress: its call is under way."""
+    """Set when a server has reported progress: its call is under way."""
     seen = asyncio.Event()
+    noted = _Progress.note
 
-    async def note(*args: object) -> None:
+    async def note(self: _Progress, done: float, total: float | None, words: str | None) -> None:
+        await noted(self, done, total, words)
         seen.set()
 
-    monkeypatch.setattr("holdfast.tools.mcp.toolset._Progress.note", note)
+    monkeypatch.setattr(_Progress, "note", note)
     return seen
 
 
@@ -108,7 +110,7 @@ async def test_the_reference_server_is_killed_in_the_middle_of_a_call(
         assert output.outcome == "error"
         assert "its server went away before it answered" in said(output)
         assert said(await ran(toolset, "echo", message="back")) == "Echo: back"
-    assert means.marked(mark) == []
+    await means.wait_gone(mark)
 
 
 async def test_the_reference_server_over_http_is_killed_in_the_middle_of_a_call(
@@ -205,13 +207,17 @@ async def test_hints_are_believed_only_if_the_server_is_trusted() -> None:
         assert [name.partition("_")[0] for name in repeatable] == ["greet", "who", "wait"]
 
 
-async def test_what_a_call_had_come_to_is_told_when_time_is_up(pipe: Pipe) -> None:
-    async with opened(Server(transport=means.desk(), timeout_s=1.0)) as toolset:
-        await tools_of(toolset)
-        output, heard = await asyncio.gather(ran(toolset, "wait", at=pipe.path), pipe.heard())
-        assert heard == "waiting"
+async def test_what_a_call_had_come_to_is_told_when_time_is_up(
+    pipe: Pipe, progress: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(Server(transport=means.desk(), timeout_s=60.0)) as toolset:
+        call = asyncio.ensure_future(ran(toolset, "wait", at=pipe.path))
+        assert await pipe.heard() == "waiting"
+        await progress.wait()
+        leap(monkeypatch, 60.0)
+        output = await call
         assert output.outcome == "error"
-        assert said(output) == "'wait' did not finish within 1 s; it had come to 2 of 5 (looking)."
+        assert said(output) == "'wait' did not finish within 60 s; it had come to 2 of 5 (looking)."
         assert await pipe.heard() == "cancelled"
 
 
@@ -304,4 +310,4 @@ async def test_nothing_is_left_of_a_server_not_even_what_left_its_group() -> Non
     async with opened(transport) as toolset:
         await tools_of(toolset)
         assert len(means.marked(mark)) == 2
-    assert means.marked(mark) == []
+    await means.wait_gone(mark)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from holdfast import limits
 from holdfast.core.items import Permissions
@@ -12,7 +15,7 @@ from holdfast.tools.base import Json, Tool, ToolOutput
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.run import execute
 from holdfast.tools.shell import ShellToolset
-from tests.tools.running import Blobs, Pipe, call_of, said
+from tests.tools.running import Blobs, Pipe, call_of, leap, said
 
 OURS = {"PATH": os.environ["PATH"], "HOME": "/people/ada", "OPENAI_API_KEY": "sk-secret"}
 
@@ -42,12 +45,17 @@ async def test_a_command_runs_in_its_directory(tmp_path: Path) -> None:
     assert (gone.outcome, "could not be started" in said(gone)) == ("error", True)
 
 
-async def test_how_it_ended_is_told(tmp_path: Path) -> None:
+async def test_how_it_ended_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = await ran(tmp_path, "echo out; echo err >&2; exit 3")
     assert (output.outcome, said(output)) == ("error", "out\nerr\n[exit code 3]")
-    output = await ran(tmp_path, "echo begun; exec sleep 600", timeout=1)
+    with closing(Pipe(tmp_path / "fifo")) as pipe:
+        cmd = "echo begun; echo up > fifo; exec sleep 600"
+        task = asyncio.ensure_future(ran(tmp_path, cmd, timeout=60))
+        await pipe.heard()
+    leap(monkeypatch, 60)
+    output = await task
     assert output.outcome == "error"
-    assert said(output).startswith("begun\n[the command did not finish within 1 s")
+    assert said(output).startswith("begun\n[the command did not finish within 60 s")
 
 
 async def test_a_command_sees_what_is_declared_and_no_secret(tmp_path: Path) -> None:
@@ -71,7 +79,10 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-async def test_a_cancelled_command_is_gone_with_its_children(tmp_path: Path) -> None:
+async def test_a_cancelled_command_is_gone_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "script_kill_grace_s", 60.0)
     pipe = Pipe(tmp_path / "fifo")
     cmd = "sh -c 'echo $$ > fifo; exec sleep 600' & wait"
     task = asyncio.ensure_future(ran(tmp_path, cmd))
