@@ -21,6 +21,9 @@ from tests.cli.conftest import SOURCES
 PATIENCE_S = 60.0
 """Only ever waited for by a test that fails."""
 
+AGAIN_S = 10.0
+"""After that a person would press a key again."""
+
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b[=>]|[\x00\x01\x02\x0f]")
 
 
@@ -74,9 +77,26 @@ class Terminal:
 
     def expect(self, text: str) -> str:
         """Wait until this is shown, after what was expected before; what was shown until then."""
-        until = time.monotonic() + PATIENCE_S
+        before = self._find(text, time.monotonic() + PATIENCE_S)
+        assert before is not None, f"{text!r} was never shown after {self.shown[self._seen :]!r}"
+        return before
+
+    def interrupt(self, text: str) -> None:
+        """Press Ctrl-C at a prompt until this is shown.
+
+        One that comes when the prompt is drawn and its reader does not wait yet is noted, and heard with the next.
+        """
+        for _ in range(round(PATIENCE_S / AGAIN_S)):
+            self.press(CTRL_C)
+            if self._find(text, time.monotonic() + AGAIN_S) is not None:
+                return
+        raise AssertionError(f"{text!r} was never shown after {self.shown[self._seen :]!r}")
+
+    def _find(self, text: str, until: float) -> str | None:
+        """What was shown before this, after what was expected before; None if it is not shown until then."""
         while (at := self.shown.find(text, self._seen)) < 0:
-            assert self._read(until), f"{text!r} was never shown after {self.shown[self._seen :]!r}"
+            if not self._read(until):
+                return None
         before = self.shown[self._seen : at]
         self._seen = at + len(text)
         return before

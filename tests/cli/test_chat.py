@@ -147,8 +147,7 @@ def test_calls_are_asked_about_in_place(elsewhere: Path, run: Run) -> None:
         assert paid.read_text() == "paid\n"
         terminal.type("call pay with {}")
         terminal.expect("Allow it?")
-        terminal.press(CTRL_C)
-        terminal.expect("waiting for a decision")
+        terminal.interrupt("waiting for a decision")
         terminal.expect("› ")
         terminal.press(CTRL_D)
         terminal.end()
