@@ -14,7 +14,7 @@ from tests.clients.environments import SHARED, CannotInstall
 from tests.e2e.world import World
 from tests.means import skip_without
 
-PROGRAM_S = 120
+PROGRAM_S = 240
 """How long one may take. The slowest needs 9 s to be imported, on an idle machine."""
 
 T = TypeVar("T")

@@ -167,7 +167,7 @@ def test_it_runs_by_itself() -> None:
             assert "word2 " in asyncio.run(_text_at(base_url))
         finally:
             process.terminate()
-            _, errors = process.communicate(timeout=10)
+            _, errors = process.communicate(timeout=60)
     assert errors == ""
 
 
