@@ -97,13 +97,16 @@ async def test_no_payload_runs_in_any_place_of_a_history(browser: Browser) -> No
         for part in range(-(-len(PAYLOADS) // PART)):
             expected = PAYLOADS[part * PART : (part + 1) * PART]
             await here.open(f"/s/part-{part}")
+            await expect(here.find(".about summary")).to_contain_text(f"part-{part} ")
             await expect(here.find(".turn-committed")).to_have_count(len(expected))
             for box in ("details.call", "details.thought"):
                 await here.page.evaluate(
                     "(box) => document.querySelectorAll(box).forEach((each) => { each.open = true; })",
                     box,
                 )
-            results = await here.find(".call > pre:last-child").all_text_contents()
+            shown = here.find(".call > pre:last-child")
+            await expect(shown).to_have_count(len(expected))
+            results = await shown.all_text_contents()
             assert results == list(expected), "each is shown as the text that it is"
             await here.page.keyboard.press("m")
             await clean(here)
