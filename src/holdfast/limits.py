@@ -41,7 +41,7 @@ output_chars_max: Final = 2_000_000
 """Text of one turn, all branches together. Bounds memory per open turn."""
 
 crash_attempts_max: Final = 3
-"""A turn that has taken three nodes down is not given a fourth."""
+"""A turn that has taken three nodes down, or broken on one of them three times, is not given a fourth."""
 
 # ── values inside items and settings ─────────────────────────────────────────────────────────
 
@@ -188,7 +188,7 @@ tool_output_chars_max: Final = 50_000
 """What a model is shown of one tool's output; the whole of it goes to a blob."""
 
 feed_events_max: Final = 50_000
-"""Events of one turn in its owner's memory, about 10 MB. Older ones are merged, or read from the journal."""
+"""Events of one turn at hand in its owner's memory, about 10 MB. Older ones are packed, or read from the journal."""
 
 feed_keep_s: Final = 30.0
 """How long the events of an ended turn stay in its owner's memory, for watchers who are late."""
