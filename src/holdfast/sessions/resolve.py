@@ -151,6 +151,7 @@ def request_of(
     agent = as_asked(ask, snapshot) if ask.verbatim else choose(ask, snapshot)
     if ask.met is not None:
         ask.met(agent)
+    policy = resolve_policy(*ask.policies, agent.policy, ask.policy, promised_return=ask.replayable)
     request = TurnRequest(
         turn_id=ambient.mint(TurnId),
         base=snapshot.version,
@@ -166,11 +167,10 @@ def request_of(
         parameters=ask.parameters,
         client_tools=ask.client_tools,
         limits=ask.limits.within(agent.limits).within(snapshot.notes.settings.limits),
-        policy=resolve_policy(
-            *ask.policies, agent.policy, ask.policy, promised_return=ask.replayable
-        ),
+        policy=policy,
         deadline_at_ms=ambient.now_ms() + round(ask.deadline_s * 1000),
-        replayable=ask.replayable,
+        # Whoever takes a turn up again has to know what was shown of it: what counts no more is taken back.
+        replayable=ask.replayable or policy.crash == "resume",
     )
     return request, new
 
