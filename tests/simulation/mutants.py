@@ -272,8 +272,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a player that has lost its turn is never told",
         (
             "sessions/recovery.py",
-            "            if live.fence.turn_id not in held:\n                live.lose()\n",
-            "            pass\n",
+            "                live.lose()\n",
+            "                pass\n",
         ),
     ),
     mutant(

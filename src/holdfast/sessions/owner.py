@@ -67,8 +67,8 @@ class Owner:
         self._claims: dict[TurnId, int] = {}
         self._idle = asyncio.Event()
         self._idle.set()
-        self._tasks: dict[LiveTurn, asyncio.Task[None]] = {}
-        """The task that plays each turn: an event loop does not keep tasks alive."""
+        self._tasks: dict[LiveTurn, tuple[asyncio.Task[None], Lane | None]] = {}
+        """The task that plays each turn, as an event loop does not keep tasks alive; and the lane that it is in."""
         self._draining = False
         self._grace_is_over = False
 
@@ -140,6 +140,9 @@ class Owner:
             judge=judge,
         )
         self.claim(fence.turn_id)
+        before = self.live.get(fence.turn_id)
+        if before is not None:  # it was told to stop, and has not
+            self.abandon(before)
         self.live[fence.turn_id] = live
         self.playing_for[fence.tenant] += 1
         if background:
@@ -149,28 +152,39 @@ class Owner:
         playing = self._see_through(live, play, lane)
         task = live.loop.create_task(playing, name=fence.turn_id)
         if not task.done():  # where tasks begin at once, a short turn is over by now
-            self._tasks[live] = task
+            self._tasks[live] = (task, lane)
         return live
 
     async def _see_through(self, live: LiveTurn, play: Play, lane: Lane | None) -> None:
-        fence = live.fence
         try:
             await live.run(play)
         finally:
             self._tasks.pop(live, None)  # what is running is kept alive by who runs it
-            self.let_go(fence.turn_id)
-            if fence.turn_id in self._background:
-                self._background.discard(fence.turn_id)
-                self.look_for_waiting()
-            if live.after is not None:
-                self._cache.put(fence.tenant, live.after)
-            if lane is not None:
-                self._lanes.leave(lane)
-            if (fence.tenant, fence.session_id) in self.waited_for and self.has_room:
-                self.room.set()
-            self._remember(live)
-            self._played_for(fence.tenant)
-            note_end(self._tally, live)
+            if not live.abandoned:
+                self._part_from(live, lane)
+
+    def _part_from(self, live: LiveTurn, lane: Lane | None) -> None:
+        fence = live.fence
+        self.let_go(fence.turn_id)
+        if fence.turn_id in self._background:
+            self._background.discard(fence.turn_id)
+            self.look_for_waiting()
+        if live.after is not None:
+            self._cache.put(fence.tenant, live.after)
+        if lane is not None:
+            self._lanes.leave(lane)
+        if (fence.tenant, fence.session_id) in self.waited_for and self.has_room:
+            self.room.set()
+        self._remember(live)
+        self._played_for(fence.tenant)
+        note_end(self._tally, live)
+
+    def abandon(self, live: LiveTurn) -> None:
+        """Wait no longer for a player that does not stop although its turn is not ours any more: its watchers find
+        the turn where it is now, and whoever comes next has its place."""
+        if live.abandon():
+            _, lane = self._tasks[live]
+            self._part_from(live, lane)
 
     def _played_for(self, tenant: Tenant) -> None:
         self.playing_for[tenant] -= 1
@@ -251,17 +265,24 @@ class Owner:
 
     async def drain(self, *, grace_s: float) -> None:
         """Begin nothing more, and let running turns finish for a while; then end them by policy, or hand
-        them over. What is being begun at this moment is among them."""
+        them over. What is being begun at this moment is among them. A player that does not stop then either is left
+        behind, and its turn to the other nodes."""
         self._draining = True
-        try:
-            async with asyncio.timeout(grace_s):
-                await self._idle.wait()
-        except TimeoutError:
-            pass
+        await self._wait_idle(grace_s)
         self._grace_is_over = True
         for live in tuple(self.live.values()):
             live.interrupt("shutdown")
+        await self._wait_idle(limits.cancel_grace_s)
+        for live in self.playing:
+            self.abandon(live)
         await self._idle.wait()
+
+    async def _wait_idle(self, at_most_s: float) -> None:
+        try:
+            async with asyncio.timeout(at_most_s):
+                await self._idle.wait()
+        except TimeoutError:
+            pass
 
 
 async def wait_for_hint(hinted: asyncio.Event | None, *, at_most_s: float) -> None:

@@ -9,7 +9,7 @@ nothing to keep, whatever its policy says.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 
 from holdfast import limits
 from holdfast.core import events as ev
@@ -17,11 +17,11 @@ from holdfast.core.journal import Record, decode_records, encode_records, number
 from holdfast.core.ports import Play
 from holdfast.core.rebasing import Stale, rebased
 from holdfast.core.turn import begin
-from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.ids import Tenant, TurnId
 from holdfast.observe.events import event
 from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
+from holdfast.sessions.apart import Apart
 from holdfast.sessions.noting import note_withdrawal
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.retry import retried
@@ -30,10 +30,6 @@ from holdfast.store.rows import TurnRow
 
 OPENINGS_MAX = 3
 """How often a turn is tried to be opened before the next sweep: its session may be moving on all the time."""
-
-
-AWAY_MAX = 3
-"""How often the store may be out of reach before a sweep gives up: each time may take a timeout."""
 
 
 class Queue:
@@ -49,8 +45,6 @@ class Queue:
         self._tally = tally
         self._deadlines: dict[TurnId, int] = {}
         """Until when those that wait may, as far as we have read their requests."""
-        self._away = 0
-        """How often the store could not be reached in this sweep."""
 
     @property
     def seen(self) -> int:
@@ -67,36 +61,22 @@ class Queue:
 
     async def open_ready(self) -> int:
         """Open those whose time has come, as far as there is room; how many."""
-        self._away = 0
+        apart = Apart("turn.not_opened")
         before = frozenset(self._owner.waited_for)
         waiting = await self._look()
         # Who has come to wait while we looked stays: not to miss the end of what they wait for.
         self._owner.waited_for -= before
         self._owner.waited_for.update((each.tenant, each.session_id) for each in waiting)
-        late = await self._end_late(waiting)
+        late = await self._end_late(waiting, apart)
         opened = 0
         for each in waiting:
             if not each.ready or each.turn_id in late:
                 continue
             if self._owner.has_room:
-                opened += await self._apart(each, self._open(each))
+                opened += await apart.see_to(each, self._open(each))
             else:
                 self._owner.others_wait = True
         return opened
-
-    async def _apart(self, waiting: Waiting, work: Awaitable[bool]) -> bool:
-        """One that cannot be seen to keeps nobody else waiting; the next sweep comes to it again. Raises
-        StoreUnavailable if it is the store that cannot be reached, and not one session."""
-        try:
-            return await work
-        except HoldfastError as error:
-            self._away += isinstance(error, StoreUnavailable)
-            if self._away == AWAY_MAX:
-                raise
-            event(
-                "turn.not_opened", turn=waiting.turn_id, session=waiting.session_id, why=str(error)
-            )
-            return False
 
     async def withdraw(
         self, tenant: Tenant, turn_id: TurnId, cause: ev.Interrupted, *, settlement: Settlement
@@ -173,13 +153,13 @@ class Queue:
 
     # ── ends ──
 
-    async def _end_late(self, waiting: Iterable[Waiting]) -> set[TurnId]:
+    async def _end_late(self, waiting: Iterable[Waiting], apart: Apart) -> set[TurnId]:
         """End those that have run out of time, ready or not."""
         known, self._deadlines = self._deadlines, {}
         return {
             each.turn_id
             for each in waiting
-            if await self._apart(each, self._end_if_late(each, known.get(each.turn_id)))
+            if await apart.see_to(each, self._end_if_late(each, known.get(each.turn_id)))
         }
 
     async def _end_if_late(self, waiting: Waiting, until_ms: int | None) -> bool:

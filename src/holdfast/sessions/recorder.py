@@ -171,6 +171,11 @@ class Recorder:
         if self._drain is not None:
             self._drain.cancel()
 
+    def refuse(self, why: Exception) -> None:
+        """Record nothing more: whoever tries is told why."""
+        self._failure = self._failure or why
+        self.stop()
+
     def check(self) -> None:
         """Raise what keeps this turn from being recorded, if anything does."""
         if self._failure is not None:

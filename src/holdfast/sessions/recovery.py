@@ -37,6 +37,7 @@ from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.events import event
 from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
+from holdfast.sessions.apart import Apart
 from holdfast.sessions.owner import Owner, wait_for_hint
 from holdfast.sessions.queue import Queue
 from holdfast.sessions.retry import retried
@@ -137,26 +138,33 @@ class Recovery:
 
     async def sweep(self) -> int:
         """Take over what has no live holder, and open what has waited for its session; how many of both. What was
-        handed over, or has not begun yet, waits until there is room for it, here or elsewhere."""
+        handed over, or has not begun yet, waits until there is room for it, here or elsewhere.
+
+        Raises StoreUnavailable if the store cannot be reached. One turn that cannot be seen to is told of, and left to
+        the next sweep.
+        """
+        apart = Apart("turn.not_recovered")
         playing = self._owner.playing
         self._owner.others_wait = False  # before we look: who has to wait meanwhile says so again
         orphans, complete = await self._orphans()
         if complete:
             self._notice_losses(playing, orphans)
         shared_out = self._from_our_place(orphans)
-        taken = await self._recover_side_by_side(each for each in shared_out if each.holder)
+        held = (each for each in shared_out if each.holder)
+        taken = await self._recover_side_by_side(held, apart)
         for orphan in orphans:  # who has waited longest comes first
             if orphan.holder is not None:
                 continue
             if self._owner.has_room:
-                taken += await self._recover(orphan)
+                taken += await apart.see_to(orphan, self._recover(orphan))
             else:
                 self._owner.others_wait = True
         return taken + await self._queue.open_ready()
 
-    async def _recover_side_by_side(self, orphans: Iterable[Orphan]) -> int:
+    async def _recover_side_by_side(self, orphans: Iterable[Orphan], apart: Apart) -> int:
         """A dead node's turns are many, and each waits for the store more than for us."""
-        found = await asyncio.gather(*map(self._recover_in_turn, orphans), return_exceptions=True)
+        each_apart = (apart.see_to(each, self._recover_in_turn(each)) for each in orphans)
+        found = await asyncio.gather(*each_apart, return_exceptions=True)
         for each in found:
             if isinstance(each, BaseException):
                 raise each
@@ -194,10 +202,14 @@ class Recovery:
 
     def _notice_losses(self, playing: tuple[LiveTurn, ...], orphans: tuple[Orphan, ...]) -> None:
         """Stop playing what the store does not say to be ours: a player that records nothing for a while
-        would not find out, and would keep everybody else in its lane waiting."""
+        would not find out, and would keep everybody else in its lane waiting. So would one that does not stop."""
         held = {each.turn_id for each in orphans if each.holder == self._owner.lease.node}
         for live in playing:
-            if live.fence.turn_id not in held:
+            if live.fence.turn_id in held:
+                continue
+            if live.lost:
+                self._owner.abandon(live)
+            else:
                 live.lose()
 
     async def recover(
@@ -215,11 +227,11 @@ class Recovery:
         from itself, so that two of us would take it from each other. `handed_over` is whether nobody holds it,
         for those who know.
         """
-        if turn_id in self._owner.claimed and not ignored_cancel:
-            return False
         if handed_over is None:
             session = await self._store.session(tenant, session_id)
             handed_over = session is not None and session.lease_node is None
+        if turn_id in self._owner.claimed and not ignored_cancel:
+            return False
         try:
             with self._owner.claiming(turn_id):
                 outcome = await self._store.takeover(

@@ -52,13 +52,14 @@ class LiveTurn:
         snapshot: Snapshot,
         turn: Turn,
         feed: Feed,
-        lease: Lease,
+        lease: Lease | None,
         *,
         mint: Minter,
         now_ms: Callable[[], int],
         judge: Judge | None = None,
     ) -> None:
-        """`judge` decides what becomes of it in place of its own policy: for turns that are recovered."""
+        """`judge` decides what becomes of it in place of its own policy: for turns that are recovered. One that
+        nobody could take over needs no lease."""
         self._store = store
         self.fence = fence
         self._snapshot = snapshot
@@ -78,6 +79,8 @@ class LiveTurn:
         self._deciding = False
         self._late: ev.Interrupted | None = None
         self._lost = False
+        self.abandoned = False
+        """It goes on in its player's hands, and nowhere else."""
         self._steers: dict[int, SignalRow] = {}
         self._clients = 0
         self.heard: set[int] = set()
@@ -119,10 +122,11 @@ class LiveTurn:
 
     async def record(self, *events: ev.Event) -> None:
         recorder = self._recorder
-        if ev.ToolStarted in map(type, events) and not self._lease.is_live:
+        lease = self._lease
+        if ev.ToolStarted in map(type, events) and lease is not None and not lease.is_live:
             # Others may take us for dead. The intent would be refused if they had acted on it; but whoever
             # is about to act itself had better be seen alive.
-            await persistently(self._lease.renew)
+            await persistently(lease.renew)
         if recorder.note(events):
             await recorder.flush()
 
@@ -169,6 +173,20 @@ class LiveTurn:
         """The turn is somebody else's, or nobody's: stop playing. What is being settled finds out itself."""
         self._lost = True
         self._stop_playing()
+
+    @property
+    def lost(self) -> bool:
+        return self._lost
+
+    def abandon(self) -> bool:
+        """Leave a player alone that does not stop although the turn is not ours any more: nobody watches it, and it
+        records nothing. False if nobody plays: what is being settled finds out itself."""
+        if self._playing is None or self.abandoned:
+            return False
+        self._lost = self.abandoned = True
+        self._recorder.refuse(Superseded(self.fence.turn_id, token=self.fence.token))
+        self._let_go()
+        return True
 
     def steer(self, rows: Iterable[SignalRow]) -> None:
         """Somebody has said something to this turn; it is heard at the next step."""
