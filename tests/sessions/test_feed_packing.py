@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import NamedTuple
 
@@ -172,3 +172,24 @@ async def test_whenever_they_come_and_read_all_see_every_event_once_and_in_order
         feed.end()
         for one in watchers:
             assert [*one.seen, *await seen_by(one.batches)] == whole[one.since :]
+
+
+@given(st.lists(st.integers(1, 30), max_size=8), st.integers(0, 40))
+async def test_before_what_is_packed_comes_what_an_earlier_attempt_has_written(
+    sizes: list[int], since: int
+) -> None:
+    """A plain turn's journal has no tokens: those of this attempt are nowhere but here."""
+    earlier = numbered(words(20), first=0, at_ms=0)
+    asked: list[int] = []
+
+    async def older(since: int, upto: int) -> AsyncIterator[Sequence[Record]]:
+        asked.append(upto)
+        yield earlier[since:upto]
+
+    feed = Feed(events_max=10, first_n=20, older=older, journal_has_all=False)
+    whole = list(earlier)
+    for size in sizes:
+        whole += published(feed, *words(size))
+    feed.end()
+    assert await seen_by(feed.watch(since)) == whole[since:]
+    assert set(asked) <= {20}

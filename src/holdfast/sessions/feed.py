@@ -7,7 +7,7 @@
 A watcher that is up to date may take what happens at once, in the turn's own task (`Take`), instead of being woken
 for it: a token then costs one task and not two. It must not wait, so whoever cannot take it now is woken after all.
 
-The log is bounded. What is older than the bound is in the journal, if the turn keeps one (`older`). Otherwise it is
+The log is bounded. What is older than the bound is in the journal (`older`), if that has every event. Otherwise it is
 packed, in the journal's form and squeezed: some 13 bytes a token in place of 220, of which the turn holds the text
 anyway. Every event stays what it was and keeps its number: clients come back with any number that they have seen, so
 pieces of a text that were made one would show them something twice, or never.
@@ -38,11 +38,19 @@ PACKED_TOGETHER = 1_000
 class Feed:
     """One turn's log. `publish` in the turn's task, `watch` in anybody's."""
 
-    def __init__(self, *, events_max: int, first_n: int = 0, older: Older | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        events_max: int,
+        first_n: int = 0,
+        older: Older | None = None,
+        journal_has_all: bool = True,
+    ) -> None:
         """`first_n` is the number of the first event that will be published: those of an earlier
-        attempt at the turn are in its journal."""
+        attempt at the turn are in its journal. So is what is published, unless not `journal_has_all`."""
         self._events_max = events_max
         self._older = older
+        self._forgets = older is not None and journal_has_all
         self._packed: list[_Packed] = []
         """What came before the log, if no journal has it."""
         self._log: list[Record] = []
@@ -138,16 +146,18 @@ class Feed:
 
     async def _earlier(self, since: int, first: int) -> AsyncGenerator[Sequence[Record], None]:
         """What is not in the log any more, or never was: the events from one number up to before another."""
-        if self._older is not None:
-            async for records in self._older(since, first):
+        # A copy: what is packed in the meantime is still to come for whoever reads this.
+        here = self._packed[bisect_right(self._packed, since, key=_end) :]
+        upto = here[0].first if here else first
+        if self._older is not None and since < upto:
+            async for records in self._older(since, upto):
                 yield records
-        # A copy: what is packed in the meantime is still in the log for whoever reads this.
-        for packed in self._packed[bisect_right(self._packed, since, key=_end) :]:
+        for packed in here:
             yield packed.records(since)
 
     def _trim(self) -> None:
-        """Make room: what is oldest goes, to be read from the journal, or is packed if there is none."""
-        if self._older is not None:
+        """Make room: what is oldest goes, to be read from the journal, or is packed if it is not there."""
+        if self._forgets:
             del self._log[: -self._events_max // 2]
             return
         size = min(PACKED_TOGETHER, max(1, self._events_max // 2))
@@ -161,9 +171,10 @@ class Feed:
 class _Packed:
     """Some events in a row, as few bytes."""
 
-    __slots__ = ("end", "raw")
+    __slots__ = ("end", "first", "raw")
 
     def __init__(self, records: list[Record]) -> None:
+        self.first = records[0].n
         self.end = records[-1].n + 1
         """The number after the last of them."""
         self.raw = zlib.compress(encode_records(records), 1)

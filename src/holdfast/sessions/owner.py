@@ -125,6 +125,7 @@ class Owner:
             events_max=limits.feed_events_max,
             first_n=first_n,
             older=self._older(fence) if kept else None,
+            journal_has_all=turn.request.replayable,
         )
         for record in shown:
             feed.publish(record)
