@@ -15,15 +15,19 @@ if TYPE_CHECKING:
     from holdfast.core.conversation import Snapshot as Snapshot
     from holdfast.core.items import AssistantMessage as AssistantMessage
     from holdfast.core.items import UserMessage as UserMessage
+    from holdfast.core.items import plain_text as plain_text
     from holdfast.core.items import text_of as text_of
+    from holdfast.core.policy import Policy as Policy
     from holdfast.core.ports import OpenTurn as OpenTurn
     from holdfast.core.ports import Play as Play
     from holdfast.core.reconcile import Incoming as Incoming
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.errors import TurnFailed as TurnFailed
+    from holdfast.ids import IdempotencyKey as IdempotencyKey
     from holdfast.ids import SessionId as SessionId
     from holdfast.ids import SessionKey as SessionKey
     from holdfast.ids import Tenant as Tenant
+    from holdfast.ids import Version as Version
     from holdfast.sessions.ask import Ask as Ask
     from holdfast.sessions.ask import Ending as Ending
     from holdfast.sessions.embed import LOCAL as LOCAL
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.embed import played as played
     from holdfast.sessions.sessions import Sessions as Sessions
     from holdfast.sessions.watch import Watch as Watch
+    from holdfast.store.base import Attempt as Attempt
     from holdfast.store.base import Store as Store
     from holdfast.store.open import open_store as open_store
 
@@ -39,14 +44,17 @@ HOMES = {
     "Ask": "holdfast.sessions.ask",
     "AssistantMessage": "holdfast.core.items",
     "AsyncClient": "holdfast.client.aio",
+    "Attempt": "holdfast.store.base",
     "Client": "holdfast.client.sync",
     "Ending": "holdfast.sessions.ask",
     "Hand": "holdfast.sessions.embed",
     "HoldfastError": "holdfast.errors",
+    "IdempotencyKey": "holdfast.ids",
     "Incoming": "holdfast.core.reconcile",
     "LOCAL": "holdfast.sessions.embed",
     "OpenTurn": "holdfast.core.ports",
     "Play": "holdfast.core.ports",
+    "Policy": "holdfast.core.policy",
     "SessionId": "holdfast.ids",
     "SessionKey": "holdfast.ids",
     "Sessions": "holdfast.sessions.sessions",
@@ -55,9 +63,11 @@ HOMES = {
     "Tenant": "holdfast.ids",
     "TurnFailed": "holdfast.errors",
     "UserMessage": "holdfast.core.items",
+    "Version": "holdfast.ids",
     "Watch": "holdfast.sessions.watch",
     "nobody_plays": "holdfast.sessions.embed",
     "open_store": "holdfast.store.open",
+    "plain_text": "holdfast.core.items",
     "played": "holdfast.sessions.embed",
     "text_of": "holdfast.core.items",
 }

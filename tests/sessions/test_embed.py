@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from holdfast.core.conversation import Snapshot, Summarized
 from holdfast.core.items import Interruption, Summary, ToolResult, text_of
-from holdfast.errors import TurnFailed
+from holdfast.errors import IllegalEvent, TurnFailed
 from holdfast.ids import NoteId, SessionKey, Tenant, mint
 from holdfast.sessions.embed import Hand, nobody_plays, played
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory import MemoryStore
+from holdfast.store.verify import Finding, verify
 
 LOCAL = Tenant("local")
 
@@ -79,6 +81,85 @@ async def test_a_block_that_has_acted_is_kept_and_says_where_it_broke_off(
     results = [each for each in kept.items if isinstance(each, ToolResult)]
     assert [text_of(each.content) for each in results] == ["sent"]
     assert any(isinstance(each, Interruption) for each in kept.items)
+
+
+async def test_a_block_sees_what_was_done_before_also_in_a_turn_that_broke_off(
+    sessions: Sessions,
+) -> None:
+    """Whoever does not see that it was booked books again."""
+    async with played(sessions, "trip", "Look it up") as turn:
+        await turn.use_tool("look", '{"at": "Oslo"}', cold, read_only=True)
+        assert turn.messages[-1] == ("system", '[look {"at": "Oslo"}: cold]')
+        await turn.say("Cold.")
+
+    async def book_and_fail() -> None:
+        async with played(sessions, "trip", "Book it") as turn:
+            await turn.use_tool("book", "{}", cold)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await book_and_fail()
+    async with played(sessions, "trip", "Well?") as turn:
+        roles, texts = zip(*turn.messages, strict=True)
+        await turn.say("It is booked.")
+    assert roles == ("user", "system", "assistant", "user", "system", "system", "user")
+    assert texts[1] == '[look {"at": "Oslo"}: cold]' and texts[4] == "[book {}: cold]"
+    assert "interrupted" in texts[5]
+
+
+async def cold() -> str:
+    return "cold"
+
+
+@pytest.mark.parametrize("answer", [None, 5, {"to": "Oslo"}, b"Cold."])
+async def test_what_is_no_text_is_refused_before_it_can_be_stored(
+    sessions: Sessions, answer: Any
+) -> None:
+    async def number() -> Any:
+        return answer
+
+    with pytest.raises(TypeError, match="an answer is text"):
+        await ask(sessions, "Oslo?", answer)
+    with pytest.raises(TypeError, match="what count returns is text"):
+        async with played(sessions, "trip", "How many?") as turn:
+            await turn.use_tool("count", "{}", number)
+    findings = [each async for each in verify(sessions.store) if isinstance(each, Finding)]
+    assert findings == []
+    assert [each.outcome for each in await results(sessions)] == ["unknown"]
+
+
+async def results(sessions: Sessions) -> list[ToolResult]:
+    return [each for each in (await snapshot(sessions)).items if isinstance(each, ToolResult)]
+
+
+@pytest.mark.parametrize("arguments", ["not json at all", "", "{"])
+async def test_arguments_that_are_no_json_are_refused_before_anything_runs(
+    sessions: Sessions, arguments: str
+) -> None:
+    async with played(sessions, "trip", "Look it up") as turn:
+        with pytest.raises(ValueError, match="the arguments of look are JSON"):
+            await turn.use_tool("look", arguments, cold)
+        await turn.say("I cannot.")
+    assert await results(sessions) == []
+
+
+async def test_a_second_answer_is_refused_in_plain_words(sessions: Sessions) -> None:
+    async with played(sessions, "trip", "Oslo?") as turn:
+        await turn.say("Cold.")
+        with pytest.raises(IllegalEvent, match="say everything in one"):
+            await turn.say("And dark.")
+        with pytest.raises(IllegalEvent, match="the turn has its answer"):
+            await turn.use_tool("look", "{}", cold)
+    assert (await snapshot(sessions)).version == 1
+
+
+async def test_a_fork_is_played_by_its_id(sessions: Sessions) -> None:
+    await ask(sessions, "Hello", "Hi")
+    fork = await sessions.operations.fork(LOCAL, (await snapshot(sessions)).session_id)
+    async with played(sessions, fork.id, "Oslo?") as turn:
+        assert turn.messages == [("user", "Hello"), ("assistant", "Hi"), ("user", "Oslo?")]
+        await turn.say("Cold.")
+    assert (await snapshot(sessions)).version == 1
 
 
 async def test_cancelling_a_turn_from_elsewhere_stops_its_block(sessions: Sessions) -> None:

@@ -14,15 +14,20 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from holdfast.core import events as ev
+from holdfast.core.closing import note_for_model
 from holdfast.core.conversation import seen_by_model
 from holdfast.core.items import (
     AssistantMessage,
+    Interruption,
     Item,
     Summary,
     SystemMessage,
     Text,
     ToolCall,
+    ToolResult,
     UserMessage,
     plain_text,
     result_for,
@@ -30,8 +35,8 @@ from holdfast.core.items import (
 )
 from holdfast.core.ports import OpenTurn
 from holdfast.core.reconcile import Incoming
-from holdfast.errors import TurnFailed
-from holdfast.ids import CallId, MessageId, SessionKey, Tenant
+from holdfast.errors import IllegalEvent, TurnFailed
+from holdfast.ids import CallId, MessageId, SessionId, SessionKey, Tenant
 from holdfast.sessions.ask import Ask, Ending
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.watch import Watch
@@ -52,12 +57,19 @@ class Hand:
 
     @property
     def messages(self) -> list[tuple[str, str]]:
-        """Role and text of everything said so far, the new message included."""
+        """Role and text of everything said and done so far, the new message included.
+
+        What tools did, and where a turn broke off, is told in words of `system`: nobody who reads them can take
+        something for not done that was.
+        """
         said = (*seen_by_model(self._turn.snapshot), *self._turn.turn.items)
-        return [message for item in said if (message := _message(item)) is not None]
+        calls = {item.id: item for item in said if isinstance(item, ToolCall)}
+        return [message for item in said if (message := _message(item, calls)) is not None]
 
     async def say(self, text: str, *, usage: ev.Usage = ev.Usage()) -> None:  # noqa: B008
-        """Answer. A turn needs at least one answer, after its last tool."""
+        """Answer. A turn needs one answer, after its last tool. Raises TypeError if it is no text."""
+        _demand_text("an answer", text)
+        self._demand_unanswered()
         message = AssistantMessage(id=self._turn.mint(MessageId), content=plain_text(text))
         await self._turn.record(ev.StepStarted(), ev.Answered(items=(message,), usage=usage))
 
@@ -71,19 +83,44 @@ class Hand:
     ) -> str:
         """Run something with an effect. Its start is durable before it runs, its result after.
 
-        If the process dies in between, the history says that its outcome is unknown.
+        If the process dies in between, the history says that its outcome is unknown; so it does if it raises, or
+        returns something else than text, which raises TypeError. `arguments` is JSON; ValueError if it is not.
         """
+        _demand_json(name, arguments)
+        self._demand_unanswered()
         call_id = self._turn.mint(CallId)
         call = ToolCall(id=call_id, call_id=str(call_id), name=name, arguments=arguments)
         await self._turn.record(ev.StepStarted(), ev.Answered(items=(call,), finish="tool_calls"))
         await self._turn.record(ev.ToolStarted(call=call_id, read_only=read_only))
         output = await run()
+        _demand_text(f"what {name} returns", output)
         result = result_for(call, "ok", (Text(text=output),), self._turn.mint)
         await self._turn.record(ev.ToolFinished(result=result))
         return output
 
+    def _demand_unanswered(self) -> None:
+        if self._turn.turn.complete:
+            raise IllegalEvent("another step", "the turn has its answer; say everything in one")
 
-def _message(item: Item) -> tuple[str, str] | None:
+
+def _demand_text(what: str, given: object) -> None:
+    if not isinstance(given, str):
+        raise TypeError(
+            f"{what} is text, and this is {type(given).__name__}; json.dumps makes it text"
+        )
+
+
+def _demand_json(name: str, arguments: str) -> None:
+    _demand_text(f"the arguments of {name}", arguments)
+    try:
+        msgspec.json.decode(arguments)
+    except msgspec.DecodeError as error:
+        raise ValueError(
+            f"the arguments of {name} are JSON as text, such as '{{}}': {error}"
+        ) from None
+
+
+def _message(item: Item, calls: dict[CallId, ToolCall]) -> tuple[str, str] | None:
     match item:
         case UserMessage():
             return "user", text_of(item.content)
@@ -93,22 +130,28 @@ def _message(item: Item) -> tuple[str, str] | None:
             return "system", text_of(item.content)
         case Summary():
             return "system", item.text
+        case ToolResult():
+            call = calls.get(item.call)  # None: a summary speaks of it
+            what = f"{call.name} {call.arguments}: " if call else ""
+            return "system", f"[{what}{text_of(item.content)}]"
+        case Interruption():
+            return "system", note_for_model(item)
         case _:
             return None
 
 
 @asynccontextmanager
 async def played(
-    sessions: Sessions, key: str, prompt: str, *, tenant: Tenant = LOCAL
+    sessions: Sessions, name: str | SessionId, prompt: str, *, tenant: Tenant = LOCAL
 ) -> AsyncIterator[Hand]:
-    """A turn of the session that `key` names, played by the block.
+    """A turn of the session with this key, or this id, played by the block.
 
     Raises TurnFailed if the turn ended in another way than by completing.
     """
     stage = _Stage()
     ask = Ask(
         tenant=tenant,
-        name=SessionKey(key),
+        name=name if isinstance(name, SessionId) else SessionKey(name),
         messages=(Incoming(role="user", content=plain_text(prompt)),),
     )
     watch = await sessions.submit(ask, play=stage.play)
