@@ -9,13 +9,18 @@ from typing import Any
 import pytest
 
 from holdfast.core.conversation import Snapshot, Summarized
-from holdfast.core.items import Interruption, Summary, ToolResult, text_of
+from holdfast.core.items import Interruption, Summary, ToolResult, plain_text, text_of
+from holdfast.core.ports import OpenTurn, Play
+from holdfast.core.reconcile import Incoming
 from holdfast.errors import IllegalEvent, TurnFailed
 from holdfast.ids import NoteId, SessionKey, Tenant, mint
+from holdfast.sessions.ask import Ask
 from holdfast.sessions.embed import Hand, nobody_plays, played
 from holdfast.sessions.sessions import Sessions
+from holdfast.sessions.watch import Watch
 from holdfast.store.memory import MemoryStore
 from holdfast.store.verify import Finding, verify
+from tests.simulation.stage import words
 
 LOCAL = Tenant("local")
 
@@ -232,3 +237,33 @@ async def test_a_summary_stands_in_place_of_what_it_covers(sessions: Sessions) -
     async with played(sessions, "trip", "Oslo?") as turn:
         await look(turn)
     assert seen == [("system", "They said hello."), ("user", "Oslo?")]
+
+
+# ── words that come in the middle ────────────────────────────────────────────────────────────
+
+
+async def steer(sessions: Sessions, text: str, play: Play) -> Watch:
+    asked = Ask(
+        tenant=LOCAL,
+        name=SessionKey("trip"),
+        messages=(Incoming(role="user", content=plain_text(text)),),
+        on_busy="steer",
+    )
+    return await sessions.submit(asked, play=play)
+
+
+async def answer_aye(turn: OpenTurn) -> None:
+    await Hand(turn).say("Aye.")
+
+
+async def test_words_that_are_steered_into_a_block_begin_the_next_turn(sessions: Sessions) -> None:
+    """A block has no step at which it would hear them, and must not fall over them."""
+    async with played(sessions, "trip", "Oslo?") as turn:
+        steering = asyncio.create_task(steer(sessions, "And Bergen?", answer_aye))
+        while not await sessions.store.signals(sessions.lease.node):  # noqa: ASYNC110 — on its way
+            await asyncio.sleep(0)
+        await turn.say("Cold.")
+    async with await steering as watch:
+        assert (await watch.ended()).ok
+    assert watch.admission.how == "began"
+    assert words((await snapshot(sessions)).items) == ["Oslo?", "Cold.", "And Bergen?", "Aye."]

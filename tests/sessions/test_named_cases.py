@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
 from holdfast import limits
+from holdfast.core import events as ev
 from holdfast.core.conversation import Visibility
 from holdfast.core.items import AssistantMessage, item_id
 from holdfast.core.policy import Policy
@@ -435,6 +437,32 @@ async def test_words_whose_fate_cannot_be_read_at_once_are_not_said_again(stage:
 
     assert steered == await running
     assert await stage.said() == ["Long", "Faster", "re: Faster"]
+
+
+@on_stage
+async def test_words_that_are_said_to_a_turn_without_anybody_who_would_listen_begin_the_next(
+    stage: Stage,
+) -> None:
+    """Items are being added, and nobody is asked: an answer to these words would be no answer."""
+    one, two = await stage.boot(), await stage.boot()
+    goes_on = asyncio.Event()
+
+    async def add(hand: Hand) -> None:
+        await goes_on.wait()
+        await hand.open.record(ev.StepStarted(), ev.Answered(items=()))
+
+    stage.parts["For the record"] = add
+    adding = msgspec.structs.replace(stage.ask("For the record"), verbatim=True)
+    watch = await one.run(lambda: one.sessions.submit(adding))
+    steered = [stage.send(node, "Faster", on_busy="steer") for node in (one, two)]
+    while len(await stage.store.signals(one.id)) < 2:
+        await stage.sleep(0.1)
+    goes_on.set()
+
+    assert (await watch.ended()).ok
+    for each in steered:
+        assert (await each).ok
+    assert await stage.said() == ["For the record", *2 * ["Faster", "re: Faster"]]
 
 
 # ── deleting ─────────────────────────────────────────────────────────────────────────────────

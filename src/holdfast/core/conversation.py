@@ -177,6 +177,8 @@ class Commit(Value):
     link: bytes
     detail: str = ""
     """Why it ended so, if it was not by completing."""
+    hears: bool = True
+    """Whether whoever plays the turn would listen, if somebody has said something to it by now."""
 
 
 def commit_of(turn: Turn, *, previous: bytes) -> Commit:
@@ -204,6 +206,7 @@ def commit_of(turn: Turn, *, previous: bytes) -> Commit:
         usage=turn.usage,
         link=chain.link(previous, header, items=encoded, changes=map(encode, turn.changes)),
         detail=turn.interrupted.told if turn.interrupted else "",
+        hears=turn.request.hears,
     )
 
 

@@ -90,6 +90,8 @@ class TurnRequest(Value):
     """Absolute, by the store's clock. 0 means none."""
     replayable: bool = False
     """The client has said how it will come back: every event is durable before it is shown."""
+    hears: bool = True
+    """Whether its player listens between two steps. If not, what is said to the turn begins the next one."""
 
 
 # ── small values ─────────────────────────────────────────────────────────────────────────────

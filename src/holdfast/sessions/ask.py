@@ -57,6 +57,8 @@ class Ask(Value):
     verbatim: bool = False
     """The messages are items to be added as they are: none is taken for history, any will do, and no agent
     need be there to answer them."""
+    hears: bool = True
+    """Whether its player listens to what is said to the turn while it runs; a `verbatim` one has nobody who would."""
     note: Opaque | None = None
     """What somebody wants to know about this request later: kept on the last item of its input."""
 

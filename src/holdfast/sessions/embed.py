@@ -5,7 +5,8 @@
         await turn.say(answer)
 
 The turn is committed when the block ends, and ended by policy if it raises: then the session is as if it had
-not been, and the error travels on. A turn that is cancelled from elsewhere cancels the block.
+not been, and the error travels on. A turn that is cancelled from elsewhere cancels the block. What is steered into
+it begins the next turn: a block has no step between two others at which it would listen.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def _message(item: Item, calls: dict[CallId, ToolCall]) -> tuple[str, str] | Non
 async def played(
     sessions: Sessions, name: str | SessionId, prompt: str, *, tenant: Tenant = LOCAL
 ) -> AsyncIterator[Hand]:
-    """A turn of the session with this key, or this id, played by the block.
+    """A turn of the session with this key, or this id, played by the block. Whoever steers it waits for its end.
 
     Raises TurnFailed if the turn ended in another way than by completing.
     """
@@ -153,6 +154,7 @@ async def played(
         tenant=tenant,
         name=name if isinstance(name, SessionId) else SessionKey(name),
         messages=(Incoming(role="user", content=plain_text(prompt)),),
+        hears=False,
     )
     watch = await sessions.submit(ask, play=stage.play)
     async with watch:

@@ -171,6 +171,7 @@ def request_of(
         deadline_at_ms=ambient.now_ms() + round(ask.deadline_s * 1000),
         # Whoever takes a turn up again has to know what was shown of it: what counts no more is taken back.
         replayable=ask.replayable or policy.crash == "resume",
+        hears=ask.hears and not ask.verbatim,
     )
     return request, new
 

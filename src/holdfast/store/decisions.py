@@ -464,9 +464,9 @@ def judge_commit(
     session = demand_fence(fence, session)
     if session.head.next != commit.version:
         raise Superseded(fence.turn_id, token=fence.token)
-    # A turn that broke off, or that waits for its client, cannot hear anybody any more; what was said
-    # to it begins the next one.
-    if steers and commit.ended_by == "completed" and not commit.waiting:
+    # A turn that broke off, or that waits for its client, cannot hear anybody any more, and some never
+    # could; what was said to it begins the next one.
+    if steers and commit.hears and commit.ended_by == "completed" and not commit.waiting:
         return Unconsumed(signals=steers)
     if n <= last_n:
         # It was given up for lost on its way here, and the turn has gone on since: what it says to be the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from holdfast.core import events as ev
@@ -148,6 +149,21 @@ async def test_a_commit_does_not_talk_over_somebody(store: Store, player: Player
     await hear(turn, *outcome.signals)
     await turn.answer("All right")
     assert isinstance(await turn.try_commit(), Committed)
+
+
+async def test_a_turn_that_cannot_hear_commits_and_leaves_what_was_said_to_it(
+    store: Store, player: Player
+) -> None:
+    """Whoever plays it has no step in which to listen; the words begin the next turn."""
+    turn = await player.open("trip", key="k")
+    request = msgspec.structs.replace(turn.turn.request, hears=False)
+    turn.turn = msgspec.structs.replace(turn.turn, request=request)
+    await turn.answer()
+    await store.signal(ACME, turn.turn_id, kind="steer", payload=b"one")
+    [said] = await store.signals(player.node)
+
+    assert isinstance(await turn.try_commit(), Committed)
+    assert await store.find_signal(ACME, turn.turn_id, said.n) == said
 
 
 async def test_what_was_heard_does_not_stop_a_commit(store: Store, player: Player) -> None:

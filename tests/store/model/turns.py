@@ -243,8 +243,10 @@ class Turns:
         session, head = turn.session, turn.session.head
         if commit.version != head.version + 1:
             raise Superseded(fence.turn_id, token=fence.token)
-        # One that broke off, or waits for its client, plays no further step in which it could listen.
-        if turn.steers and commit.ended_by == "completed" and not commit.waiting:
+        # One that broke off, or waits for its client, plays no further step in which it could listen; one that does
+        # not hear plays none in any case.
+        listens = commit.hears and commit.ended_by == "completed" and not commit.waiting
+        if turn.steers and listens:
             return base.Unconsumed(signals=tuple(turn.steers))
         if n <= turn.journal[-1].n:
             raise StoreError("the turn has gone on since this commit was made")
@@ -338,7 +340,9 @@ class Turns:
                     return base.NotEligible()
                 turn.attempt += 1
         elif holder == node and not ignored_cancel:
-            turn.attempt += 1  # it plays it no more, and whatever has kept it from that may come again
+            turn.attempt += (
+                1  # it plays it no more, and whatever has kept it from that may come again
+            )
         session.token += 1
         turn.token, turn.nonce, turn.node = session.token, nonce, node
         return base.Taken(fence=turn.fence, turn=turn.row)

@@ -436,7 +436,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a commit does not ask for steers",
         (
             DECISIONS,
-            'if steers and commit.ended_by == "completed"',
+            'if steers and commit.hears and commit.ended_by == "completed"',
             'if not commit.link and commit.ended_by == "completed"',
         ),
         tests=(INTERLEAVINGS,),
