@@ -136,6 +136,19 @@ class Recovery:
                 log.error("a sweep failed unexpectedly", exc_info=error)
             await wait_for_hint(self._owner.room, at_most_s=limits.sweep_s)
 
+    async def keep_noticing_losses(self) -> None:
+        """The part of it that goes on while this node leaves: it takes nothing over, but what it has lost it stops
+        playing."""
+        while True:
+            await asyncio.sleep(limits.sweep_s)
+            playing = self._owner.playing
+            try:
+                orphans, complete = await self._orphans()
+            except StoreError:
+                continue
+            if complete:
+                self._notice_losses(playing, orphans)
+
     async def sweep(self) -> int:
         """Take over what has no live holder, and open what has waited for its session; how many of both. What was
         handed over, or has not begun yet, waits until there is room for it, here or elsewhere.

@@ -82,6 +82,9 @@ class Sessions:
         """Makes ids, for whoever needs one beside a turn."""
         self._heart = heart or HeartTask()
         self._background: list[asyncio.Task[None]] = []
+        """What takes something on, or can wait: it ends when this node begins to leave."""
+        self._lasting: list[asyncio.Task[None]] = []
+        """What turns that are played here depend on: it ends after the last of them."""
         self._noting: set[asyncio.Task[None]] = set()
         """Notes on their way to the store."""
         loop_time = _loop_time
@@ -184,8 +187,10 @@ class Sessions:
             await self._heart.stop()  # nobody will close what could not be opened
             raise
         upkeep = Upkeep(self.store)
-        self._background = [
+        self._lasting = [
             asyncio.create_task(self._owner.keep_listening(), name="holdfast-signals"),
+        ]
+        self._background = [
             asyncio.create_task(self._recovery.keep_sweeping(), name="holdfast-sweeper"),
             asyncio.create_task(upkeep.keep_indexing(), name="holdfast-index"),
             asyncio.create_task(upkeep.keep_pruning(), name="holdfast-retention"),
@@ -205,16 +210,23 @@ class Sessions:
 
         The store is the caller's and stays open.
         """
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await _call_off(self._background)
+        losses = self._recovery.keep_noticing_losses()
+        self._lasting.append(asyncio.create_task(losses, name="holdfast-losses"))
         await self._owner.drain(grace_s=grace_s)
+        await _call_off(self._lasting)
         await asyncio.gather(*self._noting, return_exceptions=True)
         await self._heart.stop()
         try:
             await self.lease.resign()
         except StoreUnavailable:
             pass  # its row expires by itself, and nothing is left that it could hold up
+
+
+async def _call_off(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _loop_time() -> float:

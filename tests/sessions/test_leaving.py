@@ -1,0 +1,148 @@
+"""Nodes that leave: what is theirs goes on until it is over, hears what it is told, and is then somebody else's."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast import limits
+from holdfast.ids import SessionKey, TurnId
+from holdfast.sessions.ask import Ending
+from holdfast.sessions.operations import StillRunning
+from tests.simulation.clients import TENANT
+from tests.simulation.stage import Hand, Stage, on_stage
+from tests.simulation.world import Node
+
+TTL_S = limits.lease_ttl_s
+SOON_S = 2 * limits.signal_poll_s
+
+
+async def hang(hand: Hand) -> None:
+    await asyncio.sleep(10_000)
+
+
+async def listen(hand: Hand) -> None:
+    """Go on when somebody has said something."""
+    while not await hand.open.take_steering():  # noqa: ASYNC110 — time is virtual
+        await asyncio.sleep(0.1)
+    await hand.go_on()
+
+
+def leaving(stage: Stage, node: Node, *, grace_s: float) -> asyncio.Task[None]:
+    return stage.loop.create_task(node.run(lambda: node.sessions.close(grace_s=grace_s)))
+
+
+async def cancel(node: Node, turn_id: TurnId) -> Ending | StillRunning:
+    return await node.run(lambda: node.sessions.operations.cancel(TENANT, turn_id))
+
+
+# ── leaving ──────────────────────────────────────────────────────────────────────────────────
+
+
+@on_stage
+async def test_a_node_that_leaves_still_hears_a_cancel(stage: Stage) -> None:
+    """Else every roll-out makes cancels wait until the turn is taken away, and its tools' outcomes unknown."""
+    one, two = await stage.boot(), await stage.boot()
+    stage.parts["Long"] = hang
+    watch = await stage.submit(one, "Long")
+    closing = leaving(stage, one, grace_s=60)
+    await stage.sleep(5)
+
+    asked_s = stage.loop.time()
+    ending = await cancel(two, watch.admission.turn_id)
+
+    assert isinstance(ending, Ending) and ending.by == "cancelled"
+    assert stage.loop.time() - asked_s < SOON_S
+    assert stage.world.takeovers == []
+    await closing
+    assert stage.loop.time() - asked_s < SOON_S, "nothing is left to wait for"
+
+
+@on_stage
+async def test_a_node_that_leaves_still_hears_what_is_said_to_its_turns(stage: Stage) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    stage.parts["Long"] = listen
+    running = stage.send(one, "Long")
+    await stage.until(lambda: bool(stage.played))
+    closing = leaving(stage, one, grace_s=60)
+    await stage.sleep(5)
+
+    heard = await stage.send(two, "Faster", on_busy="steer")
+
+    assert heard == await running and heard.ok
+    assert await stage.said() == ["Long", "Faster", "re: Faster"]
+    await closing
+
+
+@on_stage
+async def test_a_turn_of_a_node_that_leaves_still_makes_way(stage: Stage) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    stage.parts["Long"] = hang
+    running = stage.send(one, "Long")
+    await stage.until(lambda: bool(stage.played))
+    closing = leaving(stage, one, grace_s=60)
+    await stage.sleep(5)
+
+    asked_s = stage.loop.time()
+    assert (await stage.send(two, "Stop it", on_busy="interrupt")).ok
+
+    assert stage.loop.time() - asked_s < SOON_S
+    assert (await running).by == "cancelled"
+    await closing
+
+
+@on_stage
+async def test_a_node_that_leaves_lets_go_of_what_it_has_lost(stage: Stage) -> None:
+    """It was stopped for too long, and somebody has taken its turn over: its player would go on for nobody."""
+    one, two = await stage.boot(), await stage.boot()
+    await stage.sleep(TTL_S + 1)
+    stage.parts["Long"] = hang
+    running = stage.send(one, "Long")
+    await stage.until(lambda: bool(stage.played))
+    closing = leaving(stage, one, grace_s=1000)
+    await stage.sleep(1)
+
+    await stage.world.pause(one, for_s=2 * TTL_S)
+    await stage.sleep(limits.sweep_s + 1)
+
+    assert closing.done()
+    assert (await running).by == "crash"
+    assert two in stage.world.nodes
+
+
+@on_stage
+async def test_a_node_that_leaves_takes_nothing_over(stage: Stage) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    await stage.sleep(TTL_S + 1)
+    stage.parts["Long"] = stage.parts["Book it"] = hang
+    running = stage.send(one, "Long")
+    stage.send(two, "Book it", name=SessionKey("theirs"), key="k1")
+    await stage.until(lambda: len(stage.played) == 2)
+    closing = leaving(stage, one, grace_s=3 * TTL_S)
+    await stage.sleep(1)
+    stage.world.bury(two)
+
+    await closing
+
+    assert stage.world.takeovers == []
+    assert (await running).by == "shutdown"
+
+
+@on_stage
+async def test_leaving_can_be_hurried(stage: Stage) -> None:
+    """Whoever has waited long enough calls it off and begins again, without grace; nothing stays behind."""
+    one, two = await stage.boot(), await stage.boot()
+    stage.parts["Long"] = hang
+    running = stage.send(one, "Long")
+    await stage.until(lambda: bool(stage.played))
+    closing = leaving(stage, one, grace_s=1000)
+    await stage.sleep(5)
+    closing.cancel()
+    await stage.sleep(1)
+
+    await leaving(stage, one, grace_s=0)
+
+    assert (await running).by == "shutdown"
+    asked = dict(one.store.calls)
+    await stage.sleep(2 * TTL_S)
+    assert one.store.calls == asked
+    assert two in stage.world.nodes
