@@ -1,10 +1,14 @@
-"""Nodes that leave: what is theirs goes on until it is over, hears what it is told, and is then somebody else's."""
+"""Nodes that leave, and nodes that do not get as far as to open: what is theirs goes on until it is over, hears what
+it is told, and is then somebody else's."""
 
 from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from holdfast import limits
+from holdfast.errors import StoreUnavailable
 from holdfast.ids import SessionKey, TurnId
 from holdfast.sessions.ask import Ending
 from holdfast.sessions.operations import StillRunning
@@ -146,3 +150,42 @@ async def test_leaving_can_be_hurried(stage: Stage) -> None:
     await stage.sleep(2 * TTL_S)
     assert one.store.calls == asked
     assert two in stage.world.nodes
+
+
+# ── not getting as far ───────────────────────────────────────────────────────────────────────
+
+
+@on_stage
+async def test_a_node_that_could_not_start_hands_over_what_it_has_taken_on(stage: Stage) -> None:
+    one = await stage.boot()
+    stage.parts["Book it"] = hang
+    names = [SessionKey("first"), SessionKey("second")]
+    for name in names:
+        stage.send(one, "Book it", name=name, key=f"for-{name}")
+    await stage.until(lambda: len(stage.played) == 2)
+    await leaving(stage, one, grace_s=0)
+
+    half = Node(stage.world, "half", stage.play)
+    journal = half.store.as_store().journal
+
+    async def hiccup(*args: object, **kwargs: object) -> object:
+        if half.sessions._owner.playing:
+            raise StoreUnavailable("a hiccup")
+        return await journal(*args, **kwargs)  # type: ignore[arg-type]
+
+    half.store.override("journal", hiccup)
+    with pytest.raises(StoreUnavailable, match="a hiccup"):
+        await stage.loop.start(half.place, half.open())
+
+    assert half.sessions._owner.playing == ()
+    assert half.leftovers() == []
+    asked = dict(half.store.calls)
+    assert asked["resign"] == 1
+    del stage.parts["Book it"]
+    await stage.boot()
+    await stage.sleep(
+        TTL_S + limits.sweep_s + 1
+    )  # until it may judge the node that has taken the second
+    for name in names:
+        assert await stage.said(name) == ["Book it", "re: Book it"]
+    assert half.store.calls == asked, "it has gone"

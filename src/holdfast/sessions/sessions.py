@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -180,11 +181,13 @@ class Sessions:
 
     async def __aenter__(self) -> Self:
         await self.lease.renew()
-        await self._heart.start(self.lease.keep_renewing)
         try:
+            await self._heart.start(self.lease.keep_renewing)
             await self._recovery.sweep()
         except BaseException:
-            await self._heart.stop()  # nobody will close what could not be opened
+            # Nobody will close what could not be opened, and the sweep may have taken turns on.
+            with suppress(StoreError):
+                await self.close(grace_s=0.0)
             raise
         upkeep = Upkeep(self.store)
         self._lasting = [
