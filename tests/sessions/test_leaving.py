@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from holdfast import limits
+from holdfast.core.policy import Policy
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import SessionKey, TurnId
+from holdfast.sessions.apart import AWAY_MAX
 from holdfast.sessions.ask import Ending
 from holdfast.sessions.operations import StillRunning
+from holdfast.sessions.watch import Watch
 from tests.simulation.clients import TENANT
 from tests.simulation.stage import Hand, Stage, on_stage
 from tests.simulation.world import Node
@@ -152,6 +156,100 @@ async def test_leaving_can_be_hurried(stage: Stage) -> None:
     assert two in stage.world.nodes
 
 
+# ── turns that nothing is stored of ──────────────────────────────────────────────────────────
+
+
+async def submit_stateless(stage: Stage, node: Node, text: str, **policy: str) -> Watch:
+    ask = stage.ask(text, policy=Policy(**policy))  # type: ignore[arg-type]
+
+    async def submit() -> Watch:
+        return node.sessions.submit_stateless(msgspec.structs.replace(ask, name=None))
+
+    return await node.run(submit)
+
+
+@on_stage
+async def test_a_node_that_leaves_lets_stateless_turns_finish(stage: Stage) -> None:
+    node = await stage.boot()
+
+    async def remember(hand: Hand) -> None:
+        await asyncio.sleep(5)
+        await hand.open.memories("butler")
+        await hand.go_on()
+
+    stage.parts["Long"] = remember
+    watch = await submit_stateless(stage, node, "Long")
+    began_s = stage.loop.time()
+
+    await leaving(stage, node, grace_s=60)
+
+    assert watch.live is not None and watch.live.done.done()
+    assert (await watch.ended()).ok
+    assert stage.loop.time() - began_s < 6
+
+
+@pytest.mark.parametrize("crash", ["auto", "resume"])
+def test_a_stateless_turn_ends_with_the_grace_of_its_node(crash: str) -> None:
+    """Also one that is to be resumed: there is nobody who could."""
+
+    @on_stage
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        stage.parts["Long"] = hang
+        watch = await submit_stateless(stage, node, "Long", crash=crash)
+        began_s = stage.loop.time()
+
+        await leaving(stage, node, grace_s=5)
+
+        assert watch.live is not None and watch.live.done.done()
+        ending = await watch.ended()
+        assert (ending.by, ending.kept) == ("shutdown", False)
+        assert 5 <= stage.loop.time() - began_s < 6
+
+    scenario("memory")
+
+
+@on_stage
+async def test_a_stateless_turn_that_ignores_its_end_holds_nobody_up_for_ever(
+    stage: Stage,
+) -> None:
+    node = await stage.boot()
+
+    async def deaf(hand: Hand) -> None:
+        for _ in range(3):
+            try:
+                await asyncio.sleep(100)
+            except asyncio.CancelledError:
+                continue
+
+    stage.parts["Long"] = deaf
+    watch = await submit_stateless(stage, node, "Long")
+    began_s = stage.loop.time()
+
+    await leaving(stage, node, grace_s=5)
+
+    assert stage.loop.time() - began_s < 5 + limits.cancel_grace_s + 1
+    assert watch.live is not None and watch.live.done.done()
+    await stage.sleep(400)
+
+
+@on_stage
+async def test_a_node_that_leaves_begins_no_stateless_turn(stage: Stage) -> None:
+    node = await stage.boot()
+    stage.parts["Long"] = hang
+    running = stage.send(node, "Long")
+    await stage.until(lambda: bool(stage.played))
+    closing = leaving(stage, node, grace_s=5)
+    await stage.sleep(1)
+
+    with pytest.raises(StoreUnavailable, match="shutting down"):
+        await submit_stateless(stage, node, "Hello")
+
+    await closing
+    assert (await running).by == "shutdown"
+    assert stage.played == ["Long"]
+
+
 # ── not getting as far ───────────────────────────────────────────────────────────────────────
 
 
@@ -159,22 +257,22 @@ async def test_leaving_can_be_hurried(stage: Stage) -> None:
 async def test_a_node_that_could_not_start_hands_over_what_it_has_taken_on(stage: Stage) -> None:
     one = await stage.boot()
     stage.parts["Book it"] = hang
-    names = [SessionKey("first"), SessionKey("second")]
+    names = [SessionKey(f"trip-{n}") for n in range(1 + AWAY_MAX)]
     for name in names:
         stage.send(one, "Book it", name=name, key=f"for-{name}")
-    await stage.until(lambda: len(stage.played) == 2)
+    await stage.until(lambda: len(stage.played) == len(names))
     await leaving(stage, one, grace_s=0)
 
     half = Node(stage.world, "half", stage.play)
     journal = half.store.as_store().journal
 
-    async def hiccup(*args: object, **kwargs: object) -> object:
+    async def once(*args: object, **kwargs: object) -> object:
         if half.sessions._owner.playing:
-            raise StoreUnavailable("a hiccup")
+            raise StoreUnavailable("it has just gone")
         return await journal(*args, **kwargs)  # type: ignore[arg-type]
 
-    half.store.override("journal", hiccup)
-    with pytest.raises(StoreUnavailable, match="a hiccup"):
+    half.store.override("journal", once)
+    with pytest.raises(StoreUnavailable, match="it has just gone"):
         await stage.loop.start(half.place, half.open())
 
     assert half.sessions._owner.playing == ()
@@ -183,9 +281,7 @@ async def test_a_node_that_could_not_start_hands_over_what_it_has_taken_on(stage
     assert asked["resign"] == 1
     del stage.parts["Book it"]
     await stage.boot()
-    await stage.sleep(
-        TTL_S + limits.sweep_s + 1
-    )  # until it may judge the node that has taken the second
+    await stage.sleep(TTL_S + limits.sweep_s + 1)  # until it may judge the node that has taken them
     for name in names:
         assert await stage.said(name) == ["Book it", "re: Book it"]
     assert half.store.calls == asked, "it has gone"

@@ -74,7 +74,7 @@ class App:
         quotas: Quotas | None = None,
         numbers: Numbers | None = None,
     ) -> None:
-        self._chat = Chat(
+        chat = Chat(
             sessions,
             directory,
             names=names,
@@ -82,7 +82,7 @@ class App:
             deadline_s=deadline_s,
             expire_after_s=expire_after_s,
         )
-        self._responses = Responses(
+        responses = Responses(
             sessions,
             directory,
             names=names,
@@ -90,7 +90,7 @@ class App:
             deadline_s=deadline_s,
             expire_after_s=expire_after_s,
         )
-        self._sockets = Sockets(self._responses, self._serve)
+        self._sockets = Sockets(responses, self._serve)
         grants = Grants(sessions.store)
         approvals = Approvals(sessions, directory, grants, policy=policy, deadline_s=deadline_s)
         compacting = Compacting(sessions, directory)
@@ -101,8 +101,8 @@ class App:
             metrics=Metrics(sessions, numbers or OwnNumbers()),
             openapi=OpenApi(lambda: self.routes, DESCRIPTION),
             models=Models(directory),
-            chat=self._chat,
-            responses=self._responses,
+            chat=chat,
+            responses=responses,
             stored=StoredResponses(sessions),
             contexts=Contexts(sessions, compacting, Counters(sessions, directory)),
             conversations=Conversations(sessions, directory, expire_after_s=expire_after_s),
@@ -147,11 +147,6 @@ class App:
                     asked.visit.end()
                 self._note(exchange, asked)
                 _describe(here, exchange, asked)
-
-    def end_stateless(self) -> None:
-        """The grace time of a shutdown is over: end the turns that no store will end."""
-        self._chat.end_stateless()
-        self._responses.end_stateless()
 
     async def _answer(self, exchange: Exchange, asked: _Asked) -> None:
         """One failure, one answer: as a status, or as the last event of a stream that had begun."""

@@ -8,10 +8,7 @@ from typing import TypeAlias
 from holdfast.errors import ModelNotFound
 from holdfast.server.directory import Directory
 from holdfast.server.exchange import Exchange
-from holdfast.sessions.ask import AgentChoice, Ask
-from holdfast.sessions.sessions import Sessions
-from holdfast.sessions.stateless import Loose
-from holdfast.sessions.watch import Watch
+from holdfast.sessions.ask import AgentChoice
 from holdfast.wire.chat_request import Given, ignored
 from holdfast.wire.problems import Refused
 
@@ -50,25 +47,3 @@ def heeding(
         if not named:
             raise
     return met
-
-
-class Unstored:
-    """The turns that nobody but their client knows of."""
-
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-        self._watches: set[Watch] = set()
-
-    def submit(self, ask: Ask, loose: Loose | None = None) -> Watch:
-        """Begin one, from nothing or from where a conversation stands. Raises TurnRejected."""
-        watch = self._sessions.submit_stateless(ask, loose=loose)
-        assert watch.live is not None
-        self._watches.add(watch)
-        watch.live.done.add_done_callback(lambda _: self._watches.discard(watch))
-        return watch
-
-    def end(self) -> None:
-        """The grace time of a shutdown is over: what is stored ends by itself, this does not."""
-        for watch in self._watches:
-            if watch.live is not None:
-                watch.live.interrupt("shutdown")

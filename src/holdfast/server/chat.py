@@ -10,7 +10,7 @@ from __future__ import annotations
 from holdfast import limits
 from holdfast.core.policy import Policy
 from holdfast.server.answers import conversation_headers, end_of, set_aside_in
-from holdfast.server.asking import Unstored, heeding
+from holdfast.server.asking import heeding
 from holdfast.server.attempts import attempt_of
 from holdfast.server.directory import Directory
 from holdfast.server.routing import Call
@@ -44,7 +44,6 @@ class Chat:
         self._policy = policy
         self._deadline_s = deadline_s
         self._expire_after_s = expire_after_s
-        self._unstored = Unstored(sessions)
 
     async def serve(self, call: Call) -> None:
         """Answer one request. Raises Refused and HoldfastError before anything has been said."""
@@ -66,14 +65,10 @@ class Chat:
             else:
                 await answering.answer()
 
-    def end_stateless(self) -> None:
-        """The grace time of a shutdown is over."""
-        self._unstored.end()
-
     async def _submit(self, ask: Ask) -> Watch:
         if ask.name is not None or ask.attempt.key is not None:
             return await self._sessions.submit(ask)
-        return self._unstored.submit(ask)
+        return self._sessions.submit_stateless(ask)
 
     def _ask(self, call: Call, asked: ChatAsk, naming: Naming) -> Ask:
         met = heeding(

@@ -21,7 +21,7 @@ from holdfast.core.reconcile import Incoming
 from holdfast.errors import HoldfastError, SessionBusy, SessionConflict, SessionGone, TurnRejected
 from holdfast.ids import ResponseId, SessionId, Tenant
 from holdfast.server.answers import conversation_headers, is_answered
-from holdfast.server.asking import Met, Unstored, heeding
+from holdfast.server.asking import Met, heeding
 from holdfast.server.attempts import attempt_of
 from holdfast.server.directory import Directory
 from holdfast.server.problems import problem_of
@@ -67,7 +67,6 @@ class Responses:
         self._policy = policy
         self._deadline_s = deadline_s
         self._expire_after_s = expire_after_s
-        self._unstored = Unstored(sessions)
         self._turns = ResponseTurns(sessions)
 
     async def create(self, call: Call) -> None:
@@ -121,10 +120,6 @@ class Responses:
         await call.exchange.write(stream.first() + last)
         await call.exchange.finish()
         return response_id
-
-    def end_stateless(self) -> None:
-        """The grace time of a shutdown is over."""
-        self._unstored.end()
 
     # ── the turn ──
 
@@ -197,7 +192,7 @@ class Responses:
     async def _submit(self, ask: Ask, asked: ResponsesAsk, loose: Loose | None) -> Watch:
         try:
             if not asked.store:
-                return self._unstored.submit(ask, loose)
+                return self._sessions.submit_stateless(ask, loose=loose)
             if asked.previous is not None:
                 return await self._continue(ask, asked.previous)
             return await self._sessions.submit(ask)

@@ -207,17 +207,12 @@ class HttpServer(uvicorn.Server):
 
     async def _end_turns(self) -> None:
         """Let turns finish for a while, end or hand over the rest, and see that their clients hear of it."""
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(limits.drain_grace_s, self._app.end_stateless)
-        try:
-            await self._sessions.close(grace_s=limits.drain_grace_s)
-            answering = set(self.server_state.tasks)
-            if answering:
-                _, late = await asyncio.wait(answering, timeout=limits.ending_grace_s)
-                for task in late:  # they wait for turns that another server will end
-                    task.cancel()
-        finally:
-            timer.cancel()
+        await self._sessions.close(grace_s=limits.drain_grace_s)
+        answering = set(self.server_state.tasks)
+        if answering:
+            _, late = await asyncio.wait(answering, timeout=limits.ending_grace_s)
+            for task in late:  # they wait for turns that another server will end
+                task.cancel()
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         # uvicorn's would raise the signal once more when it is done, and end us before our store is closed.

@@ -128,7 +128,8 @@ class Sessions:
     ) -> Watch:
         """Play a request that names no conversation, or goes on with a `loose` one. Nothing is stored.
 
-        Raises TurnRejected."""
+        Raises TurnRejected, and StoreUnavailable if this node is shutting down."""
+        self._owner.demand_open()
         return self._stateless.submit(ask, play or self._play, loose)
 
     async def watch(self, tenant: Tenant, turn_id: TurnId) -> Watch:
@@ -216,7 +217,10 @@ class Sessions:
         await _call_off(self._background)
         losses = self._recovery.keep_noticing_losses()
         self._lasting.append(asyncio.create_task(losses, name="holdfast-losses"))
-        await self._owner.drain(grace_s=grace_s)
+        # What is stored and what is not leave side by side, within one grace time.
+        await asyncio.gather(
+            self._owner.drain(grace_s=grace_s), self._stateless.drain(grace_s=grace_s)
+        )
         await _call_off(self._lasting)
         await asyncio.gather(*self._noting, return_exceptions=True)
         await self._heart.stop()

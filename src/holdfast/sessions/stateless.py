@@ -1,6 +1,7 @@
 """A turn that nobody can come back to: a request that names no conversation stores nothing.
 
-It is played by the same machine and watched in the same way; only its last transaction goes nowhere.
+It is played by the same machine and watched in the same way; only its last transaction goes nowhere. It cannot be
+handed over: when its node leaves, it has the same time as any other turn, and then it ends.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class Stateless:
         self._ambient = ambient
         self._choose = choose
         self._tally = tally
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._playing: dict[asyncio.Task[None], LiveTurn] = {}
 
     def submit(self, ask: Ask, play: Play, loose: Loose | None = None) -> Watch:
         """Begin at once, from an empty conversation or from this one. Raises what `request_of` raises."""
@@ -130,6 +131,7 @@ class Stateless:
         # A name of its own for every turn: two of them may go on from one point, in two directions.
         snapshot = msgspec.structs.replace(loose.snapshot, session_id=session_id)
         request, new = request_of(ask, snapshot, self._ambient, self._choose)
+        request = _unresumable(request)
         fence = Fence(
             tenant=ask.tenant,
             session_id=session_id,
@@ -151,11 +153,37 @@ class Stateless:
             now_ms=self._ambient.now_ms,
         )
         task = asyncio.create_task(live.run(play), name=str(request.turn_id))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: note_end(self._tally, live))
+        self._playing[task] = live
+        task.add_done_callback(self._over)
         admission = Admission(
             turn_id=request.turn_id, session_id=session_id, base=request.base, input=new.input
         )
         note_stateless(self._tally, ask, admission)
         return Watch(self._store, ask.tenant, admission, live)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        note_end(self._tally, self._playing.pop(task))
+
+    async def drain(self, *, grace_s: float) -> None:
+        """Let turns finish for a while, then end them. Nothing may be submitted any more.
+
+        A player that does not stop then either is left behind: nothing of its turn would be kept.
+        """
+        await self._wait_idle(grace_s)
+        for live in tuple(self._playing.values()):
+            live.interrupt("shutdown")
+        await self._wait_idle(limits.cancel_grace_s)
+        for live in tuple(self._playing.values()):
+            live.abandon()
+
+    async def _wait_idle(self, at_most_s: float) -> None:
+        if self._playing:
+            await asyncio.wait(tuple(self._playing), timeout=at_most_s)
+
+
+def _unresumable(request: ev.TurnRequest) -> ev.TurnRequest:
+    """The same request, for a turn that no other node can go on with, whatever it asks for."""
+    if request.policy.crash != "resume":
+        return request
+    policy = msgspec.structs.replace(request.policy, crash="auto")
+    return msgspec.structs.replace(request, policy=policy)
