@@ -6,6 +6,7 @@ from typing import Any
 
 from holdfast.loop.compaction import INSTRUCTION
 from holdfast.models.base import Prompt
+from holdfast.models.demo import DemoModel
 from holdfast.testing import Gate, ScriptedModel, fails, says
 from holdfast.testing.scripted import Script
 from tests.server.stubs import Answer, Serving, agent, serving
@@ -83,3 +84,15 @@ async def test_a_model_that_fails_changes_nothing() -> None:
     assert failed.headers["x-should-retry"] == "true"
     assert [each["type"] for each in by_model] == ["user", "assistant"]
     assert (view.status, view.error["param"]) == (400, "view")
+
+
+async def test_the_demo_model_knows_afterwards_what_it_has_summed_up() -> None:
+    """Its own greeting names the words that make it fail; as a part of a transcript they do not."""
+    async with serving(agent(DemoModel(pace_s=0))) as server:
+        for text in ("Hello, who are you?", "My name is Ada.", "What did I say before?"):
+            await server.chat(text, to="trip")
+        made = await compact(server)
+        after = await server.chat("What is my name?", to="trip")
+    assert made.status == 200
+    assert "2. “My name is Ada.”" in made.json["summary"]
+    assert "Your name is Ada" in after.text

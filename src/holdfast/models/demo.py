@@ -2,7 +2,7 @@
 
 It is there so that people can see what Holdfast does. It counts turns and quotes what was said before, so that
 memory is visible; it calls tools when it is told to; and it fails, stalls and breaks off on request, so that
-everybody can watch what becomes of such a turn.
+everybody can watch what becomes of such a turn. It sums up what it is shown (`demo_summary.py`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from holdfast.core.codec import Value
 from holdfast.core.events import Finish, ToolDefinition, Usage
 from holdfast.models import failures
 from holdfast.models.base import Dialect, ModelFailed, Prompt
+from holdfast.models.demo_summary import NAME, OPENING, Notes, notes_of, quoted, read_back, write
 from holdfast.wire.chat import ChatDialect, ChatMessage, TextPart
 
 PACE_S = 0.03
@@ -52,7 +53,9 @@ class DemoModel:
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[Delta], None]:
         """The answer, at a human pace; see `Model.stream`."""
-        reply = reply_to(read(prompt))
+        sums_up = prompt.system.startswith(OPENING)
+        reply = summary_of(prompt) if sums_up else reply_to(read(prompt))
+        pace_s = 0.0 if sums_up else self._pace_s  # nobody watches a summary being written
         spoken = 0
         most = prompt.parameters.max_output_tokens
         for delta in reply.deltas():
@@ -60,8 +63,8 @@ class DemoModel:
                 if most is not None and spoken >= most:
                     break
                 spoken += 1
-            if self._pace_s:
-                await self._sleep(self._pace_s)
+            if pace_s:
+                await self._sleep(pace_s)
             yield (delta,)
         if reply.stalls:
             await asyncio.get_running_loop().create_future()  # until somebody loses patience
@@ -90,9 +93,15 @@ class Talk(Value):
     """Tool name and result, of the calls that were just made."""
     interrupted: str = ""
     """Why the turn before this one was, if it was."""
-    summarized: bool = False
+    summary: Notes | None = None
+    """What is known of what came before; its words are in `said`, too."""
     tools: tuple[ToolDefinition, ...] = ()
     tool_choice: str | None = None
+
+    @property
+    def untold(self) -> int:
+        """How much was said that a summary does not quote."""
+        return self.summary.untold if self.summary else 0
 
 
 class Call(Value):
@@ -142,7 +151,8 @@ def read(prompt: Prompt) -> Talk:
     said: list[str] = []
     names: dict[str, str] = {}
     results: list[tuple[str, str]] = []
-    interrupted, summarized = "", False
+    interrupted = ""
+    summary: Notes | None = None
     for message in messages:
         text = _text(message)
         if message.role == "tool":
@@ -156,7 +166,8 @@ def read(prompt: Prompt) -> Talk:
             if noted:
                 interrupted = noted[1]
             elif text.startswith(_SUMMARY):
-                summarized = True
+                summary = read_back(text.removeprefix(_SUMMARY).removesuffix("]"))
+                said = list(summary.said)
             elif not text.startswith("[From the result of "):
                 said.append(text)
                 results = []
@@ -166,10 +177,16 @@ def read(prompt: Prompt) -> Talk:
         said=tuple(said),
         results=tuple(results),
         interrupted=interrupted,
-        summarized=summarized,
+        summary=summary,
         tools=prompt.tools,
         tool_choice=prompt.parameters.tool_choice,
     )
+
+
+def summary_of(prompt: Prompt) -> Reply:
+    """What is written when a summary is asked for, whatever the transcript asks for."""
+    messages = _decoder.decode(b"[" + b",".join(filter(None, prompt.messages)) + b"]")
+    return Reply(text=write(notes_of("\n\n".join(map(_text, messages)))))
 
 
 def _text(message: ChatMessage) -> str:
@@ -340,14 +357,14 @@ def _thinking(talk: Talk, asked: str) -> Reply | None:
     )
 
 
-_NAME = re.compile(r"\b(?:my name is|call me|i am called)\s+([^\s.,;!?]+)", re.IGNORECASE)
-
-
 def _memory(talk: Talk, asked: str) -> Reply | None:
     earlier = talk.said[:-1]
     words = asked.lower()
     if "my name" in words and "?" in words:
-        told = [found[1] for each in earlier if (found := _NAME.search(each))]
+        known = talk.summary or Notes()
+        since = earlier[len(known.said) :]
+        told = [known.name] if known.name else []
+        told += [found[1] for each in since if (found := NAME.search(each))]
         if told:
             return Reply(text=f"Your name is {told[-1]}. You told me so in this conversation.")
         return Reply(text="You have not told me your name in this conversation.")
@@ -356,9 +373,9 @@ def _memory(talk: Talk, asked: str) -> Reply | None:
             return Reply(
                 text="This is the first thing that you say to me, so there is nothing yet."
             )
-        lines = [f"{n}. {_quoted(each)}" for n, each in enumerate(earlier, start=1)]
+        lines = [f"{n}. {quoted(each)}" for n, each in enumerate(earlier, start=1 + talk.untold)]
         return Reply(text="\n".join(["You said, one after the other:", *lines[-20:]]))
-    found = _NAME.search(asked)
+    found = NAME.search(asked)
     if found:
         return Reply(
             text=f"Pleased to meet you, {found[1]}. Ask me for your name whenever you like."
@@ -370,8 +387,8 @@ def _small_talk(talk: Talk, asked: str) -> str:
     parts = []
     if talk.interrupted:
         parts.append(f"Our last turn was interrupted: {talk.interrupted}.")
-    if len(talk.said) <= 1 and not talk.summarized:
-        parts.append(f"You said {_quoted(asked)}." if asked.strip() else "Hello.")
+    if len(talk.said) <= 1 and talk.summary is None:
+        parts.append(f"You said {quoted(asked)}." if asked.strip() else "Hello.")
         parts.append(
             "I am the demo model of Holdfast: I am not clever, but this conversation holds. Every turn is "
             "stored whole or not at all, and I can see everything that was stored."
@@ -386,18 +403,13 @@ def _small_talk(talk: Talk, asked: str) -> str:
             f'"please fail", "break off" or "stall", and see that nothing of it remains.{tools}'
         )
         return " ".join(parts)
-    number = len(talk.said)
-    parts.append(f"This is turn {number} of our conversation. You said {_quoted(asked)}.")
+    number = len(talk.said) + talk.untold
+    parts.append(f"This is turn {number} of our conversation. You said {quoted(asked)}.")
     if len(talk.said) > 1:
-        parts.append(f"Before that you said {_quoted(talk.said[-2])}.")
+        parts.append(f"Before that you said {quoted(talk.said[-2])}.")
     if len(talk.said) > 2:
-        parts.append(f"It began with {_quoted(talk.said[0])}.")
+        parts.append(f"It began with {quoted(talk.said[0])}.")
     return " ".join(parts)
-
-
-def _quoted(text: str) -> str:
-    line = " ".join(text.split())
-    return f"“{line if len(line) <= 80 else line[:79] + '…'}”"
 
 
 def _usage(prompt: Prompt, reply: Reply, spoken: int) -> Usage:
