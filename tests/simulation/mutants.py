@@ -17,6 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tests.choosing import choose
 from tests.repository import ROOT
 
 SOURCE = ROOT / "src" / "holdfast"
@@ -434,9 +435,9 @@ def _run(source: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def main(words: list[str]) -> int:
-    wanted = " ".join(words)
-    chosen = [each for each in (UNTOUCHED, *MUTANTS) if wanted in each.name]
-    width = max((len(each.name) for each in chosen), default=0)
+    everything = (UNTOUCHED, *MUTANTS)
+    chosen = choose(everything, words, program="python -m tests.simulation.mutants", about=__doc__)
+    width = max(len(each.name) for each in chosen)
     wrong = 0
     with ThreadPoolExecutor(os.cpu_count() or 1) as hunters:
         for found in hunters.map(hunt, chosen):

@@ -9,6 +9,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+from tests.choosing import choose
 from tests.store.mutants.catalogue import ENGINE, INTERLEAVINGS, MODEL, MUTANTS, Mutant
 from tests.store.mutants.hunting import Hunt, hunt
 
@@ -16,9 +17,9 @@ UNTOUCHED = Mutant(name="(nothing is changed)", edits=(), tests=(MODEL, INTERLEA
 
 
 def main(words: list[str]) -> int:
-    wanted = " ".join(words)
-    chosen = [each for each in (UNTOUCHED, *MUTANTS) if wanted in each.name]
-    width = max((len(each.name) for each in chosen), default=0)
+    everything = (UNTOUCHED, *MUTANTS)
+    chosen = choose(everything, words, program="python -m tests.store.mutants", about=__doc__)
+    width = max(len(each.name) for each in chosen)
     wrong = 0
     with ThreadPoolExecutor(os.cpu_count() or 1) as hunters:
         for found in hunters.map(hunt, chosen):
