@@ -102,6 +102,7 @@ torture-replay: $(READY) ## play 1,000 responses on a server that dies, and comp
 	@$(BIN)/python -m tests.torture.replay $(ARGS)
 
 # SEEDS=100000 for a night; `--minutes`, `--store` and `--first` go into ARGS. What is broken on purpose comes first.
+# One seed again, event by event: .venv/bin/python -m tests.simulation --seed N --store memory --trace
 SEEDS ?= 10000
 torture-sessions: $(READY) ## simulate nodes, clients and faults under many seeds, and check the promises
 	@$(BIN)/python -m tests.simulation.mutants
