@@ -138,6 +138,7 @@ async def test_a_body_that_is_compressed_is_refused() -> None:
         ("X-Conversation-ID-", "x-conversation-id"),
         ("X-Conversation-Crate", "x-conversation-create"),
         ("X-Turn-Polcy", "x-turn-policy"),
+        ("X-On-Bussy", "x-on-busy"),
     ],
 )
 async def test_a_header_of_ours_that_is_misspelt_is_told_which_is_meant(

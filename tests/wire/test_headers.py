@@ -86,3 +86,53 @@ def test_a_counter_that_is_none_counts_as_nothing(count: str) -> None:
 def test_a_header_that_cannot_be_meant_is_refused(name: str, value: str, code: str) -> None:
     problem = refused(**{name: value})
     assert (problem.code, problem.param) == (code, name.replace("_", "-"))
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("x-conversation-idd", "x-conversation-id"),
+        ("x-conversatoin-id", "x-conversation-id"),
+        ("x-conversationid", "x-conversation-id"),
+        ("x-on-bussy", "x-on-busy"),
+        ("x-on-bsuy", "x-on-busy"),
+        ("x-onbusy", "x-on-busy"),
+        ("x-show-tool", "x-show-tools"),
+        ("x-show-reasonning", "x-show-reasoning"),
+        ("x-aprove", "x-approve"),
+        ("x-denny", "x-deny"),
+        ("idempotency-keys", "idempotency-key"),
+        ("if-matches", "if-match"),
+    ],
+)
+def test_a_name_that_is_very_nearly_one_of_ours_is_refused(name: str, meant: str) -> None:
+    """A request that wants to be rejected when it has to wait must not wait, with status 200."""
+    problem = refused(**{name: "reject"})
+    assert (problem.code, problem.param) == ("unknown_header", name)
+    assert f"did you mean {meant}?" in problem.message
+    assert "x-on-busy, x-show-tools, x-show-reasoning, x-approve, x-deny" in problem.message
+
+
+THEIRS = """
+    accept accept-encoding authorization baggage content-length content-type cookie forwarded host http-referer
+    if-modified-since if-none-match if-range if-unmodified-since openai-organization openai-project origin priority
+    sentry-trace session_id tracestate traceparent user-agent via
+    x-amz-date x-amzn-trace-id x-api-key x-b3-sampled x-b3-spanid x-b3-traceid x-client-name x-client-request-id
+    x-cloud-trace-context x-conversation x-correlation-id x-csrf-token x-datadog-trace-id x-device-id
+    x-envoy-attempt-count x-forwarded-by x-forwarded-for x-forwarded-host x-forwarded-port x-forwarded-proto
+    x-forwarded-server x-goog-api-key x-http-method-override x-idempotency-key x-initiator x-interaction-id x-job-id
+    x-litellm-session-id x-openwebui-chat-id x-openwebui-user-id x-original-uri x-powered-by x-real-ip x-request-id
+    x-request-start x-requested-with x-scheme x-session-affinity x-session-id x-shard-key x-stainless-arch
+    x-stainless-async x-stainless-helper-method x-stainless-lang x-stainless-os x-stainless-package-version
+    x-stainless-read-timeout x-stainless-retry-count x-stainless-runtime x-stainless-runtime-version
+    x-stainless-timeout x-tenant-id x-title x-trace-id x-user-id x-vercel-id x-xsrf-token
+""".split()
+
+
+def test_what_proxies_and_sdks_send_is_left_alone() -> None:
+    assert read_naming(dict.fromkeys(THEIRS, "0")) == Naming(name=None)
+
+
+def test_a_name_that_the_operator_has_chosen_is_known_however_near_it_is() -> None:
+    names = ("x-conversation-id", "x-on-bussy")
+    assert read_naming({"x-on-bussy": "a"}, names=names).name == "a"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Literal, TypeVar
 
 from holdfast.core.codec import Value
@@ -43,7 +44,18 @@ class Naming(Value):
 
 
 OURS = ("x-conversation-", "x-turn-")
-ASKED = ("x-conversation-id", "x-conversation-create", "x-turn-policy")
+ASKED = (
+    CONVERSATION_ID,
+    "x-conversation-create",
+    "x-turn-policy",
+    "x-on-busy",
+    "x-show-tools",
+    "x-show-reasoning",
+    APPROVE,
+    DENY,
+    "idempotency-key",
+    "if-match",
+)
 TOLD = (
     "x-conversation-base",
     "x-conversation-version",
@@ -52,6 +64,10 @@ TOLD = (
     "x-turn-id",
 )
 """What answers say. A request that says it, too, means nothing by it."""
+THEIRS = ("x-conversation",)
+"""Nearer to a name of ours than chance has it, and yet what other programs say."""
+NEAR = 0.88
+"""Two letters exchanged in nine, or one too many in six. No header that proxies and SDKs send comes close."""
 
 
 def read_naming(headers: Mapping[str, str], *, names: tuple[str, ...] = NAMES) -> Naming:
@@ -75,7 +91,8 @@ def _refuse_unknown(headers: Mapping[str, str], names: tuple[str, ...]) -> None:
     """A header of ours that we do not know is a mistake, and one that would go unnoticed: a conversation
     that is not named is not continued, and nobody is told."""
     for name in headers:
-        if name.startswith(OURS) and name not in ASKED and name not in TOLD and name not in names:
+        wrong = _is_mistake(name) if len(name) < _LONG else name.startswith(OURS)
+        if wrong and name not in names:
             known = dict.fromkeys((*ASKED, *names))
             near = get_close_matches(name, known, n=1, cutoff=0.0)[0]
             raise bad_request(
@@ -83,6 +100,19 @@ def _refuse_unknown(headers: Mapping[str, str], names: tuple[str, ...]) -> None:
                 f"there is no header {name[:100]}; did you mean {near}? There are: {', '.join(known)}",
                 param=name[:100],
             )
+
+
+_LONG = 64
+"""Characters of a name that is neither compared nor remembered."""
+
+
+@lru_cache(maxsize=1024)  # a client sends the same names with every request
+def _is_mistake(name: str) -> bool:
+    """Whether a name begins like ours, or is very nearly one of them, and is none."""
+    if name in ASKED or name in TOLD or name in THEIRS:
+        return False
+    candidates = [each for each in ASKED if each.startswith("x-") == name.startswith("x-")]
+    return name.startswith(OURS) or bool(get_close_matches(name, candidates, n=1, cutoff=NEAR))
 
 
 def _read_name(headers: Mapping[str, str], names: tuple[str, ...]) -> SessionKey | SessionId | None:
