@@ -50,7 +50,7 @@ def test_a_port_that_somebody_else_serves_is_refused(balanced: bool) -> None:
     first = Port(LOOPBACK, 0, balanced=balanced)
     listener = first.listener()
     listener.listen()
-    with pytest.raises(InvalidValue, match="is taken"):
+    with pytest.raises(InvalidValue, match=r"is taken; .* --listen .*:0, or HOLDFAST_LISTEN=.*:0 "):
         Port(LOOPBACK, listener.getsockname()[1], balanced=balanced)
     listener.close()
     first.close()

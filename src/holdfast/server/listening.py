@@ -26,8 +26,10 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
+            at = f"[{host}]" if ":" in host else host
             raise InvalidValue(
-                f"port {port} on {host} is taken; stop what uses it, or choose another: --listen {host}:0"
+                f"port {port} on {host} is taken; stop what uses it, or choose another: "
+                f"--listen {at}:0, or HOLDFAST_LISTEN={at}:0 in the environment (0 is any that is free)"
             ) from error
         raise InvalidValue(f"cannot listen on {host}:{port}: {error.strerror}") from error
     listener.set_inheritable(False)
