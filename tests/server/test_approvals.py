@@ -321,11 +321,11 @@ async def test_of_many_who_decide_at_once_one_does(seed: int) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "code"),
     [
-        ("approvals", b"{}", 400, "invalid_json"),
+        ("approvals", b"{}", 400, "missing_required_parameter"),
         ("approvals", b'{"decisions":{}}', 400, "missing_required_parameter"),
-        ("approvals", b'{"decisions":{"x":{"approve":"yes"}}}', 400, "invalid_json"),
+        ("approvals", b'{"decisions":{"x":{"approve":"yes"}}}', 400, "invalid_type"),
         ("approvals/what", b'{"approve":true}', 404, "approval_not_found"),
-        ("approvals/what", b'{"approve":true,"remember":"agent!"}', 400, "invalid_json"),
+        ("approvals/what", b'{"approve":true,"remember":"agent!"}', 400, "invalid_type"),
         ("approvals/what", b"", 400, "invalid_json"),
     ],
 )

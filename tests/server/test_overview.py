@@ -126,7 +126,7 @@ async def test_a_flag_is_set_and_taken_away() -> None:
         ({"show_to_model": False}, "missing_required_parameter"),
         ({"item": "msg_" + "0" * 26, "show_to_model": False}, "item_not_found"),
         ({"item": "nothing like one", "show_to_model": False}, "item_not_found"),
-        ({"colour": "red"}, "invalid_json"),
+        ({"colour": "red"}, "unknown_parameter"),
     ],
 )
 async def test_a_remark_about_nothing_is_refused(said: dict[str, Any], code: str) -> None:
@@ -229,8 +229,8 @@ async def test_remarks_of_our_own_cannot_be_made_or_taken_back_by_others() -> No
         response = (await server.respond("Hi", headers={"X-Conversation-Id": "trip"})).json["id"]
         assert (await server.request("DELETE", f"/v1/responses/{response}")).status == 200
         for name in (f"deleted.{response}", "conversations.made_by", "", "x" * 65):
-            assert await remark(server, "trip", flag={"name": name, "value": ""}) == "invalid_json"
+            assert await remark(server, "trip", flag={"name": name, "value": ""}) == "invalid_type"
         assert (
-            await remark(server, "trip", flag={"name": "n", "value": "x" * 513}) == "invalid_json"
+            await remark(server, "trip", flag={"name": "n", "value": "x" * 513}) == "invalid_type"
         )
         assert (await server.get(f"/v1/responses/{response}")).status == 404

@@ -30,6 +30,7 @@ from holdfast.store.searching import parse_query
 from holdfast.wire import api
 from holdfast.wire.pages import read_limit
 from holdfast.wire.problems import bad_request
+from holdfast.wire.reading import read_body
 from holdfast.wire.sse import HEARTBEAT, data_frame
 
 
@@ -229,10 +230,7 @@ T = TypeVar("T")
 
 
 def _read(body: bytes, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise bad_request("invalid_json", f"the body does not fit: {error}") from error
+    return read_body(msgspec.json.Decoder(kind), body)
 
 
 def _sought(text: str) -> Query:

@@ -29,7 +29,7 @@ CODES: Mapping[str, Meaning] = {
         invalid_header="a header has a value that it cannot have",
         invalid_http_request="this is not HTTP",
         invalid_idempotency_key="the key has the wrong form",
-        invalid_json="the body is not JSON, or does not fit",
+        invalid_json="the body is not JSON",
         invalid_request="two parts of the request contradict each other",
         invalid_tool="a tool of the request does not fit",
         invalid_turn_policy="the policy has an unknown name or choice",
@@ -43,6 +43,7 @@ CODES: Mapping[str, Meaning] = {
         tool_results_missing="results are missing for calls that wait for them",
         turn_limit_reached="the turn reached a limit",
         unknown_header="there is no such header of ours",
+        unknown_parameter="there is no such parameter; the message has those that there are",
         unknown_tool_call="a result is for a call that was not made",
         unsupported_parameter="the parameter cannot be honoured",
     ),
@@ -159,6 +160,9 @@ HEADERS = (
 
 BODY = ("invalid_json", "invalid_type", "invalid_value", "missing_required_parameter")
 """Where a body is read."""
+
+STRICT_BODY = (*BODY, "unknown_parameter")
+"""Where, besides, everything in it has to be known."""
 
 TURN = (
     *HEADERS,

@@ -414,7 +414,7 @@ _SESSIONS: Mapping[str, Operation] = {
         "sessions",
         (_SESSION,),
         Body(api.Changes, {"title": "Oslo", "attributes": {"colour": "red"}}),
-        codes=(*errors.SESSION, "invalid_json", "invalid_value"),
+        codes=(*errors.SESSION, *errors.STRICT_BODY),
     ),
     "DELETE /api/sessions/{name}": Operation(
         "deleteSession",
@@ -457,7 +457,7 @@ _SESSIONS: Mapping[str, Operation] = {
         "sessions",
         (_SESSION,),
         _PLACE,
-        codes=(*errors.SESSION, "invalid_json", "version_not_found"),
+        codes=(*errors.SESSION, *errors.STRICT_BODY, "version_not_found"),
     ),
     "POST /api/sessions/{name}/reset": Operation(
         "resetSession",
@@ -465,7 +465,7 @@ _SESSIONS: Mapping[str, Operation] = {
         "sessions",
         (_SESSION,),
         Body(api.Place, {}, required=False),
-        codes=(*errors.SESSION, "invalid_json"),
+        codes=(*errors.SESSION, *errors.STRICT_BODY),
     ),
     "POST /api/sessions/{name}/rewind": Operation(
         "rewindSession",
@@ -473,12 +473,7 @@ _SESSIONS: Mapping[str, Operation] = {
         "sessions",
         (_SESSION,),
         Body(api.Place, {"version": 1}),
-        codes=(
-            *errors.SESSION,
-            "invalid_json",
-            "missing_required_parameter",
-            "version_not_found",
-        ),
+        codes=(*errors.SESSION, *errors.STRICT_BODY, "version_not_found"),
     ),
     "POST /api/sessions/{name}/compact": Operation(
         "compactSession",
@@ -500,13 +495,11 @@ _SESSIONS: Mapping[str, Operation] = {
 
 _DECIDING = (
     *errors.TURN,
+    *errors.STRICT_BODY,
     "approval_closed",
     "approval_expired",
     "approval_not_found",
     "approvals_missing",
-    "invalid_json",
-    "invalid_value",
-    "missing_required_parameter",
     "model_not_found",
     "too_many_grants",
     "turn_not_found",

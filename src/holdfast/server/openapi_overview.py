@@ -58,12 +58,6 @@ CONSOLE: Mapping[str, Operation] = {
         "sessions",
         (Answer("Everything that is said about it now.", overview.Annotations),),
         Body(overview.Remark, {"flag": {"name": "starred", "value": "yes"}}),
-        codes=(
-            *errors.SESSION,
-            "invalid_json",
-            "invalid_value",
-            "item_not_found",
-            "missing_required_parameter",
-        ),
+        codes=(*errors.SESSION, *errors.STRICT_BODY, "item_not_found"),
     ),
 }

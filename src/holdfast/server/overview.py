@@ -30,6 +30,9 @@ from holdfast.wire import overview as shown
 from holdfast.wire.api import Told
 from holdfast.wire.pages import read_page
 from holdfast.wire.problems import bad_request
+from holdfast.wire.reading import read_body
+
+_remarks = msgspec.json.Decoder(shown.Remark)
 
 
 class Overview:
@@ -136,10 +139,7 @@ class Overview:
 
     async def annotate(self, call: Call) -> None:
         """Say something about an item or the session, beside the history."""
-        try:
-            remark = msgspec.json.decode(call.body, type=shown.Remark)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise bad_request("invalid_json", f"the body does not fit: {error}") from error
+        remark = read_body(_remarks, call.body)
         session_id = (await self._find(call)).session.id
         patches = remark.patches()
         if not patches:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -11,6 +12,7 @@ from msgspec import Raw
 from holdfast import limits
 from holdfast.core.events import ToolDefinition
 from holdfast.wire.problems import Refused, bad_request
+from holdfast.wire.shapes import fields_at, values_at
 
 NULL = Raw(b"null")
 """What a field of any shape is if it is absent."""
@@ -20,6 +22,9 @@ T_co = TypeVar("T_co", covariant=True)
 
 class Decodes(Protocol[T_co]):
     """A decoder of msgspec's."""
+
+    @property
+    def type(self) -> object: ...
 
     def decode(self, body: bytes, /) -> T_co: ...
 
@@ -31,20 +36,35 @@ def read_body(decoder: Decodes[T_co], body: bytes) -> T_co:
             body.decode()  # parts that are left as they are have not been looked into
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _invalid(error) from error
+        raise _invalid(error, decoder.type) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise bad_request("invalid_json", f"the body is not valid JSON: {error}") from error
 
 
-def _invalid(error: msgspec.ValidationError) -> Refused:
-    """A field that is missing or has the wrong type, named as clients expect it."""
-    message, _, place = str(error).partition(" - at `$")
-    place = place.rstrip("`").lstrip(".").split("[...]")[0]
-    missing = re.search(r"missing required field `([^`]+)`", message)
-    if missing:
-        return missing_parameter(f"{place}.{missing[1]}" if place else missing[1])
+def _invalid(error: msgspec.ValidationError, kind: object) -> Refused:
+    """A field that is missing, unknown or has the wrong type, named as clients expect it."""
+    message, _, whole = str(error).partition(" - at `$")
+    whole = whole.rstrip("`").lstrip(".")
+    place = whole.split("[...]")[0]
+    named = re.search(r"(missing required|unknown) field `([^`]+)`", message)
+    if named:
+        name = f"{place}.{named[2]}" if place else named[2]
+        if named[1] == "unknown":
+            return unknown_parameter(name, fields_at(kind, whole))
+        return missing_parameter(name)
     where = f"{place}: " if place else ""
-    return bad_request("invalid_type", f"{where}{message}", param=place or None)
+    values = values_at(kind, whole) if message.startswith("Invalid enum value") else ()
+    hint = f"; it is one of {', '.join(values)}" if values else ""
+    return bad_request("invalid_type", f"{where}{message}{hint}", param=place or None)
+
+
+def unknown_parameter(name: str, known: Sequence[str]) -> Refused:
+    there = f"; there are: {', '.join(known)}" if known else ""
+    return bad_request(
+        "unknown_parameter",
+        f"there is no parameter {name[:100]!r}{there}",
+        param=name[:100],
+    )
 
 
 def missing_parameter(name: str) -> Refused:
