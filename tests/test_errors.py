@@ -59,12 +59,17 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
         {"turn_id": "turn_19", "token": 3},
     ),
     (
-        InvalidExport(7, "the file is cut off"),
+        InvalidExport(7, "the file is cut off", sessions=2),
         (
             "line 7: the file is cut off; the sessions before it are imported, and importing a good copy of "
             "the file later leaves them as they are"
         ),
-        {"line": 7, "why": "the file is cut off"},
+        {"line": 7, "why": "the file is cut off", "sessions": 2},
+    ),
+    (
+        InvalidExport(1, "this is no export", sessions=0),
+        "line 1: this is no export; nothing is imported",
+        {"line": 1, "why": "this is no export", "sessions": 0},
     ),
     (
         ImportConflict("conv_4f", "the key 'trip' belongs to another session here"),
@@ -81,8 +86,13 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
     ),
     (
         SessionGone("conv_4f", why="deleted"),
-        "session 'conv_4f' is deleted; reset its key to start a new one",
+        "session 'conv_4f' is deleted; a key that it had is free, and begins a new one",
         {"name": "conv_4f", "why": "deleted"},
+    ),
+    (
+        SessionGone("conv_4f", why="expired"),
+        "session 'conv_4f' is expired; reset its key to start a new one",
+        {"name": "conv_4f", "why": "expired"},
     ),
     (
         SessionConflict("conv_4f", expected=7, found=8),

@@ -9,7 +9,7 @@ HoldfastError
 ├── IllegalEvent           an event that the turn, as it stands, cannot accept: a bug of the caller's
 ├── Superseded             another node owns the turn now; the write was refused and nothing changed
 ├── SessionMissing         no such session, turn or key; nothing was created
-├── SessionGone            it was deleted or has expired; a reset starts a new one
+├── SessionGone            it was deleted, or has expired and waits for a reset
 ├── SessionConflict        the session moved on meanwhile; reload and try again
 ├── ImportConflict         a session from elsewhere meets a different one here; nothing of it was taken in
 ├── SessionBusy            another turn holds the session; trying later is right
@@ -82,17 +82,20 @@ class InvalidCursor(InvalidValue):
 
 
 class InvalidExport(InvalidValue):
-    """A file of sessions cannot be read on. Those that came whole before `line` have been taken in."""
+    """A file of sessions cannot be read on. The `sessions` that came whole before `line` have been taken in."""
 
     code = "invalid_export"
 
-    def __init__(self, line: int, why: str) -> None:
-        super().__init__(
-            f"line {line}: {why}; the sessions before it are imported, and importing a good copy of "
-            "the file later leaves them as they are"
+    def __init__(self, line: int, why: str, *, sessions: int) -> None:
+        taken = (
+            "the sessions before it are imported, and importing a good copy of the file later leaves them as they are"
+            if sessions
+            else "nothing is imported"
         )
+        super().__init__(f"line {line}: {why}; {taken}")
         self.line = line
         self.why = why
+        self.sessions = sessions
 
 
 class IllegalEvent(HoldfastError):
@@ -137,7 +140,12 @@ class SessionGone(HoldfastError):
     code = "conversation_gone"
 
     def __init__(self, name: str, *, why: str) -> None:
-        super().__init__(f"session '{name}' is {why}; reset its key to start a new one")
+        way_out = (
+            "a key that it had is free, and begins a new one"
+            if why == "deleted"  # which has freed the key
+            else "reset its key to start a new one"
+        )
+        super().__init__(f"session '{name}' is {why}; {way_out}")
         self.name = name
         self.why = why
 

@@ -198,7 +198,7 @@ async def test_damage_goes_out_and_comes_in_only_when_it_is_wanted(
     await damage.item(ACME, turn.session_id, 1, b"\xff\x00 no JSON")
     file = await exported(store)
     async with changes_nothing(elsewhere):
-        with pytest.raises(InvalidExport, match="damaged"):
+        with pytest.raises(InvalidExport, match=r"damaged.*; nothing is imported"):
             await imported(elsewhere, file)
     await imported(elsewhere, file, damaged=True)
     assert await exported(elsewhere) == file
@@ -225,6 +225,7 @@ async def test_a_file_that_is_cut_off_anywhere_leaves_whole_sessions_and_can_be_
             await imported(target, file[:cut])
         assert told.value.line == cut + 1
         assert "cut off" in str(told.value)
+        assert told.value.sessions == sum(b'"type":"end"' in line for line in file[:cut])
         await whole_sessions(target, file)
         await imported(target, file)
         assert await exported(target) == file
@@ -383,7 +384,7 @@ async def test_lines_and_sessions_have_bounds(
     ],
 )
 async def test_what_begins_otherwise_is_no_export(header: bytes, told: str) -> None:
-    with pytest.raises(InvalidExport, match=f"line 1: .*{told}"):
+    with pytest.raises(InvalidExport, match=f"line 1: .*{told}.*; nothing is imported"):
         await imported(MemoryStore(), [header])
 
 

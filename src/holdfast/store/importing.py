@@ -21,7 +21,7 @@ from holdfast.errors import ImportConflict, InvalidExport
 from holdfast.ids import SessionId, Tenant
 from holdfast.store import lines
 from holdfast.store.audit import audit
-from holdfast.store.base import Refused, Restored, SessionDump, Store
+from holdfast.store.base import Restored, SessionDump, Store
 from holdfast.store.rows import (
     AnnotationRow,
     IdempotencyRow,
@@ -60,17 +60,21 @@ async def take_in(
     skipped: set[SessionId] = set()
     # A session can have many lines. They are read in a thread, so that others have their turns meanwhile.
     while (dump := await asyncio.to_thread(reader.next_session, rest)) is not None:
-        session_id, begun = dump.session.id, reader.begun_at
+        session_id, begun, before = dump.session.id, reader.begun_at, reader.sessions - 1
         why = _without_its_past(dump, skipped)
         if why is None:
             if not damaged:
-                await _demand_sound(store, dump, line=begun)
+                await _demand_sound(store, dump, line=begun, before=before)
             outcome = await store.restore(tenant, dump)
             if isinstance(outcome, Restored):
                 how: Literal["fresh", "same"] = "fresh" if outcome.fresh else "same"
                 yield Imported(session_id=session_id, how=how, line=reader.line)
                 continue
-            why = _judged(outcome, session_id, on_conflict, line=begun)
+            if not outcome.conflict:
+                raise InvalidExport(begun, outcome.why, sessions=before)
+            if on_conflict == "stop":
+                raise ImportConflict(session_id, outcome.why)
+            why = outcome.why
         skipped.add(session_id)
         yield Imported(session_id=session_id, how="skipped", why=why, line=reader.line)
 
@@ -82,23 +86,15 @@ def _without_its_past(dump: SessionDump, skipped: set[SessionId]) -> str | None:
     return None
 
 
-def _judged(outcome: Refused, session_id: SessionId, on_conflict: OnConflict, *, line: int) -> str:
-    """Why a session is skipped. Raises if it is not to be."""
-    if not outcome.conflict:
-        raise InvalidExport(line, outcome.why)
-    if on_conflict == "stop":
-        raise ImportConflict(session_id, outcome.why)
-    return outcome.why
-
-
-async def _demand_sound(store: Store, dump: SessionDump, *, line: int) -> None:
+async def _demand_sound(store: Store, dump: SessionDump, *, line: int, before: int) -> None:
     session = dump.session
     past = [await store.dump(session.tenant, each.session_id) for each in session.lineage]
     if session.state == "live" and any(each is None for each in past):
         return  # `restore` says which one, in better words
     found = await asyncio.to_thread(next, audit(dump, past), None)
     if found is not None:
-        raise InvalidExport(line, f"{session.id} is damaged ({found.code}: {found.what})")
+        why = f"{session.id} is damaged ({found.code}: {found.what})"
+        raise InvalidExport(line, why, sessions=before)
 
 
 # ── putting sessions together ────────────────────────────────────────────────────────────────
@@ -112,8 +108,9 @@ class Reader:
         self._newer: tuple[int, int] | None = None
         """The version of the file, if it is newer than ours."""
         self._block: Block | None = None
-        self._sessions = 0
         self._ended = False
+        self.sessions = 0
+        """How many are complete."""
         self.line = 0
         """The number of the line that was read last."""
         self.begun_at = 0
@@ -179,15 +176,16 @@ class Reader:
         block, self._block = self._block, None
         if block is None or block.session.id != end.id:
             raise lines.Unfit(f"{end.id} ends, and has not begun")
-        self._sessions += 1
-        return block.complete(end)
+        dump = block.complete(end)
+        self.sessions += 1
+        return dump
 
     def _finish(self, last: lines.Last) -> None:
         if self._block is not None:
             raise lines.Unfit(f"the file ends, and {self._block.session.id} does not")
-        if last.sessions != self._sessions:
+        if last.sessions != self.sessions:
             raise lines.Unfit(
-                f"the file has {self._sessions} sessions, and {last.sessions} went out"
+                f"the file has {self.sessions} sessions, and {last.sessions} went out"
             )
         self._ended = True
 
@@ -195,7 +193,7 @@ class Reader:
         if self._newer is not None:
             newer, ours = (".".join(map(str, each)) for each in (self._newer, lines.VERSION))
             why += f" (the file's format is {newer}, this Holdfast knows {ours}: upgrade it)"
-        return InvalidExport(self.line, why)
+        return InvalidExport(self.line, why, sessions=self.sessions)
 
 
 class Block:
