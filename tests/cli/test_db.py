@@ -127,6 +127,11 @@ def test_every_code_has_its_place_in_the_reference() -> None:
     assert [code for code in listed if f"`{code}`" not in page] == []
 
 
+def test_the_reference_shows_the_step_that_there_is() -> None:
+    page = (SOURCES.parent / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"the tables are at step (\d+)", page)) == {str(STEP)}
+
+
 def test_verify_answers_programs_in_json(run: Run, broken: Path) -> None:
     told = run("db", "verify", "--json")
     assert told.exit_code == 1

@@ -73,6 +73,14 @@ def test_conversations_are_listed_found_and_shown(place: Place) -> None:
     assert [each["type"] for each in items["items"]] == ["user", "assistant"] * 2
 
 
+def test_a_conversation_without_a_turn_is_said_to_be_empty(place: Place) -> None:
+    place("sessions", "rewind", "trip", "0")
+    told = place.told("sessions", "show", "trip")
+    assert (told.exit_code, told.stderr) == (0, "trip is empty\n")
+    assert "User" not in told.stdout
+    assert place.told("sessions", "show", "trip", "--json").stderr == ""
+
+
 def test_turns_are_listed_and_shown_discarded_ones_with_their_journal(place: Place) -> None:
     failed, second, first = place.json("turns", "list", "trip")["turns"]
     assert [each["version"] for each in (first, second, failed)] == [1, 2, None]

@@ -52,6 +52,13 @@ def test_python_m_holdfast_is_holdfast(spawn: Spawn) -> None:
     assert spawn("--help").stdout.startswith("Usage: holdfast ")
 
 
+def test_a_command_that_is_misspelt_is_told_which_is_meant(run: Run) -> None:
+    told = run("sesions", "list")
+    assert told.exit_code == 2
+    assert "No such command 'sesions'. Did you mean 'sessions'?" in told.stderr
+    assert "Did you mean" not in run("nope").stderr
+
+
 @pytest.mark.parametrize("arguments", [("nope",), ("--nope",), ("db", "nope"), ("db", "backup")])
 def test_calling_it_wrongly_ends_with_2(arguments: tuple[str, ...], run: Run) -> None:
     told = run(*arguments)

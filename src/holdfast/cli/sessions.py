@@ -156,6 +156,11 @@ def show(name: str, view: Literal["people", "model"], as_json: bool, at: Where) 
         if isinstance(here, StoreDesk):
             snapshot = here.snapshot(name)
             lines = model_lines(snapshot) if view == "model" else turn_lines(snapshot)
+            empty = not snapshot.items
         else:
-            lines = flat_lines(here.items(name, view=view))
+            items = here.items(name, view=view)
+            lines = flat_lines(items)
+            empty = not items.items
     showing.prose(lines)
+    if empty:
+        click.echo(f"{name} is empty", err=True)
