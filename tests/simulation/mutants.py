@@ -163,7 +163,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a lane is never left",
         (
             "sessions/owner.py",
-            "            if lane is not None:\n                self._lanes.leave(lane)\n",
+            "        if lane is not None:\n            self._lanes.leave(lane)\n",
             "",
         ),
     ),

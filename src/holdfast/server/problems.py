@@ -146,6 +146,8 @@ class Cause(Value):
     status: int
     may_pass: bool = False
     kind: str = "server_error"
+    words: str = ""
+    """What has happened, where that is not what its end would say."""
 
 
 CAUSES: dict[str, Cause] = {
@@ -157,6 +159,7 @@ CAUSES: dict[str, Cause] = {
     "upstream_broke_off": Cause(status=502, may_pass=True),
     "upstream_garbled": Cause(status=502, may_pass=True),
     "upstream_timeout": Cause(status=504, may_pass=True),
+    "storage_unavailable": Cause(status=503, may_pass=True, words="the store could not be asked"),
     "agent_not_found": Cause(status=409, kind="conflict_error"),
     "internal_error": Cause(status=500),
 }
@@ -235,6 +238,7 @@ def problem_of_ending(
     said, detail = _coded(ending.detail)
     if said and ending.by in ("model_error", "tool_error"):
         code, cause = said, CAUSES.get(said, REFUSED_BY_UPSTREAM)
+        words = cause.words or words
     elif said and ending.by == "superseded":
         code, cause, words = said, _OVERTAKEN.get(said, OVERTAKEN), "the conversation has moved on"
     elif said:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 
 import msgspec
@@ -18,14 +19,14 @@ from holdfast.core import events as ev
 from holdfast.core.conversation import Commit, Snapshot
 from holdfast.core.items import EndedBy
 from holdfast.core.journal import Record
-from holdfast.core.ports import Play
+from holdfast.core.ports import OpenTurn, Play
 from holdfast.core.turn import begin
+from holdfast.errors import StoreError, TurnFailed
 from holdfast.ids import GrantId, SessionId, Tenant
 from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Admission, Ask, Choose
 from holdfast.sessions.feed import Feed
-from holdfast.sessions.lease import Lease
 from holdfast.sessions.noting import note_end, note_stateless
 from holdfast.sessions.resolve import request_of
 from holdfast.sessions.transaction import LiveTurn
@@ -113,11 +114,8 @@ class Nowhere:
 class Stateless:
     """Plays requests that name no conversation."""
 
-    def __init__(
-        self, store: Store, lease: Lease, ambient: Ambient, choose: Choose, tally: Tally
-    ) -> None:
+    def __init__(self, store: Store, ambient: Ambient, choose: Choose, tally: Tally) -> None:
         self._store = store
-        self._lease = lease
         self._ambient = ambient
         self._choose = choose
         self._tally = tally
@@ -148,11 +146,12 @@ class Stateless:
             snapshot,
             begin(began),
             feed,
-            self._lease,
+            None,
             mint=self._ambient.mint,
             now_ms=self._ambient.now_ms,
         )
-        task = asyncio.create_task(live.run(play), name=str(request.turn_id))
+        playing = live.run(partial(_play_here, play))
+        task = asyncio.create_task(playing, name=str(request.turn_id))
         self._playing[task] = live
         task.add_done_callback(self._over)
         admission = Admission(
@@ -179,6 +178,14 @@ class Stateless:
     async def _wait_idle(self, at_most_s: float) -> None:
         if self._playing:
             await asyncio.wait(tuple(self._playing), timeout=at_most_s)
+
+
+async def _play_here(play: Play, turn: OpenTurn) -> None:
+    """A store that is away fails this turn. One that is stored would be left to whoever finds it there."""
+    try:
+        await play(turn)
+    except StoreError as error:
+        raise TurnFailed("model_error", str(error), reason="storage_unavailable") from error
 
 
 def _unresumable(request: ev.TurnRequest) -> ev.TurnRequest:

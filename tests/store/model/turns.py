@@ -340,9 +340,7 @@ class Turns:
                     return base.NotEligible()
                 turn.attempt += 1
         elif holder == node and not ignored_cancel:
-            turn.attempt += (
-                1  # it plays it no more, and whatever has kept it from that may come again
-            )
+            turn.attempt += 1  # it plays it no more, and why may come again
         session.token += 1
         turn.token, turn.nonce, turn.node = session.token, nonce, node
         return base.Taken(fence=turn.fence, turn=turn.row)
