@@ -5,8 +5,9 @@ READY  := .venv/.ready
 BIN    := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 
-# How many test processes; JOBS=0 runs everything in one, which is what a debugger wants.
-JOBS ?= 2
+# How many test processes: one more than the cores of a small machine, since many tests wait for servers, leases and
+# databases. JOBS=0 runs everything in one, which is what a debugger wants.
+JOBS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
@@ -30,7 +31,7 @@ test: $(READY) ## run all tests, and hold src/holdfast/core to full branch cover
 	@$(MAKE) --no-print-directory setup-clients || true
 	$(BIN)/python -m coverage run -m pytest tests/core
 	$(BIN)/python -m coverage report
-	$(PYTEST) -n $(JOBS) --ignore=tests/core
+	$(PYTEST) -n $(JOBS) --dist worksteal --ignore=tests/core
 
 test-clients: setup-clients ## run every client in every scenario, and a conformance prober
 	$(PYTEST) -n $(JOBS) -m "" tests/clients
