@@ -118,9 +118,11 @@ class HttpModel:
         """The answer; see `Model.stream`."""
         response = await self._ask(prompt)
         silence = _Silence(response.close, self._timeouts.first_byte_s)
-        if response.connection is not None and response.connection.protocol is not None:
+        protocol = response.connection.protocol if response.connection is not None else None
+        if protocol is not None:
             # From here on silence is ours to judge; aiohttp would set a timer for every token.
-            response.connection.protocol.read_timeout = None
+            protocol.read_timeout = None
+            protocol.start_timeout()  # of which there is none now: it ends the one that is running
         failure: ModelFailed | None = None
         try:
             if response.content_type.endswith(("json", "html")):
