@@ -98,8 +98,7 @@ SETTLED = node(since_ms=NOW_MS - 1000)
         ("expired", FRESH, False, NotEligible, 0),
         ("dead", FRESH, False, Taken, 2),  # a lock knows better than a clock
         ("absent", FRESH, False, Taken, 1),
-        ("self", FRESH, False, Taken, 2),
-        ("self", FRESH, True, Taken, 1),  # it was cancelled, and played on
+        ("self", FRESH, False, Taken, 1),
         ("alive", SETTLED, False, HolderAlive, 0),
         ("alive", FRESH, True, Taken, 1),
         ("dead", None, False, NotEligible, 0),

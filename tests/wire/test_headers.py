@@ -102,7 +102,9 @@ def test_a_header_that_cannot_be_meant_is_refused(name: str, value: str, code: s
         ("x-aprove", "x-approve"),
         ("x-denny", "x-deny"),
         ("idempotency-keys", "idempotency-key"),
-        ("if-matches", "if-match"),
+        ("if-macth", "if-match"),
+        ("ifmatch", "if-match"),
+        ("x-deni", "x-deny"),
     ],
 )
 def test_a_name_that_is_very_nearly_one_of_ours_is_refused(name: str, meant: str) -> None:
@@ -125,12 +127,20 @@ THEIRS = """
     x-request-start x-requested-with x-scheme x-session-affinity x-session-id x-shard-key x-stainless-arch
     x-stainless-async x-stainless-helper-method x-stainless-lang x-stainless-os x-stainless-package-version
     x-stainless-read-timeout x-stainless-retry-count x-stainless-runtime x-stainless-runtime-version
-    x-stainless-timeout x-tenant-id x-title x-trace-id x-user-id x-vercel-id x-xsrf-token
+    x-ai-conversation-id x-approved x-approver x-ms-conversation-id x-ms-conversationid x-oai-conversation-id
+    x-return-policy x-stainless-timeout x-tenant-id x-title x-trace-id x-user-id x-vercel-id x-xsrf-token
 """.split()
 
 
 def test_what_proxies_and_sdks_send_is_left_alone() -> None:
     assert read_naming(dict.fromkeys(THEIRS, "0")) == Naming(name=None)
+
+
+def test_where_no_header_names_a_conversation_one_that_does_elsewhere_is_left_alone() -> None:
+    """An operator may have chosen it, and SDKs send what they were given with every request."""
+    assert read_naming({"x-conversationid": "a"}, names=()) == Naming(name=None)
+    with pytest.raises(Refused):
+        read_naming({"x-conversation-idd": "a"}, names=())
 
 
 def test_a_name_that_the_operator_has_chosen_is_known_however_near_it_is() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.observe.events import event
@@ -22,11 +22,13 @@ class Apart:
         self._name = name
         self._away = 0
 
-    async def see_to(self, turn: Orphan | Waiting, work: Awaitable[bool]) -> bool:
-        """What came of it; False if it failed. Raises StoreUnavailable if it is the store that cannot be reached, and
-        not one session."""
+    async def see_to(self, turn: Orphan | Waiting, work: Callable[[], Awaitable[bool]]) -> bool:
+        """What came of it; False if it failed, or if the sweep has been given up. Raises StoreUnavailable if it is the
+        store that cannot be reached, and not one session."""
+        if self._away >= AWAY_MAX:
+            return False
         try:
-            return await work
+            return await work()
         except StoreUnavailable as error:
             self._away += 1
             if self._away >= AWAY_MAX:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 
 from holdfast import limits
 from holdfast.core import events as ev
@@ -73,7 +74,7 @@ class Queue:
             if not each.ready or each.turn_id in late:
                 continue
             if self._owner.has_room:
-                opened += await apart.see_to(each, self._open(each))
+                opened += await apart.see_to(each, partial(self._open, each))
             else:
                 self._owner.others_wait = True
         return opened
@@ -159,7 +160,9 @@ class Queue:
         return {
             each.turn_id
             for each in waiting
-            if await apart.see_to(each, self._end_if_late(each, known.get(each.turn_id)))
+            if await apart.see_to(
+                each, partial(self._end_if_late, each, known.get(each.turn_id))
+            )
         }
 
     async def _end_if_late(self, waiting: Waiting, until_ms: int | None) -> bool:

@@ -145,7 +145,7 @@ class Recovery:
             try:
                 orphans, complete = await self._orphans()
             except StoreError:
-                continue
+                continue  # the store is away; what we have lost is found when it is back
             if complete:
                 self._notice_losses(playing, orphans)
 
@@ -169,23 +169,23 @@ class Recovery:
             if orphan.holder is not None:
                 continue
             if self._owner.has_room:
-                taken += await apart.see_to(orphan, self._recover(orphan))
+                taken += await apart.see_to(orphan, partial(self._recover, orphan))
             else:
                 self._owner.others_wait = True
         return taken + await self._queue.open_ready()
 
     async def _recover_side_by_side(self, orphans: Iterable[Orphan], apart: Apart) -> int:
         """A dead node's turns are many, and each waits for the store more than for us."""
-        each_apart = (apart.see_to(each, self._recover_in_turn(each)) for each in orphans)
+        each_apart = (self._recover_in_turn(each, apart) for each in orphans)
         found = await asyncio.gather(*each_apart, return_exceptions=True)
         for each in found:
             if isinstance(each, BaseException):
                 raise each
         return sum(each is True for each in found)
 
-    async def _recover_in_turn(self, orphan: Orphan) -> bool:
+    async def _recover_in_turn(self, orphan: Orphan, apart: Apart) -> bool:
         async with self._side_by_side:
-            return await self._recover(orphan)
+            return await apart.see_to(orphan, partial(self._recover, orphan))
 
     async def _recover(self, orphan: Orphan) -> bool:
         return await self.recover(

@@ -218,10 +218,12 @@ class Sessions:
         losses = self._recovery.keep_noticing_losses()
         self._lasting.append(asyncio.create_task(losses, name="holdfast-losses"))
         # What is stored and what is not leave side by side, within one grace time.
-        await asyncio.gather(
-            self._owner.drain(grace_s=grace_s), self._stateless.drain(grace_s=grace_s)
-        )
-        await _call_off(self._lasting)
+        try:
+            await asyncio.gather(
+                self._owner.drain(grace_s=grace_s), self._stateless.drain(grace_s=grace_s)
+            )
+        finally:
+            await _call_off(self._lasting)
         await asyncio.gather(*self._noting, return_exceptions=True)
         await self._heart.stop()
         try:

@@ -193,4 +193,4 @@ def _unresumable(request: ev.TurnRequest) -> ev.TurnRequest:
     if request.policy.crash != "resume":
         return request
     policy = msgspec.structs.replace(request.policy, crash="auto")
-    return msgspec.structs.replace(request, policy=policy)
+    return msgspec.structs.replace(request, policy=policy, replayable=False)

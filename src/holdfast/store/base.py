@@ -500,9 +500,8 @@ class Store(TurnStore, KeyStore, GrantStore, Protocol):
         """Make the session's open turn ours, if its holder is dead, has handed it over, or is this node.
 
         With `turn_id`, only that turn: another one that was begun meanwhile is left alone.
-        The token is bumped and the attempt counted before this returns; handing over is no crash, nor is it one
-        that a cancel is ignored. With `ignored_cancel` a live holder is overruled too, if a cancel has been
-        waiting for `cancel_grace_s`.
+        The token is bumped and the attempt counted before this returns. With `ignored_cancel` a live
+        holder is overruled too, if a cancel has been waiting for `cancel_grace_s`.
         """
         ...
 

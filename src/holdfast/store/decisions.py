@@ -575,9 +575,7 @@ def judge_takeover(
         # After an outage of the store everybody looks expired. Whoever has just come back itself
         # waits for one TTL, so that nobody kills everybody.
         return NotEligible()
-    # Who takes a turn from itself plays it no more: what it was playing has broken, unless it only would not stop.
-    broke = facts.holder == "self" and not ignored_cancel
-    crashed = broke or facts.holder in ("expired", "dead")
+    crashed = facts.holder in ("expired", "dead")
     fence = msgspec.structs.replace(fence_of(session), token=session.lease_token + 1, nonce=nonce)
     return Taken(
         fence=fence,

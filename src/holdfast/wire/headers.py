@@ -64,10 +64,8 @@ TOLD = (
     "x-turn-id",
 )
 """What answers say. A request that says it, too, means nothing by it."""
-THEIRS = ("x-conversation",)
-"""Nearer to a name of ours than chance has it, and yet what other programs say."""
-NEAR = 0.88
-"""Two letters exchanged in nine, or one too many in six. No header that proxies and SDKs send comes close."""
+THEIRS = ("x-approved", "x-approver")
+"""A slip away from ours, and words that others may mean something by."""
 
 
 def read_naming(headers: Mapping[str, str], *, names: tuple[str, ...] = NAMES) -> Naming:
@@ -91,7 +89,9 @@ def _refuse_unknown(headers: Mapping[str, str], names: tuple[str, ...]) -> None:
     """A header of ours that we do not know is a mistake, and one that would go unnoticed: a conversation
     that is not named is not continued, and nobody is told."""
     for name in headers:
-        wrong = _is_mistake(name) if len(name) < _LONG else name.startswith(OURS)
+        # Where no conversation is named by a header, what names one elsewhere is sent all the same.
+        comparable = names and len(name) < _LONG
+        wrong = _is_mistake(name) if comparable else _is_unknown(name)
         if wrong and name not in names:
             known = dict.fromkeys((*ASKED, *names))
             near = get_close_matches(name, known, n=1, cutoff=0.0)[0]
@@ -108,11 +108,26 @@ _LONG = 64
 
 @lru_cache(maxsize=1024)  # a client sends the same names with every request
 def _is_mistake(name: str) -> bool:
-    """Whether a name begins like ours, or is very nearly one of them, and is none."""
-    if name in ASKED or name in TOLD or name in THEIRS:
-        return False
-    candidates = [each for each in ASKED if each.startswith("x-") == name.startswith("x-")]
-    return name.startswith(OURS) or bool(get_close_matches(name, candidates, n=1, cutoff=NEAR))
+    """Whether a name begins like ours, or is one of them but for a slip, and is none."""
+    if _is_unknown(name):
+        return True
+    return name not in ASKED and name not in THEIRS and any(_is_slip(name, each) for each in ASKED)
+
+
+def _is_unknown(name: str) -> bool:
+    return name.startswith(OURS) and name not in ASKED and name not in TOLD
+
+
+def _is_slip(name: str, ours: str) -> bool:
+    """Whether a letter too many, too few or another, or two in the wrong order, is all that is between them.
+
+    No more than that: gateways put their own name into such names, as in `x-ms-conversationid`.
+    """
+    unlike = (n for n, (a, b) in enumerate(zip(name, ours, strict=False)) if a != b)
+    same = next(unlike, min(len(name), len(ours)))
+    rest, our_rest = name[same:], ours[same:]
+    swapped = rest[:2] == our_rest[:2][::-1] and rest[2:] == our_rest[2:]
+    return swapped or rest[1:] == our_rest or rest == our_rest[1:] or rest[1:] == our_rest[1:]
 
 
 def _read_name(headers: Mapping[str, str], names: tuple[str, ...]) -> SessionKey | SessionId | None:

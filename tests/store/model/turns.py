@@ -339,8 +339,6 @@ class Turns:
                 if holder in self.nodes and self.now_ms - mine.since_ms < mine.ttl_ms:
                     return base.NotEligible()
                 turn.attempt += 1
-        elif holder == node and not ignored_cancel:
-            turn.attempt += 1  # it plays it no more, and why may come again
         session.token += 1
         turn.token, turn.nonce, turn.node = session.token, nonce, node
         return base.Taken(fence=turn.fence, turn=turn.row)
