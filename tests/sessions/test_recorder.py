@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -12,7 +13,7 @@ from holdfast.core import events as ev
 from holdfast.core.items import AssistantMessage, plain_text
 from holdfast.core.journal import Record
 from holdfast.core.turn import Turn, advance
-from holdfast.errors import IllegalEvent
+from holdfast.errors import IllegalEvent, Superseded
 from holdfast.ids import CallId, MessageId, SessionId, Tenant, TurnId
 from holdfast.sessions.feed import Feed
 from holdfast.sessions.recorder import Recorder
@@ -23,7 +24,7 @@ from tests.core.builders import after, answered, asked, asking, mint
 ONE, OTHER, CALL = mint(MessageId), mint(MessageId), mint(CallId)
 
 
-def recorder_of(turn: Turn) -> Recorder:
+def recorder_of(turn: Turn, store: MemoryStore | None = None) -> Recorder:
     fence = Fence(
         tenant=Tenant("local"),
         session_id=mint(SessionId),
@@ -32,7 +33,7 @@ def recorder_of(turn: Turn) -> Recorder:
         nonce="n",
     )
     return Recorder(
-        MemoryStore(),
+        store or MemoryStore(),
         fence,
         turn,
         Feed(events_max=1000),
@@ -125,3 +126,24 @@ def test_an_answer_closes_what_grew_unseen() -> None:
     assert recorder.turn.root.draft is None
     with pytest.raises(IllegalEvent):
         recorder.note((ev.Grew(item=ONE, text=" more"),))
+
+
+async def test_who_records_what_is_refused_is_told_why_also_while_an_append_is_under_way() -> None:
+    reached = asyncio.Event()
+
+    class Slow(MemoryStore):
+        async def append(self, *_: object, **__: object) -> None:
+            reached.set()
+            await asyncio.get_running_loop().create_future()
+
+    why = Superseded(mint(TurnId), token=1)
+    recorder = recorder_of(asking(), Slow())
+    recorder.note((answered(AssistantMessage(id=ONE, content=plain_text("whole"))),))
+    flushing = asyncio.create_task(recorder.flush())
+    async with asyncio.timeout(30):
+        await reached.wait()
+        recorder.refuse(why)
+        await asyncio.wait({flushing})
+    with pytest.raises(Superseded) as told:
+        recorder.check()
+    assert told.value is why

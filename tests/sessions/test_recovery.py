@@ -13,8 +13,10 @@ from holdfast.core import events as ev
 from holdfast.core.items import AssistantMessage, plain_text
 from holdfast.core.policy import Policy
 from holdfast.core.ports import OpenTurn
-from holdfast.errors import StoreUnusable
+from holdfast.errors import StoreUnavailable, StoreUnusable
 from holdfast.ids import MessageId, SessionKey, TurnId
+from holdfast.sessions.apart import AWAY_MAX
+from holdfast.sessions.recovery import SIDE_BY_SIDE_MAX
 from holdfast.sessions.watch import Watch
 from tests.simulation.clients import TENANT
 from tests.simulation.simulation import Home
@@ -199,3 +201,52 @@ async def test_whoever_watches_a_turn_that_is_resumed_sees_what_counts_no_more(
     assert kinds.count(ev.Grew) == 5
     assert kinds.index(ev.StepBroken) < kinds.index(ev.Resumed) < kinds.index(ev.Answered)
     assert two in stage.world.nodes and (await stage.said())[-1] == "re: Book it"
+
+
+# ── a store that comes and goes ──────────────────────────────────────────────────────────────
+
+
+@on_stage
+async def test_a_store_that_is_away_after_a_takeover_is_no_crash_of_the_turn(stage: Stage) -> None:
+    """It was taken over again and again, and never played: nothing about it has broken."""
+    one, two = await stage.boot(), await stage.boot()
+    await stage.sleep(TTL_S + 1)
+    (watch,) = await hanging(stage, one, KEYS[0])
+    journal, failures = two.store.as_store().journal, 2 * limits.crash_attempts_max
+
+    async def read(*args: Any, **where: Any) -> Any:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise StoreUnavailable("the database is restarting")
+        return await journal(*args, **where)
+
+    two.store.override("journal", read)
+    stage.world.bury(one)
+    await stage.sleep(TTL_S + (2 * limits.crash_attempts_max + 2) * limits.sweep_s)
+    assert failures < 0 and await states(stage, watch) == ["committed"]
+    assert (await stage.said(KEYS[0])) == ["Book it", "re: Book it"]
+
+
+@on_stage
+async def test_a_store_that_is_away_is_not_asked_for_every_turn_of_a_dead_node(
+    stage: Stage,
+) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    await stage.sleep(TTL_S + 1)
+    names = [SessionKey(f"key-{n}") for n in range(50)]
+    await hanging(stage, one, *names)
+    asked = 0
+
+    async def away(*_: Any, **__: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        raise StoreUnavailable("the database is restarting")
+
+    two.store.override("takeover", away)
+    stage.world.bury(one)
+    await stage.sleep(TTL_S)
+    before = asked
+    with pytest.raises(StoreUnavailable):
+        await two.run(two.sessions._recovery.sweep)
+    assert 0 < asked - before < AWAY_MAX + SIDE_BY_SIDE_MAX

@@ -7,16 +7,18 @@ from typing import Any
 import msgspec
 
 from holdfast import limits
+from holdfast.core.policy import Policy
 from holdfast.errors import StoreUnavailable
 from holdfast.sessions.watch import Watch
 from tests.simulation.stage import Hand, Stage, on_stage
 from tests.simulation.world import Node
 
 AT_ONCE_S = 1.0
+AS_USUAL = Policy()
 
 
-async def submit(stage: Stage, node: Node, text: str) -> Watch:
-    ask = msgspec.structs.replace(stage.ask(text), name=None)
+async def submit(stage: Stage, node: Node, text: str, policy: Policy = AS_USUAL) -> Watch:
+    ask = msgspec.structs.replace(stage.ask(text, policy=policy), name=None)
 
     async def submitted() -> Watch:
         return node.sessions.submit_stateless(ask)
@@ -64,3 +66,12 @@ async def test_its_tools_run_also_where_the_node_cannot_say_that_it_is_alive(sta
     assert (await node.run(watch.ended)).ok
     assert stage.done == ["a"] and stage.loop.time() - began_s < AT_ONCE_S
     node.store.partitioned = False
+
+
+@on_stage
+async def test_its_events_are_shown_at_once_whatever_it_asks_for(stage: Stage) -> None:
+    """There is nothing to resume it from, so nothing has to be written first."""
+    node = await stage.boot()
+    watch = await submit(stage, node, "Hello", Policy(crash="resume"))
+    assert (await node.run(watch.ended)).ok
+    assert watch.live is not None and not watch.live.turn.request.replayable

@@ -64,6 +64,8 @@ class Owner:
         """Sessions that turns wait for in the store, as far as we know."""
         self.room = asyncio.Event()
         """Set when there is room for one of those that wait, or a session is free that one waits for."""
+        self.breaks: Counter[TurnId] = Counter()
+        """How often turns have broken here that are still ours."""
         self._claims: dict[TurnId, int] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -167,6 +169,8 @@ class Owner:
     def _part_from(self, live: LiveTurn, lane: Lane | None) -> None:
         fence = live.fence
         self.let_go(fence.turn_id)
+        if live.broke:
+            self.breaks[fence.turn_id] += 1
         if fence.turn_id in self._background:
             self._background.discard(fence.turn_id)
             self.look_for_waiting()

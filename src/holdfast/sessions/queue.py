@@ -160,9 +160,7 @@ class Queue:
         return {
             each.turn_id
             for each in waiting
-            if await apart.see_to(
-                each, partial(self._end_if_late, each, known.get(each.turn_id))
-            )
+            if await apart.see_to(each, partial(self._end_if_late, each, known.get(each.turn_id)))
         }
 
     async def _end_if_late(self, waiting: Waiting, until_ms: int | None) -> bool:

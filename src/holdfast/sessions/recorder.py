@@ -195,8 +195,9 @@ class Recorder:
                 if self._replayable:
                     self.feed.publish(*batch)
         except BaseException as error:
-            self._failure = error
-            self._on_failure(error)
+            if self._failure is None:  # not refused already
+                self._failure = error
+                self._on_failure(error)
             if isinstance(error, asyncio.CancelledError):
                 raise
         finally:

@@ -70,8 +70,10 @@ def plan(
     cancelled: bool,
     now_ms: int,
     handed_over: bool = False,
+    breaks: int = 0,
 ) -> Plan:
-    """Decide how a turn goes on that its holder has left; `handed_over` if it did so on purpose."""
+    """Decide how a turn goes on that its holder has left; `handed_over` if it did so on purpose. `breaks` is how often
+    it has broken on this node, which lives on."""
     deadline_ms = turn.request.deadline_at_ms
     if turn.interrupted is not None:
         return Plan(resume=False, cause=turn.interrupted)
@@ -86,8 +88,9 @@ def plan(
         return Plan(resume=True, cause=None)
     if turn.request.policy.crash != "resume":
         return Plan(resume=False, cause=ev.Interrupted(by="crash"))
-    if row.attempt > limits.crash_attempts_max:
-        detail = f"given up after {row.attempt - 1} crashes"
+    crashes = row.attempt - 1 + breaks
+    if crashes >= limits.crash_attempts_max:
+        detail = f"given up after {crashes} crashes"
         return Plan(resume=False, cause=ev.Interrupted(by="crash", detail=detail))
     return Plan(resume=True, cause=None)
 
@@ -217,6 +220,8 @@ class Recovery:
         """Stop playing what the store does not say to be ours: a player that records nothing for a while
         would not find out, and would keep everybody else in its lane waiting. So would one that does not stop."""
         held = {each.turn_id for each in orphans if each.holder == self._owner.lease.node}
+        for gone in self._owner.breaks.keys() - held:
+            del self._owner.breaks[gone]
         for live in playing:
             if live.fence.turn_id in held:
                 continue
@@ -292,6 +297,7 @@ class Recovery:
             cancelled=cancelled,
             now_ms=self._ambient.now_ms(),
             handed_over=handed_over,
+            breaks=self._owner.breaks[fence.turn_id],
         )
         resumes = decided.resume and not (handed_over and folded.turn.untouched)
         play = retried(self._store, fence, row.retry_of, self._play)

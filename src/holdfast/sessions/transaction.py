@@ -24,7 +24,7 @@ from holdfast.core.items import Blob, EndedBy, UserMessage
 from holdfast.core.policy import Verdict, decide
 from holdfast.core.ports import Play
 from holdfast.core.turn import Turn
-from holdfast.errors import StoreError, Superseded, TurnFailed
+from holdfast.errors import StoreError, StoreUnavailable, Superseded, TurnFailed
 from holdfast.ids import Minter, Tenant
 from holdfast.sessions.ask import Ending
 from holdfast.sessions.ending import HandedOver, Judge, NotYet, Settled, settle
@@ -79,6 +79,8 @@ class LiveTurn:
         self._deciding = False
         self._late: ev.Interrupted | None = None
         self._lost = False
+        self.broke = False
+        """It is still ours, and something about it keeps us from ending it."""
         self.abandoned = False
         """It goes on in its player's hands, and nowhere else."""
         self._steers: dict[int, SignalRow] = {}
@@ -222,8 +224,12 @@ class LiveTurn:
         deadline = self._start_deadline()
         try:
             outcome = await self._play_and_settle(play)
-        except (Superseded, StoreError):
+        except (Superseded, StoreUnavailable):
             pass
+        except Exception as error:
+            self.broke = True
+            if not isinstance(error, StoreError):
+                raise
         else:
             self.after = outcome.after
             self.done.set_result(outcome.ending)

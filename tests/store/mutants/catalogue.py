@@ -375,16 +375,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a hand-over counts as a crash",
         (
             DECISIONS,
-            'crashed = broke or facts.holder in ("expired", "dead")',
-            'crashed = broke or facts.holder in ("expired", "dead", "absent")',
-        ),
-    ),
-    mutant(
-        "a turn that breaks on its own node is not counted",
-        (
-            DECISIONS,
-            'broke = facts.holder == "self" and not ignored_cancel',
-            "broke = False",
+            'crashed = facts.holder in ("expired", "dead")',
+            'crashed = facts.holder in ("expired", "dead", "absent")',
         ),
     ),
     mutant(
