@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import traceback
 from contextlib import AbstractContextManager
+from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 
@@ -88,8 +89,6 @@ class CommandTable(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:  # click knows of no commands but those that are loaded
-            from difflib import get_close_matches
-
             near = get_close_matches(args[0], COMMANDS, n=1)
             if not near:
                 raise
