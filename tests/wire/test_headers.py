@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.policy import Policy
 from holdfast.ids import SessionId, SessionKey, Version
-from holdfast.wire.headers import Naming, read_naming
+from holdfast.wire.headers import TOLD, Naming, read_naming
 from holdfast.wire.problems import Problem, Refused
 
 
@@ -130,6 +130,11 @@ THEIRS = """
     x-ai-conversation-id x-approved x-approver x-ms-conversation-id x-ms-conversationid x-oai-conversation-id
     x-return-policy x-stainless-timeout x-tenant-id x-title x-trace-id x-user-id x-vercel-id x-xsrf-token
 """.split()
+
+
+def test_what_answers_say_is_left_alone() -> None:
+    """`x-conversation-created` is a slip away from a header that asks for something."""
+    assert read_naming(dict.fromkeys(TOLD, "0")) == Naming(name=None)
 
 
 def test_what_proxies_and_sdks_send_is_left_alone() -> None:

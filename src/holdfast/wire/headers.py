@@ -111,7 +111,8 @@ def _is_mistake(name: str) -> bool:
     """Whether a name begins like ours, or is one of them but for a slip, and is none."""
     if _is_unknown(name):
         return True
-    return name not in ASKED and name not in THEIRS and any(_is_slip(name, each) for each in ASKED)
+    known = name in ASKED or name in TOLD or name in THEIRS
+    return not known and any(_is_slip(name, each) for each in ASKED)
 
 
 def _is_unknown(name: str) -> bool:
