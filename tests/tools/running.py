@@ -13,11 +13,15 @@ import pytest
 from holdfast.core.items import Blob, text_of
 from holdfast.tools.base import Json, ToolOutput, ToolRun, ToolSpec
 
+KEY = f"fc_{os.getpid()}"
+"""A call's key is nobody else's: whoever stops a command ends all processes that carry its key, on the whole machine,
+and other tests run beside this one."""
+
 
 def call_of(
     arguments: Mapping[str, Json] | None = None,
     *,
-    key: str = "fc_1",
+    key: str = KEY,
     agent: str = "root",
     state: Mapping[str, str] | None = None,
     memories: Mapping[str, str] | None = None,

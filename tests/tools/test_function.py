@@ -21,7 +21,7 @@ from holdfast.tools.base import Json, ToolOutput, ToolRun
 from holdfast.tools.function import FunctionTool, FunctionToolset, parse_docstring, tool
 from holdfast.tools.run import execute
 from holdfast.tools.schema import InvalidArguments, InvalidTool, parse_arguments
-from tests.tools.running import Blobs, call_of, said
+from tests.tools.running import KEY, Blobs, call_of, said
 
 
 class Point(Struct):
@@ -219,7 +219,7 @@ async def test_an_argument_annotated_as_the_run_receives_it() -> None:
 
     assert list(schema_of(remember)["properties"]) == ["text"]
     output = await called(remember, '{"text": "tea"}')
-    assert output.content == (Text(text="fc_1"),)
+    assert output.content == (Text(text=KEY),)
     assert output.changes == (StateSet(name="notes", value='["tea"]'),)
 
 

@@ -20,7 +20,7 @@ from holdfast.tools.mcp.toolset import McpToolset, _Progress
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.run import execute
 from tests.tools import mcp_means as means
-from tests.tools.running import Blobs, Pipe, call_of, leap, said
+from tests.tools.running import KEY, Blobs, Pipe, call_of, leap, said
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ async def tools_of(toolset: McpToolset) -> dict[str, Tool]:
 
 
 async def ran(
-    toolset: McpToolset, tool_name: str, /, *, key: str = "fc_1", **arguments: Json
+    toolset: McpToolset, tool_name: str, /, *, key: str = KEY, **arguments: Json
 ) -> ToolOutput:
     tool = (await tools_of(toolset))[tool_name]
     return await execute(tool, call_of(arguments, key=key), Blobs())

@@ -19,7 +19,7 @@ from holdfast.tools.process import Exit
 from holdfast.tools.run import execute
 from holdfast.tools.schema import InvalidArguments, InvalidTool, parse_arguments
 from holdfast.tools.script import Script, ScriptTool, ScriptToolset, as_variables, in_words
-from tests.tools.running import Blobs, call_of, said
+from tests.tools.running import KEY, Blobs, call_of, said
 
 TEXT: Json = {"type": "string"}
 
@@ -148,7 +148,7 @@ async def test_a_command_sees_what_is_listed_and_declared_and_nothing_else() -> 
         "COLOUR": "blue",
         "GITHUB_TOKEN": "ghp",
         "word": "w",
-        "HOLDFAST_CALL_KEY": "fc_1",
+        "HOLDFAST_CALL_KEY": KEY,
     }
 
 
