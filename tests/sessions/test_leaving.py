@@ -39,6 +39,17 @@ def leaving(stage: Stage, node: Node, *, grace_s: float) -> asyncio.Task[None]:
     return stage.loop.create_task(node.run(lambda: node.sessions.close(grace_s=grace_s)))
 
 
+async def long_farewell(
+    stage: Stage, node: Node, *, grace_s: float
+) -> tuple[asyncio.Task[Ending], asyncio.Task[None]]:
+    """A turn of a node that has been leaving for a while, and the leaving."""
+    running = stage.send(node, "Long")
+    await stage.until(lambda: bool(stage.played))
+    closing = leaving(stage, node, grace_s=grace_s)
+    await stage.sleep(5)
+    return running, closing
+
+
 async def cancel(node: Node, turn_id: TurnId) -> Ending | StillRunning:
     return await node.run(lambda: node.sessions.operations.cancel(TENANT, turn_id))
 
@@ -69,10 +80,7 @@ async def test_a_node_that_leaves_still_hears_a_cancel(stage: Stage) -> None:
 async def test_a_node_that_leaves_still_hears_what_is_said_to_its_turns(stage: Stage) -> None:
     one, two = await stage.boot(), await stage.boot()
     stage.parts["Long"] = listen
-    running = stage.send(one, "Long")
-    await stage.until(lambda: bool(stage.played))
-    closing = leaving(stage, one, grace_s=60)
-    await stage.sleep(5)
+    running, closing = await long_farewell(stage, one, grace_s=60)
 
     heard = await stage.send(two, "Faster", on_busy="steer")
 
@@ -85,10 +93,7 @@ async def test_a_node_that_leaves_still_hears_what_is_said_to_its_turns(stage: S
 async def test_a_turn_of_a_node_that_leaves_still_makes_way(stage: Stage) -> None:
     one, two = await stage.boot(), await stage.boot()
     stage.parts["Long"] = hang
-    running = stage.send(one, "Long")
-    await stage.until(lambda: bool(stage.played))
-    closing = leaving(stage, one, grace_s=60)
-    await stage.sleep(5)
+    running, closing = await long_farewell(stage, one, grace_s=60)
 
     asked_s = stage.loop.time()
     assert (await stage.send(two, "Stop it", on_busy="interrupt")).ok
@@ -140,10 +145,7 @@ async def test_leaving_can_be_hurried(stage: Stage) -> None:
     """Whoever has waited long enough calls it off and begins again, without grace; nothing stays behind."""
     one, two = await stage.boot(), await stage.boot()
     stage.parts["Long"] = hang
-    running = stage.send(one, "Long")
-    await stage.until(lambda: bool(stage.played))
-    closing = leaving(stage, one, grace_s=1000)
-    await stage.sleep(5)
+    running, closing = await long_farewell(stage, one, grace_s=1000)
     closing.cancel()
     await stage.sleep(1)
 

@@ -149,6 +149,9 @@ class Recovery:
                 orphans, complete = await self._orphans()
             except StoreError:
                 continue  # the store is away; what we have lost is found when it is back
+            except Exception as error:
+                log.error("looking for lost turns failed unexpectedly", exc_info=error)
+                continue
             if complete:
                 self._notice_losses(playing, orphans)
 
