@@ -89,7 +89,8 @@ class TurnRequest(Value):
     deadline_at_ms: int = 0
     """Absolute, by the store's clock. 0 means none."""
     replayable: bool = False
-    """The client has said how it will come back: every event is durable before it is shown."""
+    """The client has said how it will come back, or the turn is to be resumed after a crash: every event is durable
+    before it is shown."""
     hears: bool = True
     """Whether its player listens between two steps. If not, what is said to the turn begins the next one."""
 
