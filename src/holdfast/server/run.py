@@ -11,6 +11,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import uvicorn
 
@@ -118,6 +119,27 @@ class _Alarm:
             raise self._error
 
 
+class _Connections(set[Any]):
+    """The open connections, with a way to wait for the last of them. uvicorn adds and takes away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = asyncio.Event()
+
+    def discard(self, connection: object) -> None:
+        super().discard(connection)
+        self._changed.set()
+
+    def remove(self, connection: object) -> None:
+        super().remove(connection)
+        self._changed.set()
+
+    async def wait_empty(self) -> None:
+        while self:
+            self._changed.clear()
+            await self._changed.wait()
+
+
 class HttpServer(uvicorn.Server):
     """uvicorn, which says when it is ready, and lets turns end before it does."""
 
@@ -165,12 +187,15 @@ class HttpServer(uvicorn.Server):
         self._sessions = sessions
         self._on_ready = on_ready
         self._stopping = asyncio.Event()
+        self._hurrying = asyncio.Event()
+        self._connections = self.server_state.connections = _Connections()
 
     def stop(self) -> None:
         """Drain; when it is said again, hurry."""
         event("server.draining", hurry=self.should_exit)
         self._app.drain()
-        self.force_exit = self.should_exit
+        if self.should_exit:
+            self._hurry()
         self.should_exit = True
         self._stopping.set()
 
@@ -182,7 +207,11 @@ class HttpServer(uvicorn.Server):
     def hurry(self) -> None:
         """Stop without giving anybody time: there is nothing left that could be finished."""
         self.stop()
+        self._hurry()
+
+    def _hurry(self) -> None:
         self.force_exit = True
+        self._hurrying.set()
 
     async def main_loop(self) -> None:
         await (
@@ -195,15 +224,36 @@ class HttpServer(uvicorn.Server):
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does it, but woken by the last connection or a second signal, where uvicorn looks every 100 ms."""
         self._app.drain()
         closing = asyncio.create_task(self._end_turns())
-        await super().shutdown(sockets)
+        for server in self.servers:
+            server.close()
+        for listener in sockets or ():
+            listener.close()
+        for connection in list(self._connections):
+            connection.shutdown()
+        quiet = asyncio.create_task(self._wait_quiet())
+        hurry = asyncio.create_task(self._hurrying.wait())
+        await asyncio.wait(
+            {quiet, hurry},
+            timeout=self.config.timeout_graceful_shutdown,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        for late in (quiet, hurry, *([] if self.force_exit else self.server_state.tasks)):
+            late.cancel()
         if self.force_exit:
             closing.cancel()
             await asyncio.gather(closing, return_exceptions=True)
             await self._sessions.close(grace_s=0.0)
         else:
             await closing
+
+    async def _wait_quiet(self) -> None:
+        """Wait until every connection has ended and every answer was given."""
+        await self._connections.wait_empty()
+        while self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks)
 
     async def _end_turns(self) -> None:
         """Let turns finish for a while, end or hand over the rest, and see that their clients hear of it."""
