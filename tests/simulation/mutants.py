@@ -7,10 +7,8 @@ other, from 0 on; the table tells how many it took. The source as it is has to s
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,20 +16,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from tests.choosing import choose
-from tests.repository import ROOT
+from tests.mutation import Edit, broken_copy, run_on
 
-SOURCE = ROOT / "src" / "holdfast"
 SEEDS = 100
 """How many a mutant may survive."""
 
 TIMEOUT_S = 300.0
-
-
-class Edit(Struct, frozen=True):
-    file: str
-    """Inside src/holdfast."""
-    old: str
-    new: str
 
 
 class Mutant(Struct, frozen=True, kw_only=True):
@@ -366,28 +356,12 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 
 
-def misfits(mutant: Mutant) -> list[str]:
-    """The edits whose words are not in the source, or not just once."""
-    return [
-        f"{edit.file}: {edit.old!r}"
-        for edit in mutant.edits
-        if (SOURCE / edit.file).read_text(encoding="utf-8").count(edit.old) != 1
-    ]
-
-
 def hunt(mutant: Mutant, *, seeds: int = SEEDS) -> Hunt:
     """Let the tests at this mutant until one of them notices."""
-    assert not misfits(mutant), f"{mutant.name}: the source has changed; rewrite the mutant"
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "holdfast"
-        shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        for edit in mutant.edits:
-            file = copy / edit.file
-            text = file.read_text(encoding="utf-8")
-            file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
+    with broken_copy(mutant.edits) as copy:
         try:
-            noticed = _by_seeds(Path(folder), seeds)
+            noticed = _by_seeds(copy, seeds)
         except subprocess.TimeoutExpired:
             noticed = "no end"
     return Hunt(mutant=mutant, noticed=noticed, seconds=time.monotonic() - began)
@@ -411,7 +385,7 @@ else:
 
 def _by_seeds(source: Path, count: int) -> str | None:
     """Which promise is broken first, and by the how-manieth seed."""
-    told = _run(source, "-c", _SCRIPT, str(source), str(count))
+    told = run_on(source, "-c", _SCRIPT, str(source), str(count), timeout_s=TIMEOUT_S)
     if told.returncode != 0:
         return f"does not even run: {told.stderr[-200:]}"
     line = told.stdout.splitlines()[-1]
@@ -419,19 +393,6 @@ def _by_seeds(source: Path, count: int) -> str | None:
         return None
     seed, _, codes = line.partition(" ")
     return f"{int(seed) + 1:4} seeds  {codes}"
-
-
-def _run(source: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join((str(source), str(ROOT)))
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
 
 
 def main(words: list[str]) -> int:

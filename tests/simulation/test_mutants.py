@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS, Mutant, hunt, misfits
+from tests.mutation import misfits
+from tests.simulation.mutants import MUTANTS, Mutant, hunt
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each.name)
 def test_a_mutant_fits_the_source_that_it_breaks(mutant: Mutant) -> None:
-    assert misfits(mutant) == []
+    assert misfits(mutant.edits) == []
 
 
 def test_mutants_have_names_of_their_own() -> None:

@@ -1,12 +1,10 @@
-"""Ways to break a store, each of which some test has to notice.
-
-A mutant is the real source with a few words exchanged. If those words are no longer there, exactly once, the
-mutant says nothing any more: then it has to be rewritten along with the source (`test_mutants.py` checks).
-"""
+"""Ways to break a store, each of which some test has to notice."""
 
 from __future__ import annotations
 
 from msgspec import Struct
+
+from tests.mutation import Edit
 
 DECISIONS = "store/decisions.py"
 TURNS = "store/sqlite/turns.py"
@@ -49,13 +47,6 @@ RACES = "tests/store/postgres/test_races.py"
 RECALL = "tests/store/postgres/test_recall.py"
 GATHERING = "tests/store/postgres/test_gathering.py"
 CUT = "tests/store/postgres/test_cut.py"
-
-
-class Edit(Struct, frozen=True):
-    file: str
-    """Inside src/holdfast."""
-    old: str
-    new: str
 
 
 class Mutant(Struct, frozen=True, kw_only=True):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.mutation import misfits
 from tests.store.mutants.catalogue import MUTANTS, Mutant
-from tests.store.mutants.hunting import hunt, misfits
+from tests.store.mutants.hunting import hunt
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each.name)
 def test_a_mutant_fits_the_source_that_it_breaks(mutant: Mutant) -> None:
-    assert misfits(mutant) == []
+    assert misfits(mutant.edits) == []
 
 
 def test_mutants_have_names_of_their_own() -> None:
