@@ -5,12 +5,15 @@ READY  := .venv/.ready
 BIN    := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 
+# Bytecode is kept, whatever the environment says: every program that a test starts would compile us anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # How many test processes: one more than the cores of a small machine, since many tests wait for servers, leases and
 # databases. JOBS=0 runs everything in one, which is what a debugger wants.
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-clients check bench torture torture-store torture-sessions torture-http lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
+.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-fast test-clients check bench torture torture-store torture-pooler torture-sessions torture-http lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,11 +39,13 @@ test: $(READY) ## run all tests, and hold src/holdfast/core to full branch cover
 test-clients: setup-clients ## run every client in every scenario, and a conformance prober
 	$(PYTEST) -n $(JOBS) -m "" tests/clients
 
-check: $(READY) ## format, lint, types and the fast tests
+test-fast: $(READY) ## run the tests that take no more than a moment each
+	$(PYTEST) -n $(JOBS) -q -m "not slow and not clients"
+
+check: $(READY) ## format, lint and types
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(PYTEST) -n $(JOBS) -q -m "not slow and not clients"
 
 # GROUP="tokens pace" measures those alone (`ARGS=--list` lists them); `--rounds` and `--only` go into ARGS.
 bench: $(READY) ## measure servers side by side, group by group, and write build/bench/report.html
@@ -79,12 +84,15 @@ TURNS    ?= 1000000
 bench-scale: $(READY) ## list, search and open among 100,000 sessions with 1,000,000 turns, on both homes
 	@PYTHONPATH=. $(BIN)/python bench/scale.py --sessions $(SESSIONS) --turns $(TURNS) $(ARGS)
 
-torture: torture-store torture-sessions torture-http torture-api torture-replay torture-replicas ## run every torture suite
+torture: torture-store torture-pooler torture-sessions torture-http torture-api torture-replay torture-replicas ## run every torture suite
 
 # STORE=postgres kills the clients and the server of a PostgreSQL; `--only`, `--seed` and `--scale` go into ARGS.
 STORE ?= sqlite
 torture-store: $(READY) ## kill the store at bad moments, many times, and verify what is left
 	@$(BIN)/python -m tests.torture.store --store $(STORE) $(ARGS)
+
+torture-pooler: $(READY) ## run the store's contract through PgBouncer, also where a pooler cannot change anything
+	EVERY_WAY=1 $(PYTEST) -n $(JOBS) tests/store -k pgbouncer
 
 torture-http: $(READY) ## besiege a server with 3,000 slow, silent and half-sent connections, while others use it
 	@$(BIN)/python -m tests.torture.http $(ARGS)

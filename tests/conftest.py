@@ -8,6 +8,7 @@ import hypothesis
 import pytest
 
 from tests.means import Skipped, closing_block
+from tests.scratch import MEMORY
 
 # A run tries the same examples each time, so that it passes each time or fails each time.
 # To look for new ones: pytest --hypothesis-profile=explore
@@ -18,6 +19,10 @@ hypothesis.settings.register_profile(
     "hunt", max_examples=300, derandomize=True, deadline=None, phases=[hypothesis.Phase.generate]
 )
 hypothesis.settings.load_profile("steady")
+
+# Where `tmp_path` lies. Few tests are about disks, and those have one of their own.
+if MEMORY is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 SKIP_IS_FAILURE = bool(os.environ.get("CI"))
 

@@ -33,6 +33,7 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 import asyncpg
 
 from tests.means import skip_without
+from tests.scratch import MEMORY
 
 USER = "holdfast"
 START_S = 60.0
@@ -76,10 +77,7 @@ def give_away(*paths: Path) -> None:
 
 def scratch_folder(prefix: str) -> Path:
     """A short path: sockets lie in it, and their names may have 100 characters."""
-    shared = Path("/dev/shm")
-    folder = Path(
-        tempfile.mkdtemp(prefix=prefix, dir=shared if os.access(shared, os.W_OK) else None)
-    )
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=MEMORY))
     folder.chmod(0o755)
     give_away(folder)
     return folder

@@ -11,21 +11,27 @@ import pytest
 from tests import architecture
 from tests.architecture import Module, parse
 
-MODULES = architecture.read_package(Path(__file__).parents[1] / "src" / "holdfast")
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, Module]:
+    """Ours, by name."""
+    return architecture.read_package(Path(__file__).parents[1] / "src" / "holdfast")
 
 
-def test_imports_go_down_only() -> None:
-    complaints = (architecture.room_rule(module, MODULES) for module in MODULES.values())
+def test_imports_go_down_only(modules: dict[str, Module]) -> None:
+    complaints = (architecture.room_rule(module, modules) for module in modules.values())
     assert list(chain.from_iterable(complaints)) == []
 
 
 @pytest.mark.parametrize("rule", architecture.MODULE_RULES, ids=lambda rule: rule.__name__)
-def test_every_module_keeps_the(rule: Callable[[Module], list[str]]) -> None:
-    assert [complaint for module in MODULES.values() for complaint in rule(module)] == []
+def test_every_module_keeps_the(
+    modules: dict[str, Module], rule: Callable[[Module], list[str]]
+) -> None:
+    assert [complaint for module in modules.values() for complaint in rule(module)] == []
 
 
-def test_no_module_needs_itself() -> None:
-    assert architecture.cycle_rule(MODULES) == []
+def test_no_module_needs_itself(modules: dict[str, Module]) -> None:
+    assert architecture.cycle_rule(modules) == []
 
 
 # From here on the rules themselves are on trial.

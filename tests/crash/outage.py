@@ -22,8 +22,8 @@ from holdfast.store.sqlite.jobs import Answer
 from holdfast.store.sqlite.writer import InlineWriter
 from tests.crash.audit import audit
 from tests.crash.power import Image, Recorder, Recording, digest_of, images, put
-from tests.crash.scratch import scratch_folder
 from tests.crash.serving import ACME, Plan, Poll, Server
+from tests.scratch import scratch_folder
 
 FILE = "holdfast.db"
 

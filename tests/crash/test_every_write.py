@@ -20,9 +20,9 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import Crash, CrashingStore, ManualClock
 from holdfast.testing.crashing import Moment
 from tests.crash.audit import audit
-from tests.crash.scratch import scratch_folder
 from tests.crash.serving import ACME, Plan, Server, World, plans_in
 from tests.postgres import shared_database, wipe
+from tests.scratch import scratch_folder
 
 KEY = "trip"
 FIRST = Plan(name="first")

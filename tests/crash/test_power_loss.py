@@ -25,7 +25,7 @@ from tests.crash.power import (
     images,
     put,
 )
-from tests.crash.scratch import scratch_folder
+from tests.scratch import scratch_folder
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from tests import repository
-from tests.crash.scratch import scratch_folder
 from tests.loop.killing import Became
+from tests.scratch import scratch_folder
 
 
 @pytest.fixture(scope="module", params=["resumed", "ended"])

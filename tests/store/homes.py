@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from pathlib import Path
 from typing import Protocol
 
@@ -202,12 +201,6 @@ class PostgresDamage:
     ) -> None:
         values: dict[str, Bound] = {"tenant": tenant, "session_id": session_id, "rev": rev}
         await self._write("annotation", "patch", {**values, "patch": patch})
-
-
-def quick_folder() -> tempfile.TemporaryDirectory[str]:
-    """Where nothing is checked that a sync could help, the fastest place will do."""
-    shared = Path("/dev/shm")
-    return tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None)
 
 
 HOMES: tuple[Home, ...] = (MemoryHome(), SqliteHome(), PostgresHome())

@@ -28,10 +28,11 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.verify import Finding, verify
 from holdfast.testing import Crash, CrashingStore, ManualClock
+from tests.scratch import scratch_folder
 from tests.store.builders import ACME, Player
 from tests.store.contract.words import changes_nothing
 from tests.store.furnishing import furnish
-from tests.store.homes import HOMES, Damage, Home, quick_folder
+from tests.store.homes import HOMES, Damage, Home
 from tests.store.state import contents
 
 
@@ -526,10 +527,10 @@ story = st.lists(
 @given(story)
 def test_from_memory_to_sqlite_and_back(told: list[tuple[str, int]]) -> None:
     async def play() -> None:
-        with quick_folder() as folder:
+        with scratch_folder() as folder:
             clock, steps = ManualClock(), count()
             first = MemoryStore(now_ms=clock.now_ms)
-            second = await SqliteStore.open(Path(folder) / "s.db", now_ms=clock.now_ms)
+            second = await SqliteStore.open(folder / "s.db", now_ms=clock.now_ms)
             third = MemoryStore(now_ms=clock.now_ms)
             mint = Minter(now_ms=clock.now_ms, random_bits=lambda bits: next(steps) % (1 << bits))
             await _tell(Player(first, mint), told)

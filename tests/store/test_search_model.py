@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,8 +18,8 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.searching import parse_query
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import ManualClock
+from tests.scratch import scratch_folder
 from tests.store.builders import ACME, Player
-from tests.store.homes import quick_folder
 
 WORDS = ("oslo", "Öslo", "os", "bergen", "am", "meer")
 said = st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join)
@@ -58,9 +57,9 @@ def test_every_home_finds_what_the_model_finds(
     """Also if the index names more places than anybody wants to look at."""
 
     async def play() -> None:
-        with quick_folder() as folder:
+        with scratch_folder() as folder:
             clock = ManualClock()
-            sqlite = await SqliteStore.open(Path(folder) / "s.db", now_ms=clock.now_ms)
+            sqlite = await SqliteStore.open(folder / "s.db", now_ms=clock.now_ms)
             told = []
             for store in (MemoryStore(now_ms=clock.now_ms), sqlite):
                 telling = Telling(store, clock)

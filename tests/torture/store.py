@@ -26,8 +26,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tests.crash import contention, kills, outage, power, syscalls
-from tests.crash.scratch import scratch_folder
 from tests.crash.zygote import Zygote
+from tests.scratch import scratch_folder
 from tests.torture import postgres
 from tests.torture.campaign import CORES, Campaign, Figures, Progress, Run, gathered
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 from apsw import Connection
@@ -24,7 +23,7 @@ from holdfast.store.sqlite.tables import node_rows
 from holdfast.store.sqlite.writer import InlineWriter
 from holdfast.testing.clock import ManualClock
 from tests.postgres import shared_database, wipe
-from tests.store.homes import quick_folder
+from tests.scratch import scratch_folder
 
 T = TypeVar("T")
 
@@ -144,8 +143,8 @@ def _with_postgres() -> Iterator[Homes]:
 
 @contextmanager
 def _with_sqlite() -> Iterator[Homes]:
-    with quick_folder() as directory, asyncio.Runner() as runner:
-        engine = Engine.open(Path(directory) / "store.db", writer=InlineWriter, readers=0)
+    with scratch_folder() as directory, asyncio.Runner() as runner:
+        engine = Engine.open(directory / "store.db", writer=InlineWriter, readers=0)
         loop = runner.get_loop()
         try:
             loop.run_until_complete(engine.write(partial(migrate, migrations=load_migrations())))
