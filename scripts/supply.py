@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from importlib.metadata import metadata
 from pathlib import Path
 
+from holdfast.version import VERSION
+
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.txt"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -117,7 +119,7 @@ def packages() -> list[Package]:
 
 def sbom() -> str:
     parts = packages()
-    itself = f"pkg:pypi/{PROJECT['name']}@{PROJECT['version']}"
+    itself = f"pkg:pypi/{PROJECT['name']}@{VERSION}"
     wanted = {named(each) for each in PROJECT["dependencies"]}
     made_of = LOCK.read_text(encoding="utf-8") + itself
     document = {
@@ -131,7 +133,7 @@ def sbom() -> str:
                 "type": "application",
                 "bom-ref": itself,
                 "name": PROJECT["name"],
-                "version": PROJECT["version"],
+                "version": VERSION,
                 "description": PROJECT["description"],
                 "licenses": [{"expression": PROJECT["license"]}],
                 "purl": itself,

@@ -20,12 +20,14 @@ FUNCTION_LINES_MAX = 100
 
 BASE = frozenset({"errors", "ids", "limits"})
 VALUES = BASE | {"core", "wire"}
-SHELL = VALUES | {"observe"}
+SHELL = VALUES | {"observe", "libraries", "version"}
 PARTS = SHELL | {"models", "tools", "agents", "loop", "store", "sessions"}
 
 ROOMS: Mapping[str, frozenset[str]] = {
     "errors": frozenset(),
     "limits": frozenset(),
+    "libraries": frozenset(),
+    "version": frozenset(),
     "ids": frozenset({"errors", "limits"}),
     "core": BASE,
     "wire": BASE | {"core"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -219,13 +218,3 @@ def test_a_missing_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch)
         with tracing(ENDPOINT):
             pytest.fail("it cannot be traced")
     assert exporting.INSTALL == INSTALL
-
-
-def test_nothing_of_it_is_loaded_where_nobody_asks_for_traces() -> None:
-    program = (
-        "import sys, holdfast.cli.serve, holdfast.observe.exporting as e\n"
-        "with e.tracing({}): pass\n"
-        "print([name for name in sys.modules if name.startswith('opentelemetry')])"
-    )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-    assert said.stdout.decode().strip() == "[]"

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from typing import Protocol, TypeAlias
 
 import msgspec
-import yaml
 
 from holdfast import limits
 from holdfast.core.codec import Value
+from holdfast.libraries import yaml
 
 Scalar: TypeAlias = bool | int | float | str | None
 Plain: TypeAlias = bool | int | float | str | list["Plain"] | dict[str, "Plain"] | None

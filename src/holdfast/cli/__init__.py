@@ -10,6 +10,7 @@ Exit codes, for every command: 0 all is well, 1 the command found what it looks 
 from __future__ import annotations
 
 import gc
+import sys
 import traceback
 from contextlib import AbstractContextManager
 from difflib import get_close_matches
@@ -20,6 +21,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from holdfast.errors import HoldfastError
+from holdfast.version import VERSION
 
 COMMANDS = {
     "demo": ("holdfast.cli.demo", "See in two minutes what makes it different."),
@@ -125,18 +127,22 @@ class CommandTable(click.Group):
 
 
 def _loaded(module: str) -> ModuleType:
-    """A module, imported without looking for garbage meanwhile: there is none, and it would be looked for often."""
+    """A module, imported while the garbage collector rests, and frozen: what modules are made of is no garbage, and
+    the collector would look through all of it as soon as it is back."""
+    if module in sys.modules:
+        return sys.modules[module]
     collects = gc.isenabled()
     gc.disable()
     try:
         return import_module(module)
     finally:
+        gc.freeze()
         if collects:
             gc.enable()
 
 
 @click.command(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="holdfast", message="holdfast %(version)s")
+@click.version_option(VERSION, message="holdfast %(version)s")
 @click.option("--debug", is_flag=True, help="Show where an error came from.")
 def main(debug: bool) -> None:
     """AI agents over the OpenAI API, with conversations that hold: every turn is a transaction."""

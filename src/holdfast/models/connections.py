@@ -7,12 +7,14 @@ end is closed instead of being used again.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from functools import cache, partial
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
-import aiohttp
-from aiohttp.client_proto import ResponseHandler
+from holdfast.libraries import aiohttp, urllib_request
+
+if TYPE_CHECKING:
+    from aiohttp.client_proto import ResponseHandler
 
 
 class Connections:
@@ -31,7 +33,7 @@ class Connections:
             # No bound of its own: how many turns run at a time is decided where they are admitted.
             connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60)
             # Its name is aiohttp's own business; nothing else says how connections are made.
-            connector._factory = partial(_Handler, loop=asyncio.get_running_loop())  # type: ignore[assignment]
+            connector._factory = partial(_handler(), loop=asyncio.get_running_loop())
             self._session = aiohttp.ClientSession(
                 connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=True
             )
@@ -48,21 +50,28 @@ class Connections:
         return f"<Connections {state}>"
 
 
-class _Handler(ResponseHandler):
-    """Goes on reading if it has stopped, and only then.
+@cache
+def _handler() -> type[ResponseHandler]:
+    """What reads responses; made with the first connection, when aiohttp is loaded."""
 
-    aiohttp goes on after each piece of an answer that is taken, stopped or not: it lets its parser look for bytes
-    that are not there, and tells a transport to read that does: three in ten of the instructions that a chunk takes.
-    """
+    class Handler(aiohttp.client_proto.ResponseHandler):
+        """Goes on reading if it has stopped, and only then.
 
-    def resume_reading(self, *args: bool, **named: bool) -> None:
-        if getattr(self, "_reading_paused", True):  # aiohttp's own business, too
-            super().resume_reading(*args, **named)
+        aiohttp goes on after each piece of an answer that is taken, stopped or not: it lets its parser look for bytes
+        that are not there, and tells a transport to read that does: three in ten of the instructions that a chunk
+        takes.
+        """
+
+        def resume_reading(self, *args: bool, **named: bool) -> None:
+            if getattr(self, "_reading_paused", True):  # aiohttp's own business, too
+                super().resume_reading(*args, **named)
+
+    return Handler
 
 
 def proxy_from_environment(url: str) -> str | None:
     """The proxy that the environment (`HTTPS_PROXY`, `NO_PROXY`) prescribes for this address."""
     parts = urlsplit(url)
-    if parts.hostname is None or proxy_bypass(parts.hostname):
+    if parts.hostname is None or urllib_request.proxy_bypass(parts.hostname):
         return None
-    return getproxies().get(parts.scheme)
+    return urllib_request.getproxies().get(parts.scheme)

@@ -18,13 +18,13 @@ from functools import partial
 from typing import TypedDict
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 
 from holdfast import limits
 from holdfast.core.accumulate import Delta
 from holdfast.core.codec import Value
 from holdfast.errors import InvalidValue
+from holdfast.libraries import aiohttp
 from holdfast.models import failures
 from holdfast.models.base import Counting, Dialect, ModelFailed, Prompt, Wire
 from holdfast.models.connections import Connections, proxy_from_environment
@@ -110,6 +110,12 @@ class HttpModel:
         )
         self._secrets = (*hidden, *filter(None, [urlsplit(self._proxy or "").password]))
         self._timeouts = timeouts
+        self._timeout = aiohttp.ClientTimeout(
+            total=None,
+            connect=timeouts.connect_s,
+            sock_connect=timeouts.connect_s,
+            sock_read=timeouts.first_byte_s,
+        )
         self._owned = connections is None
         self._connections = connections or Connections()
         self._now_s = now_s
@@ -219,7 +225,6 @@ class HttpModel:
         raise failure
 
     async def _post(self, url: str, body: bytes, call_key: str) -> aiohttp.ClientResponse:
-        times = self._timeouts
         headers = {**self._headers, "X-Client-Request-Id": call_key} if call_key else self._headers
         headers = {**headers, **trace_headers()}
         return await self._connections.session.post(
@@ -228,12 +233,7 @@ class HttpModel:
             headers=headers,
             proxy=self._proxy or None,
             allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(
-                total=None,
-                connect=times.connect_s,
-                sock_connect=times.connect_s,
-                sock_read=times.first_byte_s,
-            ),
+            timeout=self._timeout,
         )
 
     async def _refused(self, response: aiohttp.ClientResponse) -> ModelFailed:

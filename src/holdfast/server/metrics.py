@@ -9,16 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, PlatformCollector
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector
-
+from holdfast.libraries import prometheus_client as prometheus
 from holdfast.observe.tally import Durations, Tally
 from holdfast.server.numbers import Gathered, Numbers, process_metrics
 from holdfast.server.routing import Call
@@ -29,36 +20,27 @@ class Metrics:
     """The endpoint. One instance serves every request."""
 
     def __init__(self, sessions: Sessions, numbers: Numbers) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(_Collector(sessions, numbers))
-        PlatformCollector(registry=self._registry)
-
-    async def show(self, call: Call) -> None:
-        body = generate_latest(self._registry)
-        await call.exchange.answer(200, body, media_type=CONTENT_TYPE_LATEST)
-
-
-class _Collector(Collector):
-    def __init__(self, sessions: Sessions, numbers: Numbers) -> None:
         self._sessions = sessions
         self._numbers = numbers
 
-    def describe(self) -> list[Metric]:
-        return []  # or the registry would collect once, to find out what there is
+    async def show(self, call: Call) -> None:
+        body = prometheus.generate_latest(self)
+        await call.exchange.answer(200, body, media_type=prometheus.CONTENT_TYPE_LATEST)
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[prometheus.Metric]:
         gathered = self._numbers.gather(self._sessions)
         yield from counted(gathered.tally)
         yield from current(gathered.load)
         yield from staffed(gathered)
+        yield from prometheus.PlatformCollector(registry=None).collect()
 
 
-def staffed(gathered: Gathered) -> Iterator[Metric]:
+def staffed(gathered: Gathered) -> Iterator[prometheus.Metric]:
     """The processes themselves."""
-    yield GaugeMetricFamily(
+    yield prometheus.metrics_core.GaugeMetricFamily(
         "holdfast_workers", "Processes that serve here.", value=gathered.workers
     )
-    yield CounterMetricFamily(
+    yield prometheus.metrics_core.CounterMetricFamily(
         "holdfast_worker_restarts",
         "Workers that were started because another one had ended.",
         value=gathered.restarts,
@@ -69,9 +51,9 @@ def staffed(gathered: Gathered) -> Iterator[Metric]:
             yield family
 
 
-def counted(tally: Tally) -> Iterator[Metric]:
+def counted(tally: Tally) -> Iterator[prometheus.Metric]:
     """What has happened since the start."""
-    turns = CounterMetricFamily(
+    turns = prometheus.metrics_core.CounterMetricFamily(
         "holdfast_turns",
         "Turns that ended here, by how, and by what became of them.",
         labels=("ended_by", "fate"),
@@ -79,7 +61,7 @@ def counted(tally: Tally) -> Iterator[Metric]:
     for (by, fate), number in sorted(tally.turns.items()):
         turns.add_metric((by, fate), number)
     yield turns
-    admissions = CounterMetricFamily(
+    admissions = prometheus.metrics_core.CounterMetricFamily(
         "holdfast_admissions",
         "Requests for a turn, by how they got it: began, queued, stateless, joined, replayed, recognised, "
         "steered.",
@@ -88,24 +70,24 @@ def counted(tally: Tally) -> Iterator[Metric]:
     for how in ("began", "queued", "stateless", "joined", "replayed", "recognised", "steered"):
         admissions.add_metric((how,), tally.admissions[how])
     yield admissions
-    requests = CounterMetricFamily(
+    requests = prometheus.metrics_core.CounterMetricFamily(
         "holdfast_requests", "HTTP requests, by route and status.", labels=("route", "status")
     )
     for (route, status), number in sorted(tally.requests.items()):
         requests.add_metric((route, str(status)), number)
     yield requests
-    tokens = CounterMetricFamily(
+    tokens = prometheus.metrics_core.CounterMetricFamily(
         "holdfast_tokens", "Tokens of turns that ended here.", labels=("kind",)
     )
     for kind in ("input", "cached", "output", "reasoning"):
         tokens.add_metric((kind,), tally.tokens[kind])
     yield tokens
-    yield CounterMetricFamily(
+    yield prometheus.metrics_core.CounterMetricFamily(
         "holdfast_cost",
         "What those turns cost, in the currency of the price lists.",
         value=tally.cost_micros / 1e6,
     )
-    yield CounterMetricFamily(
+    yield prometheus.metrics_core.CounterMetricFamily(
         "holdfast_takeovers",
         "Turns that were taken over from a node that was gone.",
         value=tally.takeovers,
@@ -122,7 +104,7 @@ def counted(tally: Tally) -> Iterator[Metric]:
     yield _histogram("holdfast_turn_seconds", "Whole turns.", tally.turning)
 
 
-def current(load: Load) -> Iterator[Metric]:
+def current(load: Load) -> Iterator[prometheus.Metric]:
     """How things are at this moment."""
     for name, told, number in (
         ("holdfast_turns_running", "Turns that are played here.", load.turns),
@@ -133,13 +115,15 @@ def current(load: Load) -> Iterator[Metric]:
         ("holdfast_store_queue", "Calls that wait for the store.", load.store_queue),
         ("holdfast_lease_live", "1 if all of them may hold sessions.", int(load.live)),
     ):
-        yield GaugeMetricFamily(name, told, value=number)
+        yield prometheus.metrics_core.GaugeMetricFamily(name, told, value=number)
 
 
-def _histogram(name: str, told: str, durations: Durations) -> HistogramMetricFamily:
+def _histogram(name: str, told: str, durations: Durations) -> prometheus.Metric:
     bounds = (*map(_bound, durations.bounds), "+Inf")
     buckets = list(zip(bounds, accumulate(durations.counts), strict=True))
-    return HistogramMetricFamily(name, told, buckets=buckets, sum_value=durations.total_s)
+    return prometheus.metrics_core.HistogramMetricFamily(
+        name, told, buckets=buckets, sum_value=durations.total_s
+    )
 
 
 def _bound(seconds: float) -> str:

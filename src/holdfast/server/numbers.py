@@ -16,10 +16,9 @@ from typing import Protocol
 
 import msgspec
 from msgspec import Struct
-from prometheus_client import ProcessCollector
-from prometheus_client.core import Metric
 
 from holdfast import limits
+from holdfast.libraries import prometheus_client
 from holdfast.observe.tally import Tally, WrittenTally, sum_of, written
 from holdfast.server.board import Board
 from holdfast.sessions.sessions import Load, Sessions
@@ -182,9 +181,9 @@ def shown_by(sessions: Sessions, *, run: int = 1) -> Shown:
     return Shown(run=run, tally=written(sessions.tally), load=sessions.load(), process=process)
 
 
-def process_metrics() -> Iterable[Metric]:
+def process_metrics() -> Iterable[prometheus_client.Metric]:
     """What there is to say about this process itself."""
-    return ProcessCollector(registry=None).collect()
+    return prometheus_client.ProcessCollector(registry=None).collect()
 
 
 def read_shown(board: Board, place: int) -> Shown | None:

@@ -18,6 +18,7 @@ from holdfast.core import events as ev
 from holdfast.ids import Version
 from holdfast.server.openapi_errors import ANY_REQUEST, CODES, LET_IN, by_status
 from holdfast.server.routing import Call, Route, Routes
+from holdfast.version import VERSION
 from holdfast.wire.api import Usage
 from holdfast.wire.problems import ErrorAnswer
 
@@ -84,7 +85,6 @@ class Description(Struct, frozen=True):
     """The words around all of it."""
 
     title: str
-    version: str
     words: str
     tags: Mapping[str, str]
     operations: Mapping[str, Operation]
@@ -111,7 +111,7 @@ def document(routes: Iterable[Route], told: Description) -> Schema:
         "openapi": "3.1.0",
         "info": {
             "title": told.title,
-            "version": told.version,
+            "version": VERSION,
             "description": told.words,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },

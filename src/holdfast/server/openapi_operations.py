@@ -6,7 +6,6 @@ The examples can be sent as they are; a test does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Raw
@@ -589,7 +588,6 @@ _TURNS: Mapping[str, Operation] = {
 
 DESCRIPTION = Description(
     title="Holdfast",
-    version=version("holdfast"),
     words="AI agents over the OpenAI API, with conversations that hold: every turn is a transaction. "
     "`/v1` is as OpenAI has it, `/api` is our own; both are doors to the same sessions. "
     "Every error has OpenAI's envelope and a stable `code`.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from holdfast.core.codec import Value
 from holdfast.errors import StoreUnusable
@@ -21,7 +21,7 @@ class Migrated(Value):
     after: int
 
 
-def read_migrations(folder: Traversable) -> tuple[Migration, ...]:
+def read_migrations(folder: Path) -> tuple[Migration, ...]:
     """The numbered files, in order. Raises ValueError if a number is missing or taken twice."""
     found = sorted(
         (_parsed(each) for each in folder.iterdir() if each.name.endswith(".sql")),
@@ -34,7 +34,7 @@ def read_migrations(folder: Traversable) -> tuple[Migration, ...]:
     return tuple(found)
 
 
-def _parsed(file: Traversable) -> Migration:
+def _parsed(file: Path) -> Migration:
     number, _, name = file.name.removesuffix(".sql").partition("_")
     return Migration(number=int(number), name=name, sql=file.read_text(encoding="utf-8"))
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from types import MappingProxyType
 
 _NAME = re.compile(r"--\s*([a-z][a-z0-9_]*)\s*$")
@@ -45,7 +45,7 @@ class Queries(Mapping[str, str]):
         return f"<Queries {self._origin} {len(self)}>"
 
 
-def load_queries(*files: Traversable) -> Queries:
+def load_queries(*files: Path) -> Queries:
     """Read and join query files. Raises ValueError as `parse_queries` does, and for a name in two."""
     joined: dict[str, str] = {}
     for file in files:

@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from unicodedata import category, normalize
 
 from holdfast import limits
 from holdfast.core.codec import Value
 
-_MARKS = "".join(chr(code) for code in range(0x300, 0x3100) if category(chr(code))[0] == "M")
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
 _LETTER = r"[^\W_]"
-_RUN = re.compile(
-    rf"(?={_LETTER})[{_UNSPACED}][{_MARKS}]*|(?:(?![{_UNSPACED}]){_LETTER}|[{_MARKS}])+"
-)
 _ASCII_RUN = re.compile(r"[a-z0-9]+")
 _ACCENTS = dict.fromkeys(range(0x300, 0x370))
 """The marks that Latin, Greek and Cyrillic letters are accented with. In other scripts marks are vowels."""
@@ -69,16 +66,25 @@ def words_in(text: str) -> list[str]:
 
 def placed_words(text: str) -> Iterator[Word]:
     """The same words with their places."""
-    pattern = _ASCII_RUN if text.isascii() else _RUN
+    pattern = _ASCII_RUN if text.isascii() else _run()
     for found in pattern.finditer(text.lower() if text.isascii() else text):
         for word in _words_of(found[0]):
             start, end = found.start(), found.end()
             yield Word(text=word[: limits.search_word_chars_max], start=start, end=end)
 
 
+@cache
+def _run() -> re.Pattern[str]:
+    """A run of letters, digits and marks. Made when it is first needed: it takes longer than all others together."""
+    marks = "".join(chr(code) for code in range(0x300, 0x3100) if category(chr(code))[0] == "M")
+    return re.compile(
+        rf"(?={_LETTER})[{_UNSPACED}][{marks}]*|(?:(?![{_UNSPACED}]){_LETTER}|[{marks}])+"
+    )
+
+
 def _words_of(run: str) -> list[str]:
     """A run as words: one, unless folding takes a letter apart (½, ㍿)."""
-    return _RUN.findall(_fold(run))
+    return _run().findall(_fold(run))
 
 
 def _fold(run: str) -> str:
@@ -108,7 +114,7 @@ class _Letters(dict[int, str]):
 
 
 def _folded_alone(letter: str) -> str:
-    if not _RUN.match(letter):
+    if not _run().match(letter):
         return " "
     folded = _fold(letter)
     if not folded and ord(letter) in _ACCENTS:
@@ -134,5 +140,5 @@ _letters = _Letters()
 def _by_table(text: str) -> str:
     folded = text.translate(_letters)
     if _DEPENDS in folded:
-        return " ".join(word for run in _RUN.findall(text) for word in _words_of(run))
+        return " ".join(word for run in _run().findall(text) for word in _words_of(run))
     return folded

@@ -21,8 +21,6 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from aiohttp.abc import AbstractResolver, ResolveResult
-
 from holdfast.core.codec import Value
 from holdfast.errors import HoldfastError
 
@@ -112,31 +110,6 @@ class Guard:
                 why = "it leads to a private or special address; allow that if it is meant"
                 raise FetchFailed(url, why, transient=False)
         return found
-
-
-class Pinned(AbstractResolver):
-    """Knows the addresses that were checked, and no others."""
-
-    def __init__(self, addresses: list[str]) -> None:
-        self._addresses = addresses
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=port,
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                proto=socket.IPPROTO_TCP,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for address in self._addresses
-        ]
-
-    async def close(self) -> None:
-        """Nothing to close."""
 
 
 def shown(url: str) -> str:

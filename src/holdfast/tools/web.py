@@ -9,15 +9,19 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urljoin, urlsplit
-
-import aiohttp
 
 from holdfast import limits
 from holdfast.core.codec import Value
+from holdfast.libraries import aiohttp
 from holdfast.observe.events import trace_headers
-from holdfast.tools.guard import FetchFailed, Guard, Pinned, host_of
+from holdfast.tools.guard import FetchFailed, Guard, host_of
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver, ResolveResult
 
 _MOVED = (301, 302, 303, 307, 308)
 _FOLLOWED = ("GET", "HEAD")
@@ -97,8 +101,10 @@ class Web:
     async def _ask_once(
         self, url: str, method: str, headers: Mapping[str, str], body: bytes | None
     ) -> Answer:
-        resolver = Pinned(await self._guard.addresses(url))
-        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True)
+        resolver = _Pinned(await self._guard.addresses(url))
+        connector = aiohttp.TCPConnector(
+            resolver=cast("AbstractResolver", resolver), use_dns_cache=False, force_close=True
+        )
         session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -141,6 +147,31 @@ class Web:
             body=bytes(body[: self._bytes_max]),
             cut=len(body) > self._bytes_max,
         )
+
+
+class _Pinned:
+    """Knows the addresses that were checked, and no others. A resolver of aiohttp's by its methods."""
+
+    def __init__(self, addresses: list[str]) -> None:
+        self._addresses = addresses
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        return [
+            {
+                "hostname": host,
+                "host": address,
+                "port": port,
+                "family": socket.AF_INET6 if ":" in address else socket.AF_INET,
+                "proto": socket.IPPROTO_TCP,
+                "flags": socket.AI_NUMERICHOST,
+            }
+            for address in self._addresses
+        ]
+
+    async def close(self) -> None:
+        """Nothing to close."""
 
 
 def _authority(url: str) -> tuple[str, str, int]:

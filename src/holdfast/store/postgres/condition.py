@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 
@@ -15,7 +15,7 @@ from holdfast.store.postgres.migrate import load_migrations, step_of
 from holdfast.store.postgres.tables import Query
 from holdfast.store.queries import load_queries
 
-_SQL = load_queries(files("holdfast.store.postgres") / "sql" / "condition.sql")
+_SQL = load_queries(Path(__file__).parent / "sql" / "condition.sql")
 _SERVER, _HOLDERS = (
     Query(name=f"condition_{name}", sql=_SQL[name], names=()) for name in ("server", "holders")
 )

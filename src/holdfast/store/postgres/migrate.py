@@ -7,7 +7,7 @@ processes that start together one migrates and the others find it done.
 
 from __future__ import annotations
 
-from importlib.resources import files
+from pathlib import Path
 
 from asyncpg import PostgresError
 
@@ -44,7 +44,7 @@ _APPLIED = Query(
 
 
 def load_migrations() -> tuple[Migration, ...]:
-    return read_migrations(files("holdfast.store.postgres") / "migrations")
+    return read_migrations(Path(__file__).parent / "migrations")
 
 
 async def step_of(db: Db) -> int:

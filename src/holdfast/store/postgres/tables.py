@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -248,7 +248,7 @@ def _spelled_out(found: re.Match[str]) -> str:
 
 def load(*names: str) -> dict[str, Query]:
     """The queries of these files, by name."""
-    folder = files("holdfast.store.postgres") / "sql"
+    folder = Path(__file__).parent / "sql"
     found = load_queries(*(folder / name for name in names))
     return {name: compiled(name, text) for name, text in found.items()}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from importlib.resources import files
 from pathlib import Path
 
 import apsw
@@ -23,7 +22,7 @@ from holdfast.store.sqlite.migrate import newest_step, step_of
 DAMAGE_MAX = 5
 """How many findings of SQLite's quick check are worth reading; `holdfast db verify` has all of them."""
 
-queries = load_queries(files("holdfast.store.sqlite") / "sql" / "condition.sql")
+queries = load_queries(Path(__file__).parent / "sql" / "condition.sql")
 
 
 def examine(path: Path) -> Condition:

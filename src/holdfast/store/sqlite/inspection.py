@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from importlib.resources import files
+from pathlib import Path
 
 import apsw
 from apsw import Connection
@@ -31,7 +31,7 @@ from holdfast.store.sqlite.tables import Column
 from holdfast.store.stray import judge_claim, judge_key, judge_owner, stray
 from holdfast.store.verify import USELESS_TO_GO_ON, Finding, Progress, Report
 
-queries = load_queries(files("holdfast.store.sqlite") / "sql" / "inspection.sql")
+queries = load_queries(Path(__file__).parent / "sql" / "inspection.sql")
 
 PAGE = 200
 

@@ -7,8 +7,7 @@ that start together one migrates and the others find it done.
 
 from __future__ import annotations
 
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 import apsw
 from apsw import Connection
@@ -20,9 +19,9 @@ APPLICATION_ID = 0x484F4C44
 """'HOLD', in the file's header: how `file` and we tell our databases from others."""
 
 
-def load_migrations(folder: Traversable | None = None) -> tuple[Migration, ...]:
+def load_migrations(folder: Path | None = None) -> tuple[Migration, ...]:
     """The numbered files, in order. Raises ValueError if a number is missing or taken twice."""
-    return read_migrations(folder or files("holdfast.store.sqlite") / "migrations")
+    return read_migrations(folder or Path(__file__).parent / "migrations")
 
 
 def newest_step() -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -50,7 +50,7 @@ from holdfast.store.rows import (
     TurnRow,
 )
 
-_sql = files("holdfast.store.sqlite") / "sql"
+_sql = Path(__file__).parent / "sql"
 queries = load_queries(
     *(
         _sql / name

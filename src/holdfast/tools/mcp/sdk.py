@@ -15,7 +15,6 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
-from importlib.metadata import version
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias, cast
 
@@ -46,6 +45,7 @@ from holdfast.tools.mcp.peer import (
 )
 from holdfast.tools.process import Capture, kill_marked
 from holdfast.tools.threads import in_thread
+from holdfast.version import VERSION
 
 CALL_KEY = "holdfast/call_key"
 """Where in a request's `_meta` the stable key of a call is: what a server can tell a repetition by."""
@@ -96,7 +96,7 @@ async def connect(server: Server, on_changed: OnChanged) -> AsyncIterator[Peer]:
                 _Watched(read, peer.gone),
                 write,
                 message_handler=peer.hear,
-                client_info=types.Implementation(name="holdfast", version=version("holdfast")),
+                client_info=types.Implementation(name="holdfast", version=VERSION),
             )
             async with peer.session:
                 yield peer

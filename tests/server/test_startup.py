@@ -1,0 +1,82 @@
+"""How little a server loads before it is ready."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import aiohttp
+import pytest
+
+from holdfast import libraries
+
+NOT_YET = {
+    *("aiohttp", "yarl", "attr", "urllib.request", "http.client"),  # no model is asked over HTTP
+    "yaml",  # there is no agent file
+    "prometheus_client",  # the metrics were not asked for
+    *("websockets", "holdfast.server.socket_connection"),  # nor a WebSocket
+    *("asyncpg", "mcp", "opentelemetry"),  # extras, for those who want them
+    *("rich", "pygments", "markdown_it"),  # for people at a terminal
+    "importlib.metadata",
+}
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """The modules of a server with the demo agent and a SQLite file that has just said that it is ready."""
+    here = tmp_path_factory.mktemp("starting")
+    program = [sys.executable, "-X", "importtime", "-m", "holdfast", "serve", "demo"]
+    options = ["--listen", "127.0.0.1:0", "--store", f"sqlite:///{here}/store.db"]
+    log = here / "imports"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            [*program, *options], stdout=subprocess.PIPE, stderr=errors, text=True, cwd=here
+        ) as process,
+    ):
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        so_far = log.read_text()
+        process.terminate()
+        process.stdout.read()
+    assert "serving" in first, so_far
+    return modules(so_far)
+
+
+def modules(importtime: str) -> set[str]:
+    return set(re.findall(r"^import time:.*\| +([\w.]+)$", importtime, re.MULTILINE))
+
+
+def test_a_server_that_is_ready_has_not_loaded_what_it_may_never_use(loaded: set[str]) -> None:
+    assert "holdfast.server.run" in loaded
+    assert loaded & NOT_YET == set()
+
+
+def test_a_model_that_is_asked_over_http_loads_what_it_takes_before_the_first_turn() -> None:
+    program = (
+        "import sys\n"
+        "from holdfast.models.openai import OpenAIModel\n"
+        "assert 'aiohttp' not in sys.modules\n"
+        "OpenAIModel('gpt', base_url='http://127.0.0.1:9/v1', token_key='')\n"
+        "assert 'aiohttp' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_late_library_is_the_library_itself() -> None:
+    """What is caught as one of its errors, for example, is one."""
+    assert libraries.aiohttp.ClientError is aiohttp.ClientError
+    assert vars(libraries.aiohttp)["ClientError"] is aiohttp.ClientError, "found once"
+    with pytest.raises(AttributeError, match="nothing"):
+        libraries.aiohttp.nothing  # noqa: B018
+
+
+def test_a_module_that_was_loaded_would_be_seen() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", "import importlib.metadata"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert modules(ran.stderr) & NOT_YET == {"importlib.metadata"}
