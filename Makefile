@@ -1,7 +1,8 @@
 # `make` lists what there is. Everything runs in .venv, which is built when first needed
-# and again only when requirements-dev.txt or pyproject.toml change.
+# and again only when requirements-dev.txt or pyproject.toml change; `make serve` needs less, and makes do with less.
 
 READY  := .venv/.ready
+SERVES := .venv-serve/.ready
 BIN    := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 
@@ -12,6 +13,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # databases. JOBS=0 runs everything in one, which is what a debugger wants.
 JOBS ?= 3
 
+# What Python has compiled is kept, or each process of a test would compile all of it again: a second for each server.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-fast test-clients check bench torture torture-store torture-pooler torture-sessions torture-http lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
 
@@ -21,13 +25,18 @@ help: ## list the targets
 setup: $(READY) ## build .venv, if anything changed (PYTHON=… chooses the interpreter)
 
 $(READY): requirements-dev.txt pyproject.toml scripts/setup.sh
-	@sh scripts/setup.sh
+	@sh scripts/setup.sh .venv
 
 setup-clients: $(READY) ## install the clients that tests run, each in an environment of its own
 	@$(BIN)/python -m tests.clients.environments
 
-serve: $(READY) ## serve the demo agent
-	@$(BIN)/holdfast serve
+# In .venv if it is there and up to date; else in an environment of its own, without what only developers need.
+serve: ## serve the demo agent
+	@if $(MAKE) --silent --question $(READY); then exec $(BIN)/holdfast serve; fi; \
+		$(MAKE) --silent $(SERVES) && exec $(dir $(SERVES))bin/holdfast serve
+
+$(SERVES): requirements.txt scripts/setup.sh
+	@sh scripts/setup.sh .venv-serve
 
 # A client that cannot be installed here is no reason to test nothing: its tests say that they were left out.
 test: $(READY) ## run all tests, and hold src/holdfast/core to full branch coverage
@@ -178,5 +187,5 @@ lock-clients: ## renew the locks of the clients that tests run (needs uv and npm
 	done
 
 clean: ## remove what was built or measured, environments included
-	rm -rf .venv .venv-clients .venv-fuzz .venv-peers build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-serve .venv-clients .venv-fuzz .venv-peers build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
