@@ -13,9 +13,6 @@ unexport PYTHONDONTWRITEBYTECODE
 # databases. JOBS=0 runs everything in one, which is what a debugger wants.
 JOBS ?= 3
 
-# What Python has compiled is kept, or each process of a test would compile all of it again: a second for each server.
-unexport PYTHONDONTWRITEBYTECODE
-
 .DEFAULT_GOAL := help
 .PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-fast test-clients check bench torture torture-store torture-pooler torture-sessions torture-http lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
 
