@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -11,6 +12,14 @@ import pytest
 
 from tests.e2e.world import World
 from tests.e2e.world import world as new_world
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with new_world(tmp_path) as found:
+        found.fresh = True
+        await found.start()
+        yield found
 
 
 async def test_it_says_where_it_is_and_what_to_try(world: World) -> None:

@@ -34,6 +34,7 @@ from holdfast.models.base import ModelFailed
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, refuses, says
 from holdfast.testing.upstream import Request
 from tests.e2e.balancer import Balancer
+from tests.e2e.launcher import Launched, launched
 from tests.server.stubs import Answer, chat_body
 
 AGENT = """
@@ -104,6 +105,8 @@ class World:
         self.here = here
         self.store = database or f"sqlite:///{here}/store.db"
         self.database = database
+        self.fresh = False
+        """Whether each process has an interpreter of its own, as for a user, instead of a fork of one that is warm."""
         self.workers = Staff() if workers > 1 else None
         self._workers = workers
         self.replicas = 2 if database and workers == 1 else 1
@@ -119,7 +122,7 @@ class World:
         """Where each server listens."""
         self.url = ""
         """Where clients find a server."""
-        self._processes: list[Process] = []
+        self._processes: list[Process | Launched] = []
         self._balancer: Balancer | None = None
         self._http: aiohttp.ClientSession | None = None
 
@@ -183,21 +186,23 @@ class World:
             self._balancer.urls = self.urls
             self.url = self._balancer.url
 
-    async def _serve(self, *, listen: str = "127.0.0.1:0", **environment: str) -> Process:
+    async def _serve(
+        self, *, listen: str = "127.0.0.1:0", **environment: str
+    ) -> Process | Launched:
         agent = str(self.here / "agent.yaml")
         asked = ("serve", agent, "--listen", listen, "--workers", str(self._workers))
         return await self.run(*asked, **environment)
 
-    async def run(self, *arguments: str, **environment: str) -> Process:
+    async def run(self, *arguments: str, **environment: str) -> Process | Launched:
         """Any command, on this store."""
         settings = {"HOLDFAST_STORE": self.store, "HOLDFAST_LEASE_TTL_S": str(LEASE_S)}
+        env = {**os.environ, **settings, **environment}
+        if not self.fresh:
+            return await launched(*arguments, cwd=self.here, env=env)
         return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "holdfast",
-            *arguments,
+            *(sys.executable, "-m", "holdfast", *arguments),
             cwd=self.here,
-            env={**os.environ, **settings, **environment},
+            env=env,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
@@ -383,7 +388,7 @@ class Staff:
         self._news = asyncio.Condition()
         self._reading: asyncio.Task[None] | None = None
 
-    async def read(self, process: Process) -> str:
+    async def read(self, process: Process | Launched) -> str:
         """Read the log from now on; returns where the server listens once it says so."""
         self.members, self.lines = {}, []
         self._reading = asyncio.create_task(self._read(process))
@@ -397,7 +402,7 @@ class Staff:
         async with asyncio.timeout(120), self._news:
             await self._news.wait_for(lambda: happened(self))
 
-    async def _read(self, process: Process) -> None:
+    async def _read(self, process: Process | Launched) -> None:
         assert process.stdout is not None
         async for line in process.stdout:
             assert line.startswith(b"{"), line
@@ -435,7 +440,7 @@ def _address_in(said: str) -> str:
     return found
 
 
-async def _said_at_start(process: Process) -> str:
+async def _said_at_start(process: Process | Launched) -> str:
     assert process.stdout is not None
     lines: list[str] = []
     while "Stop with" not in (lines[-1] if lines else ""):
