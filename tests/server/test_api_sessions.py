@@ -113,8 +113,18 @@ async def test_a_session_goes_from_one_server_to_another() -> None:
     assert file.headers["content-type"] == "application/jsonl"
     assert file.headers["content-disposition"] == f'attachment; filename="{mine["id"]}.jsonl"'
     assert file.body.startswith(lines.HEADER)
-    assert taken.json == {"imported": [mine["id"]], "there_already": [], "skipped": []}
-    assert again.json == {"imported": [], "there_already": [mine["id"]], "skipped": []}
+    assert taken.json == {
+        "imported": [mine["id"]],
+        "there_already": [],
+        "skipped": [],
+        "dropped": [],
+    }
+    assert again.json == {
+        "imported": [],
+        "there_already": [mine["id"]],
+        "skipped": [],
+        "dropped": [],
+    }
     assert mine == theirs
     assert same.body == file.body
     assert more.status == 200

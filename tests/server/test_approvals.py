@@ -379,3 +379,77 @@ async def test_a_call_is_named_once(options: tuple[str, ...]) -> None:
         code, _, why = await command(here.server, "decide", here.turn_id, *options)
     assert code == 2
     assert "name each call once" in why
+
+
+# ── forks and rewinds ────────────────────────────────────────────────────────────────────────
+
+
+async def test_an_approval_is_good_for_the_session_that_asked_and_for_no_fork_of_it() -> None:
+    """Once is once: a fork shows the call as waiting, and cannot have it run."""
+    async with desk() as here:
+        server, (call,) = here.server, here.calls
+        forks = [await server.request("POST", "/api/sessions/trip/fork") for _ in range(2)]
+        first = await here.decide({call: True})
+        await server.ended_turn(first.json["id"])
+        names = [each.json["id"] for each in forks]
+        late = await server.request("POST", "/api/sessions/trip/fork", data=b'{"version":1}')
+        for name in (*names, late.json["id"]):
+            refused = await server.chat("Go on", to=name, headers={"X-Approve": call})
+            assert (refused.status, refused.error["code"]) == (409, "approval_closed")
+            assert "asked for again" in refused.error["message"]
+            shown = await server.get(f"/api/sessions/{name}/history")
+            assert shown.json["annotations"]["waiting"] == []
+            said = await server.chat("Leave it", to=name)
+            assert said.status == 200
+    assert here.tool.runs == 1
+
+
+@pytest.mark.parametrize("decided_first", [True, False])
+async def test_an_approval_is_not_good_for_what_a_key_means_after_a_rewind(
+    decided_first: bool,
+) -> None:
+    async with desk() as here:
+        server, (call,) = here.server, here.calls
+        if decided_first:
+            first = await here.decide({call: True})
+            await server.ended_turn(first.json["id"])
+        rewound = await server.request("POST", "/api/sessions/trip/rewind", data=b'{"version":1}')
+        assert rewound.status == 200
+        refused = await server.chat("Go on", to="trip", headers={"X-Approve": call})
+        assert (refused.status, refused.error["code"]) == (409, "approval_closed")
+        if not decided_first:  # the session that asked is still there, under its id
+            later = await here.decide({call: True})
+            await server.ended_turn(later.json["id"])
+        again = await here.decide({call: True})
+        assert again.status == 409
+    assert here.tool.runs == 1
+
+
+async def test_a_fork_asks_for_itself_and_is_answered_for_itself() -> None:
+    async with desk() as here:
+        server = here.server
+        fork = (await server.request("POST", "/api/sessions/trip/fork")).json["id"]
+        here.model.will(says("May I?", calls=[("pay", "{}", "again")]))
+        asked = await server.chat("Pay it here", to=fork)
+        (call,) = asked.json["holdfast"]["approvals"]
+        there = Desk(server, asked, here.tool, here.model)
+        decided = await there.decide({call["id"]: True})
+        await server.ended_turn(decided.json["id"])
+    assert here.tool.runs == 1
+
+
+async def test_what_is_remembered_for_a_session_is_not_for_its_forks() -> None:
+    async with desk() as here:
+        server = here.server
+        answer = await here.decide({here.calls[0]: True}, remember="session")
+        await server.ended_turn(answer.json["id"])
+        (grant,) = (await server.get("/api/grants")).json["grants"]
+        fork = (await server.request("POST", "/api/sessions/trip/fork")).json["id"]
+        here.model.will(says("May I?", calls=[("pay", "{}", "again")]))
+        asked = await server.chat("Pay", to=fork)
+        await server.request("DELETE", f"/api/grants/{grant['id']}")
+        here.model.will(says("May I?", calls=[("pay", "{}", "thrice")]))
+        revoked = await server.chat("Pay", to="trip")
+    assert grant["session"] == here.asked.headers["x-session-id"] and grant["agent"] == "root"
+    assert "approvals" in asked.json["holdfast"]
+    assert "approvals" in revoked.json["holdfast"]

@@ -77,6 +77,7 @@ async def test_it_holds_for_the_agent_in_every_conversation() -> None:
         "made_at": grant["made_at"],
         "made_by": None,
         "revoked_at": None,
+        "session": None,
     }
 
 

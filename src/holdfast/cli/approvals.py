@@ -105,13 +105,14 @@ def decide(
     click.echo(client.decide(turn, decisions).id)
 
 
-@approvals.command(short_help="What is remembered for agents.")
+@approvals.command(short_help="What is remembered.")
 @click.option("--agent", help="Of this agent only.")
 @click.option("--all", "everything", is_flag=True, help="Also what was taken back.")
 @json_option
 @click.pass_obj
 def remembered(client: Client, agent: str | None, everything: bool, as_json: bool) -> None:
-    """Which approvals are remembered for agents: the tool, the very arguments that it is about, and since when.
+    """Which approvals are remembered, for an agent everywhere or in one session: the tool, the very arguments that
+    it is about, and since when.
 
     \b
     Example:
@@ -122,11 +123,12 @@ def remembered(client: Client, agent: str | None, everything: bool, as_json: boo
         click.echo(encode(rows))
         return
     showing.rows(
-        ("id", "agent", "tool", "arguments", "since", "taken back"),
+        ("id", "agent", "session", "tool", "arguments", "since", "taken back"),
         (
             (
                 each.id,
                 each.agent,
+                each.session or "every",
                 each.tool,
                 "any" if each.arguments is None else each.arguments,
                 when(each.made_at),

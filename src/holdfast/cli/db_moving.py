@@ -140,6 +140,8 @@ async def _import(
             tell("sessions", how.total(), None)
             if each.how == "skipped":
                 click.echo(f"{each.session_id} skipped: {each.why}", err=True)
+            if each.dropped:
+                click.echo(showing.dropped(each.session_id, each.dropped), err=True)
     finally:
         await store.close()
     return how

@@ -127,6 +127,8 @@ def import_command(
         return
     for skipped in taken.skipped:
         click.echo(f"{skipped.id} skipped: {skipped.why}", err=True)
+    for dropped in taken.dropped:
+        click.echo(showing.dropped(dropped.id, dropped.permissions), err=True)
     for each in taken.imported:
         click.echo(each)
     said = [f"{showing.counted(len(taken.imported), 'session')} imported"]
@@ -151,6 +153,7 @@ def _taken_from(
         imported=tuple(one for each in all_taken for one in each.imported),
         there_already=tuple(one for each in all_taken for one in each.there_already),
         skipped=tuple(one for each in all_taken for one in each.skipped),
+        dropped=tuple(one for each in all_taken for one in each.dropped),
     )
 
 

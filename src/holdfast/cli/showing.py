@@ -110,6 +110,12 @@ def _wrapped(line: str, width: int) -> str:
     )
 
 
+def dropped(session_id: str, permissions: Iterable[str]) -> str:
+    """What an import tells about permissions that a file brought along."""
+    names = clean(", ".join(permissions))
+    return f"{session_id}: {names} has no effect; permissions come from agent files alone"
+
+
 def counted(number: int, noun: str) -> str:
     """How many of something: 1 session, 1,204 rows."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -79,7 +79,7 @@ class SettingsMerged(Value, tag="settings_merged"):
     attributes: tuple[tuple[AttributeName, AttributeValue | None], ...] = ()
     """None takes one away."""
     granted: tuple[str, ...] = ()
-    """Tools that a person need not be asked about again."""
+    """Kept because records have it, and acted on nowhere."""
 
 
 Patch: TypeAlias = Visibility | Titled | Flagged | Summarized | SettingsChanged | SettingsMerged
@@ -259,6 +259,18 @@ class Snapshot(Value):
     agent: str = ""
     size_bytes: int = 0
     """What its items weigh, encoded: for caches."""
+
+    @property
+    def asked(self) -> tuple[ToolCall, ...]:
+        """The calls that a person may decide on in this session.
+
+        An approval is good for one call of the session that asked for it: a fork or a rewind shows the calls of its
+        past as waiting, and closes them with whatever is said next, but nobody can approve them there.
+        """
+        inherited = self.lineage[-1].upto_version if self.lineage else 0
+        if self.version <= inherited:
+            return ()
+        return tuple(each for each in self.waiting if each.waits_for == "approval")
 
     def with_commit(self, commit: Commit) -> Snapshot:
         """The session after this commit. Costs what the commit adds, not the history."""

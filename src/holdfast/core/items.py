@@ -309,13 +309,16 @@ AttributeValue: TypeAlias = Annotated[str, Meta(max_length=limits.attribute_valu
 
 
 class Permissions(Value):
-    """Name patterns of tools. `deny` wins over `ask`, `ask` over `allow`."""
+    """Name patterns of tools. `deny` wins over `ask`, `ask` over `allow`.
+
+    An agent's are the operator's. Of a session's only `ask` and `deny` count; see `tools/permissions.py`.
+    """
 
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     granted: tuple[str, ...] = ()
-    """Names, not patterns: a person was asked about these tools, and need not be asked again."""
+    """Kept because records have it, and acted on nowhere: grants are rows of their own (`core/grants.py`)."""
 
 
 class TurnLimits(Value):
@@ -370,7 +373,7 @@ class SessionSettings(Value):
         return msgspec.structs.replace(self, attributes=kept)
 
     def granting(self, *tools: str) -> SessionSettings:
-        """The same settings with tools that a person need not be asked about again."""
+        """The same settings as records have them, in which tools were granted."""
         granted = tuple(sorted({*self.permissions.granted, *tools}))
         permissions = msgspec.structs.replace(self.permissions, granted=granted)
         return msgspec.structs.replace(self, permissions=permissions)

@@ -73,7 +73,7 @@ class OpenTurn(Protocol):
         ...
 
     async def grants(self, agent: str) -> tuple[Grant, ...]:
-        """What people have allowed an agent of this turn's source for good, as it stands now."""
+        """What people have allowed an agent of this turn's source, everywhere or in this session, as it stands now."""
         ...
 
     async def take_steering(self) -> tuple[UserMessage, ...]:

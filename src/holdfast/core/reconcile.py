@@ -146,7 +146,7 @@ def reconcile(
     to be about all such calls; a message closes those that they leave out as refused. `system_is_stored`
     keeps system messages as items (Responses, Conversations); on chat they are instructions for one request.
     """
-    undecided = _undecided(snapshot.waiting, approvals) if approvals else ()
+    undecided = _undecided(snapshot.asked, approvals) if approvals else ()
     if isinstance(undecided, ApprovalClosed):
         return undecided
     spoken = [each for each in messages if system_is_stored or each.role != "system"]
@@ -183,14 +183,14 @@ def take_in(snapshot: Snapshot, messages: Sequence[Incoming], mint: Minter) -> R
 
 
 def _undecided(
-    waiting: Sequence[ToolCall], approvals: Mapping[CallId, bool]
+    asked: Sequence[ToolCall], approvals: Mapping[CallId, bool]
 ) -> tuple[CallId, ...] | ApprovalClosed:
     """The calls that wait for an approval and are not decided on, if what is decided on does wait."""
-    asked = [each.id for each in waiting if each.waits_for == "approval"]
-    closed = tuple(each for each in approvals if each not in asked)
+    names = [each.id for each in asked]
+    closed = tuple(each for each in approvals if each not in names)
     if closed:
         return ApprovalClosed(calls=closed)
-    return tuple(each for each in asked if each not in approvals)
+    return tuple(each for each in names if each not in approvals)
 
 
 def _is_said(message: Incoming) -> bool:

@@ -22,7 +22,7 @@ from holdfast.loop import colleagues
 from holdfast.loop.hooks import Reviewed, TurnHooks
 from holdfast.loop.toolbox import Toolbox
 from holdfast.tools.base import Tool
-from holdfast.tools.permissions import Permission, permission_for
+from holdfast.tools.permissions import Narrowing, Permission, permission_for
 from holdfast.tools.run import InvalidArguments, parse_arguments
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ class Leave:
         return verdict.refused
 
     def _permission(self, agent: Agent, tool: Tool) -> Permission:
-        session = self._turn.snapshot.notes.settings.permissions
+        session = Narrowing.of(self._turn.snapshot.notes.settings.permissions)
         return permission_for(tool.spec, agent.permissions, session)
 
     def _is_approved(self, call: ToolCall) -> bool:

@@ -11,22 +11,21 @@ those that were not. Nobody holds the session meanwhile; whoever says something 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import sha256
 
 from holdfast import limits
-from holdfast.core.conversation import SettingsMerged, Snapshot
+from holdfast.core.conversation import Snapshot
 from holdfast.core.items import ToolCall
 from holdfast.core.policy import Policy
 from holdfast.errors import SessionMissing
-from holdfast.ids import CallId, SessionId, Tenant, TurnId
+from holdfast.ids import CallId, Tenant, TurnId
 from holdfast.server.directory import Directory
 from holdfast.server.grants import Grants
 from holdfast.server.routing import Call
 from holdfast.sessions.ask import Admission, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.base import Attempt
-from holdfast.wire.api import Decision, Decisions, WaitingCall
+from holdfast.wire.api import Decisions, WaitingCall
 from holdfast.wire.headers import read_naming
 from holdfast.wire.problems import bad_request
 
@@ -62,7 +61,7 @@ class Approvals:
                 expires_at=expires_s,
             )
             for each in _asked_in(snapshot, turn_id)
-            if each in snapshot.waiting
+            if each in snapshot.asked
         )
 
     async def decide(self, call: Call, turn_id: TurnId, decisions: Decisions) -> Admission:
@@ -89,26 +88,14 @@ class Approvals:
         )
         choice = self._directory.choose(ask, snapshot)
         answers = [(asked[name], each) for name, each in decided.items()]
-        for_agents = await self._grants.prepare(call.caller, answers, choice.source_key)
+        remembered = await self._grants.prepare(
+            call.caller, answers, choice.source_key, snapshot.session_id
+        )
         watch = await self._sessions.submit(ask)
         async with watch:
             # Also for a retry: what was to be remembered may have failed after the turn had begun.
-            await self._grants.remember(for_agents)
-            await self._grant_here(tenant, snapshot.session_id, answers)
+            await self._grants.remember(remembered)
             return watch.admission
-
-    async def _grant_here(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        answers: Sequence[tuple[ToolCall, Decision]],
-    ) -> None:
-        granted = tuple(
-            asked.name for asked, each in answers if each.approve and each.remember == "session"
-        )
-        if granted:
-            patch = SettingsMerged(granted=granted)
-            await self._sessions.operations.annotate(tenant, session_id, [(None, patch)])
 
     async def _snapshot(self, tenant: Tenant, turn_id: TurnId) -> Snapshot:
         row = await self._sessions.store.turn(tenant, turn_id)

@@ -1,20 +1,22 @@
-"""`/api/grants`: approvals that are remembered for an agent, for whoever wants to see them or take them back.
+"""`/api/grants`: approvals that are remembered, to be seen and taken back.
 
-One is made by a decision that says so (`server/approvals.py`), and only by somebody who may administer the tenant: it
-holds for everybody's conversations with that agent. What it is good for is in `core/grants.py`.
+A decision makes one, if it says so (`server/approvals.py`): for the session that it was made in, or for the agent.
+The latter holds for everybody's conversations with that agent, and takes a key that may administer the tenant.
+What it is good for is in `core/grants.py`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from holdfast import limits
 from holdfast.agents.fetch import shown_key
 from holdfast.core.codec import encode
-from holdfast.core.grants import canonical
+from holdfast.core.grants import canonical, held_by, holder
 from holdfast.core.items import ToolCall
 from holdfast.errors import InvalidId, SessionMissing
-from holdfast.ids import GrantId
+from holdfast.ids import GrantId, SessionId
 from holdfast.observe.events import audit
 from holdfast.server.auth import insufficient, may
 from holdfast.server.routing import Call, Caller
@@ -58,27 +60,28 @@ class Grants:
         await call.exchange.answer(200, encode(_shown(row)))
 
     async def prepare(
-        self, caller: Caller, decided: Sequence[tuple[ToolCall, api.Decision]], source_key: str
+        self,
+        caller: Caller,
+        decided: Sequence[tuple[ToolCall, api.Decision]],
+        source_key: str,
+        session_id: SessionId,
     ) -> tuple[GrantRow, ...]:
-        """What these decisions want remembered for agents. Raises Refused if it cannot be, or not by this caller."""
-        wanted = [(call, each) for call, each in decided if each.remember == "agent"]
+        """What these decisions want remembered. Raises Refused if it cannot be, or not by this caller."""
         if any(each.arguments == "any" and each.remember != "agent" for _, each in decided):
             words = "'arguments' says what is remembered for an agent"
             raise bad_request("invalid_value", words, param="arguments")
-        approved = [(call, each) for call, each in wanted if each.approve]
-        if not approved:
-            return ()
-        if not may(caller.scopes, "admin"):
+        approved = [(call, each) for call, each in decided if each.approve and each.remember]
+        if any(each.remember == "agent" for _, each in approved) and not may(
+            caller.scopes, "admin"
+        ):
             raise Refused(insufficient(caller, "admin"))
-        for agent in {call.agent for call, _ in approved}:
-            where = GrantFilter(source_key=source_key, agent=agent, live=True)
+        rows = tuple(self._row(caller, *each, source_key, session_id) for each in approved)
+        for whose, fresh in Counter(row.agent for row in rows).items():
+            where = GrantFilter(source_key=source_key, agent=whose, live=True)
             known = await self._store.grants(caller.tenant, where, limit=limits.grants_max)
-            if len(known) + len(approved) > limits.grants_max:
+            if len(known) + fresh > limits.grants_max:
                 raise Refused(TOO_MANY)
-        return tuple(
-            self._row(caller, call, source_key, exact=each.arguments == "exact")
-            for call, each in approved
-        )
+        return rows
 
     async def remember(self, rows: Sequence[GrantRow]) -> None:
         for row in rows:
@@ -88,12 +91,22 @@ class Grants:
                 tenant=row.tenant,
                 key=row.made_by,
                 about=row.grant_id,
-                agent=row.agent,
+                agent=held_by(row.agent)[0],
+                session=held_by(row.agent)[1],
                 tool=row.tool,
                 exact=row.arguments is not None,
             )
 
-    def _row(self, caller: Caller, call: ToolCall, source_key: str, *, exact: bool) -> GrantRow:
+    def _row(
+        self,
+        caller: Caller,
+        call: ToolCall,
+        decision: api.Decision,
+        source_key: str,
+        session_id: SessionId,
+    ) -> GrantRow:
+        here = decision.remember == "session"
+        exact = decision.arguments == "exact" and not here
         arguments = canonical(call.arguments) if exact else None
         size = len(arguments.encode()) if arguments else 0
         if not call.fingerprint or (exact and not 0 < size <= limits.grant_arguments_bytes_max):
@@ -104,7 +117,7 @@ class Grants:
             # The same approval, said again, is the same grant.
             grant_id=GrantId.from_body(call.id.body),
             source_key=source_key,
-            agent=call.agent,
+            agent=holder(call.agent, session_id) if here else call.agent,
             tool=call.name,
             fingerprint=call.fingerprint,
             arguments=arguments,
@@ -121,10 +134,12 @@ def _grant_id(text: str) -> GrantId:
 
 
 def _shown(row: GrantRow) -> api.Grant:
+    agent, session_id = held_by(row.agent)
     return api.Grant(
         id=row.grant_id,
         source=shown_key(row.source_key),
-        agent=row.agent,
+        agent=agent,
+        session=session_id,
         tool=row.tool,
         arguments=row.arguments,
         call=row.call,

@@ -187,7 +187,11 @@ def _annotations(snapshot: Snapshot) -> shown.Annotations:
         summary=shown.SummaryShown(id=summary.id, text=summary.text, covers_to=summary.covers_to)
         if summary
         else None,
-        waiting=tuple(each.id for each in snapshot.waiting),
+        waiting=tuple(
+            each.id
+            for each in snapshot.waiting
+            if each.waits_for == "client" or each in snapshot.asked
+        ),
         flags=tuple(
             shown.Flag(item=item, name=name, value=value)
             for item, name, value in sorted(snapshot.notes.flags, key=str)

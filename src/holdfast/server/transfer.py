@@ -10,7 +10,7 @@ from holdfast.server.exchange import ClientGone, Exchange
 from holdfast.store.base import Store
 from holdfast.store.exporting import Exported, export
 from holdfast.store.importing import OnConflict, take_in
-from holdfast.wire.api import Imported, Skipped
+from holdfast.wire.api import Dropped, Imported, Skipped
 from holdfast.wire.problems import bad_request
 
 PIECE_BYTES = 64 * 1024
@@ -48,6 +48,9 @@ async def take_sessions(store: Store, tenant: Tenant, body: bytes, on_conflict: 
         there_already=tuple(each.session_id for each in taken if each.how == "same"),
         skipped=tuple(
             Skipped(id=each.session_id, why=each.why) for each in taken if each.how == "skipped"
+        ),
+        dropped=tuple(
+            Dropped(id=each.session_id, permissions=each.dropped) for each in taken if each.dropped
         ),
     )
 

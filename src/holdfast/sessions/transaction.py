@@ -19,7 +19,7 @@ from holdfast.core import events as ev
 from holdfast.core.codec import Decoder, Value, encode
 from holdfast.core.conversation import Snapshot
 from holdfast.core.effects import Finish, StopAtLimit, wanted
-from holdfast.core.grants import Grant
+from holdfast.core.grants import Grant, holder
 from holdfast.core.items import Blob, EndedBy, UserMessage
 from holdfast.core.policy import Verdict, decide
 from holdfast.core.ports import Play
@@ -144,9 +144,12 @@ class LiveTurn:
         return {row.memory_id: row.text for row in rows}
 
     async def grants(self, agent: str) -> tuple[Grant, ...]:
-        where = GrantFilter(source_key=self.turn.request.source_key, agent=agent, live=True)
-        rows = await self._store.grants(self.fence.tenant, where, limit=limits.grants_max)
-        return tuple(row.grant for row in rows)
+        found: list[Grant] = []
+        for whose in (agent, holder(agent, self.fence.session_id)):
+            where = GrantFilter(source_key=self.turn.request.source_key, agent=whose, live=True)
+            rows = await self._store.grants(self.fence.tenant, where, limit=limits.grants_max)
+            found += (row.grant for row in rows)
+        return tuple(found)
 
     async def take_steering(self) -> tuple[UserMessage, ...]:
         if not self._steers or not self.turn.root.idle or self.turn.interrupted:

@@ -6,6 +6,8 @@
 3. A session must keep every promise that a store can show (`audit.py`) on top of what is here, its hash chain
    included, unless the caller wants it `damaged`.
 4. All that is held at once is one session; lines and sessions have their bounds (`limits.py`).
+5. A file brings no permissions. Of a session's settings only `ask` and `deny` count, here as everywhere
+   (`tools/permissions.py`); what a file says beyond that is stored as it was hashed, without effect, and told.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Literal, TypeAlias, assert_never
 
 from holdfast import limits
 from holdfast.core.codec import Value
+from holdfast.core.conversation import SettingsChanged, SettingsMerged, patch_decoder
 from holdfast.errors import ImportConflict, InvalidExport
 from holdfast.ids import SessionId, Tenant
 from holdfast.store import lines
@@ -45,6 +48,8 @@ class Imported(Value):
     why: str = ""
     line: int = 0
     """The last line of it."""
+    dropped: tuple[str, ...] = ()
+    """What it would allow, or has had granted, and has no effect here: `allow shell`, `granted pay`."""
 
 
 async def take_in(
@@ -68,7 +73,8 @@ async def take_in(
             outcome = await store.restore(tenant, dump)
             if isinstance(outcome, Restored):
                 how: Literal["fresh", "same"] = "fresh" if outcome.fresh else "same"
-                yield Imported(session_id=session_id, how=how, line=reader.line)
+                dropped = permissions_in(dump)
+                yield Imported(session_id=session_id, how=how, line=reader.line, dropped=dropped)
                 continue
             if not outcome.conflict:
                 raise InvalidExport(begun, outcome.why, sessions=before)
@@ -77,6 +83,22 @@ async def take_in(
             why = outcome.why
         skipped.add(session_id)
         yield Imported(session_id=session_id, how="skipped", why=why, line=reader.line)
+
+
+def permissions_in(dump: SessionDump) -> tuple[str, ...]:
+    """What a session's settings claim to allow, each once. None of it has an effect."""
+    patches = [patch_decoder.lenient(row.patch) for row in dump.annotations]
+    settings = [dump.session.settings]
+    settings += [each.settings for each in patches if isinstance(each, SettingsChanged)]
+    allowed = {name for each in settings for name in each.permissions.allow}
+    granted = {name for each in settings for name in each.permissions.granted}
+    granted |= {
+        name for each in patches if isinstance(each, SettingsMerged) for name in each.granted
+    }
+    return (
+        *(f"allow {each}" for each in sorted(allowed)),
+        *(f"granted {each}" for each in sorted(granted)),
+    )
 
 
 def _without_its_past(dump: SessionDump, skipped: set[SessionId]) -> str | None:

@@ -208,6 +208,7 @@ class GrantRow(Value):
     """When it was made is in it."""
     source_key: str
     agent: str
+    """Its name; or, if the grant holds in one session, what `core.grants.holder` makes of both."""
     tool: str
     fingerprint: str
     arguments: str | None

@@ -1,5 +1,9 @@
 """Which tools may run, by name and pattern. `deny` wins over `ask`, `ask` over `allow`.
-A person who was asked may grant a tool for good; that answers the question, and no other rule.
+
+1. The operator gives: `allow` counts in an agent file, or in an agent made in code, and nowhere else.
+2. Everything else narrows. What a session, an import or a request says about tools goes through `Narrowing`, which
+   has no word for `allow`; its `ask` turns what the operator allows into a question, and opens nothing.
+3. A person who was asked may grant a tool for good (`core/grants.py`). That answers the question, and no other rule.
 
 A tool that changes things needs a rule: what no rule names is refused. A tool that only reads is allowed
 unless a rule says otherwise.
@@ -13,21 +17,41 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
+from holdfast.core.codec import Value
 from holdfast.core.items import Permissions
 from holdfast.tools.base import ToolSpec
 
 Permission: TypeAlias = Literal["allow", "ask", "deny"]
 
 
-def permission_for(spec: ToolSpec, *rules: Permissions) -> Permission:
-    """What the rules, all of them together, say about a tool."""
-    if any(_forbids(spec.name, each.deny) for each in rules):
+class Narrowing(Value):
+    """What anything but the operator can say about tools: which are asked about, and which never run."""
+
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, settings: Permissions) -> Narrowing:
+        """What counts of a session's settings: its `allow` and `granted` do not."""
+        return cls(ask=settings.ask, deny=settings.deny)
+
+
+def permission_for(spec: ToolSpec, operator: Permissions, *narrowings: Narrowing) -> Permission:
+    """What the operator's rules say about a tool, narrowed by everything else."""
+    given = _given(spec, operator)
+    if any(_forbids(spec.name, each.deny) for each in narrowings):
         return "deny"
-    if any(_forbids(spec.name, each.ask) for each in rules):
-        return "allow" if any(spec.name in each.granted for each in rules) else "ask"
-    if spec.read_only or any(_allows(spec.name, each.allow) for each in rules):
-        return "allow"
-    return "deny"
+    if given == "allow" and any(_forbids(spec.name, each.ask) for each in narrowings):
+        return "ask"
+    return given
+
+
+def _given(spec: ToolSpec, rules: Permissions) -> Permission:
+    if _forbids(spec.name, rules.deny):
+        return "deny"
+    if _forbids(spec.name, rules.ask):
+        return "ask"
+    return "allow" if spec.read_only or _allows(spec.name, rules.allow) else "deny"
 
 
 def _allows(name: str, patterns: tuple[str, ...]) -> bool:

@@ -148,12 +148,20 @@ class Skipped(Told):
     why: str
 
 
+class Dropped(Told):
+    """Permissions that an imported session claims, such as `allow shell`. They have no effect."""
+
+    id: str
+    permissions: tuple[str, ...]
+
+
 class Imported(Told):
     """What became of the sessions in an export."""
 
     imported: tuple[str, ...]
     there_already: tuple[str, ...]
     skipped: tuple[Skipped, ...]
+    dropped: tuple[Dropped, ...] = ()
 
 
 class Usage(ev.Usage, omit_defaults=False):
@@ -230,7 +238,8 @@ class WaitingCalls(Told):
 
 
 class Grant(Told):
-    """An approval that is remembered for an agent. `arguments` null: any. `revoked_at` null: it holds."""
+    """An approval that is remembered for an agent. `session` null: in every session. `arguments` null: any.
+    `revoked_at` null: it holds."""
 
     id: str
     source: str
@@ -241,6 +250,7 @@ class Grant(Told):
     made_at: float
     made_by: str | None
     revoked_at: float | None
+    session: str | None = None
 
 
 class Grants(Told):
