@@ -104,6 +104,35 @@ async def test_the_result_stands_when_a_hook_stops_the_turn_after_it(tmp_path: P
     assert results(turn) == [("ok", "act done")]
 
 
+@pytest.mark.parametrize(
+    "answer", ['{"decison": "block"}', '{"decision": "ask"}', '{"updated_input": {}}', "[]"]
+)
+async def test_an_answer_that_is_not_understood_is_a_no_before_a_tool_and_after_it(
+    answer: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    after = Stage(caller(Deed("act"), tmp_path, post_tool_use=f"echo '{answer}'"))
+    turn = after.open("Go")
+    with pytest.raises(TurnFailed) as raised:
+        await after.player(turn)
+    assert raised.value.reason == "hook_blocked"
+    assert results(turn) == [("ok", "act done")]
+    if "ask" in answer or "updated" in answer:
+        return
+    with caplog.at_level(logging.WARNING, "holdfast.hooks"):
+        before = Deed("act")
+        turn = await Stage(caller(before, tmp_path, pre_tool_use=f"echo '{answer}'")).play("Go")
+    assert [outcome for outcome, _ in results(turn)] == ["refused"] and before.runs == []
+    assert "exit code 2" in caplog.text, "the operator is told what to write"
+
+
+async def test_a_no_where_a_hook_has_no_say_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "holdfast.hooks"):
+        await Stage(caller(Deed("act"), tmp_path, stop="""echo '{"continue": false}'""")).play("Go")
+    assert "a stop hook says no, and has no say there" in caplog.text
+
+
 async def test_a_hook_that_breaks_after_a_tool_is_logged_and_no_more(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -190,7 +219,7 @@ async def test_what_a_hook_changes_is_what_is_recorded_and_run(tmp_path: Path) -
     assert json.loads(recorded.arguments) == {"a": 2}
     assert len(log_of(tmp_path)) == 1, "it is asked once"
     seen = scripted(butler).prompts[1].messages
-    assert b'"a\\": 2' in b"".join(seen), (
+    assert b'"a\\":2' in b"".join(seen), (
         "the model is told what was done, and not what it asked for"
     )
 

@@ -11,7 +11,7 @@
 4. `session_start` runs before the first step of a session's first turn, `stop` when an agent has said its last word,
    `on_user_input` when a turn ends with calls that a person has to approve. None of them can block; each may run
    again if the turn is tried again.
-5. A hook that breaks is logged. Before a tool, that refuses the call.
+5. A hook that breaks is logged. Before a tool, that refuses the call. An answer that is not understood is a no.
 """
 
 from __future__ import annotations
@@ -75,14 +75,19 @@ class TurnHooks:
         """A call has run, and its result is recorded. Raises TurnFailed if a hook wants the turn to end."""
         for hook in agent.hooks.of("post_tool_use", tool=call.name):
             verdict = await self._ask(hook, "post_tool_use", agent, call=call, result=result)
-            if verdict.blocks is not None:
-                words = f"a hook stopped the turn after {call.name!r}: {verdict.blocks}"
+            why = verdict.blocks
+            if why is None and (verdict.asks or verdict.arguments is not None):
+                why = "it wants the call to be asked about, or to be another one, and the call has run"
+            if why is not None:
+                words = f"a hook stopped the turn after {call.name!r}: {why}"
                 raise TurnFailed("tool_error", words, reason="hook_blocked")
 
     async def happened(self, event: HookEvent, agent: Agent) -> None:
         """Tell the hooks that have no say."""
         for hook in agent.hooks.of(event):
-            await self._ask(hook, event, agent)
+            verdict = await self._ask(hook, event, agent)
+            if verdict.blocks is not None and not verdict.trouble:
+                log.warning("%s: a %s hook says no, and has no say there", agent.name, event)
 
     async def _ask(
         self,

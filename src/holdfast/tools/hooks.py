@@ -6,7 +6,8 @@ part of our environment, a time limit, bounded output.
 
 1. Only `pre_tool_use` and `post_tool_use` can block. A hook never allows what the rules refuse.
 2. Only `pre_tool_use` can change a call's arguments: all of them at once, as one JSON object.
-3. Who guards fails closed: a `pre_tool_use` hook that breaks, takes too long or answers nonsense refuses the call.
+3. A guard fails closed: a `pre_tool_use` hook that breaks or takes too long refuses the call, and an answer that is
+   not understood as a whole (`hook_answers.py`) is a no, of either kind.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import msgspec
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.tools.base import Json
+from holdfast.tools.hook_answers import WAY_OUT, NotUnderstood, quoted, read_answer
 from holdfast.tools.process import Exit, run_command
 from holdfast.tools.run import clean
 
@@ -95,22 +97,6 @@ async def run_hook(
     return judged(ended)
 
 
-class _Specific(msgspec.Struct):
-    permission_decision: str = ""
-    permission_decision_reason: str = ""
-    updated_input: msgspec.Raw = msgspec.Raw()
-
-
-class _Answer(msgspec.Struct, rename={"goes_on": "continue"}):
-    """What a hook says on its standard output. What else it says is for others."""
-
-    goes_on: bool = True
-    stop_reason: str = ""
-    decision: str = ""
-    reason: str = ""
-    hook_specific_output: _Specific = msgspec.field(default_factory=_Specific)
-
-
 def judged(ended: Exit) -> Verdict:
     """What a hook that has ended wants. Pure."""
     if ended.code == _BLOCKS:
@@ -120,39 +106,14 @@ def judged(ended: Exit) -> Verdict:
     if ended.killed_by or ended.code:
         how = f"signal {ended.killed_by}" if ended.killed_by else f"exit code {ended.code}"
         return Verdict(trouble=f"ended with {how}: {_words(ended.errors)}".rstrip(": "))
-    if not ended.output.lstrip().startswith(b"{"):
-        return Verdict()  # plain words are no decision
     try:
-        return _decided(msgspec.json.decode(ended.output, type=_Answer))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return Verdict(trouble=f"answered with something that cannot be read: {error}")
-
-
-def _decided(answer: _Answer) -> Verdict:
-    specific = answer.hook_specific_output
-    if not answer.goes_on:
-        return Verdict(blocks=answer.stop_reason or answer.reason or "it says stop")
-    if answer.decision == "block":
-        return Verdict(blocks=answer.reason or "it says no")
-    match specific.permission_decision:
-        case "deny":
-            return Verdict(blocks=specific.permission_decision_reason or "it says no")
-        case "ask" | "allow" | "" as decision:
-            return _changed(specific.updated_input, asks=decision == "ask")
-        case _:
-            return Verdict(trouble="decides something that is not known here")
-
-
-def _changed(arguments: msgspec.Raw, *, asks: bool) -> Verdict:
-    text = bytes(arguments).strip()
-    if text in (b"", b"null"):
-        return Verdict(asks=asks)
-    if not text.startswith(b"{"):
-        return Verdict(trouble="changes the arguments into something that is no object")
-    if len(text) > limits.hook_arguments_bytes_max:
-        most = limits.hook_arguments_bytes_max
-        return Verdict(trouble=f"changes the arguments into more than {most} bytes")
-    return Verdict(arguments=text.decode(), asks=asks)
+        if ended.left_out:
+            raise NotUnderstood(f"{ended.left_out} bytes in the middle of it were not kept")
+        said = read_answer(ended.output)
+    except NotUnderstood as error:
+        words = f"was not understood: {error}; it answered: {quoted(ended.output)}; {WAY_OUT}"
+        return Verdict(blocks=f"the answer of its hook {words}", trouble=words)
+    return Verdict(blocks=said.blocks, asks=said.asks, arguments=said.arguments)
 
 
 def _words(output: bytes) -> str:
