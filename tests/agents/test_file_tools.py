@@ -64,7 +64,7 @@ def server(toolsets: str, *, top: str = "", directory: Path = HERE) -> Server:
 
 async def test_every_toolset_has_its_tools(tmp_path: Path) -> None:
     toolsets = made(
-        "- type: shell\n- type: filesystem\n- type: fetch\n- type: think\n- type: todo\n- type: memory\n",
+        "- type: shell\n- {type: filesystem, roots: [.]}\n- type: fetch\n- type: think\n- type: todo\n- type: memory\n",
         directory=tmp_path,
     )
     found = [name for toolset in toolsets for name in await names(toolset)]
@@ -306,6 +306,36 @@ WRONG = [
     ("- {type: [shell]}", "toolsets[0].type: has to be one of"),
     ("- shell", "toolsets[0]: expected a mapping, got text"),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("toolset", "rules"),
+    [
+        ("{type: filesystem}", "{allow: [write_file]}"),
+        ("{type: filesystem}", "{ask: [edit_file]}"),
+        ("{type: filesystem}", "{allow: ['*']}"),
+        ("{type: filesystem, tools: [read_file, write_file]}", "{}"),
+    ],
+)
+def test_what_writes_files_is_told_where(toolset: str, rules: str) -> None:
+    """The directory of the agent file is for reading: nobody should find out by a shell that it was more."""
+    told = wrong(f"- {toolset}\n", top=f"permissions: {rules}\n")
+    assert "toolsets[0]: " in told and "'roots' (roots: [.] is that of this file)" in told
+
+
+@pytest.mark.parametrize(
+    ("toolset", "rules"),
+    [
+        ("{type: filesystem}", "{}"),
+        ("{type: filesystem}", "{allow: ['*'], deny: [write_file, edit_file, create_directory]}"),
+        ("{type: filesystem, tools: [read_file]}", "{allow: ['*']}"),
+    ],
+)
+async def test_without_a_root_files_are_read(toolset: str, rules: str, tmp_path: Path) -> None:
+    file = read(f"- {toolset}\n", top=f"permissions: {rules}\n", directory=tmp_path)
+    (found,) = file.agents[0].toolsets
+    tools = await found.tools()
+    assert all(each.spec.read_only for each in tools) and tools
 
 
 @pytest.mark.parametrize(("toolsets", "told"), WRONG, ids=[each[1][:60] for each in WRONG])

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.core.items import Blob, text_of
 from holdfast.tools.base import Json, ToolOutput, ToolRun, ToolSpec
+from holdfast.tools.reserved import Reserved
 
 KEY = f"fc_{os.getpid()}"
 """A call's key is nobody else's: whoever stops a command ends all processes that carry its key, on the whole machine,
@@ -25,6 +26,7 @@ def call_of(
     agent: str = "root",
     state: Mapping[str, str] | None = None,
     memories: Mapping[str, str] | None = None,
+    reserved: Reserved = Reserved(),  # noqa: B008
 ) -> ToolRun:
     return ToolRun(
         call_key=key,
@@ -34,6 +36,7 @@ def call_of(
         agent=agent,
         state=state or {},
         memories=memories or {},
+        reserved=reserved,
     )
 
 

@@ -12,10 +12,11 @@ from urllib.parse import quote
 import pytest
 
 from holdfast import limits
-from holdfast.core.items import Blob, Image
+from holdfast.core.items import Blob, Image, Permissions
 from holdfast.tools.base import Json, ToolOutput
 from holdfast.tools.filesystem import FilesystemToolset
 from holdfast.tools.permissions import permission_for
+from holdfast.tools.reserved import Held
 from holdfast.tools.run import execute
 from tests.tools.running import Blobs, call_of, said
 
@@ -151,7 +152,7 @@ async def test_a_directory_that_becomes_a_link_on_the_way_leads_nowhere(
     swapped.mkdir()
     real = os.readlink
 
-    def readlink(name: str, *, dir_fd: int) -> str:
+    def readlink(name: str, *, dir_fd: int | None = None) -> str:
         try:
             return real(name, dir_fd=dir_fd)
         finally:
@@ -196,7 +197,9 @@ async def test_which_tools_there_are_and_which_of_them_change_things(home: Path)
     tools = {each.spec.name: each.spec for each in await toolset.tools()}
     writers = {"write_file", "edit_file", "create_directory"}
     assert {name for name, spec in tools.items() if not spec.read_only} == writers
-    assert {name for name, spec in tools.items() if permission_for(spec) == "deny"} == writers
+    assert {
+        name for name, spec in tools.items() if permission_for(spec, Permissions()) == "deny"
+    } == writers
     assert str(home) in toolset.instruction
 
 
@@ -301,7 +304,7 @@ async def test_a_search_that_nobody_waits_for_stops(
     reading, go_on, done = threading.Event(), threading.Event(), threading.Event()
     read: list[str] = []
 
-    def slow(directory: int, name: str) -> bytes:
+    def slow(directory: int, name: str, held: Held) -> bytes:
         read.append(name)
         reading.set()
         go_on.wait()

@@ -16,6 +16,7 @@ from holdfast.models.price import Price
 from holdfast.models.servers import Api
 from holdfast.tools.base import Toolset
 from holdfast.tools.hooks import Hooks
+from holdfast.tools.reserved import Reserved
 
 
 class ModelConfig(Value):
@@ -132,6 +133,7 @@ class Team:
         entry: str,
         digest: str = "",
         warnings: tuple[str, ...] = (),
+        files: Reserved = Reserved(),  # noqa: B008
     ) -> None:
         assert entry in agents, f"the entry agent {entry!r} is not in the team"
         self.agents = dict(agents)
@@ -141,6 +143,10 @@ class Team:
         """Changes with the source's content: running turns finish on the version they began with."""
         self.warnings = warnings
         """What people should know about how it was loaded, each with its place."""
+        self.files = files
+        """What it reads and runs: no tool of anybody's reaches it."""
+        self.reserved: Callable[[], Reserved] = lambda: self.files
+        """Everything that no tool of its agents reaches. A registry, which knows of others, says more."""
 
     async def close(self) -> None:
         """Close toolsets and models, each once; those that fail do not keep the others open."""

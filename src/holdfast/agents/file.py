@@ -24,6 +24,7 @@ from holdfast.agents.base import Agent, Command, ModelConfig, ModelFactory, Team
 from holdfast.agents.document import Plain, Unreadable, Where, read_document
 from holdfast.agents.file_hooks import FileHooks
 from holdfast.agents.file_models import UNTRUSTED, FileModels
+from holdfast.agents.file_reserved import files_of
 from holdfast.agents.file_tools import FileTools
 from holdfast.agents.shape import (
     AgentShape,
@@ -42,6 +43,7 @@ from holdfast.errors import HoldfastError, SourceUnusable
 from holdfast.models.base import KeyMissing, Model
 from holdfast.tools.base import Toolset
 from holdfast.tools.hooks import Hooks
+from holdfast.tools.reserved import Reserved
 
 ENTRY = "root"
 
@@ -79,9 +81,13 @@ class AgentPlan:
 class AgentFile:
     """A file that has been read: checked, and nothing made of it yet."""
 
-    def __init__(self, agents: tuple[AgentPlan, ...], findings: Findings, *, digest: str) -> None:
+    def __init__(
+        self, agents: tuple[AgentPlan, ...], findings: Findings, *, digest: str, files: Reserved
+    ) -> None:
         names = [plan.name for plan in agents]
         self.agents = agents
+        self.files = files
+        """What it has the server read or run."""
         self.entry = ENTRY if ENTRY in names else names[0]
         self.digest = digest
         self.findings = findings
@@ -126,11 +132,12 @@ def check_agent_file(
         findings = Findings(place, document)
         return Checked(problems=(findings.problem(("version",), upgraded.words),))
     findings = Findings(place, upgraded)
-    plans = _Reading(findings, directory, environment, trusted=trusted).plans(upgraded.value)
+    reading = _Reading(findings, directory, environment, trusted=trusted)
+    plans = reading.plans(upgraded.value)
     findings.sort()
     if findings.problems:
         return Checked(problems=tuple(findings.problems), warnings=tuple(findings.warnings))
-    file = AgentFile(plans, findings, digest=_digest(data, plans))
+    file = AgentFile(plans, findings, digest=_digest(data, plans), files=reading.files)
     return Checked(problems=(), warnings=file.warnings, file=file)
 
 
@@ -150,7 +157,7 @@ async def assemble(file: AgentFile, make_model: ModelFactory) -> Team:
         raise _unusable(problems)
     agents = {plan.name: _agent(plan, made.models[plan.model]) for plan in file.agents}
     warnings = tuple(str(each) for each in (*file.warnings, *made.warnings))
-    return Team(agents, entry=file.entry, digest=file.digest, warnings=warnings)
+    return Team(agents, entry=file.entry, digest=file.digest, warnings=warnings, files=file.files)
 
 
 async def check_models(checked: Checked, make_model: ModelFactory) -> Checked:
@@ -285,6 +292,7 @@ class _Reading:
         self._environment = environment
         self._trusted = trusted
         self._hooks = FileHooks(findings, directory, environment, trusted=trusted)
+        self.files = Reserved()
 
     def plans(self, value: Plain) -> tuple[AgentPlan, ...]:
         found = self._found
@@ -303,6 +311,7 @@ class _Reading:
                 self._check_name(name, (section, name))
         if found.problems:
             return ()
+        self.files = files_of(file, self._directory)
         models = FileModels(self._found, file, self._environment, trusted=self._trusted)
         tools = FileTools(
             self._found, file, self._directory, self._environment, trusted=self._trusted
@@ -332,7 +341,12 @@ class _Reading:
         self._check_output(shape.structured_output, (*where, "structured_output", "schema"))
         self._check_commands(shape, (*where, "commands"))
         model = models.of_agent(shape, where)
-        equipment = tools.of_agent(shape, where)
+        permissions = Permissions(
+            allow=(*shared.allow, *own.allow),
+            ask=(*shared.ask, *own.ask),
+            deny=(*shared.deny, *own.deny),
+        )
+        equipment = tools.of_agent(shape, where, permissions)
         sub_agents = self._colleagues(shape.sub_agents, file, (*where, "sub_agents"))
         handoffs = self._colleagues(shape.handoffs, file, (*where, "handoffs"))
         if name in handoffs:
@@ -351,11 +365,7 @@ class _Reading:
             handoffs=handoffs,
             surroundings=surroundings,
             hooks=hooks,
-            permissions=Permissions(
-                allow=(*shared.allow, *own.allow),
-                ask=(*shared.ask, *own.ask),
-                deny=(*shared.deny, *own.deny),
-            ),
+            permissions=permissions,
         )
 
     def _surroundings(self, shape: AgentShape, where: Where) -> tuple[str, ...]:

@@ -34,18 +34,20 @@ from holdfast.agents.shape import (
 from holdfast.agents.shaping import Findings, suggest
 from holdfast.agents.variables import filled_in
 from holdfast.core.codec import encode
-from holdfast.tools.base import Json, Toolset
+from holdfast.core.items import Permissions
+from holdfast.tools.base import Json, Toolset, ToolSpec
 from holdfast.tools.built import BuiltToolset
 from holdfast.tools.choosing import ChosenToolset
 from holdfast.tools.deferring import ADD, SEARCH
 from holdfast.tools.fetch import FetchToolset
-from holdfast.tools.filesystem import FilesystemToolset
+from holdfast.tools.filesystem import WRITERS, FilesystemToolset
 from holdfast.tools.guard import WEB_PORTS, Domains, FetchFailed, Guard, host_of
 from holdfast.tools.mcp.config import Remote, Server, Stdio
 from holdfast.tools.mcp.toolset import McpToolset
 from holdfast.tools.memory import MemoryToolset
 from holdfast.tools.openapi import Api, OpenApiToolset
 from holdfast.tools.openapi_document import Unusable
+from holdfast.tools.permissions import permission_for
 from holdfast.tools.schema import TOOL_NAME, InvalidTool
 from holdfast.tools.script import Script, ScriptToolset, passed_on
 from holdfast.tools.shell import ShellToolset
@@ -84,8 +86,13 @@ class FileTools:
         self._mcps = file.mcps
         self._servers: dict[bytes, McpToolset] = {}
 
-    def of_agent(self, shape: AgentShape, where: Where) -> tuple[tuple[Toolset, str], ...]:
+    def of_agent(
+        self, shape: AgentShape, where: Where, rules: Permissions
+    ) -> tuple[tuple[Toolset, str], ...]:
         """An agent's toolsets, each with where it comes from. What is wrong with them is told."""
+        for n, toolset in enumerate(shape.toolsets):
+            if isinstance(toolset, FilesystemToolsetShape):
+                self._check_writers(toolset, (*where, "toolsets", n), rules)
         taken = set(RESERVED_TOOLS)
         made = [
             (self._toolset(toolset, (*where, "toolsets", n), taken), self._origin(toolset))
@@ -141,7 +148,7 @@ class FileTools:
     ) -> Toolset:
         """Those of its tools that are listed; no two of an agent have one name."""
         for n, name in enumerate(shape.tools or ()):
-            if name not in built.names:
+            if name not in built.names and not _is_writer(shape, name):
                 words = f"no such tool; {suggest(name, built.names)}"
                 self._found.wrong((*at, "tools", n), words)
         offered = built.names if shape.tools is None else shape.tools
@@ -167,12 +174,29 @@ class FileTools:
             if name not in offered:
                 self._found.wrong((*at, "defer", n), f"no such tool; {suggest(name, offered)}")
 
+    def _check_writers(self, shape: FilesystemToolsetShape, at: Where, rules: Permissions) -> None:
+        """Without 'roots' files are only read. A file that means to write must not find out when it is too late."""
+        if shape.roots:
+            return
+        offered = WRITERS if shape.tools is None else shape.tools
+        for name in (each for each in WRITERS if each in offered):
+            spec = ToolSpec(name=name, description="", parameters="{}")
+            if shape.tools is not None or permission_for(spec, rules) != "deny":
+                words = (
+                    f"{name} needs to be told where: name the directories that may be written to under "
+                    "'roots' (roots: [.] is that of this file); or list only tools that read under 'tools'"
+                )
+                self._found.wrong(at, words)
+                return
+
     def _filesystem(self, shape: FilesystemToolsetShape, at: Where) -> FilesystemToolset | None:
         roots = [self._directory / each for each in shape.roots] or [self._directory]
         for n, root in enumerate(roots):
             if not root.is_dir():
                 self._found.wrong((*at, "roots", n), "there is no such directory")
-        return FilesystemToolset(*roots, skip_version_control=shape.ignore_vcs)
+        return FilesystemToolset(
+            *roots, skip_version_control=shape.ignore_vcs, read_only=not shape.roots
+        )
 
     def _fetch(self, shape: FetchToolsetShape, at: Where) -> FetchToolset | None:
         if shape.allow_private_ips and not self._trusted:
@@ -374,6 +398,11 @@ class FileTools:
             if re.fullmatch(r"\$(\w+|\{[^}]*\})", value):
                 words = "variables are not filled in here; list the name in 'pass_env'"
                 self._found.wrong((*where, name), words)
+
+
+def _is_writer(shape: ToolsetShape, name: str) -> bool:
+    """Whether that is a tool which a `filesystem` toolset has with 'roots'; what is wrong is told elsewhere."""
+    return isinstance(shape, FilesystemToolsetShape) and name in WRITERS
 
 
 def _deferred(defer: Deferred) -> Collection[str] | None:

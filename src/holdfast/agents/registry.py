@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 from holdfast import limits
 from holdfast.agents.base import Agent, Command, Source, Team
 from holdfast.agents.fetch import shown_key
-from holdfast.agents.sources import Directory, InvalidSource, Origin
+from holdfast.agents.file_reserved import files_of_hooks
+from holdfast.agents.sources import Directory, InvalidSource, Origin, reserved_by
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
@@ -36,6 +37,7 @@ from holdfast.errors import (
     SourceUnusable,
     TurnFailed,
 )
+from holdfast.tools.reserved import Reserved
 
 # ── what it tells ────────────────────────────────────────────────────────────────────────────
 
@@ -104,6 +106,10 @@ class _Version:
     def __init__(self, source: Source, team: Team) -> None:
         self.source = source
         self.team = team
+        self.files = team.files
+        """What it reads and runs."""
+        for agent in team.agents.values():
+            self.files |= files_of_hooks(agent.hooks)
         self.turns = 0
         """How many turns are played with it now."""
         self.retired_at_s: float | None = None
@@ -142,8 +148,10 @@ class Registry:
         aliases: Mapping[str, str] | None = None,
         report: Callable[[Report], None] = lambda report: None,
         now_s: Callable[[], float] = time.monotonic,
+        reserved: Reserved = Reserved(),  # noqa: B008
     ) -> None:
-        """`aliases`: model name → model id, for clients with names of their own.
+        """`aliases`: model name → model id, for clients with names of their own. `reserved`: files that no tool
+        reaches, besides those of the sources.
 
         Raises InvalidSource if two origins are one and the same.
         """
@@ -154,12 +162,22 @@ class Registry:
         self._origins = tuple(origins)
         self._aliases = dict(aliases or {})
         self._report = report
+        self._reserved = reserved
         self._now_s = now_s
         self._broken_origins: dict[str, Broken] = {}
         self._live: dict[str, _Live] = {}
         self._versions: list[_Version] = []
         self._ids: dict[str, tuple[_Live, Agent]] = {}
         self._changing = asyncio.Lock()
+
+    def reserved(self) -> Reserved:
+        """What no tool reaches: everything that any source is, reads or runs, of whichever version."""
+        found = self._reserved
+        for origin in self._origins:
+            found |= reserved_by(origin)
+        for version in self._versions:
+            found |= version.files
+        return found
 
     # ── who there is ──
 
@@ -426,6 +444,7 @@ class Registry:
         finally:
             live.tried = True
         self._retire(live.current)
+        team.reserved = self.reserved
         live.current, live.problems = _Version(live.source, team), ()
         self._versions.append(live.current)
         self._ids = _ids(self._live.values())

@@ -118,7 +118,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "working_dir": "Where it runs: relative to the file and below it, or absolute.",
     "allow_private_ips": "Ours: also private and loopback addresses.",
     "ScriptToolset.shell": "The commands, by the name of their tool.",
-    "FilesystemToolset.roots": "Ours: the directories whose files can be reached.",
+    "FilesystemToolset.roots": "Ours: the directories whose files can be reached; left out, that of this file, to be read only.",
     "FilesystemToolset.ignore_vcs": "Leave `.git` and its like out of trees and searches.",
     "FetchToolset.allowed_domains": "Ours: only these domains, each with those below it.",
     "FetchToolset.blocked_domains": "Ours: not these domains, nor those below them.",

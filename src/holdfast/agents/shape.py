@@ -73,7 +73,7 @@ class ShellToolsetShape(ToolsetShape, tag="shell"):
 
 class FilesystemToolsetShape(ToolsetShape, tag="filesystem"):
     roots: tuple[str, ...] = ()
-    """Ours: the directories below which files are; that of the agent file if left out."""
+    """Ours: the directories below which files are. Left out: that of the agent file, to be read and not written."""
     ignore_vcs: bool = True
 
 

@@ -38,6 +38,7 @@ from holdfast.agents.fetch import Fetched, Fetcher, FetchFailed, shown
 from holdfast.agents.file import Checked, assemble, check_agent_file, check_models
 from holdfast.core.codec import Value
 from holdfast.errors import HoldfastError, InvalidValue, SourceUnusable
+from holdfast.tools.reserved import Reserved
 
 SUFFIXES = (".yaml", ".yml")
 _READS_MAX = 3
@@ -143,6 +144,21 @@ def _source(reference: str, supplies: Supplies, *, name: str) -> Source:
 
 def _absolute(text: str) -> Path:
     return Path(os.path.abspath(text))
+
+
+def reserved_by(origin: Origin) -> Reserved:
+    """The files that a source is read from, there or not: no tool reaches them."""
+    match origin:
+        case FileSource():
+            return Reserved(files=frozenset({origin.key}))
+        case Directory():
+            return Reserved(names=frozenset((origin.key, f"*{suffix}") for suffix in SUFFIXES))
+        case UrlSource(cache=Path() as cache):
+            return Reserved(trees=frozenset({str(cache)}))
+        case ModuleSource():
+            return origin.files
+        case _:
+            return Reserved()
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────
@@ -261,6 +277,7 @@ class UrlSource:
         self.key = url
         self.name = name or _name_of_url(url)
         self._supplies = supplies
+        self.cache = supplies.cache
         self.place = shown(url)
         """As it may be shown to anybody: addresses hold tokens."""
         self._loaded: _Copy | None = None
@@ -416,6 +433,17 @@ class ModuleSource:
 
     async def changed(self) -> bool:
         return False
+
+    @property
+    def files(self) -> Reserved:
+        """The module and, if it is in one, its package. Known once it is loaded."""
+        module = sys.modules.get(self._module)
+        package = sys.modules.get(self._module.partition(".")[0])
+        files = [file for file in (getattr(module, "__file__", None),) if file]
+        return Reserved(
+            files=frozenset(map(os.path.abspath, files)),
+            trees=frozenset(map(os.path.abspath, getattr(package, "__path__", ()))),
+        )
 
     async def _value(self) -> object:
         here = os.getcwd()

@@ -20,7 +20,7 @@ from holdfast.config import Config, load_config
 from holdfast.server.accounts import OwnAccounts
 from holdfast.server.agents import load_directory
 from holdfast.server.numbers import OwnNumbers
-from holdfast.server.run import serve
+from holdfast.server.run import files_of, serve
 from holdfast.server.station import Ready, Stoppable
 
 ALONE = {"listen": "127.0.0.1:0", "auth": "off", "tls_cert": "", "tls_key": ""}
@@ -73,7 +73,10 @@ class _Corner:
 
     async def _serve(self, config: Config) -> None:
         directory = await load_directory(
-            config.sources, aliases=dict(config.model_aliases), trust_remote=config.trust_remote
+            config.sources,
+            aliases=dict(config.model_aliases),
+            trust_remote=config.trust_remote,
+            reserved=files_of(config),
         )
         try:
             await serve(config, directory, self)

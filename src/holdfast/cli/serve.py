@@ -15,6 +15,7 @@ from holdfast.observe.events import configure, event
 from holdfast.observe.exporting import tracing
 from holdfast.server.agents import load_directory
 from holdfast.server.listening import Port
+from holdfast.server.run import files_of
 from holdfast.server.run import serve as serve_until_stopped
 from holdfast.server.station import Alone, Ready, Station
 from holdfast.server.workers import Supervisor
@@ -111,6 +112,7 @@ async def _serve(config: Config, station: Station) -> None:
         aliases=dict(config.model_aliases),
         cache=_cache_folder(os.environ),
         trust_remote=config.trust_remote,
+        reserved=files_of(config),
     )
     try:
         await serve_until_stopped(config, directory, station)

@@ -133,6 +133,7 @@ class Calls:
             agent=agent.name,
             state=self._toolbox.state(),
             memories=await self._memories(agent) if spec.memories else {},
+            reserved=self._team.reserved(),
         )
         with spans.using(turn, agent, call) as here:
             output = await execute(tool, run, turn.keep_blob)

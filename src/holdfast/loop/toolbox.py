@@ -8,7 +8,7 @@ from holdfast.agents.base import Agent
 from holdfast.core.codec import Value
 from holdfast.core.conversation import changed_state
 from holdfast.core.ports import OpenTurn
-from holdfast.tools.base import Tool, Toolset, fingerprint
+from holdfast.tools.base import Tool, Toolset, fingerprint, is_foreign
 from holdfast.tools.deferring import is_offered, loaded_by, loaders
 
 
@@ -52,16 +52,24 @@ class Toolbox:
     async def _of(self, agent: Agent) -> dict[str, _Kept]:
         if agent.name not in self._kept:
             found: dict[str, _Kept] = {}
-            for toolset, origin in zip_longest(agent.toolsets, agent.origins, fillvalue=""):
-                assert not isinstance(toolset, str), "there are no more origins than toolsets"
+            for toolset, origin in _ours_first(agent):
                 for tool in await toolset.tools():
-                    # The first of a name is meant: no server can put its own in place of a tool before it.
+                    # The first of a name is meant: no server can put its own in place of a tool that a rule means.
                     kept = _Kept(tool=tool, origin=origin or _kind_of(toolset))
                     found.setdefault(tool.spec.name, kept)
             deferred = [each.tool.spec for each in found.values() if each.tool.spec.deferred]
             ours = {each.spec.name: _Kept(tool=each, origin="") for each in loaders(deferred)}
             self._kept[agent.name] = {**found, **ours}
         return self._kept[agent.name]
+
+
+def _ours_first(agent: Agent) -> list[tuple[Toolset, str]]:
+    """An agent's toolsets with where they come from: those that the operator names the tools of, then the others."""
+    every: list[tuple[Toolset, str]] = []
+    for toolset, origin in zip_longest(agent.toolsets, agent.origins, fillvalue=""):
+        assert not isinstance(toolset, str), "there are no more origins than toolsets"
+        every.append((toolset, origin))
+    return sorted(every, key=lambda each: is_foreign(each[0]))
 
 
 def _kind_of(toolset: Toolset) -> str:

@@ -30,6 +30,7 @@ from holdfast.server.directory import BrokenSource, ModelEntry
 from holdfast.server.models import Models
 from holdfast.sessions.ask import AgentChoice, Ask
 from holdfast.tools.guard import Guard
+from holdfast.tools.reserved import Reserved
 
 log = logging.getLogger("holdfast.agents")
 
@@ -122,9 +123,11 @@ async def load_directory(
     make_model: ModelFactory | None = None,
     cache: Path | None = None,
     trust_remote: bool = False,
+    reserved: Reserved = Reserved(),  # noqa: B008
 ) -> AgentDirectory:
     """Load the agents of these sources; copies of remote ones are kept in `cache`, if there is one. Those are
-    fetched from any address, and may do what files on this machine may, if `trust_remote`.
+    fetched from any address, and may do what files on this machine may, if `trust_remote`. No tool reaches what is
+    `reserved`.
 
     A source that cannot be loaded is reported, and does not keep the others from being served; once it is
     corrected, it is served too. Raises SourceUnusable, with everything that is wrong, if there is nobody to serve.
@@ -148,7 +151,7 @@ async def load_directory(
         else:
             tell(report)
 
-    registry = Registry(origins, aliases=aliases, report=hear)
+    registry = Registry(origins, aliases=aliases, report=hear, reserved=reserved)
     directory = AgentDirectory(registry, models)
     try:
         await registry.refresh()

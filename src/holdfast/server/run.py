@@ -8,9 +8,11 @@ second signal takes the time away.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from glob import escape
 from typing import Any
 
 import uvicorn
@@ -32,7 +34,8 @@ from holdfast.server.station import Ready, Station
 from holdfast.sessions.lease import HeartTask, HeartThread
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory import MemoryStore
-from holdfast.store.open import open_store
+from holdfast.store.open import InFile, InMemory, InPostgres, open_store, parse_url
+from holdfast.tools.reserved import Reserved
 
 
 async def serve(config: Config, directory: Directory, station: Station) -> None:
@@ -96,6 +99,20 @@ async def serve(config: Config, directory: Directory, station: Station) -> None:
         finally:
             await store.close()
     alarm.check()
+
+
+def files_of(config: Config) -> Reserved:
+    """The files of a server's settings, which no tool reaches: the store with all that lies beside it, and TLS's."""
+    files = {os.path.abspath(each) for each in config.tls or ()}
+    names: set[tuple[str, str]] = set()
+    match parse_url(config.store):
+        case InFile(path=path):
+            files.add(os.path.abspath(path))  # links on the way to it are reserved, too
+            for each in (os.path.abspath(path), os.path.realpath(path)):
+                names.add((os.path.dirname(each), f"{escape(os.path.basename(each))}*"))
+        case InPostgres() | InMemory():
+            pass
+    return Reserved(files=frozenset(files), names=frozenset(names))
 
 
 class _Alarm:

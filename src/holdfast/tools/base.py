@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 from holdfast.core.codec import Value, encode
 from holdfast.core.events import Change
 from holdfast.core.items import Parts
+from holdfast.tools.reserved import Reserved
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -53,6 +54,8 @@ class ToolRun(Value):
     """Session state as this turn sees it, changes of its earlier calls included."""
     memories: Mapping[str, str] = {}
     """What its agent remembers, by id, in the same way; if its tool asked for that."""
+    reserved: Reserved = Reserved()
+    """Files that the server reads, reloads or runs, and no tool touches."""
 
 
 class ToolOutput(Value):
@@ -83,6 +86,12 @@ class Toolset(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+def is_foreign(toolset: Toolset) -> bool:
+    """Whether somebody else's server or document names its tools, and may name them otherwise tomorrow."""
+    foreign: bool = getattr(toolset, "foreign", False)
+    return foreign
 
 
 def instruction_of(toolset: Toolset) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from holdfast.tools.base import Tool, ToolOutput, ToolRun, Toolset, instruction_of
+from holdfast.tools.base import Tool, ToolOutput, ToolRun, Toolset, instruction_of, is_foreign
 
 ORIGINAL = "{ORIGINAL_INSTRUCTIONS}"
 """Stands, in an instruction, for what the toolset itself says."""
@@ -30,6 +30,10 @@ class ChosenToolset:
         self._only = only
         self._instruction = instruction
         self._deferred = deferred
+
+    @property
+    def foreign(self) -> bool:
+        return is_foreign(self._inner)
 
     @property
     def instruction(self) -> str:

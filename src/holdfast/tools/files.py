@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.items import Image, Inline, Part, Text
+from holdfast.tools.reserved import Held
 from holdfast.tools.rooted import Refused, Rooted, open_directory, read_in
 
 _VERSION_CONTROL = frozenset({".git", ".hg", ".svn", ".jj"})
@@ -44,6 +45,8 @@ class Found(Value):
     depth: int
     kind: Kind
     size: int
+    reserved: bool = False
+    """It is the server's own: it can be seen, and not be looked into."""
 
     @property
     def is_directory(self) -> bool:
@@ -95,8 +98,8 @@ def edit_text(rooted: Rooted, path: str, edits: Sequence[Edit]) -> str:
 
 
 def list_directory(rooted: Rooted, path: str) -> str:
-    with rooted.directory(path) as (directory, shown):
-        entries = sorted(_entries(directory, "", 1), key=lambda each: each.name)
+    with rooted.directory(path) as (directory, shown, held):
+        entries = sorted(_entries(directory, held, "", 1), key=lambda each: each.name)
         told = [_line(each) for each in entries[: limits.file_entries_max]]
     more = len(entries) - len(told)
     if more > 0:
@@ -106,8 +109,10 @@ def list_directory(rooted: Rooted, path: str) -> str:
 
 def directory_tree(rooted: Rooted, path: str, *, depth: int, skip_version_control: bool) -> str:
     told: list[str] = []
-    with rooted.directory(path) as (directory, shown):
-        for each in walk(directory, depth_max=depth, skip_version_control=skip_version_control):
+    with rooted.directory(path) as (directory, shown, held):
+        for each in walk(
+            directory, held, depth_max=depth, skip_version_control=skip_version_control
+        ):
             if len(told) == limits.file_entries_max:
                 told.append(f"[… only the first {limits.file_entries_max} entries …]")
                 break
@@ -125,8 +130,8 @@ def search_names(
 ) -> str:
     """Files and directories whose name, or path, fits a shell's pattern."""
     found: list[str] = []
-    with rooted.directory(path) as (directory, shown):
-        for each in walk(directory, skip_version_control=skip_version_control):
+    with rooted.directory(path) as (directory, shown, held):
+        for each in walk(directory, held, skip_version_control=skip_version_control):
             if stopped.is_set() or len(found) == limits.file_matches_max:
                 break
             if fnmatchcase(each.name, pattern) or fnmatchcase(each.path, pattern):
@@ -148,23 +153,24 @@ def search_content(
     wanted = query.casefold() if ignore_case else query
     found: list[str] = []
     read = 0
-    with rooted.directory(path) as (directory, shown):
-        for each in walk(directory, skip_version_control=skip_version_control):
+    with rooted.directory(path) as (directory, shown, held):
+        for each in walk(directory, held, skip_version_control=skip_version_control):
             if stopped.is_set() or len(found) >= limits.file_matches_max:
                 break
-            if each.kind != "file" or not fnmatchcase(each.name, pattern):
+            if each.kind != "file" or each.reserved or not fnmatchcase(each.name, pattern):
                 continue
             if read + each.size > limits.file_search_bytes_max:
                 found.append(f"[… stopped after {read} bytes …]")
                 break
             read += each.size
-            lines = _lines_with(each, wanted, ignore_case=ignore_case)
+            lines = _lines_with(each, held, wanted, ignore_case=ignore_case)
             found += [f"{_below(shown, each.path)}:{line}" for line in lines]
     return _matches(found)
 
 
 def walk(
     directory: int,
+    held: Held,
     *,
     depth_max: int = limits.file_tree_depth_max,
     skip_version_control: bool,
@@ -172,11 +178,11 @@ def walk(
     depth: int = 1,
 ) -> Iterator[Found]:
     """Everything below an open directory, by name, each before what is in it. Links are not followed."""
-    for each in sorted(_entries(directory, under, depth), key=lambda found: found.name):
+    for each in sorted(_entries(directory, held, under, depth), key=lambda found: found.name):
         if skip_version_control and each.name in _VERSION_CONTROL:
             continue
         yield each
-        if not each.is_directory or depth >= depth_max:
+        if not each.is_directory or each.reserved or depth >= depth_max:
             continue
         try:
             inner = open_directory(directory, each.name)
@@ -185,6 +191,7 @@ def walk(
         try:
             yield from walk(
                 inner,
+                held,
                 depth_max=depth_max,
                 skip_version_control=skip_version_control,
                 under=f"{each.path}/",
@@ -194,7 +201,7 @@ def walk(
             os.close(inner)
 
 
-def _entries(directory: int, under: str, depth: int) -> Iterator[Found]:
+def _entries(directory: int, held: Held, under: str, depth: int) -> Iterator[Found]:
     for name in os.listdir(directory):
         try:
             there = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -207,6 +214,7 @@ def _entries(directory: int, under: str, depth: int) -> Iterator[Found]:
             depth=depth,
             kind=_kind(there.st_mode),
             size=there.st_size if stat.S_ISREG(there.st_mode) else 0,
+            reserved=held.has_file(there),
         )
 
 
@@ -218,9 +226,9 @@ def _kind(mode: int) -> Kind:
     return "link" if stat.S_ISLNK(mode) else "special"
 
 
-def _lines_with(found: Found, wanted: str, *, ignore_case: bool) -> Iterator[str]:
+def _lines_with(found: Found, held: Held, wanted: str, *, ignore_case: bool) -> Iterator[str]:
     try:
-        data = read_in(found.directory, found.name)
+        data = read_in(found.directory, found.name, held)
     except (OSError, Refused):
         return
     if _is_binary(data):

@@ -1,6 +1,7 @@
 """Files below some directories: the `filesystem` toolset.
 
-Reading needs no permission; writing does, as everything that changes things.
+Reading needs no permission; writing does, as everything that changes things. What the server itself reads, reloads or
+runs is reached by neither (`reserved.py`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from holdfast.tools.threads import in_thread
 Work: TypeAlias = Callable[[ToolRun, threading.Event], Parts]
 
 TIMEOUT_S = 60.0
+WRITERS = ("write_file", "edit_file", "create_directory")
 
 _PATH: Json = {
     "type": "string",
@@ -61,15 +63,18 @@ _COUNT: Json = {"type": "integer", "minimum": 1}
 class FilesystemToolset(BuiltToolset):
     """Reading, writing and searching files below `roots`; relative paths begin in the first."""
 
-    def __init__(self, *roots: Path, skip_version_control: bool = True) -> None:
-        self._rooted = Rooted(*roots)
+    def __init__(
+        self, *roots: Path, skip_version_control: bool = True, read_only: bool = False
+    ) -> None:
+        """`read_only`: none of the tools that write is there."""
+        self._all = Rooted(*roots)
         self._skip = skip_version_control
         self._writing = threading.Lock()
-        places = ", ".join(map(str, self._rooted.roots))
+        places = ", ".join(map(str, self._all.roots))
         super().__init__(
             *self._readers(),
-            *self._writers(),
-            instruction=f"Your file tools reach what is below {places}, and nothing else.",
+            *(() if read_only else self._writers()),
+            instruction=f"Your file tools {'read' if read_only else 'reach'} what is below {places}, and nothing else.",
         )
 
     def _readers(self) -> tuple[BuiltTool, ...]:
@@ -131,34 +136,37 @@ class FilesystemToolset(BuiltToolset):
 
     # ── what each of them does, in a thread ──
 
+    def _reach(self, run: ToolRun) -> Rooted:
+        return self._all.keeping_off(run.reserved)
+
     def _read(self, run: ToolRun, stopped: threading.Event) -> Parts:
         line, lines = number_in(run.arguments, "line", 1), number_in(run.arguments, "lines", 0)
-        return (files.read_part(self._rooted, _path(run), line=line, lines=lines),)
+        return (files.read_part(self._reach(run), _path(run), line=line, lines=lines),)
 
     def _read_several(self, run: ToolRun, stopped: threading.Event) -> Parts:
         parts: Parts = ()
         for path in texts_in(run.arguments, "paths"):
             try:
-                parts += (Text(text=f"── {path}\n"), files.read_part(self._rooted, path))
+                parts += (Text(text=f"── {path}\n"), files.read_part(self._reach(run), path))
             except (Refused, OSError, ValueError) as error:
                 parts += (Text(text=f"── {path}\n[{_why(error)}]"),)
         return parts
 
     def _list(self, run: ToolRun, stopped: threading.Event) -> Parts:
-        return _said(files.list_directory(self._rooted, _path(run)))
+        return _said(files.list_directory(self._reach(run), _path(run)))
 
     def _tree(self, run: ToolRun, stopped: threading.Event) -> Parts:
         depth = min(number_in(run.arguments, "max_depth", 8), limits.file_tree_depth_max)
         return _said(
             files.directory_tree(
-                self._rooted, _path(run), depth=depth, skip_version_control=self._skip
+                self._reach(run), _path(run), depth=depth, skip_version_control=self._skip
             )
         )
 
     def _search_names(self, run: ToolRun, stopped: threading.Event) -> Parts:
         return _said(
             files.search_names(
-                self._rooted,
+                self._reach(run),
                 _path(run),
                 text_in(run.arguments, "pattern"),
                 skip_version_control=self._skip,
@@ -169,7 +177,7 @@ class FilesystemToolset(BuiltToolset):
     def _search_content(self, run: ToolRun, stopped: threading.Event) -> Parts:
         return _said(
             files.search_content(
-                self._rooted,
+                self._reach(run),
                 _path(run),
                 text_in(run.arguments, "query"),
                 pattern=text_in(run.arguments, "pattern", "*"),
@@ -182,16 +190,16 @@ class FilesystemToolset(BuiltToolset):
     def _write(self, run: ToolRun, stopped: threading.Event) -> Parts:
         with self._writing:
             content = text_in(run.arguments, "content")
-            return _said(files.write_text(self._rooted, _path(run), content))
+            return _said(files.write_text(self._reach(run), _path(run), content))
 
     def _edit(self, run: ToolRun, stopped: threading.Event) -> Parts:
         with (
             self._writing
         ):  # reading and writing belong together: two edits side by side keep each other
-            return _said(files.edit_text(self._rooted, _path(run), _edits(run)))
+            return _said(files.edit_text(self._reach(run), _path(run), _edits(run)))
 
     def _make_directory(self, run: ToolRun, stopped: threading.Event) -> Parts:
-        is_new = self._rooted.make_directory(_path(run))
+        is_new = self._reach(run).make_directory(_path(run))
         return _said(f"{_path(run)} {'was made' if is_new else 'was there already'}.")
 
 

@@ -62,6 +62,8 @@ class Api(Value):
 class OpenApiToolset:
     """One tool for each operation of an API."""
 
+    foreign = True
+
     def __init__(
         self,
         api: Api,

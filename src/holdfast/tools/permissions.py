@@ -22,6 +22,7 @@ from holdfast.core.items import Permissions
 from holdfast.tools.base import ToolSpec
 
 Permission: TypeAlias = Literal["allow", "ask", "deny"]
+NO_RULES = Permissions()
 
 
 class Narrowing(Value):
@@ -36,7 +37,9 @@ class Narrowing(Value):
         return cls(ask=settings.ask, deny=settings.deny)
 
 
-def permission_for(spec: ToolSpec, operator: Permissions, *narrowings: Narrowing) -> Permission:
+def permission_for(
+    spec: ToolSpec, operator: Permissions = NO_RULES, *narrowings: Narrowing
+) -> Permission:
     """What the operator's rules say about a tool, narrowed by everything else."""
     given = _given(spec, operator)
     if any(_forbids(spec.name, each.deny) for each in narrowings):

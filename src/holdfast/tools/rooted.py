@@ -5,6 +5,7 @@
    handed more than one name, so swapping a directory for a link between two steps leads nowhere.
 2. What leads above a root is refused, also if it would come back.
 3. Files are replaced by renaming: whoever reads meanwhile sees the old one or the new one.
+4. What the server reads, reloads or runs (`reserved.py`) is not reached, under any name.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from holdfast import limits
+from holdfast.tools.reserved import Held, Reserved, is_imported
 
+NOTHING = Reserved()
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Not blocking: opening a pipe that nobody writes to must not wait for ever.
@@ -33,11 +36,23 @@ class Refused(Exception):
 class Spot:
     """Where a path leads: a name in an open directory. `.` is the directory itself."""
 
-    def __init__(self, directory: int, name: str, shown: str) -> None:
+    def __init__(self, directory: int, name: str, shown: str, held: Held) -> None:
+        self.held = held
         self.directory = directory
         self.name = name
         self.shown = shown
         """As it may be told: below its root."""
+
+    def demand_free(self, *, writing: bool) -> None:
+        """Raises Refused if it is reserved, or would be."""
+        there, held = self.status(), self.held
+        if there is not None and held.has_file(there):
+            raise reserved(self.shown)
+        if self.name == ".":
+            return
+        directory = os.fstat(self.directory)
+        if held.has_name(directory, self.name) or (writing and is_imported(directory, self.name)):
+            raise reserved(self.shown)
 
     def status(self) -> os.stat_result | None:
         """What is there, or None. Never follows a link."""
@@ -50,41 +65,52 @@ class Spot:
 class Rooted:
     """Some directories, and everything below them. Relative paths begin in the first."""
 
-    def __init__(self, *roots: Path) -> None:
+    def __init__(self, *roots: Path, reserved: Reserved = NOTHING) -> None:
         assert roots, "there has to be at least one directory"
         self._roots = tuple(Path(os.path.abspath(each)) for each in roots)
+        self._reserved = reserved
+
+    def keeping_off(self, reserved: Reserved) -> Rooted:
+        """The same directories without these files."""
+        return Rooted(*self._roots, reserved=reserved)
 
     @property
     def roots(self) -> tuple[Path, ...]:
         return self._roots
 
     @contextmanager
-    def spot(self, path: str, *, make_parents: bool = False) -> Iterator[Spot]:
+    def spot(
+        self, path: str, *, writing: bool = False, make_parents: bool = False
+    ) -> Iterator[Spot]:
         """Where a path leads, as long as this is open. Raises Refused, or OSError."""
-        walk = _Walk(self._roots, path, make_parents=make_parents)
+        walk = _Walk(self._roots, path, held=self._reserved.now(), make_parents=make_parents)
         try:
-            yield walk.to_end()
+            spot = walk.to_end()
+            if walk.made_parents:  # a name may be reserved in a directory that was not there
+                spot.held = self._reserved.now()
+            spot.demand_free(writing=writing)
+            yield spot
         finally:
             walk.close()
 
     @contextmanager
-    def directory(self, path: str) -> Iterator[tuple[int, str]]:
-        """An open directory, and how it is called. Raises Refused, or OSError."""
+    def directory(self, path: str) -> Iterator[tuple[int, str, Held]]:
+        """An open directory, how it is called, and what in it is reserved. Raises Refused, or OSError."""
         with self.spot(path) as spot:
             opened = os.open(spot.name, _DIRECTORY, dir_fd=spot.directory)
             try:
-                yield opened, spot.shown
+                yield opened, spot.shown, spot.held
             finally:
                 os.close(opened)
 
     def read(self, path: str) -> bytes:
         """The bytes of a regular file. Raises Refused, or OSError."""
         with self.spot(path) as spot:
-            return read_in(spot.directory, spot.name)
+            return read_in(spot.directory, spot.name, spot.held)
 
     def write(self, path: str, data: bytes, *, make_parents: bool = True) -> bool:
         """Put a file there, in place of the one that is. True if it is new. Raises Refused, or OSError."""
-        with self.spot(path, make_parents=make_parents) as spot:
+        with self.spot(path, writing=True, make_parents=make_parents) as spot:
             there = spot.status()
             if there is not None and not stat.S_ISREG(there.st_mode):
                 raise Refused(f"{spot.shown} is not a regular file")
@@ -93,7 +119,7 @@ class Rooted:
 
     def make_directory(self, path: str) -> bool:
         """See to it that there is a directory. True if it is new. Raises Refused, or OSError."""
-        with self.spot(path, make_parents=True) as spot:
+        with self.spot(path, writing=True, make_parents=True) as spot:
             there = spot.status()
             if there is None:
                 os.mkdir(spot.name, dir_fd=spot.directory)
@@ -105,9 +131,13 @@ class Rooted:
 class _Walk:
     """One path being walked."""
 
-    def __init__(self, roots: tuple[Path, ...], path: str, *, make_parents: bool) -> None:
+    def __init__(
+        self, roots: tuple[Path, ...], path: str, *, held: Held, make_parents: bool
+    ) -> None:
         if not path or "\0" in path or len(path) > limits.file_path_chars_max:
             raise Refused("that is not a path")
+        self.held = held
+        self.made_parents = False
         self._roots = roots
         self._make_parents = make_parents
         self._links = 0
@@ -123,6 +153,9 @@ class _Walk:
         # The root itself is the operator's, who may well have meant a link.
         opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._trail = [(opened, "")]
+        if self.held.has_file(os.fstat(opened)) or self.held.has_any_above(root):
+            self.close()
+            raise reserved(str(root))
         self._left.extendleft(reversed(parts))
 
     def _placed(self, path: str) -> tuple[Path, tuple[str, ...]]:
@@ -143,10 +176,10 @@ class _Walk:
             elif (target := self._link(name)) is not None:
                 self._follow(target)
             elif not self._left:
-                return Spot(self._trail[-1][0], name, self._shown(name))
+                return Spot(self._trail[-1][0], name, self._shown(name), self.held)
             else:
                 self._step_into(name)
-        return Spot(self._trail[-1][0], ".", self._shown(""))
+        return Spot(self._trail[-1][0], ".", self._shown(""), self.held)
 
     def _step_back(self) -> None:
         if len(self._trail) == 1:
@@ -177,9 +210,14 @@ class _Walk:
         except FileNotFoundError:
             if not self._make_parents:
                 raise
+            if self.held.has_name(os.fstat(top), name):
+                raise reserved(self._shown(name)) from None
             os.mkdir(name, dir_fd=top)
+            self.made_parents = True
             opened = os.open(name, _DIRECTORY, dir_fd=top)
         self._trail.append((opened, name))
+        if self.held.has_file(os.fstat(opened)):
+            raise reserved(self._shown(""))
 
     def _shown(self, name: str) -> str:
         return "/".join((*(each for _, each in self._trail[1:]), *([name] if name else []))) or "."
@@ -189,11 +227,17 @@ class _Walk:
             os.close(self._trail.pop()[0])
 
 
-def read_in(directory: int, name: str) -> bytes:
+def reserved(shown: str) -> Refused:
+    return Refused(f"{shown} is the server's own: it reads or runs that, so no tool can reach it")
+
+
+def read_in(directory: int, name: str, held: Held) -> bytes:
     """The bytes of a regular file in an open directory. Raises Refused, or OSError."""
     opened = os.open(name, _READING, dir_fd=directory)
     try:
         there = os.fstat(opened)
+        if held.has_file(there):
+            raise reserved(name)
         if not stat.S_ISREG(there.st_mode):
             raise Refused(f"{name!r} is not a regular file")
         if there.st_size > limits.file_bytes_max:

@@ -26,6 +26,8 @@ log = logging.getLogger("holdfast.tools")
 class McpToolset:
     """What one server offers. Raises InvalidTool if the SDK is not installed."""
 
+    foreign = True
+
     def __init__(self, server: Server, *, connect: Connect | None = None) -> None:
         """`connect`: another way to reach it than the SDK's."""
         if connect is None and not is_installed():

@@ -1,0 +1,61 @@
+"""The files that an agent file has the server read or run, besides the file itself: no tool reaches them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+from holdfast.agents.shape import (
+    AgentShape,
+    FileShape,
+    McpShape,
+    McpToolsetShape,
+    OpenapiToolsetShape,
+    ScriptToolsetShape,
+)
+from holdfast.tools.hooks import HookEvent, Hooks
+from holdfast.tools.reserved import Reserved, files_run_by
+
+
+def files_of(file: FileShape, directory: Path) -> Reserved:
+    """Its prompt files, the programs of its MCP servers, what its scripts run, and its OpenAPI documents."""
+    found: set[str] = set()
+    for agent in file.agents.values():
+        found.update(_joined(directory, name) for name in agent.add_prompt_files)
+        for toolset in agent.toolsets:
+            match toolset:
+                case ScriptToolsetShape():
+                    for script in toolset.shell.values():
+                        where = directory / script.working_dir
+                        found |= files_run_by([script.cmd], where, all_named=False)
+                case OpenapiToolsetShape() if "://" not in toolset.url:
+                    found.add(_joined(directory, toolset.url))
+    for server in _servers(file):
+        words = [server.command, *server.args]
+        found |= files_run_by(words, directory / server.working_dir, all_named=True)
+    return Reserved(files=frozenset(found))
+
+
+def files_of_hooks(hooks: Hooks) -> Reserved:
+    """What an agent's hooks run, and every other file that their commands name: they are guards."""
+    kinds = (getattr(hooks, name) for name in get_args(HookEvent))
+    commands = [hook.command for kind in kinds for hook in kind]
+    return Reserved(files=files_run_by(commands, hooks.directory, all_named=True))
+
+
+def _servers(file: FileShape) -> Iterator[McpShape]:
+    yield from (each for each in file.mcps.values() if each.command)
+    for agent in file.agents.values():
+        yield from _own_servers(agent)
+
+
+def _own_servers(agent: AgentShape) -> Iterator[McpShape]:
+    for toolset in agent.toolsets:
+        if isinstance(toolset, McpToolsetShape) and toolset.command:
+            yield toolset
+
+
+def _joined(directory: Path, name: str) -> str:
+    return os.path.abspath(directory / name)

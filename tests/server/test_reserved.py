@@ -1,0 +1,253 @@
+"""No tool reaches what the server reads, reloads or runs: under no name, and not before it is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from holdfast.agents.base import ModelConfig
+from holdfast.agents.registry import Registry
+from holdfast.agents.sources import Supplies, parse_source
+from holdfast.config import load_config
+from holdfast.models.base import Model
+from holdfast.server.agents import load_directory
+from holdfast.server.run import files_of
+from holdfast.store.open import open_store
+from holdfast.testing import ScriptedModel, says
+from holdfast.tools.base import Json
+from holdfast.tools.filesystem import FilesystemToolset
+from holdfast.tools.reserved import Reserved
+from holdfast.tools.run import execute
+from tests.server.stubs import serving
+from tests.tools.running import Blobs, call_of, said
+
+AGENT = """
+permissions: {allow: [write_file, edit_file, create_directory]}
+agents:
+  root:
+    model: openai/gpt-5
+    add_prompt_files: [house.md]
+    toolsets:
+      - {type: filesystem, roots: [.]}
+      - {type: script, shell: {deploy: {cmd: "sh ./deploy.sh now"}}}
+      - {type: mcp, command: node, args: [tools/server.js, --rules=rules.json]}
+      - {type: openapi, url: shop.yaml}
+    hooks:
+      pre_tool_use: [{hooks: [{type: command, command: "./guard.sh --list allowed.txt"}]}]
+      stop: [{type: command, command: python3 later.py}]
+"""
+SECRET = "plum jam"
+FILES = (
+    "agent.yaml served/other.yaml house.md deploy.sh tools/server.js rules.json shop.yaml guard.sh "
+    "allowed.txt tls/key.pem tls/cert.pem"
+).split()
+ABSENT = (
+    "later.py served/new.yaml served/NEW.YML data/holdfast.db-journal data/HOLDFAST.db-x".split()
+)
+STORE = ["data/holdfast.db", "data/holdfast.db-wal"]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A directory that an agent may write to, in which everything of the server lies as well."""
+    for name in FILES:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"# {SECRET}\n")
+    (tmp_path / "agent.yaml").write_text(f"# {SECRET}\n{AGENT}")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "notes.txt").write_text("everybody's")
+    return tmp_path
+
+
+@pytest.fixture
+async def reserved(home: Path) -> AsyncIterator[Reserved]:
+    """What a server with such settings reserves, while it runs."""
+    flags = {
+        "store": f"sqlite:///{home}/data/holdfast.db",
+        "tls_cert": str(home / "tls" / "cert.pem"),
+        "tls_key": str(home / "tls" / "key.pem"),
+    }
+    config = load_config(flags, {}, (str(home / "agent.yaml"),))
+    supplies = Supplies(make_model=lambda config: ScriptedModel(), environment={})
+    origins = [parse_source(str(home / name), supplies) for name in ("agent.yaml", "served")]
+    registry = Registry(origins, reserved=files_of(config))
+    store = await open_store(config.store)
+    await registry.refresh()
+    assert [each.agent for each in registry.listing()] == ["root"]
+    yield registry.reserved()
+    await registry.close()
+    await store.close()
+
+
+async def use(home: Path, reserved: Reserved, tool: str, **arguments: Json) -> str:
+    tools = {each.spec.name: each for each in await FilesystemToolset(home).tools()}
+    run = call_of(arguments, reserved=reserved)
+    output = await execute(tools[tool], run, Blobs())
+    return f"{output.outcome}: {said(output)}"
+
+
+def names_of(home: Path, name: str) -> Iterator[str]:
+    """Ways to say a file: plainly, around, absolutely, through links, and by a hard link."""
+    path = home / name
+    yield name
+    yield f"data/../{name}"
+    yield f"./tls/.././{name}"
+    yield str(path)
+    (home / "links").mkdir(exist_ok=True)
+    (home / "links" / "direct").symlink_to(path)
+    (home / "links" / "relative").symlink_to(f"../{name}")
+    (home / "links" / "twice").symlink_to("direct")
+    (home / "links" / "folder").symlink_to(path.parent)
+    yield "links/direct"
+    yield "links/relative"
+    yield "links/twice"
+    yield f"links/folder/{path.name}"
+    if path.exists():
+        os.link(path, home / "links" / "hard")
+        yield "links/hard"
+
+
+def arguments_for(tool: str, path: str) -> dict[str, Json]:
+    match tool:
+        case "write_file":
+            return {"path": path, "content": "agents: {root: {model: evil/one}}"}
+        case "edit_file":
+            return {"path": path, "edits": [{"oldText": SECRET, "newText": "evil"}]}
+        case "read_multiple_files":
+            return {"paths": [path]}
+        case "search_files_content":
+            return {"path": path, "query": "jam"}
+    return {"path": path}
+
+
+@pytest.mark.parametrize("name", [*FILES, *STORE, *ABSENT])
+async def test_no_tool_reaches_a_file_of_the_server_under_any_name(
+    home: Path, reserved: Reserved, name: str
+) -> None:
+    path = home / name
+    before = looks(path)
+    tools = ("read_file", "read_multiple_files", "write_file", "edit_file", "create_directory")
+    for way, tool in product(list(names_of(home, name)), tools):
+        told = await use(home, reserved, tool, **arguments_for(tool, way))
+        assert SECRET not in told, (way, tool)
+        if not (before is None and tool in ("read_file", "read_multiple_files", "edit_file")):
+            assert "server's own" in told, (way, tool, told)
+    assert looks(path) == before
+
+
+def looks(path: Path) -> tuple[int, ...] | None:
+    """What tells one state of a file from another. It is not opened: closing it again would take a store's locks."""
+    if not path.exists():
+        return None
+    there = path.stat()
+    return there.st_ino, there.st_size, there.st_mtime_ns
+
+
+async def test_searches_leave_them_out(home: Path, reserved: Reserved) -> None:
+    os.link(home / "tls" / "key.pem", home / "innocent.txt")
+    (home / "mine.txt").write_text("my jam\n")
+    told = await use(home, reserved, "search_files_content", path=".", query="jam")
+    assert told == "ok: mine.txt:1: my jam"
+
+
+async def test_what_is_not_the_servers_is_read_and_written(home: Path, reserved: Reserved) -> None:
+    assert await use(home, reserved, "read_file", path="notes.txt") == "ok: everybody's"
+    for name in ("notes.txt", "new.yaml", "deep/er/agent.yaml", "data/mine.db"):
+        told = await use(home, reserved, "write_file", path=name, content="mine")
+        assert told.startswith("ok"), told
+
+
+async def test_a_file_that_a_deploy_puts_in_its_place_is_reserved_too(
+    home: Path, reserved: Reserved
+) -> None:
+    """By what it is now, not by what it was when the server began."""
+    (home / "next.yaml").write_text(f"# {SECRET}")
+    (home / "next.yaml").replace(home / "agent.yaml")
+    os.link(home / "agent.yaml", home / "other.txt")
+    assert "server's own" in await use(home, reserved, "read_file", path="other.txt")
+
+
+async def test_a_link_on_the_way_to_a_file_is_reserved_too(home: Path) -> None:
+    (home / "releases" / "v1").mkdir(parents=True)
+    (home / "releases" / "v1" / "agent.yaml").write_text("agents: {}")
+    (home / "current").symlink_to("releases/v1")
+    mine = Reserved(files=frozenset({str(home / "current" / "agent.yaml")}))
+    for path in ("current/agent.yaml", "releases/v1/agent.yaml"):
+        told = await use(home, mine, "write_file", path=path, content="evil")
+        assert "server's own" in told
+    (home / "current").unlink()
+    (home / "current").symlink_to("releases/v2")  # nowhere yet
+    told = await use(home, mine, "write_file", path="releases/v2/agent.yaml", content="evil")
+    assert "server's own" in told
+
+
+async def test_what_runs_us_is_reserved_wherever_an_agent_may_write(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = Path(sys.modules["holdfast"].__file__ or "").parent
+    told = await use(package.parent, Reserved(), "write_file", path="holdfast/x.py", content="")
+    assert "server's own" in told
+    told = await use(package / "server", Reserved(), "read_file", path="app.py")
+    assert "server's own" in told
+    told = await use(Path("/"), Reserved(), "read_file", path="proc/self/environ")
+    assert "server's own" in told
+    monkeypatch.syspath_prepend(str(home))  # as `python -m holdfast` does
+    for path in ("mcp.py", "mcp/__init__.py", "json.py", "JSON.py"):
+        told = await use(home, Reserved(), "write_file", path=path, content="evil()")
+        assert "server's own" in told, path
+    for path in ("shop.py", "mcp/readme.txt", "shop/__init__.py", "shop/json.py"):
+        told = await use(home, Reserved(), "write_file", path=path, content="fine")
+        assert told.startswith("ok"), path
+
+
+# ── a whole server ───────────────────────────────────────────────────────────────────────────
+
+MINE = """
+permissions: {allow: [write_file, edit_file], deny: [shell]}
+agents:
+  root:
+    model: openai/gpt-5
+    toolsets: [{type: filesystem, roots: [.]}, {type: shell}]
+"""
+
+
+async def test_an_agent_cannot_rewrite_its_own_file(tmp_path: Path) -> None:
+    """`allow: [write_file], deny: [shell]` once became a shell within seconds."""
+    path = tmp_path / "agent.yaml"
+    path.write_text(MINE)
+    widened = MINE.replace("deny: [shell]", "deny: []").replace(
+        "[write_file,", "[shell, write_file,"
+    )
+    edits: list[Json] = [{"oldText": "deny: [shell]", "newText": "deny: []"}]
+    model = ScriptedModel(
+        says(calls=[call("write_file", path="agent.yaml", content=widened)]),
+        says(calls=[call("edit_file", path="agent.yaml", edits=edits)]),
+        says(calls=[call("write_file", path="notes.txt", content="mine")]),
+        otherwise=lambda _: "Done.",
+    )
+
+    def make_model(config: ModelConfig) -> Model:
+        return model
+
+    directory = await load_directory([str(path)], make_model=make_model)
+    try:
+        async with serving(directory=directory) as server:
+            await server.chat("Widen yourself", to="trip")
+            items = await server.items("trip")
+    finally:
+        await directory.close()
+    assert path.read_text() == MINE
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    outcomes = [each["outcome"] for each in items if each["type"] == "result"]
+    assert outcomes == ["error", "error", "ok"]
+
+
+def call(name: str, **arguments: Json) -> tuple[str, str]:
+    return name, json.dumps(arguments)
