@@ -18,7 +18,7 @@ ROOT = "holdfast"
 MODULE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 100
 
-BASE = frozenset({"errors", "ids", "limits"})
+BASE = frozenset({"errors", "ids", "limits", "printable"})
 VALUES = BASE | {"core", "wire"}
 SHELL = VALUES | {"observe", "libraries", "version"}
 PARTS = SHELL | {"models", "tools", "agents", "loop", "store", "sessions"}
@@ -28,6 +28,7 @@ ROOMS: Mapping[str, frozenset[str]] = {
     "limits": frozenset(),
     "libraries": frozenset(),
     "version": frozenset(),
+    "printable": frozenset(),
     "ids": frozenset({"errors", "limits"}),
     "core": BASE,
     "wire": BASE | {"core"},

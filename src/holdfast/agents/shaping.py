@@ -18,6 +18,7 @@ import msgspec
 from holdfast.agents.document import Document, Mark, Plain, Where
 from holdfast.agents.shape import GONE, NOT_RUN, TOOLSETS_NOT_RUN, Shape
 from holdfast.core.codec import Value
+from holdfast.printable import printable
 
 S = TypeVar("S", bound=Shape)
 
@@ -47,11 +48,12 @@ class Problem(Value):
 
     def __str__(self) -> str:
         """As compilers and editors write it: `shop.yaml:14:5: agents.root.modle: unknown field`."""
-        return f"{self.place}:{self.mark.line}:{self.mark.column}: {self.what}"
+        return f"{printable(self.place)}:{self.mark.line}:{self.mark.column}: {self.what}"
 
     @property
     def what(self) -> str:
-        return f"{self.field}: {self.words}" if self.field else self.words
+        """In one line: names in a file are whatever a stranger has written."""
+        return printable(f"{self.field}: {self.words}" if self.field else self.words)
 
 
 Problems: TypeAlias = tuple[Problem, ...]

@@ -20,7 +20,9 @@ from types import ModuleType
 import click
 from click.shell_completion import CompletionItem
 
+from holdfast.cli import output
 from holdfast.errors import HoldfastError
+from holdfast.printable import printable
 from holdfast.version import VERSION
 
 COMMANDS = {
@@ -56,8 +58,8 @@ class Failure(click.ClickException):
     def show(self, file: object = None) -> None:
         if self.debug and self.__cause__ is not None:
             shown = "".join(traceback.format_exception(self.__cause__))
-            click.echo(shown, err=True, nl=False)
-        click.echo(f"holdfast: {self.message}", err=True)
+            output.say_lines(shown, err=True, nl=False)
+        output.say_lines(f"holdfast: {self.message}", err=True)
 
 
 class Refused(Failure):
@@ -109,6 +111,12 @@ class CommandTable(click.Group):
         ]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.ClickException as error:
+            raise _harmless(error) from None
+
     def invoke(self, ctx: click.Context) -> object:
         debug = bool(ctx.params.get("debug"))
         try:
@@ -117,13 +125,22 @@ class CommandTable(click.Group):
             raise Refused(str(error), debug=debug) from error
         except KeyboardInterrupt as error:
             raise Stopped("stopped", debug=debug) from error
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except click.ClickException as error:
+            raise _harmless(error) from None
+        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise  # click's own ways to end
         except Exception as error:
             told = f"a bug of ours ({type(error).__name__}: {error})"
             if not debug:
                 told += "; run it again as `holdfast --debug …` and report what it says"
             raise Bug(told, debug=debug) from error
+
+
+def _harmless(error: click.ClickException) -> click.ClickException:
+    """The same error; click quotes what it was given as it is."""
+    if not isinstance(error, Failure):  # which sees to it itself
+        vars(error)["message"] = printable(error.message)
+    return error
 
 
 def _loaded(module: str) -> ModuleType:

@@ -30,7 +30,7 @@ from holdfast.agents.sources import (
     UrlSource,
     parse_source,
 )
-from holdfast.cli import showing
+from holdfast.cli import output, showing
 from holdfast.cli.options import json_option
 from holdfast.config import load_config
 from holdfast.errors import SourceUnusable
@@ -81,7 +81,7 @@ def check(ctx: click.Context, sources: tuple[str, ...], as_json: bool) -> None:
     """
     reports = asyncio.run(check_sources(sources))
     if as_json:
-        click.echo(json.dumps({"files": [_plain(each) for each in reports]}, indent=2))
+        output.give(json.dumps({"files": [_plain(each) for each in reports]}, indent=2))
     else:
         _show(reports)
     if any(each.unreadable for each in reports):
@@ -158,15 +158,15 @@ def _judged(file: str, checked: Checked) -> Report:
 def _show(reports: list[Report]) -> None:
     for report in reports:
         for words in report.unreadable:
-            click.echo(words, err=True)
+            output.say(words, err=True)
         for weight, problem in _in_order(report):
             line, column = problem.mark.line, problem.mark.column
-            click.echo(f"{report.file}:{line}:{column}: {weight}: {problem.what}")
+            output.say(f"{report.file}:{line}:{column}: {weight}: {problem.what}")
     problems = sum(len(each.problems) for each in reports)
     warnings = sum(len(each.warnings) for each in reports)
     read = sum(not each.unreadable for each in reports)
     told = (showing.counted(problems, "error"), showing.counted(warnings, "warning"))
-    click.echo(f"{showing.counted(read, 'file')} checked: {', '.join(told)}", err=True)
+    output.say(f"{showing.counted(read, 'file')} checked: {', '.join(told)}", err=True)
 
 
 def _in_order(report: Report) -> list[tuple[Weight, Problem]]:
@@ -213,7 +213,7 @@ def schema() -> None:
     Example:
       holdfast agents schema > agent-file.schema.json
     """
-    click.echo(agent_file_schema(), nl=False)
+    output.give(agent_file_schema(), nl=False)
 
 
 # ── list ─────────────────────────────────────────────────────────────────────────────────────
@@ -235,15 +235,15 @@ def list_command(ctx: click.Context, sources: tuple[str, ...], as_json: bool) ->
     """
     listed, problems = asyncio.run(_list(sources))
     if as_json:
-        click.echo(json.dumps({"agents": [_plain_agent(each) for each in listed]}, indent=2))
+        output.give(json.dumps({"agents": [_plain_agent(each) for each in listed]}, indent=2))
     elif showing.is_watched():
         rows = ((each.id, each.source, each.description) for each in listed)
         showing.table(("model", "source", "description"), rows)
     else:
         for each in listed:
-            click.echo("\t".join((each.id, each.source, " ".join(each.description.split()))))
+            output.say_row((each.id, each.source, each.description))
     for line in problems:
-        click.echo(line, err=True)
+        output.say(line, err=True)
     ctx.exit(FOUND if problems else 0)
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from holdfast.cli import showing
+from holdfast.cli import output, showing
 from holdfast.cli.options import json_option
 from holdfast.cli.telling import when
 from holdfast.client.sync import Client
@@ -57,7 +57,7 @@ def list_command(client: Client, turn: str, as_json: bool) -> None:
     """
     found = client.approvals(turn).approvals
     if as_json:
-        click.echo(encode(found))
+        output.give(encode(found))
     else:
         rows = ((each.id, each.agent, each.name, each.arguments) for each in found)
         showing.rows(("call", "agent", "tool", "arguments"), rows)
@@ -102,7 +102,7 @@ def decide(
         raise click.UsageError("name each call once, by --approve or --deny")
     yes = Decision(approve=True, remember=remember, arguments="any" if any_arguments else "exact")
     decisions = dict.fromkeys(approve, yes) | dict.fromkeys(deny, Decision(approve=False))
-    click.echo(client.decide(turn, decisions).id)
+    output.say(client.decide(turn, decisions).id)
 
 
 @approvals.command(short_help="What is remembered.")
@@ -120,7 +120,7 @@ def remembered(client: Client, agent: str | None, everything: bool, as_json: boo
     """
     rows = [each for each in _all(client, agent) if everything or each.revoked_at is None]
     if as_json:
-        click.echo(encode(rows))
+        output.give(encode(rows))
         return
     showing.rows(
         ("id", "agent", "session", "tool", "arguments", "since", "taken back"),
@@ -150,7 +150,7 @@ def revoke(client: Client, grant: str) -> None:
       holdfast approvals revoke grant_01m7fex2vh0000000000000004
     """
     client.revoke_grant(grant)
-    click.echo(grant)
+    output.say(grant)
 
 
 def _all(client: Client, agent: str | None) -> list[Grant]:

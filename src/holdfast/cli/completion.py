@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from holdfast.cli import output
+
 PROGRAM = "holdfast"
 VARIABLE = "_HOLDFAST_COMPLETE"
 """By which the shell asks, as click names it."""
@@ -24,4 +26,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None, "click knows these three"
-    click.echo(kind(ctx.find_root().command, {}, PROGRAM, VARIABLE).source())
+    output.give(kind(ctx.find_root().command, {}, PROGRAM, VARIABLE).source())

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from holdfast import limits
-from holdfast.cli import showing
+from holdfast.cli import output, showing
 from holdfast.cli.db_moving import copy, export, import_command
 from holdfast.cli.options import json_option, store_option
 from holdfast.errors import StoreError
@@ -48,11 +48,11 @@ def migrate(url: str) -> None:
     """
     place, migrated = shown(url), asyncio.run(migrate_store(url))
     if migrated.before == migrated.after:
-        click.echo(f"{place}: nothing to do, the tables are at step {migrated.after}")
+        output.say(f"{place}: nothing to do, the tables are at step {migrated.after}")
     elif migrated.before == 0:
-        click.echo(f"{place}: made, the tables are at step {migrated.after}")
+        output.say(f"{place}: made, the tables are at step {migrated.after}")
     else:
-        click.echo(f"{place}: migrated from step {migrated.before} to step {migrated.after}")
+        output.say(f"{place}: migrated from step {migrated.before} to step {migrated.after}")
 
 
 # ── verify ───────────────────────────────────────────────────────────────────────────────────
@@ -103,7 +103,7 @@ async def _verify(url: str, seen: Seen, tell: showing.Tell) -> None:
                 case Finding():
                     seen.findings.append(report)
                     if seen.lines:
-                        click.echo(str(report))
+                        output.say(str(report))
                 case Progress(what=what, done=done, of=of):
                     tell(what, done, of)
                     seen.sessions = done if what == "sessions" else seen.sessions
@@ -113,7 +113,7 @@ async def _verify(url: str, seen: Seen, tell: showing.Tell) -> None:
 
 def _show_verified(seen: Seen, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(_verified(seen), indent=2))
+        output.give(json.dumps(_verified(seen), indent=2))
         return
     if seen.findings and not seen.lines:
         showing.table(
@@ -124,7 +124,7 @@ def _show_verified(seen: Seen, *, as_json: bool) -> None:
                 for found in (each.violation,)
             ),
         )
-    click.echo(f"{showing.counted(seen.sessions, 'session')} checked, {_judged(seen)}", err=True)
+    output.say(f"{showing.counted(seen.sessions, 'session')} checked, {_judged(seen)}", err=True)
 
 
 def _verified(seen: Seen) -> dict[str, object]:
@@ -170,7 +170,7 @@ def backup(target: Path, url: str) -> None:
     source = existing_file(url, any_step=True)
     with showing.bar() as tell:
         copied = back_up(source, target, progress=lambda done, of: tell("pages", done, of))
-    click.echo(f"{target}: {showing.size(copied.bytes)}, a copy of {source}")
+    output.say(f"{target}: {showing.size(copied.bytes)}, a copy of {source}")
 
 
 # ── stats ────────────────────────────────────────────────────────────────────────────────────
@@ -189,14 +189,14 @@ def stats(url: str, as_json: bool) -> None:
     found = asyncio.run(_stats(url))
     numbers = {name: getattr(found, name) for name in found.__struct_fields__}
     if as_json:
-        click.echo(json.dumps(numbers, indent=2))
+        output.give(json.dumps(numbers, indent=2))
     elif showing.is_watched():
         wide = max(len(f"{each:,}") for each in numbers.values())
         rows = ((name, f"{each:,}".rjust(wide)) for name, each in numbers.items())
         showing.table(("", "number".rjust(wide)), rows)
     else:
         for name, each in numbers.items():
-            click.echo(f"{name}\t{each}")
+            output.say_row((name, str(each)))
 
 
 async def _stats(url: str) -> StoreStats:
@@ -223,7 +223,7 @@ def prune(url: str) -> None:
     """
     with showing.bar() as tell:
         rows = asyncio.run(_prune(url, tell))
-    click.echo(f"{showing.counted(rows, 'row')} removed" if rows else "nothing to remove")
+    output.say(f"{showing.counted(rows, 'row')} removed" if rows else "nothing to remove")
 
 
 async def _prune(url: str, tell: showing.Tell) -> int:

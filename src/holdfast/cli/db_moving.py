@@ -11,7 +11,7 @@ from typing import BinaryIO
 import click
 
 from holdfast import limits
-from holdfast.cli import showing
+from holdfast.cli import output, showing
 from holdfast.cli.finding import find_session, find_tenant
 from holdfast.cli.options import store_option, tenant_option
 from holdfast.ids import SessionId, SessionKey, Tenant
@@ -48,7 +48,7 @@ def export(session_id: str | None, key: str | None, tenant: str | None, url: str
         raise click.UsageError("--session and --key name one session each; use one of them")
     with showing.bar() as tell:
         sessions = asyncio.run(_export(url, tenant, session_id, key, sys.stdout.buffer, tell))
-    click.echo(f"{showing.counted(sessions, 'session')} exported", err=True)
+    output.say(f"{showing.counted(sessions, 'session')} exported", err=True)
 
 
 async def _export(
@@ -117,7 +117,7 @@ def import_command(
     said = [f"{showing.counted(how['fresh'], 'session')} imported"]
     said += [f"{how['same']:,} there already"] if how["same"] else []
     said += [f"{how['skipped']:,} skipped"] if how["skipped"] else []
-    click.echo(", ".join(said), err=True)
+    output.say(", ".join(said), err=True)
 
 
 async def _import(
@@ -139,9 +139,9 @@ async def _import(
             how[each.how] += 1
             tell("sessions", how.total(), None)
             if each.how == "skipped":
-                click.echo(f"{each.session_id} skipped: {each.why}", err=True)
+                output.say(f"{each.session_id} skipped: {each.why}", err=True)
             if each.dropped:
-                click.echo(showing.dropped(each.session_id, each.dropped), err=True)
+                output.say(showing.dropped(each.session_id, each.dropped), err=True)
     finally:
         await store.close()
     return how
@@ -175,11 +175,11 @@ def copy(ctx: click.Context, source: str, target: str) -> None:
     with showing.bar() as tell:
         copied, findings = asyncio.run(_copy(source, target, tell))
     for finding in findings:
-        click.echo(str(finding))
+        output.say(str(finding))
     told = "0 sessions" if copied is None else showing.counted(copied.done, "session")
     fresh = 0 if copied is None else copied.fresh
     judged = "all is well" if not findings else showing.counted(len(findings), "finding")
-    click.echo(f"{told} there, {fresh:,} of them new; checked, {judged}", err=True)
+    output.say(f"{told} there, {fresh:,} of them new; checked, {judged}", err=True)
     ctx.exit(FOUND if findings else 0)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import click
 from rich.console import Console
 
+from holdfast.cli import output
 from holdfast.cli.tour.launch import Host, launched
 from holdfast.cli.tour.scenes import SCENES
 from holdfast.cli.tour.telling import Teller
@@ -53,7 +54,7 @@ def give_tour(host: Host, teller: Teller, *, pause: Callable[[], None]) -> bool:
 
 
 def _wait_for_enter() -> None:
-    click.echo("\n  Enter goes on …", nl=False)
+    output.say_lines("\n  Enter goes on …", nl=False)
     sys.stdin.readline()
 
 

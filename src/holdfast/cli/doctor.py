@@ -15,7 +15,7 @@ import aiohttp
 import apsw
 import click
 
-from holdfast.cli import checkup, showing
+from holdfast.cli import checkup, output, showing
 from holdfast.cli.agents import Report, check_sources
 from holdfast.cli.checkup import Finding, ok, problem, skipped, warning
 from holdfast.cli.options import json_option, store_option
@@ -58,12 +58,12 @@ def doctor(
     problems = sum(each.state == "problem" for each in findings)
     warnings = sum(each.state == "warning" for each in findings)
     if as_json:
-        click.echo(
+        output.give(
             b'{"healthy":%b,"findings":%b}' % (b"false" if problems else b"true", encode(findings))
         )
     else:
         told = f"{showing.counted(problems, 'problem')}, {showing.counted(warnings, 'warning')}"
-        click.echo("all is well" if not problems and not warnings else told, err=True)
+        output.say("all is well" if not problems and not warnings else told, err=True)
     ctx.exit(FOUND if problems else 0)
 
 
@@ -81,9 +81,9 @@ async def _examine(
 
 def _show(finding: Finding) -> None:
     mark = click.style(MARKS[finding.state], fg=STYLES[finding.state])
-    click.echo(f"{mark} {finding.check:<14} {showing.seen(finding.what)}")
+    output.say(f" {finding.check:<14} {finding.what}", mark=mark)
     if finding.todo:
-        click.echo(f"  {'':<14} → {showing.seen(finding.todo)}")
+        output.say(f"  {'':<14} → {finding.todo}")
 
 
 async def _all(sources: tuple[str, ...], url: str, *, offline: bool) -> AsyncIterator[Finding]:

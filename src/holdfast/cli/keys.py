@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import click
 
-from holdfast.cli import showing
+from holdfast.cli import output, showing
 from holdfast.cli.auditing import audit_command
 from holdfast.cli.options import json_option, store_option, tenant_option
 from holdfast.errors import InvalidValue
@@ -76,9 +76,9 @@ def create(name: str, tenant: str, scopes: str, expires_in: str | None, url: str
         expires_ms=None if expires_in is None else now_ms + _duration_ms(expires_in),
     )
     _with_store(url, lambda store: store.put_api_key(row))
-    click.echo(str(shown))
+    output.say(str(shown))
     audit_command("key.create", key=row.key_id, tenant=row.tenant, scopes=" ".join(row.scopes))
-    click.echo(
+    output.say(
         f"{row.key_id} for {row.tenant}, {', '.join(row.scopes)}, {_until(row)}; it is not shown again",
         err=True,
     )
@@ -99,7 +99,7 @@ def list_command(tenant: str | None, url: str, as_json: bool) -> None:
     rows = _with_store(url, lambda store: _all(store, of))
     now_ms = time.time_ns() // 1_000_000
     if as_json:
-        click.echo(json.dumps([_plain(row, now_ms) for row in rows], indent=2))
+        output.give(json.dumps([_plain(row, now_ms) for row in rows], indent=2))
         return
     lines = [
         (row.key_id, row.tenant, row.name, " ".join(row.scopes), _until(row), _state(row, now_ms))
@@ -109,7 +109,7 @@ def list_command(tenant: str | None, url: str, as_json: bool) -> None:
         showing.table(("key", "tenant", "name", "scopes", "until", "state"), lines)
     else:
         for line in lines:
-            click.echo("\t".join(line))
+            output.say_row(line)
 
 
 @keys.command(short_help="Take a key back.")
@@ -130,7 +130,7 @@ def revoke(key: str, url: str) -> None:
         raise InvalidValue(
             f"there is no key {key_id} in this store; `holdfast keys list` has them all"
         )
-    click.echo(f"{key_id} of {row.tenant} is revoked")
+    output.say(f"{key_id} of {row.tenant} is revoked")
     audit_command("key.revoke", key=key_id, tenant=row.tenant)
 
 

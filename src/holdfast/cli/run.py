@@ -10,10 +10,11 @@ from typing import Protocol
 import click
 import msgspec
 
+from holdfast.cli import output
 from holdfast.cli.chat import new_name
 from holdfast.cli.options import Where, where_options
 from holdfast.cli.reaching import Reached, reach
-from holdfast.cli.showing import clean, is_watched
+from holdfast.cli.showing import seen
 from holdfast.cli.talk.stopping import stopping
 from holdfast.client.events import AnswerEvent, Declined, Event, Finished, Said
 from holdfast.client.sync import Answer
@@ -175,23 +176,22 @@ class PlainText:
         self._open = False
 
     def write(self, events: Iterable[AnswerEvent]) -> Finished:
-        shown = clean if is_watched() else str
         finished: Finished | None = None
         try:
             for event in events:
                 if isinstance(event, Said | Declined):
-                    click.echo(shown(event.text), nl=False)
+                    output.give(seen(event.text), nl=False)
                     self._open = True
                 elif isinstance(event, Finished):
                     finished = event
         finally:
             if self._open:
-                click.echo()
+                output.say()
         assert finished is not None, "an answer that ends without an error has finished"
         return finished
 
     def note(self, text: str) -> None:
-        click.echo(f"holdfast: {text}", err=True)
+        output.say(f"holdfast: {text}", err=True)
 
     def failed(self, failed: Failed) -> None:
         self.note(failed.message)
@@ -216,4 +216,4 @@ class JsonLines:
         self._line(failed)
 
     def _line(self, event: Event) -> None:
-        click.echo(msgspec.json.encode(event))
+        output.give(msgspec.json.encode(event))

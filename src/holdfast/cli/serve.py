@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import uvloop
 
+from holdfast.cli import output
 from holdfast.config import Config, Quota, load_config
 from holdfast.observe.events import configure, event
 from holdfast.observe.exporting import tracing
@@ -78,7 +79,7 @@ def serve(
     config = load_config(flags, os.environ, sources)
     if print_config:
         for each in config.origins:
-            click.echo(f"{each.name:24} {each.value:40} {each.origin}")
+            output.say(f"{each.name:24} {each.value:40} {each.origin}")
         return
     configure(config.log_format)
     station = _station(config)
@@ -125,7 +126,7 @@ def _say_ready(ready: Ready, config: Config) -> None:
     if config.log_format == "json":  # stdout is for programs then
         event("server.ready", url=ready.url, store=store, workers=config.workers)
     else:
-        click.echo(_welcome(ready, store, config.workers))
+        output.say_lines(_welcome(ready, store, config.workers))
 
 
 def _cache_folder(environ: Mapping[str, str]) -> Path:

@@ -7,7 +7,7 @@ from typing import Literal
 import click
 
 from holdfast import limits
-from holdfast.cli import showing
+from holdfast.cli import output, showing
 from holdfast.cli.desk import StoreDesk, desk
 from holdfast.cli.options import Where, json_option, tenant_option, where_options
 from holdfast.cli.sessions_changing import annotate, delete, export, fork, import_command, rewind
@@ -71,7 +71,7 @@ def list_command(
             agent=agent, key_prefix=key_prefix, anonymous=anonymous, limit=limit
         ).sessions
     if as_json:
-        click.echo(encode(found))
+        output.give(encode(found))
     else:
         showing.rows(_HEADINGS, map(_row, found))
 
@@ -101,7 +101,7 @@ def search(words: tuple[str, ...], limit: int, as_json: bool, at: Where) -> None
             if cursor is None:
                 break
     if as_json:
-        click.echo(encode(found))
+        output.give(encode(found))
     else:
         showing.rows((*_HEADINGS, "found"), ((*_row(each), _excerpt(each)) for each in found))
 
@@ -151,7 +151,7 @@ def show(name: str, view: Literal["people", "model"], as_json: bool, at: Where) 
     """
     with desk(at) as here:
         if as_json:
-            click.echo(encode(here.items(name, view=view)))
+            output.give(encode(here.items(name, view=view)))
             return
         if isinstance(here, StoreDesk):
             snapshot = here.snapshot(name)
@@ -163,4 +163,4 @@ def show(name: str, view: Literal["people", "model"], as_json: bool, at: Where) 
             empty = not items.items
     showing.prose(lines)
     if empty:
-        click.echo(f"{name} is empty", err=True)
+        output.say(f"{name} is empty", err=True)

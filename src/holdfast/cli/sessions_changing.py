@@ -14,6 +14,7 @@ import click
 from holdfast.cli import showing
 from holdfast.cli.desk import Desk, desk
 from holdfast.cli.options import Where, json_option, tenant_option, where_options
+from holdfast.cli.output import confirm, give, say
 from holdfast.core.codec import encode
 from holdfast.errors import InvalidValue
 from holdfast.peers.converting import READERS, convert
@@ -23,10 +24,10 @@ from holdfast.wire import api
 def _tell(session: api.Session, words: str, *, as_json: bool) -> None:
     """The id alone on stdout, for scripts; what was done on stderr."""
     if as_json:
-        click.echo(encode(session))
+        give(encode(session))
     else:
-        click.echo(session.id)
-        click.echo(words, err=True)
+        say(session.id)
+        say(words, err=True)
 
 
 @click.command(short_help="Write a conversation as lines of JSON.")
@@ -55,7 +56,7 @@ def export(name: str, output: Path | None, at: Where) -> None:
             file.write(piece)
             size += len(piece)
             tell("bytes", size, None)
-    click.echo(f"{showing.size(size)} exported", err=True)
+    say(f"{showing.size(size)} exported", err=True)
 
 
 @contextmanager
@@ -123,18 +124,18 @@ def import_command(
         else:
             taken = _taken_from(peer, Path(file.name), here, on_conflict)
     if as_json:
-        click.echo(encode(taken))
+        give(encode(taken))
         return
     for skipped in taken.skipped:
-        click.echo(f"{skipped.id} skipped: {skipped.why}", err=True)
+        say(f"{skipped.id} skipped: {skipped.why}", err=True)
     for dropped in taken.dropped:
-        click.echo(showing.dropped(dropped.id, dropped.permissions), err=True)
+        say(showing.dropped(dropped.id, dropped.permissions), err=True)
     for each in taken.imported:
-        click.echo(each)
+        say(each)
     said = [f"{showing.counted(len(taken.imported), 'session')} imported"]
     said += [f"{len(taken.there_already):,} there already"] if taken.there_already else []
     said += [f"{len(taken.skipped):,} skipped"] if taken.skipped else []
-    click.echo(", ".join(said), err=True)
+    say(", ".join(said), err=True)
 
 
 def _taken_from(
@@ -145,7 +146,7 @@ def _taken_from(
     with showing.bar() as tell:
         for done, each in enumerate(convert(peer, path), start=1):
             for repair in each.repairs:
-                click.echo(f"{each.name}: {repair}", err=True)
+                say(f"{each.name}: {repair}", err=True)
             if each.exported:
                 all_taken.append(here.take_in(each.exported, on_conflict=on_conflict))
             tell("conversations", done, None)
@@ -251,6 +252,6 @@ def delete(name: str, yes: bool, at: Where) -> None:
             if not (sys.stdin.isatty() and sys.stderr.isatty()):
                 raise InvalidValue("nobody is there to be asked; say --yes to delete it")
             asked = f"Delete {name} ({session.title}, version {session.version}) for good?"
-            click.confirm(asked, abort=True, err=True)
+            confirm(asked)
         here.delete(session.id)
-    click.echo(f"{session.id} is deleted", err=True)
+    say(f"{session.id} is deleted", err=True)

@@ -5,7 +5,6 @@ What was asked for goes to stdout, everything about the work itself to stderr.
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 import textwrap
@@ -13,9 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from holdfast.cli.output import say, say_lines, say_row
+from holdfast.printable import printable, printable_lines
 
 
 class Tell(Protocol):
@@ -45,15 +48,6 @@ def bar() -> Iterator[Tell]:
         yield tell
 
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def clean(text: str) -> str:
-    """Text that a terminal only shows. What an agent or a user has said could otherwise move the cursor, set
-    the title, or write over what stands above it."""
-    return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n"))
-
-
 def is_watched() -> bool:
     """Whether a person reads stdout."""
     return sys.stdout.isatty()
@@ -65,7 +59,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for heading in headings:
         shown.add_column(heading, overflow="fold")
     for row in rows:
-        shown.add_row(*map(clean, row))
+        shown.add_row(*map(printable_lines, row))
     Console(markup=False, highlight=False, emoji=False).print(shown)
 
 
@@ -75,24 +69,24 @@ def rows(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
         table(headings, lines)
         return
     for line in lines:
-        sys.stdout.write("\t".join(" ".join(each.split()) for each in line) + "\n")
+        say_row(line)
 
 
 def seen(text: str) -> str:
-    """Text as it is in a pipe, and as a terminal only shows it."""
-    return clean(text) if is_watched() else text
+    """An answer as it is in a pipe, and as a terminal only shows it."""
+    return printable_lines(text) if is_watched() else text
 
 
 def prose(lines: Iterable[str]) -> None:
-    """Lines on stdout: as they are in a pipe; at a terminal broken between words, and headings told apart."""
+    """Lines on stdout; at a terminal broken between words, and headings told apart."""
     width = shutil.get_terminal_size().columns
     for line in lines:
         if not is_watched():
-            sys.stdout.write(line + "\n")
+            say(line)
         elif line.startswith(HEADINGS):
-            sys.stdout.write(f"\x1b[1m{clean(line)}\x1b[0m\n")
+            click.secho(printable(line), bold=True)
         else:
-            sys.stdout.write(_wrapped(clean(line), width) + "\n")
+            say_lines(_wrapped(printable(line), width))
 
 
 HEADINGS = ("──", "══")
@@ -112,7 +106,7 @@ def _wrapped(line: str, width: int) -> str:
 
 def dropped(session_id: str, permissions: Iterable[str]) -> str:
     """What an import tells about permissions that a file brought along."""
-    names = clean(", ".join(permissions))
+    names = ", ".join(permissions)
     return f"{session_id}: {names} has no effect; permissions come from agent files alone"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli import showing
+from holdfast.cli import output, showing
 from holdfast.cli.desk import desk
 from holdfast.cli.options import Where, json_option, tenant_option, where_options
 from holdfast.cli.telling import fate_of, journal_lines, when
@@ -44,7 +44,7 @@ def list_command(session: str, as_json: bool, at: Where) -> None:
     with desk(at) as here:
         found = here.turns(session)
     if as_json:
-        click.echo(encode(found))
+        output.give(encode(found))
     else:
         rows = (
             (each.id, when(each.began_at), each.agent, _tokens(each.usage), fate_of(each))
@@ -73,7 +73,7 @@ def show(turn: str, as_json: bool, at: Where) -> None:
         journal = here.journal(turn)
     if as_json:
         records = b",".join(map(encode, journal))
-        click.echo(b'{"turn":%b,"journal":[%b]}' % (encode(found), records))
+        output.give(b'{"turn":%b,"journal":[%b]}' % (encode(found), records))
         return
     lines = [
         f"{found.id}, in {found.session_id}",
@@ -105,11 +105,11 @@ def cancel(ctx: click.Context, turn: str, as_json: bool, at: Where) -> None:
     with desk(at) as here:
         found = here.cancel(turn)
     if as_json:
-        click.echo(encode(found))
+        output.give(encode(found))
     else:
-        click.echo(fate_of(found))
+        output.say(fate_of(found))
     if found.state not in ("committed", "discarded"):
-        click.echo(
+        output.say(
             "it was told to stop; if no server plays it, the next one that starts ends it", err=True
         )
         ctx.exit(STILL_OPEN)

@@ -7,6 +7,7 @@ comes of it: a turn's task is begun by its request, and inherits this.
 
 1. Nothing is made unless somebody listens.
 2. No event has a secret in it. What looks like one is left out on the way to the log, wherever it comes from.
+3. A record is one line, and a field is one field: no words can look like another record (`printable.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from textwrap import indent
 from types import MappingProxyType
 from typing import Literal, TextIO, TypeAlias
 
 import msgspec
+
+from holdfast.printable import printable, printable_lines
 
 LogFormat: TypeAlias = Literal["text", "json"]
 Field: TypeAlias = str | int | float | bool | None
@@ -141,12 +145,28 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TextLines(logging.Formatter):
-    """A record for people."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    """A record for people: one line, whatever is in it, and a trace below it that no line of a log looks like."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: Mapping[str, Field] = getattr(record, "fields", {})
-        told = "".join(f" {name}={value}" for name, value in fields.items())
-        return without_secrets(super().format(record) + told)
+        told = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
+        head = f"{self.formatTime(record)} {record.levelname:<7} {record.name}: "
+        line = head + printable(without_secrets(record.getMessage() + told))
+        if not record.exc_info:
+            return line
+        trace = printable_lines(without_secrets(self.formatException(record.exc_info)))
+        return f"{line}\n{indent(trace, _INSET, lambda _: True)}"
+
+
+_INSET = "  | "
+
+
+def _shown(value: Field) -> str:
+    """A field's value; in quotes, if it could be taken for more than one."""
+    text = str(value)
+    if isinstance(value, str) and (not text or _APART.search(text)):
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return text
+
+
+_APART = re.compile(r'[\s"=]')

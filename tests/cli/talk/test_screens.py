@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from holdfast.cli.showing import clean
 from holdfast.cli.talk.screens import ARGUMENTS_CHARS_MAX, PlainScreen, TerminalScreen
 from holdfast.client.events import Call
+from holdfast.printable import printable_lines
 
 CALL = Call(id="fc_1", name="pay", arguments='{"kr": 5, "to": "Bo"}', agent="clerk")
 
@@ -31,7 +31,8 @@ def test_an_answer_is_markdown_and_shown_once() -> None:
 
 def test_what_is_said_cannot_drive_the_terminal() -> None:
     """A tool's output, or a title, could otherwise write over what stands above it."""
-    assert clean("a\x1b[2Jb\x07\x9b1mc\r\nd\te") == "a\ufffd[2Jb\ufffd\ufffd1mc\nd\te"
+    shown = printable_lines("a\x1b[2Jb\x07\x9b1mc\r\nd\te")
+    assert shown == "a\\x1b[2Jb\\x07\\x9b1mc\nd\te"
     screen, out = terminal()
     screen.say("safe\x1b]0;title\x07")
     screen.tool(Call(id="f", name="x\x1b[2J", arguments='{"a":"\x1b[2J"}'))

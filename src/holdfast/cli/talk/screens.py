@@ -8,7 +8,6 @@ import termios
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-import click
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.markdown import Markdown
@@ -17,10 +16,12 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.showing import clean, seen
+from holdfast.cli import output
+from holdfast.cli.showing import seen
 from holdfast.cli.talk.blocks import split_done
 from holdfast.client.events import Call
 from holdfast.core.transcript import ends
+from holdfast.printable import printable_lines
 from holdfast.wire import api
 
 ARGUMENTS_CHARS_MAX = 300
@@ -72,11 +73,11 @@ class PlainScreen:
 
     def say(self, text: str) -> None:
         self._said = True
-        click.echo(seen(text), nl=False)
+        output.give(seen(text), nl=False)
 
     def settle(self) -> None:
         if self._said:
-            click.echo()
+            output.say()
             self._said = False
 
     def tool(self, call: Call, outcome: str | None = None) -> None:
@@ -86,7 +87,7 @@ class PlainScreen:
         self.note(f"{'uses' if outcome is None else call.name}: {words}")
 
     def note(self, text: str) -> None:
-        click.echo(clean(text), err=True)
+        output.say_lines(text, err=True)
 
     def trouble(self, text: str) -> None:
         self.settle()
@@ -94,7 +95,7 @@ class PlainScreen:
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         for row in rows:
-            click.echo(seen("\t".join(row)))
+            output.say_row(row)
 
     def decide(self, calls: Sequence[Call]) -> dict[str, api.Decision] | None:
         return None
@@ -113,7 +114,7 @@ class TerminalScreen:
         self._show(Spinner("dots", style="dim"))
 
     def say(self, text: str) -> None:
-        self._text += clean(text)
+        self._text += printable_lines(text)
         done, self._text = split_done(self._text)
         self._show(_Shown(self._text, growing=True))
         if done.strip():
@@ -134,7 +135,7 @@ class TerminalScreen:
         if outcome is None:
             shown = Text.assemble(
                 ("  ⚙ ", "cyan"),
-                (clean(call.name), "bold cyan"),
+                (printable_lines(call.name), "bold cyan"),
                 " ",
                 (_short(call.arguments), "dim"),
             )
@@ -145,18 +146,18 @@ class TerminalScreen:
 
     def note(self, text: str) -> None:
         self.settle()
-        self._console.print(Text(clean(text), style="dim"))
+        self._console.print(Text(printable_lines(text), style="dim"))
 
     def trouble(self, text: str) -> None:
         self.settle()
-        self._console.print(Text(clean(text), style="red"))
+        self._console.print(Text(printable_lines(text), style="red"))
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         shown = Table(box=None, pad_edge=False, header_style="bold", show_header=any(headings))
         for heading in headings:
             shown.add_column(heading, overflow="fold")
         for row in rows:
-            shown.add_row(*(Text(clean(each)) for each in row))
+            shown.add_row(*(Text(printable_lines(each)) for each in row))
         self._console.print(shown)
 
     def decide(self, calls: Sequence[Call]) -> dict[str, api.Decision] | None:
@@ -166,10 +167,10 @@ class TerminalScreen:
             asked = Text.assemble(
                 ("  ? ", "yellow"),
                 f"{call.agent or 'The agent'} wants to use ",
-                (clean(call.name), "bold"),
+                (printable_lines(call.name), "bold"),
             )
             # All of them: nobody can allow what is hidden in the middle.
-            self._console.print(asked, Text(clean(call.arguments), style="dim"))
+            self._console.print(asked, Text(printable_lines(call.arguments), style="dim"))
             decision = self._decide()
             if decision is None:
                 return None
@@ -259,7 +260,7 @@ def _short(arguments: str) -> str:
         )
     except (ValueError, AttributeError):
         text = arguments
-    text = clean(" ".join(text.split()))
+    text = printable_lines(" ".join(text.split()))
     return (
         " ".join(ends(text, ARGUMENTS_CHARS_MAX).split())
         if len(text) > ARGUMENTS_CHARS_MAX
