@@ -83,3 +83,25 @@ def test_who_has_to_show_a_key_and_who_can_reach_us() -> None:
 def test_what_cannot_be_meant_is_refused(name: str, value: str) -> None:
     with pytest.raises(InvalidValue):
         load_config({}, {f"HOLDFAST_{name}": value}, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "tenant", "allowed"),
+    [
+        ("", "acme", {"shop/a", "b"}),
+        ("acme=shop/*", "acme", {"shop/a"}),
+        ("acme=shop/*", "rival", {"shop/a", "b"}),
+        ("acme=shop/* *=b", "rival", {"b"}),
+        ("acme=shop/a,b", "acme", {"shop/a", "b"}),
+        ("acme=nobody", "acme", set()),
+    ],
+)
+def test_which_agents_a_tenant_may_use(text: str, tenant: str, allowed: set[str]) -> None:
+    rules = load_config({"tenant_agents": text}, {}, ()).tenant_agents
+    assert {each for each in ("shop/a", "b") if rules.allows(tenant, each)} == allowed
+
+
+@pytest.mark.parametrize("text", ["acme", "acme=", "=shop", "acme=a acme=b", "acme=,"])
+def test_a_rule_about_tenants_that_means_nothing_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValue, match="tenant_agents takes"):
+        load_config({"tenant_agents": text}, {}, ())

@@ -127,7 +127,7 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
     (
         ModelNotFound("gpt-5", known=("demo", "shop/root")),
         "the model 'gpt-5' does not exist; there are: demo, shop/root",
-        {"model": "gpt-5", "known": ("demo", "shop/root")},
+        {"model": "gpt-5", "known": ("demo", "shop/root"), "why": "does not exist"},
     ),
     (
         AgentNotFound("root", source="shop.yaml", why="that source is not served any more"),

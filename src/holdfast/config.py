@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from typing import Literal, TypeAlias
 
@@ -42,6 +43,22 @@ class Quota(Value):
     turns: int | None = None
     streams: int | None = None
     watchers: int | None = None
+
+
+class TenantAgents(Value):
+    """Which agents tenants may use. A tenant that nothing is said about, also not by `*`, may use every agent."""
+
+    rules: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """A tenant, or `*` for all that are not named, and patterns of model ids."""
+
+    def bounds(self, tenant: str) -> bool:
+        """Whether something is said about this tenant."""
+        return any(name in (tenant, "*") for name, _ in self.rules)
+
+    def allows(self, tenant: str, model: str) -> bool:
+        rules = dict(self.rules)
+        patterns = rules.get(tenant, rules.get("*"))
+        return patterns is None or any(fnmatchcase(model, each) for each in patterns)
 
 
 class Config(Value):
@@ -87,6 +104,8 @@ class Config(Value):
     """Whether agent files from URLs are trusted like those on this machine."""
     model_aliases: tuple[tuple[str, str], ...]
     """For clients with hard-wired names: what they ask for, and the agent that they get."""
+    tenant_agents: TenantAgents
+    """Which agents each tenant may use."""
     origins: tuple[Origin, ...]
 
     @property
@@ -143,6 +162,7 @@ def load_config(
     log_format = _log_format(setting("log_format", "text"))
     trust_remote = _trust_remote(setting("remote_sources", "guarded"))
     aliases = _aliases(setting("model_aliases", ""))
+    tenant_agents = _tenant_agents(setting("tenant_agents", ""))
     named = sources or tuple(setting("sources", "demo").split())
     if sources:
         origins.append(Origin(name="sources", value=" ".join(sources), origin="arguments"))
@@ -169,6 +189,7 @@ def load_config(
         log_format=log_format,
         trust_remote=trust_remote,
         model_aliases=aliases,
+        tenant_agents=tenant_agents,
         origins=tuple(origins),
     )
 
@@ -293,6 +314,17 @@ def _aliases(text: str) -> tuple[tuple[str, str], ...]:
     if not all(name and equals and agent for name, equals, agent in pairs):
         raise InvalidValue("model_aliases takes NAME=AGENT pairs, such as gpt-4o=butler")
     return tuple((name, agent) for name, _, agent in pairs)
+
+
+def _tenant_agents(text: str) -> TenantAgents:
+    pairs = [each.partition("=") for each in text.split()]
+    rules = tuple((tenant, tuple(filter(None, agents.split(",")))) for tenant, _, agents in pairs)
+    if not all(tenant and agents for tenant, agents in rules) or len(dict(rules)) < len(rules):
+        raise InvalidValue(
+            "tenant_agents takes TENANT=AGENT[,AGENT…] once for each tenant, with spaces between them, "
+            f"such as 'acme=support,shop/* *=demo', not {text!r}"
+        )
+    return TenantAgents(rules=rules)
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -267,6 +267,7 @@ class ModelNotFound(AgentUnavailable):
         super().__init__(f"the model {shown!r} {why}; there are: {there or 'none'}")
         self.model = model
         self.known = known
+        self.why = why
 
 
 class AgentNotFound(AgentUnavailable):

@@ -10,6 +10,7 @@ from playwright.async_api import Browser, expect
 
 from holdfast.agents.base import Command
 from holdfast.core.items import plain_text
+from holdfast.ids import Tenant
 from holdfast.models.base import ModelFailed, Prompt
 from holdfast.server.directory import BrokenSource, ModelEntry
 from holdfast.testing import Gate, ScriptedModel, says
@@ -28,7 +29,7 @@ PART = 30
 class Hostile(StubDirectory):
     """Agents whose file was written by somebody who means no good."""
 
-    def entries(self) -> tuple[ModelEntry, ...]:
+    def entries(self, tenant: Tenant | None = None) -> tuple[ModelEntry, ...]:
         bad = PAYLOADS[0]
         command = Command(name=NAME, description=bad, instruction=bad)
         return tuple(
@@ -43,7 +44,7 @@ class Hostile(StubDirectory):
             for each in super().entries()
         )
 
-    def broken(self) -> tuple[BrokenSource, ...]:
+    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSource, ...]:
         return (BrokenSource(source=NAME, problems=(PAYLOADS[1],), serving=False),)
 
 

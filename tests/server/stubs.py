@@ -20,6 +20,7 @@ from holdfast.core.items import Permissions, plain_text
 from holdfast.core.policy import Policy
 from holdfast.core.ports import Play
 from holdfast.errors import ModelNotFound
+from holdfast.ids import Tenant
 from holdfast.loop.play import Player
 from holdfast.models.base import Model
 from holdfast.server.app import App
@@ -48,13 +49,13 @@ class StubDirectory:
         self._agents = {each.name: each for each in agents}
         self.team = Team(self._agents, entry=agents[0].name, digest="d1")
 
-    def entries(self) -> tuple[ModelEntry, ...]:
+    def entries(self, tenant: Tenant | None = None) -> tuple[ModelEntry, ...]:
         return tuple(ModelEntry(id=name, agent=name, source="stub") for name in self._agents)
 
-    def broken(self) -> tuple[BrokenSource, ...]:
+    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSource, ...]:
         return ()
 
-    def named(self, model: str) -> AgentChoice:
+    def named(self, model: str, tenant: Tenant | None = None) -> AgentChoice:
         if model not in self._agents:
             raise ModelNotFound(model, known=tuple(self._agents))
         agent = self._agents[model]

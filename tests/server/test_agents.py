@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.agents.base import ModelConfig
+from holdfast.config import TenantAgents
 from holdfast.errors import AgentAmbiguous, AgentNotFound, InvalidValue, SourceUnusable
+from holdfast.ids import Tenant
 from holdfast.models.demo import DemoModel
 from holdfast.models.openai import OpenAIModel
 from holdfast.models.retry import RetryingModel
@@ -19,6 +21,7 @@ from holdfast.server.problems import problem_of
 from holdfast.store.memory import MemoryStore
 from tests.agents.web import serving as web_serving
 from tests.server.stubs import Serving, serving
+from tests.server.test_auth import bearer, put_key
 
 TEAM = """
 agents:
@@ -217,3 +220,47 @@ async def test_clients_are_told_what_they_may_show_of_an_agent(tmp_path: Path) -
         (listed,) = (await server.get("/api/agents")).json["agents"]
     assert listed["welcome_message"] == "Hello!"
     assert listed["commands"] == [{"name": "fix", "instruction": "Fix it"}]
+
+
+# ── agents of tenants ────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_tenant_uses_the_agents_that_are_its_own_and_does_not_learn_of_others(
+    files: Path,
+) -> None:
+    store = MemoryStore()
+    acme, rival = [
+        bearer(await put_key(store, Tenant(each), "admin", nth=nth))
+        for nth, each in enumerate(("acme", "rival"), start=1)
+    ]
+    rules = TenantAgents(rules=(("acme", ("team/*",)),))
+    directory = await load_directory(
+        [str(files)], make_model=lambda config: DemoModel(pace_s=0), tenants=rules
+    )
+    try:
+        async with serving(directory=directory, store=store, auth="required") as server:
+            asked = server.chat
+            own = await asked("Hi", to="trip", model="team/root", headers=acme)
+            again = await asked("Hi", to="trip", model="root", headers=acme)
+            for model in ("alone/root", "helper", "nobody"):
+                answer = await asked("Hi", model=model, headers=acme)
+                assert (answer.status, answer.error["code"]) == (404, "model_not_found")
+                assert answer.error["message"].endswith("there are: team/root")
+                one = await server.request("GET", f"/v1/models/{model}", headers=acme)
+                assert one.status == 404
+            body = b'{"model": "alone/root", "input": "Hi"}'
+            response = await server.request("POST", "/v1/responses", headers=acme, data=body)
+            lists = [
+                (await server.request("GET", "/v1/models", headers=each)).json["data"]
+                for each in (acme, rival)
+            ]
+            shown = await server.request("GET", "/api/agents", headers=acme)
+            other = await asked("Hi", model="alone/root", headers=rival)
+    finally:
+        await directory.close()
+    assert (own.status, again.status, other.status, response.status) == (200, 200, 200, 404)
+    assert [[each["id"] for each in models] for models in lists] == [
+        ["team/root"],
+        ["alone/root", "team/root", "helper"],
+    ]
+    assert [each["id"] for each in shown.json["agents"]] == ["team/root"]

@@ -201,10 +201,35 @@ async def test_what_runs_us_is_reserved_wherever_an_agent_may_write(
     monkeypatch.syspath_prepend(str(home))  # as `python -m holdfast` does
     for path in ("mcp.py", "mcp/__init__.py", "json.py", "JSON.py"):
         told = await use(home, Reserved(), "write_file", path=path, content="evil()")
-        assert "server's own" in told, path
+        assert "in place of its own" in told, path
     for path in ("shop.py", "mcp/readme.txt", "shop/__init__.py", "shop/json.py"):
         told = await use(home, Reserved(), "write_file", path=path, content="fine")
         assert told.startswith("ok"), path
+
+
+async def test_a_python_source_is_reserved_with_what_it_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "orchard_helpers.py").write_text("NAME = 'root'\n")
+    (tmp_path / "orchard.py").write_text(
+        "from orchard_helpers import NAME\n"
+        "from holdfast.agents.base import Agent\n"
+        "from holdfast.testing import ScriptedModel\n"
+        "agent = Agent(NAME, ScriptedModel())\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    supplies = Supplies(make_model=lambda config: ScriptedModel())
+    registry = Registry([parse_source("orchard:agent", supplies)])
+    await registry.refresh()
+    assert registry.listing(), registry.broken()
+    for name in ("orchard.py", "orchard_helpers.py"):
+        told = await use(tmp_path, registry.reserved(), "write_file", path=name, content="evil()")
+        assert "server's own" in told
+    assert (
+        await use(tmp_path, registry.reserved(), "write_file", path="a.txt", content="")
+    ).startswith("ok")
+    await registry.close()
 
 
 # ── a whole server ───────────────────────────────────────────────────────────────────────────

@@ -415,6 +415,8 @@ class ModuleSource:
     def __init__(self, reference: str, *, name: str = "") -> None:
         self.key = reference
         self._module, _, self._attribute = reference.partition(":")
+        self.files = Reserved()
+        """What of it runs here. Known once it is loaded."""
         self.name = name or self._module.partition(".")[0]
 
     async def load(self) -> Team:
@@ -429,21 +431,20 @@ class ModuleSource:
             words = f"{self.key}: expected a Team, an Agent, or a function that makes one"
             raise SourceUnusable(self.key, words)
         team.digest = team.digest or self._digest()
+        self.files = self._files()
         return team
 
     async def changed(self) -> bool:
         return False
 
-    @property
-    def files(self) -> Reserved:
-        """The module and, if it is in one, its package. Known once it is loaded."""
-        module = sys.modules.get(self._module)
-        package = sys.modules.get(self._module.partition(".")[0])
-        files = [file for file in (getattr(module, "__file__", None),) if file]
-        return Reserved(
-            files=frozenset(map(os.path.abspath, files)),
-            trees=frozenset(map(os.path.abspath, getattr(package, "__path__", ()))),
-        )
+    def _files(self) -> Reserved:
+        """Its package, and the modules that were imported from where it lies: all of that runs here, or will."""
+        top = sys.modules.get(self._module.partition(".")[0])
+        trees = tuple(map(os.path.abspath, getattr(top, "__path__", ())))
+        lies = trees[0] if trees else os.path.abspath(getattr(top, "__file__", None) or "")
+        files = (getattr(each, "__file__", None) for each in tuple(sys.modules.values()))
+        beside = (each for each in files if each and os.path.dirname(each) == os.path.dirname(lies))
+        return Reserved(files=frozenset(beside), trees=frozenset(trees))
 
     async def _value(self) -> object:
         here = os.getcwd()

@@ -77,6 +77,7 @@ class _Corner:
             aliases=dict(config.model_aliases),
             trust_remote=config.trust_remote,
             reserved=files_of(config),
+            tenants=config.tenant_agents,
         )
         try:
             await serve(config, directory, self)

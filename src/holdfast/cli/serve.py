@@ -114,6 +114,7 @@ async def _serve(config: Config, station: Station) -> None:
         cache=_cache_folder(os.environ),
         trust_remote=config.trust_remote,
         reserved=files_of(config),
+        tenants=config.tenant_agents,
     )
     try:
         await serve_until_stopped(config, directory, station)

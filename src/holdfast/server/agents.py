@@ -22,10 +22,12 @@ from holdfast.agents.registry import (
     Report,
 )
 from holdfast.agents.sources import Supplies, parse_source
+from holdfast.config import TenantAgents
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
 from holdfast.core.ports import Play
-from holdfast.errors import AgentUnavailable, SourceUnusable
+from holdfast.errors import AgentUnavailable, ModelNotFound, SourceUnusable
+from holdfast.ids import Tenant
 from holdfast.server.directory import BrokenSource, ModelEntry
 from holdfast.server.models import Models
 from holdfast.sessions.ask import AgentChoice, Ask
@@ -38,12 +40,18 @@ log = logging.getLogger("holdfast.agents")
 class AgentDirectory:
     """A `Directory` over a registry of live sources."""
 
-    def __init__(self, registry: Registry, models: Models | None = None) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        models: Models | None = None,
+        tenants: TenantAgents = TenantAgents(),  # noqa: B008
+    ) -> None:
         self._registry = registry
+        self._tenants = tenants
         self._models = models
         self._watching: asyncio.Task[None] | None = None
 
-    def entries(self) -> tuple[ModelEntry, ...]:
+    def entries(self, tenant: Tenant | None = None) -> tuple[ModelEntry, ...]:
         return tuple(
             ModelEntry(
                 id=each.id,
@@ -54,19 +62,48 @@ class AgentDirectory:
                 commands=each.commands,
             )
             for each in self._registry.listing()
+            if tenant is None or self._tenants.allows(tenant, each.id)
         )
 
-    def broken(self) -> tuple[BrokenSource, ...]:
+    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSource, ...]:
+        if tenant is not None and self._tenants.bounds(tenant):
+            return ()  # who would be in there, nobody can tell
         return tuple(
             BrokenSource(source=each.source, problems=each.problems, serving=each.serving)
             for each in self._registry.broken()
         )
 
-    def named(self, model: str) -> AgentChoice:
-        return self._choice(self._registry.choose(model))
+    def named(self, model: str, tenant: Tenant) -> AgentChoice:
+        return self._chosen(model, tenant, None)
 
     def choose(self, ask: Ask, snapshot: Snapshot) -> AgentChoice:
-        return self._choice(self._registry.choose(ask.agent, snapshot))
+        return self._chosen(ask.agent, ask.tenant, snapshot)
+
+    def _chosen(self, model: str, tenant: Tenant, snapshot: Snapshot | None) -> AgentChoice:
+        try:
+            chosen = self._registry.choose(model, snapshot)
+        except ModelNotFound as error:
+            if not self._tenants.bounds(tenant):
+                raise
+            raise self._not_found(model, tenant, why=error.why) from error
+        if self._tenants.bounds(tenant) and not self._is_for(tenant, chosen, snapshot):
+            raise self._not_found(model or chosen.agent, tenant)
+        return self._choice(chosen)
+
+    def _is_for(self, tenant: Tenant, chosen: Chosen, snapshot: Snapshot | None) -> bool:
+        """Whether a tenant may use this agent: by its name, or since one that it may use has handed over to it."""
+        ids = {(each.source_key, each.agent): each.id for each in self._registry.listing()}
+        agents = [chosen.agent]
+        if snapshot is not None and chosen.agent == snapshot.agent:
+            agents.append(snapshot.entry_agent)
+        found = (ids.get((chosen.source_key, each)) for each in agents)
+        return any(each is not None and self._tenants.allows(tenant, each) for each in found)
+
+    def _not_found(
+        self, model: str, tenant: Tenant, *, why: str = "does not exist"
+    ) -> ModelNotFound:
+        known = tuple(each.id for each in self.entries(tenant))
+        return ModelNotFound(model, known=known, why=why)
 
     def _choice(self, chosen: Chosen) -> AgentChoice:
         agent = self._registry.agent(chosen)
@@ -124,6 +161,7 @@ async def load_directory(
     cache: Path | None = None,
     trust_remote: bool = False,
     reserved: Reserved = Reserved(),  # noqa: B008
+    tenants: TenantAgents = TenantAgents(),  # noqa: B008
 ) -> AgentDirectory:
     """Load the agents of these sources; copies of remote ones are kept in `cache`, if there is one. Those are
     fetched from any address, and may do what files on this machine may, if `trust_remote`. No tool reaches what is
@@ -152,7 +190,7 @@ async def load_directory(
             tell(report)
 
     registry = Registry(origins, aliases=aliases, report=hear, reserved=reserved)
-    directory = AgentDirectory(registry, models)
+    directory = AgentDirectory(registry, models, tenants)
     try:
         await registry.refresh()
         if not registry.listing():

@@ -53,8 +53,8 @@ class Api:
         self._farewells = Farewells(directory)
 
     async def agents(self, call: Call) -> None:
-        agents = tuple(map(_agent, self._directory.entries()))
-        broken = tuple(map(_broken, self._directory.broken()))
+        agents = tuple(map(_agent, self._directory.entries(call.tenant)))
+        broken = tuple(map(_broken, self._directory.broken(call.tenant)))
         await _say(call, api.Agents(agents=agents, broken=broken))
 
     # ── sessions ──

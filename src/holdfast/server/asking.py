@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from holdfast.errors import ModelNotFound
+from holdfast.ids import Tenant
 from holdfast.server.directory import Directory
 from holdfast.server.exchange import Exchange
 from holdfast.sessions.ask import AgentChoice
@@ -20,6 +21,7 @@ IGNORED = "x-ignored-params"
 def heeding(
     exchange: Exchange,
     directory: Directory,
+    tenant: Tenant,
     model: str,
     *,
     given: tuple[Given, ...],
@@ -42,7 +44,7 @@ def heeding(
             exchange.about[IGNORED] = ", ".join(unheeded)
 
     try:
-        met(directory.named(model))
+        met(directory.named(model, tenant))
     except (ModelNotFound, Refused):
         if not named:
             raise

@@ -74,6 +74,7 @@ class Chat:
         met = heeding(
             call.exchange,
             self._directory,
+            call.tenant,
             asked.model,
             given=asked.given,
             left_alone=asked.left_alone,

@@ -10,6 +10,7 @@ from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
 from holdfast.core.ports import Play
+from holdfast.ids import Tenant
 from holdfast.sessions.ask import AgentChoice, Ask
 
 
@@ -36,22 +37,22 @@ class BrokenSource(Value):
 
 
 class Directory(Protocol):
-    def entries(self) -> tuple[ModelEntry, ...]:
-        """Everybody who can be asked."""
+    def entries(self, tenant: Tenant | None = None) -> tuple[ModelEntry, ...]:
+        """Everybody who can be asked; by this tenant, if one is named."""
         ...
 
-    def broken(self) -> tuple[BrokenSource, ...]:
-        """What cannot be loaded as it is now, and why."""
+    def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSource, ...]:
+        """What cannot be loaded as it is now, and why; as far as it is this tenant's concern."""
         ...
 
-    def named(self, model: str) -> AgentChoice:
-        """The agent that a model id means. Raises ModelNotFound, with what there is."""
+    def named(self, model: str, tenant: Tenant) -> AgentChoice:
+        """The agent that a model id means to this tenant. Raises ModelNotFound, with what there is for it."""
         ...
 
     def choose(self, ask: Ask, snapshot: Snapshot) -> AgentChoice:
         """Who continues a session, if `ask.agent` is the model that was asked for.
 
-        Raises AgentUnavailable: no such model, another source, or one that is gone.
+        Raises AgentUnavailable: no such model, or none for this tenant; another source, or one that is gone.
         """
         ...
 

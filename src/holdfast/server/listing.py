@@ -16,14 +16,15 @@ class Models:
         self._directory = directory
 
     async def every(self, call: Call) -> None:
-        listed = tuple(map(_model, self._directory.entries()))
+        listed = tuple(map(_model, self._directory.entries(call.tenant)))
         body = msgspec.json.encode(ModelList(object="list", data=listed))
         await call.exchange.answer(200, body)
 
     async def one(self, call: Call) -> None:
         (name,) = call.names
-        chosen = self._directory.named(name)  # refuses what there is not
-        found = next((each for each in self._directory.entries() if each.id == name), None)
+        chosen = self._directory.named(name, call.tenant)  # refuses what there is not
+        listed = self._directory.entries(call.tenant)
+        found = next((each for each in listed if each.id == name), None)
         entry = found or ModelEntry(id=name, agent=chosen.agent, source="")
         await call.exchange.answer(200, msgspec.json.encode(_model(entry)))
 

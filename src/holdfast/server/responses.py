@@ -130,6 +130,7 @@ class Responses:
         return heeding(
             call.exchange,
             self._directory,
+            call.tenant,
             asked.model,
             given=asked.given,
             left_alone=asked.left_alone,

@@ -51,8 +51,13 @@ class Spot:
         if self.name == ".":
             return
         directory = os.fstat(self.directory)
-        if held.has_name(directory, self.name) or (writing and is_imported(directory, self.name)):
+        if held.has_name(directory, self.name):
             raise reserved(self.shown)
+        if writing and is_imported(directory, self.name):
+            raise Refused(
+                f"the server, which imports modules from there, would run {self.shown} in place of its own; "
+                "choose another name"
+            )
 
     def status(self) -> os.stat_result | None:
         """What is there, or None. Never follows a link."""
