@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.ids import Minter, Tenant
+from holdfast.core.conversation import SettingsChanged
+from holdfast.core.items import Permissions, SessionSettings
+from holdfast.ids import Minter, SessionKey, Tenant
 from holdfast.store import base
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.store import wall_clock_ms
 from tests.cli.conftest import SOURCES, Run, damage
-from tests.store.builders import Player
+from tests.store.builders import ACME, Player
 
 PIPE_BYTES = 64 * 1024
 Spawn = Callable[..., subprocess.CompletedProcess[str]]
@@ -221,3 +223,26 @@ async def _fill(path: Path) -> None:
     for n in range(60):
         await player.play(f"long-{n}", "words " * 5000, "more words " * 1000)
     await store.close()
+
+
+@pytest.mark.parametrize("door", ["db", "sessions"])
+def test_permissions_that_a_file_claims_are_told_and_have_no_effect(
+    run: Run, other: Path, furnished: Path, elsewhere: Path, door: str
+) -> None:
+    """Through the command line as over HTTP."""
+
+    async def widen() -> None:
+        store = await SqliteStore.open(furnished)
+        row = await store.resolve(ACME, SessionKey("trip"))
+        assert row is not None
+        rules = Permissions(allow=("shell",), ask=("look",))
+        settings = SettingsChanged(settings=SessionSettings(permissions=rules))
+        await store.annotate(ACME, row.session_id, [(None, settings)])
+        await store.close()
+
+    asyncio.run(widen())
+    file = write(elsewhere / "file", run("sessions", "export", "trip").stdout)
+    taken = run(door, "import", file, *OTHER, "--tenant", "acme")
+    assert taken.exit_code == 0, taken.output
+    assert "allow shell has no effect; permissions come from agent files alone" in taken.stderr
+    assert "look" not in taken.stderr

@@ -12,13 +12,14 @@ A `Reserved` says it in paths. `now` looks at the disk, which changes: it is ask
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import stat
 import sys
 import unicodedata
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -233,36 +234,65 @@ def _installed() -> frozenset[str]:
 def files_run_by(commands: Iterable[str], directory: Path, *, all_named: bool) -> frozenset[str]:
     """The files that these commands run, as far as their words tell; if `all_named`, every file that they name.
 
-    What a command finds by itself (a Makefile, a package.json) is not told by its words.
+    A word may be meant from the directory or from one that the command names (`cd hooks && ./guard.sh`), and a module
+    by its name (`python -m hooks.guard`). What a command finds by itself, such as a Makefile, its words do not tell.
     """
-    return frozenset(
-        str(path)
-        for command in commands
-        for n, word in enumerate(_words(command))
-        if (path := _file_named(word, directory, first=n == 0, all_named=all_named)) is not None
-    )
+    found: set[str] = set()
+    for command in commands:
+        words = _words(command)
+        for place in (directory, *_directories(words, directory)):
+            for n, word in enumerate(words):
+                path = _file_named(word, place, first=n == 0, all_named=all_named)
+                if path is not None:
+                    found.add(str(path))
+    return frozenset(found)
 
 
 def _words(command: str) -> list[str]:
+    """The words of a command, of a command that is quoted in it (`sh -c '…'`), and the values of variables."""
+    words = [each for word in _split(command) for each in (_split(word) if " " in word else [word])]
+    values = [word.rpartition("=")[2] for word in words if "=" in word]
+    return [each for each in (*words, *values) if each and "\0" not in each]
+
+
+def _split(command: str) -> list[str]:
     try:
         lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
-        words = list(lexer)
+        return list(lexer)
     except ValueError:
-        words = command.split()
-    return [part for word in words for part in (word, word.rpartition("=")[2]) if part]
+        return command.split()
+
+
+def _directories(words: Iterable[str], directory: Path) -> list[Path]:
+    places = (directory / word for word in words if len(word) <= limits.file_path_chars_max)
+    return [each for each in places if _status(each, stat.S_ISDIR)]
 
 
 def _file_named(word: str, directory: Path, *, first: bool, all_named: bool) -> Path | None:
-    if "\0" in word or word.startswith("-") or len(word) > limits.file_path_chars_max:
+    if word.startswith("-") or len(word) > limits.file_path_chars_max:
         return None
     path = Path(os.path.abspath(directory / os.path.expanduser(word)))
+    module = directory / f"{word.replace('.', '/')}.py"
+    if _MODULE.fullmatch(word) and _status(module, stat.S_ISREG):
+        return module
     runs = word.endswith(_SCRIPTS) or (first and "/" in word)
+    there = _status(path, stat.S_ISREG)
+    if there is not None:
+        return path if runs or all_named or there.st_mode & 0o111 else None
+    if runs and _status(path, stat.S_ISDIR) is None:
+        return path
+    found = shutil.which(word) if first and "/" not in word else None
+    return Path(found) if found else None
+
+
+_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
+
+
+def _status(path: Path, is_kind: Callable[[int], bool]) -> os.stat_result | None:
+    """What is at a path, if it is of this kind."""
     try:
         there = path.stat()
-    except OSError:
-        found = shutil.which(word) if first and "/" not in word else None
-        return Path(found) if found else (path if runs else None)
-    if not stat.S_ISREG(there.st_mode):
+    except (OSError, ValueError):
         return None
-    return path if runs or all_named or there.st_mode & 0o111 else None
+    return there if is_kind(there.st_mode) else None
