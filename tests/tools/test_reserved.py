@@ -39,6 +39,7 @@ def home(tmp_path: Path) -> Path:
         ("node tools/later.js", {"tools/later.js"}, set()),
         ("echo 'unbalanced", set(), set()),
         ("grep -r hooks .", set(), set()),
+        ("cd hooks && ./later", {"hooks/later"}, set()),
     ],
 )
 def test_what_a_command_names_is_what_it_runs(
@@ -48,6 +49,11 @@ def test_what_a_command_names_is_what_it_runs(
         files = files_run_by([command], home, all_named=all_named)
         below = {str(Path(each).relative_to(home)) for each in files if each.startswith(f"{home}/")}
         assert expected <= below and not below & ({"rules.txt", "hooks/deny.txt"} - expected)
+
+
+def test_a_word_is_no_module_unless_a_command_says_so(home: Path) -> None:
+    (home / "main.py").write_text("")
+    assert not files_run_by(["git push origin main"], home, all_named=True) & {f"{home}/main.py"}
 
 
 def test_a_program_of_the_system_is_found_where_it_lies(home: Path) -> None:

@@ -12,7 +12,6 @@ A `Reserved` says it in paths. `now` looks at the disk, which changes: it is ask
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import stat
@@ -243,6 +242,8 @@ def files_run_by(commands: Iterable[str], directory: Path, *, all_named: bool) -
         for place in (directory, *_directories(words, directory)):
             for n, word in enumerate(words):
                 path = _file_named(word, place, first=n == 0, all_named=all_named)
+                if n and words[n - 1] == "-m":
+                    path = place / f"{word.replace('.', '/')}.py"
                 if path is not None:
                     found.add(str(path))
     return frozenset(found)
@@ -273,10 +274,7 @@ def _file_named(word: str, directory: Path, *, first: bool, all_named: bool) -> 
     if word.startswith("-") or len(word) > limits.file_path_chars_max:
         return None
     path = Path(os.path.abspath(directory / os.path.expanduser(word)))
-    module = directory / f"{word.replace('.', '/')}.py"
-    if _MODULE.fullmatch(word) and _status(module, stat.S_ISREG):
-        return module
-    runs = word.endswith(_SCRIPTS) or (first and "/" in word)
+    runs = word.endswith(_SCRIPTS) or word.startswith("./") or (first and "/" in word)
     there = _status(path, stat.S_ISREG)
     if there is not None:
         return path if runs or all_named or there.st_mode & 0o111 else None
@@ -284,9 +282,6 @@ def _file_named(word: str, directory: Path, *, first: bool, all_named: bool) -> 
         return path
     found = shutil.which(word) if first and "/" not in word else None
     return Path(found) if found else None
-
-
-_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
 
 
 def _status(path: Path, is_kind: Callable[[int], bool]) -> os.stat_result | None:
