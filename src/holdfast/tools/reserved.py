@@ -44,7 +44,7 @@ _SCRIPTS = (
     ".php",
     ".jar",
 )
-_KERNEL = ("/proc", "/sys", "/dev")
+_KERNEL = ("/proc", "/sys")
 
 
 class Reserved(Value):
@@ -182,11 +182,16 @@ def _named(directory: str, pattern: str) -> list[str]:
 @cache
 def of_process() -> Reserved:
     """What every process reserves. Its standard streams are looked at once: they stay what they are."""
-    package, library = Path(__file__).parents[1], Path(os.__file__).parent
-    trees = {str(package), str(library), *_KERNEL, *_packages()}
-    if sys.prefix != sys.base_prefix:
-        trees.add(sys.prefix)
-    return Reserved(files=frozenset(_streams()), trees=frozenset(trees))
+    package, settings = Path(__file__).parents[1], os.path.join(sys.prefix, "pyvenv.cfg")
+    files = {*_streams(), *([settings] if os.path.exists(settings) else ())}
+    trees = {str(package), *_KERNEL, *_installation()}
+    return Reserved(files=frozenset(files), trees=frozenset(trees))
+
+
+def _installation() -> set[str]:
+    """Python's own directories. Not its whole prefix: some people have an environment around their project."""
+    programs = os.path.dirname(sys.executable) if sys.prefix != sys.base_prefix else ""
+    return {os.path.dirname(os.__file__), *_packages(), *([programs] if programs else ())}
 
 
 def _packages() -> set[str]:
@@ -207,7 +212,7 @@ def _streams() -> Iterator[str]:
 
 def _import_places() -> list[str]:
     """The directories, besides those of the installation, that modules are imported from: mostly none, or our own."""
-    ours = (sys.prefix, sys.base_prefix, *_packages())
+    ours = _installation()
     places = {os.path.abspath(each) for each in sys.path}
     return [
         each
