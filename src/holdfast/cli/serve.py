@@ -11,7 +11,7 @@ import click
 import uvloop
 
 from holdfast.config import Config, Quota, load_config
-from holdfast.observe.events import configure, event
+from holdfast.observe.events import configure, event, warn
 from holdfast.observe.exporting import tracing
 from holdfast.server.agents import load_directory
 from holdfast.server.listening import Port
@@ -78,8 +78,13 @@ def serve(
     if print_config:
         for each in config.origins:
             click.echo(f"{each.name:24} {each.value:40} {each.origin}")
+        for unknown in config.unknown:
+            meant = f", did you mean {unknown.nearest}?" if unknown.nearest else ""
+            click.echo(f"{unknown.variable} is no setting{meant}", err=True)
         return
     configure(config.log_format)
+    for unknown in config.unknown:
+        warn("config.unknown", variable=unknown.variable, nearest=unknown.nearest or None)
     station = _station(config)
     if isinstance(station, int):
         raise click.exceptions.Exit(station)
