@@ -40,7 +40,7 @@ from holdfast.server.quotas import Quotas, Visit
 from holdfast.server.responses import Responses
 from holdfast.server.responses_stored import StoredResponses
 from holdfast.server.routes import all_routes
-from holdfast.server.routing import Call, Caller, Route
+from holdfast.server.routing import Call, Caller, Route, refuse_nul
 from holdfast.server.socket_responses import Sockets, request_id
 from holdfast.server.sockets import WebSocket
 from holdfast.sessions.sessions import Sessions
@@ -188,12 +188,14 @@ class App:
             allowed = self._guard.preflight(self.routes.methods(exchange.raw_path))
             await exchange.answer(204, b"", headers=allowed)
             return
+        refuse_nul(exchange)
         names: tuple[str, ...] = ()
         if (route := asked.route) is None:
             found = self.routes.find(exchange.method, exchange.raw_path)
             route = asked.route = found.route
             names = found.names
         if route.scope is None:  # whoever asks for these may know us by an address only
+            self._guard.check_open(exchange)
             await route.handler(Call(exchange, ANYBODY, names))
             return
         self._guard.check(exchange)

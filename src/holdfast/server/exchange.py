@@ -63,6 +63,7 @@ class Exchange:
         self._send = send
         self._began = time.perf_counter()
         self.method: str = scope["method"]
+        self.http_version: str = scope.get("http_version", "1.0")
         self.scheme: str = scope.get("scheme", "http")
         self.peer: str = (scope.get("client") or ("",))[0]
         """The address at the other end of the connection."""

@@ -27,6 +27,7 @@ CODES: Mapping[str, Meaning] = {
         invalid_cursor="this server did not hand that cursor out",
         invalid_export="the export is damaged, cut off, or none",
         invalid_header="a header has a value that it cannot have",
+        invalid_host="the request does not say properly for whom it is meant",
         invalid_http_request="this is not HTTP",
         invalid_idempotency_key="the key has the wrong form",
         invalid_json="the body is not JSON",
@@ -124,6 +125,8 @@ CODES: Mapping[str, Meaning] = {
 
 ANY_REQUEST = (
     "invalid_http_request",
+    "invalid_value",
+    "origin_not_allowed",
     "request_head_too_large",
     "internal_error",
 )
@@ -133,7 +136,7 @@ LET_IN = (
     "invalid_api_key",
     "host_not_allowed",
     "insufficient_scope",
-    "origin_not_allowed",
+    "invalid_host",
     "request_timeout",
     "request_too_large",
     "unsupported_content_encoding",
