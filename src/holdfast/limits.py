@@ -124,7 +124,12 @@ search_hits_max: Final = 1000
 """Places that an index may name for one page. Words that are in more of them are found by looking around."""
 
 search_items_max: Final = 1000
-"""Items that are read for one page of search results: some fifty milliseconds. Then it ends, with a cursor."""
+search_bytes_max: Final = 4 * 1024 * 1024
+search_s: Final = 0.25
+"""Items, their bytes, and a processor's time for one page of search results. Then it ends, with a cursor."""
+
+searches_waiting_max: Final = 8
+"""Searches of one tenant that wait for the one before. One search runs at a time, and tenants take turns."""
 
 index_step_bytes_max: Final = 64 * 1024
 """Of items, for one step of indexing: a few milliseconds of the writer, then turns go first."""

@@ -20,6 +20,7 @@ from holdfast.server.directory import BrokenSource, Directory, ModelEntry
 from holdfast.server.farewells import Farewells
 from holdfast.server.finding import find_session, session_key
 from holdfast.server.routing import Call
+from holdfast.server.search_queue import SearchQueue
 from holdfast.server.shown import match_shown, session_shown, turn_shown
 from holdfast.server.transfer import send_session, take_sessions
 from holdfast.sessions.operations import StillRunning
@@ -51,6 +52,7 @@ class Api:
         self._store = sessions.store
         self._directory = directory
         self._farewells = Farewells(directory)
+        self._searches = SearchQueue()
 
     async def agents(self, call: Call) -> None:
         agents = tuple(map(_agent, self._directory.entries()))
@@ -71,9 +73,14 @@ class Api:
         )
         cursor, limit = query.get("cursor"), read_limit(query)
         if "q" in query:
-            results = await self._store.search(
-                tenant, _sought(query["q"]), where=where, cursor=cursor, limit=limit
-            )
+            sought = _sought(query["q"])
+            with (
+                call.exchange.while_present()
+            ):  # what nobody waits for is not looked for any further
+                async with self._searches.turn(tenant):
+                    results = await self._store.search(
+                        tenant, sought, where=where, cursor=cursor, limit=limit
+                    )
             found = tuple(map(match_shown, results.matches))
             await _say(call, api.SessionPage(sessions=found, cursor=results.cursor))
             return

@@ -62,6 +62,25 @@ class Folded:
         return [word[:longest] for word in found if word]
 
 
+_BOUNDARY = re.compile(
+    rf"[^\w\u0080-\U0010ffff]|_|(?<=[{_UNSPACED}])(?=[{_UNSPACED}])(?![{_MARKS}])"
+)
+_ASCII_BOUNDARY = re.compile(r"[^a-zA-Z0-9]")
+"""Where no word goes on: at ASCII that is no letter, and between letters that are words of their own."""
+
+
+def piece_ends(text: str, *, chars: int) -> Iterator[int]:
+    """Where to cut a text so that no word is: after about so many characters each, and at its end."""
+    start, boundary = 0, _ASCII_BOUNDARY if text.isascii() else _BOUNDARY
+    while len(text) - start > 2 * chars:
+        found = boundary.search(text, start + chars)
+        if found is None:
+            break
+        start = found.start()
+        yield start
+    yield len(text)
+
+
 def words_in(text: str) -> list[str]:
     """The words of a text, folded, in order."""
     return Folded(text).words()

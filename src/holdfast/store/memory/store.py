@@ -339,7 +339,9 @@ class MemoryStore:
         cursor: str | None = None,
         limit: int = limits.page_size_default,
     ) -> base.Results:
-        return search.search(self.tables, tenant, query, where=where, cursor=cursor, limit=limit)
+        return await search.search(
+            self.tables, tenant, query, where=where, cursor=cursor, limit=limit
+        )
 
     async def dump(self, tenant: Tenant, session_id: SessionId) -> base.SessionDump | None:
         return reading.dump(self.tables, tenant, session_id)

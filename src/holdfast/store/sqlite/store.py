@@ -32,6 +32,7 @@ from holdfast.ids import (
 )
 from holdfast.store import base
 from holdfast.store.assemble import extended
+from holdfast.store.effort import Effort
 from holdfast.store.granting import ANY_GRANT, GrantFilter
 from holdfast.store.migrations import Migrated
 from holdfast.store.rows import (
@@ -459,9 +460,15 @@ class SqliteStore:
         cursor: str | None = None,
         limit: int = limits.page_size_default,
     ) -> base.Results:
-        return await self.engine.read(
-            lambda db: search.search(db, tenant, query, where=where, cursor=cursor, limit=limit)
-        )
+        effort = Effort()
+        try:
+            return await self.engine.read(
+                lambda db: search.search(
+                    db, tenant, query, where=where, cursor=cursor, limit=limit, effort=effort
+                )
+            )
+        finally:
+            effort.given_up = True
 
     async def dump(self, tenant: Tenant, session_id: SessionId) -> base.SessionDump | None:
         return await self.engine.read(lambda db: reading.dump(db, tenant, session_id))
