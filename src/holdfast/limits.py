@@ -233,6 +233,13 @@ key_cache_s: Final = 0.5
 key_cache_max: Final = 10_000
 """API keys that are remembered for that long."""
 
+files_wanted: Final = 65_536
+"""Open files that a server asks for at start, as far as the hard limit goes. Half of those that it gets are for
+connections, a quarter of these for one address; the others for models, tools and the store."""
+
+notice_s: Final = 60.0
+"""How often a state that lasts is told in the log."""
+
 request_head_s: Final = 20.0
 request_body_s: Final = 60.0
 """A request that has begun and does not come to its end holds a connection, and nothing else, for so long."""

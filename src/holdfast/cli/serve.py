@@ -14,6 +14,7 @@ from holdfast.config import Config, Quota, load_config
 from holdfast.observe.events import configure, event, warn
 from holdfast.observe.exporting import tracing
 from holdfast.server.agents import load_directory
+from holdfast.server.connection_register import raise_files_limit
 from holdfast.server.listening import Port
 from holdfast.server.run import serve as serve_until_stopped
 from holdfast.server.station import Alone, Ready, Station
@@ -85,6 +86,7 @@ def serve(
     configure(config.log_format)
     for unknown in config.unknown:
         warn("config.unknown", variable=unknown.variable, nearest=unknown.nearest or None)
+    raise_files_limit()  # before there are workers: they inherit it
     station = _station(config)
     if isinstance(station, int):
         raise click.exceptions.Exit(station)

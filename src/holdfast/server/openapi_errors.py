@@ -113,6 +113,7 @@ CODES: Mapping[str, Meaning] = {
         server_shutting_down="another server goes on",
         storage_full="there is no room left; reading still works",
         storage_unavailable="the store does not answer",
+        too_many_connections="there is no room for another connection",
         turn_crashed="the turn was lost with its server",
         turn_superseded="another server took the turn over",
     ),
@@ -129,6 +130,7 @@ ANY_REQUEST = (
     "origin_not_allowed",
     "request_head_too_large",
     "internal_error",
+    "too_many_connections",
 )
 """Whoever asks, and whatever for."""
 
