@@ -210,6 +210,10 @@ background_queued_max: Final = 1000
 background_queued_tenant_max: Final = 500
 """Such turns that wait, of all tenants and of one: more would not be played while anybody remembers them."""
 
+background_turns_tenant_least: Final = 2
+background_queued_tenant_least: Final = 10
+"""What each tenant may have of both, however much others have: nobody's place is taken by another."""
+
 background_deadline_s: Final = 3600.0
 """From the request to the end of its turn, if nobody waits for it; the time before it is played included."""
 
