@@ -232,7 +232,8 @@ import_body_bytes_max: Final = 16 * 1024 * 1024
 """An import over HTTP. Larger files are for `holdfast db import`, which reads them line by line."""
 
 key_cache_s: Final = 0.5
-"""How old what we know about an API key may be: one that is revoked is refused everywhere within a second."""
+"""How old what we know about an API key may be: one that is revoked is refused everywhere within a second, and what
+it has open ends."""
 
 key_cache_max: Final = 10_000
 """API keys that are remembered for that long."""

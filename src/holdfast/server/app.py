@@ -29,6 +29,7 @@ from holdfast.server.exchange import ClientGone, Exchange, Receive, Send
 from holdfast.server.grants import Grants
 from holdfast.server.guards import Guard, is_preflight
 from holdfast.server.health import Health
+from holdfast.server.key_watch import KeyWatch
 from holdfast.server.listing import Models
 from holdfast.server.metrics import Metrics
 from holdfast.server.numbers import Numbers, OwnNumbers
@@ -116,6 +117,7 @@ class App:
         self._guard = guard or Guard()
         self._door = door or Door(sessions.store, "off")
         self._quotas = quotas or Quotas()
+        self._keys = KeyWatch(self._door.judge)
 
     def drain(self) -> None:
         """The server is about to stop: whoever balances load should look elsewhere."""
@@ -143,6 +145,8 @@ class App:
                 pass  # nobody is there to be told
             finally:
                 exchange.close()
+                if (caller := asked.caller) is not None and caller.key_id is not None:
+                    self._keys.leave(caller.key_id, exchange)
                 if asked.visit is not None:
                     asked.visit.end()
                 self._note(exchange, asked)
@@ -164,9 +168,9 @@ class App:
         except ClientGone:
             raise
         except asyncio.CancelledError:
-            if not self._health.draining:
+            if exchange.ended_by is None and not self._health.draining:
                 raise
-            problem = shutting_down(exchange.headers)
+            problem = exchange.ended_by or shutting_down(exchange.headers)
         except Exception as error:
             log.error(
                 "%s %s (%s)", exchange.method, exchange.path, exchange.request_id, exc_info=error
@@ -200,6 +204,8 @@ class App:
             return
         self._guard.check(exchange)
         caller = asked.caller = await self._door.admit(exchange, route.scope)
+        if caller.key_id is not None:
+            self._keys.enter(caller.key_id, exchange)
         asked.names = names
         asked.visit = visit = self._quotas.enter(exchange, caller)
         if route.load is not None:

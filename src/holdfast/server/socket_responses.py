@@ -59,6 +59,7 @@ class Sockets:
     async def _talk(self, socket: WebSocket, call: Call) -> None:
         """Everything that is said over a socket."""
         await socket.accept(call.exchange.upgraded())
+        call.exchange.on_end = socket.shut_out.set
         talk = Talk(self._responses)
         route = Route(
             "MESSAGE",
