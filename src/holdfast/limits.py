@@ -225,6 +225,11 @@ drain_grace_s: Final = 20.0
 body_bytes_max: Final = 4 * 1024 * 1024
 """A request to `/v1`: a long conversation in full, or a few pictures."""
 
+request_items_max: Final = 10_000
+request_parts_max: Final = 10_000
+"""Messages or items of one request, and parts and calls in all of them: more than any model's window holds. What is
+read of a body is read in one go, and nobody else is answered meanwhile: so many take some fifty milliseconds."""
+
 api_body_bytes_max: Final = 1024 * 1024
 """Bodies under `/api`, which carry settings and notes, not conversations."""
 

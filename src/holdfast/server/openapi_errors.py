@@ -21,6 +21,7 @@ def _all(status: int, **codes: str) -> dict[str, Meaning]:
 CODES: Mapping[str, Meaning] = {
     **_all(
         400,
+        array_above_max_length="a list of the request has more members than are read of one",
         approvals_missing="other calls of the turn wait for a decision, too",
         invalid_content="a part of a message cannot be decoded",
         invalid_conversation_key="a conversation cannot have this name",
@@ -163,7 +164,13 @@ HEADERS = (
 )
 """Where headers say how a turn is to be treated."""
 
-BODY = ("invalid_json", "invalid_type", "invalid_value", "missing_required_parameter")
+BODY = (
+    "array_above_max_length",
+    "invalid_json",
+    "invalid_type",
+    "invalid_value",
+    "missing_required_parameter",
+)
 """Where a body is read."""
 
 STRICT_BODY = (*BODY, "unknown_parameter")

@@ -44,6 +44,7 @@ from holdfast.errors import InvalidId, InvalidValue
 from holdfast.ids import ItemId, SessionId
 from holdfast.wire.chat import AudioData, AudioPart, FileData, FilePart, part_of, source_of, url_of
 from holdfast.wire.problems import Problem, Refused, bad_request
+from holdfast.wire.reading import LARGE_BYTES, demand_few, parts_in
 
 # ── addresses ────────────────────────────────────────────────────────────────────────────────
 
@@ -134,15 +135,21 @@ def read_input(raw: Raw | bytes, *, param: str = "input") -> tuple[InputPiece, .
         raise bad_request(
             "invalid_type", f"{param} is a text or a list of items", param=param
         ) from error
+    demand_few(param, len(items))
     return tuple(_pieces(items, param))
 
 
 def _pieces(items: Sequence[Raw], param: str) -> Iterator[InputPiece]:
     """Each item by itself. What an assistant thought is kept with what it said next."""
     thoughts: list[Thought] = []
+    parts = 0
     for n, raw in enumerate(items):
         where = f"{param}[{n}]"
+        if len(bytes(raw)) > LARGE_BYTES:
+            demand_few(param, parts_in(raw), limits.request_parts_max)
         item = _read_item(raw, where)
+        parts += sum(len(each) for each in (item.content, item.output) if isinstance(each, list))
+        demand_few(param, parts, limits.request_parts_max)
         if item.type == "reasoning":
             thoughts += _thought(item, raw)
             continue

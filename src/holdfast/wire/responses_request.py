@@ -25,6 +25,7 @@ from holdfast.wire.reading import (
     as_json,
     bad_tool,
     demand_between,
+    demand_few,
     missing_parameter,
     read_body,
     tool_definition,
@@ -444,6 +445,7 @@ def _output_schema(raw: Raw) -> str | None:
 
 def _tools(tools: list[Raw]) -> tuple[tuple[ToolDefinition, ...], str, tuple[str, ...]]:
     """The client's functions; all tools as they are echoed; and which are for other servers."""
+    demand_few("tools", len(tools))
     definitions: dict[str, ToolDefinition] = {}
     shown: list[object] = []
     left_alone: list[str] = []
