@@ -11,7 +11,9 @@ import msgspec
 from holdfast import limits
 from holdfast.core.codec import encode
 from holdfast.core.conversation import SettingsMerged, Snapshot, patch_decoder
-from holdfast.core.events import Usage
+from holdfast.core.events import Began, Usage
+from holdfast.core.identity import portable_key
+from holdfast.core.journal import Record
 from holdfast.errors import InvalidId, SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server.approvals import Approvals
@@ -226,7 +228,7 @@ class Api:
         with exchange.while_present():
             async with aclosing(batches):
                 async for records in batches:
-                    frames = b"".join(data_frame(encode(record)) for record in records)
+                    frames = b"".join(data_frame(encode(_as_shown(record))) for record in records)
                     await exchange.write(frames or HEARTBEAT)
         row = await self._row(call.tenant, turn_id)
         await exchange.write(data_frame(encode(api.TurnEnded(turn=turn_shown(row)))))
@@ -234,6 +236,15 @@ class Api:
 
 
 T = TypeVar("T")
+
+
+def _as_shown(record: Record) -> Record:
+    """An event as it is shown: whose agent it is, and not where on this machine its file lies."""
+    if not isinstance(record.event, Began):
+        return record
+    request = record.event.request
+    shown = msgspec.structs.replace(request, source_key=portable_key(request.source_key))
+    return msgspec.structs.replace(record, event=Began(request=shown))
 
 
 def _read(body: bytes, kind: type[T]) -> T:
