@@ -149,8 +149,8 @@ def test_a_malformed_key_is_its_own_identity_and_finds_itself(key: str) -> None:
 
 
 PORTABLE = {
-    "/home/ada/agents/butler.yaml": "butler.yaml",
-    "/srv/a:b.yaml": "a:b.yaml",
+    "/agents/of/ada/butler.yaml": "butler.yaml",
+    "/agents/a:b.yaml": "a:b.yaml",
     "agents/butler.yaml": "agents/butler.yaml",
     "demo": "demo",
     "my.module:agent": "my.module:agent",

@@ -42,6 +42,7 @@ from holdfast.server.responses import Responses
 from holdfast.server.responses_stored import StoredResponses
 from holdfast.server.routes import all_routes
 from holdfast.server.routing import Call, Caller, Route, refuse_nul
+from holdfast.server.seals import Seals
 from holdfast.server.socket_responses import Sockets, request_id
 from holdfast.server.sockets import WebSocket
 from holdfast.sessions.sessions import Sessions
@@ -83,9 +84,11 @@ class App:
             deadline_s=deadline_s,
             expire_after_s=expire_after_s,
         )
+        seals = Seals(sessions.store, sessions.mint)
         responses = Responses(
             sessions,
             directory,
+            seals,
             names=names,
             policy=policy,
             deadline_s=deadline_s,
@@ -104,9 +107,9 @@ class App:
             models=Models(directory),
             chat=chat,
             responses=responses,
-            stored=StoredResponses(sessions),
-            contexts=Contexts(sessions, compacting, Counters(sessions, directory)),
-            conversations=Conversations(sessions, directory, expire_after_s=expire_after_s),
+            stored=StoredResponses(sessions, seals),
+            contexts=Contexts(sessions, compacting, Counters(sessions, directory), seals),
+            conversations=Conversations(sessions, directory, seals, expire_after_s=expire_after_s),
             api=Api(sessions, directory, approvals, compacting),
             grants=grants,
             console=ConsoleFiles(),

@@ -27,6 +27,7 @@ CODES: Mapping[str, Meaning] = {
         invalid_conversation_key="a conversation cannot have this name",
         invalid_cursor="this server did not hand that cursor out",
         invalid_export="the export is damaged, cut off, or none",
+        invalid_encrypted_content="what was sealed cannot be opened: it was changed, is another tenant's, or its key is gone",
         invalid_header="a header has a value that it cannot have",
         invalid_host="the request does not say properly for whom it is meant",
         invalid_http_request="this is not HTTP",
@@ -166,6 +167,7 @@ HEADERS = (
 
 BODY = (
     "array_above_max_length",
+    "invalid_encrypted_content",
     "invalid_json",
     "invalid_type",
     "invalid_value",

@@ -38,7 +38,7 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
-from holdfast.store.access import KeyStore
+from holdfast.store.access import KeyStore, SealKeyStore
 from holdfast.store.found import (
     EVERYTHING as EVERYTHING,
 )
@@ -398,7 +398,7 @@ class Hinting(Protocol):
         ...
 
 
-class Store(TurnStore, KeyStore, GrantStore, Protocol):
+class Store(TurnStore, KeyStore, SealKeyStore, GrantStore, Protocol):
     """Where conversations live. See the rules at the top of this module."""
 
     # nodes

@@ -43,6 +43,7 @@ from holdfast.store.rows import (
     KeyRow,
     MemoryRow,
     NodeRow,
+    SealKeyRow,
     SessionRow,
     SignalKind,
     SignalRow,
@@ -534,6 +535,17 @@ class SqliteStore:
             return tables.api_key_rows.one(db, "api_key", key_id=key_id)
 
         return await self.engine.write(work)
+
+    # keys that seal
+
+    async def put_seal_key(self, row: SealKeyRow) -> None:
+        await self.engine.write(lambda db: tables.seal_key_rows.put(db, "put_seal_key", row))
+
+    async def seal_keys(self) -> tuple[SealKeyRow, ...]:
+        return await self.engine.read(lambda db: tables.seal_key_rows.all(db, "seal_keys"))
+
+    async def remove_seal_key(self, key_id: KeyId) -> None:
+        await self.engine.write(lambda db: tables.run(db, "remove_seal_key", key_id=key_id))
 
     # remembered approvals
 
