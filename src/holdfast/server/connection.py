@@ -14,10 +14,33 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from holdfast import limits
 from holdfast.server.connection_register import ConnectionRegister
+from holdfast.server.dependency_parts import demand_parts
 from holdfast.server.exchange import CONNECTION
 from holdfast.server.paced import NOT_HTTP, Paced, bare_answer
 from holdfast.server.upgrading import socket_protocol
 from holdfast.wire.problems import Problem
+
+UVICORN = (
+    "cycle",
+    "flow",
+    "handle_websocket_upgrade",
+    "headers",
+    "loop",
+    "on_headers_complete",
+    "on_message_begin",
+    "on_response_complete",
+    "parser",
+    "pipeline",
+    "scope",
+    "send_400_response",
+    "transport",
+    "url",
+    "ws_protocol_class",
+    "_should_upgrade_to_ws",
+)
+"""What we use of a protocol of uvicorn's."""
+demand_parts("uvicorn", HttpToolsProtocol, *UVICORN)
+demand_parts("uvicorn", RequestResponseCycle, "chunked_encoding", "response_complete")
 
 
 class Connection(Paced, HttpToolsProtocol):

@@ -23,6 +23,7 @@ from holdfast.server.app import App
 from holdfast.server.auth import open_door
 from holdfast.server.connection import connection_class
 from holdfast.server.connection_register import ConnectionRegister
+from holdfast.server.dependency_parts import demand_parts
 from holdfast.server.directory import Directory
 from holdfast.server.guards import Guard
 from holdfast.server.listening import shown
@@ -121,6 +122,21 @@ class _Alarm:
         """Raise what the alarm was rung for, if it was."""
         if self._error is not None:
             raise self._error
+
+
+UVICORN = (
+    "capture_signals",
+    "config",
+    "force_exit",
+    "main_loop",
+    "server_state",
+    "should_exit",
+    "shutdown",
+    "started",
+    "startup",
+)
+"""What we use of uvicorn's server."""
+demand_parts("uvicorn", uvicorn.Server, *UVICORN)
 
 
 class HttpServer(uvicorn.Server):
