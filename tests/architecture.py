@@ -77,13 +77,14 @@ LAZY_MODULES = frozenset(
         "holdfast.store.open",
         "holdfast.tools.mcp.loading",
         "holdfast.observe.exporting",
+        "holdfast.server.seals",
         "holdfast.server.upgrading",
     }
 )
 """The places that load others late: the command table and the front door, whose names would otherwise bring a store
 and an event loop along to every `holdfast --help`; whoever opens a store, which may need a driver that is not
-installed; the MCP SDK, an extra that few agents need and that takes most of a second; and WebSockets, which most
-servers never speak."""
+installed; the MCP SDK, an extra that few agents need and that takes most of a second; WebSockets, which most
+servers never speak; and a cipher, which few requests need."""
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import re
+from pathlib import Path
 
-from holdfast.config import load_config
+import pytest
+from click.testing import CliRunner
+
+import holdfast
+from holdfast.cli import main
+from holdfast.config import MARKS, NOT_SETTINGS, load_config
 from holdfast.core.policy import Policy
 from holdfast.errors import InvalidValue
 
@@ -105,3 +111,52 @@ def test_which_agents_a_tenant_may_use(text: str, tenant: str, allowed: set[str]
 def test_a_rule_about_tenants_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(InvalidValue, match="tenant_agents takes"):
         load_config({"tenant_agents": text}, {}, ())
+
+
+def test_an_empty_variable_means_its_default() -> None:
+    """As `docker run -e HOLDFAST_AUTH` has it, and a compose file whose own variable is not set."""
+    plain = load_config({}, {}, ())
+    names = {f"HOLDFAST_{each.name.upper()}": "" for each in plain.origins}
+    assert load_config({}, names, ()) == plain
+
+
+@pytest.mark.parametrize(
+    ("variable", "nearest"),
+    [
+        ("HOLDFAST_STOER", "HOLDFAST_STORE"),
+        ("HOLDFAST_TRUSTED_PROXY", "HOLDFAST_TRUSTED_PROXIES"),
+        ("HOLDFAST_CORS_ORIGIN", "HOLDFAST_CORS_ORIGINS"),
+        ("HOLDFAST_PORT", ""),
+        ("HOLDFAST_ZZZZZZZZ", ""),
+    ],
+)
+def test_a_variable_that_no_setting_has_is_told_with_the_nearest_name(
+    variable: str, nearest: str
+) -> None:
+    (told,) = load_config({}, {variable: "x", "HOLDFAST_LISTEN": "[::1]:2"}, ()).unknown
+    assert (told.variable, told.nearest) == (variable, nearest)
+    shown = CliRunner().invoke(main, ["serve", "--print-config"], env={variable: "x"})
+    assert f"{variable} is no setting" in shown.stderr and nearest in shown.stderr
+
+
+def test_variables_that_others_set_are_not_told() -> None:
+    """Kubernetes makes such variables for each Service, and ours is called holdfast."""
+    others = {
+        "HOLDFAST_SERVICE_HOST": "10.0.0.1",
+        "HOLDFAST_SERVICE_PORT": "8484",
+        "HOLDFAST_SERVICE_PORT_HTTP": "8484",
+        "HOLDFAST_PORT": "tcp://10.0.0.1:8484",
+        "HOLDFAST_PORT_8484_TCP": "tcp://10.0.0.1:8484",
+        "HOLDFAST_PORT_8484_TCP_ADDR": "10.0.0.1",
+        "PATH": "/bin",
+    }
+    assert load_config({}, others | dict.fromkeys(NOT_SETTINGS | MARKS, "x"), ()).unknown == ()
+
+
+def test_every_variable_that_the_code_names_is_known() -> None:
+    named: set[str] = set()
+    for each in Path(holdfast.__file__).parent.rglob("*.py"):
+        named |= set(re.findall(r"\bHOLDFAST_[A-Z_]+[A-Z]\b", each.read_text()))
+    assert {
+        each.variable for each in load_config({}, dict.fromkeys(named, ""), ()).unknown
+    } == set()

@@ -17,7 +17,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from tests import repository
 
 LOCK = (repository.ROOT / "requirements.txt").read_text(encoding="utf-8")
-PERMISSIVE = {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "PSF-2.0", "any-OSI"}  # fmt: skip
+PERMISSIVE = {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "PSF-2.0", "any-OSI"}  # fmt: skip
 """Licences that ask for no more than to be named."""
 
 

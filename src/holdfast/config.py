@@ -1,13 +1,15 @@
 """Settings: from flags, the environment and defaults, into one frozen value, once.
 
 The nearer to the person who starts the server, the stronger: a flag beats the environment, the environment
-beats a default. Where each value came from is kept, so that `--print-config` can say.
+beats a default. Where each value came from is kept, so that `--print-config` can say. A variable that is empty means
+its default; a variable of ours that no setting has is kept to be told, with the name that was probably meant.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from typing import Literal, TypeAlias
@@ -34,6 +36,14 @@ class Origin(Value):
     name: str
     value: str
     origin: str
+
+
+class Unknown(Value):
+    """A variable with our prefix that no setting has."""
+
+    variable: str
+    nearest: str
+    """The setting's variable that was probably meant; empty if none is near."""
 
 
 class Quota(Value):
@@ -107,6 +117,8 @@ class Config(Value):
     tenant_agents: TenantAgents
     """Which agents each tenant may use."""
     origins: tuple[Origin, ...]
+    unknown: tuple[Unknown, ...] = ()
+    """Variables that look like settings, and are none."""
 
     @property
     def beyond_loopback(self) -> bool:
@@ -121,10 +133,10 @@ def load_config(
     origins: list[Origin] = []
 
     def setting(name: str, default: str) -> str:
-        variable = f"HOLDFAST_{name.upper()}"
+        variable = _variable(name)
         if name in flags:
             value, origin = flags[name], f"--{name.replace('_', '-')}"
-        elif variable in environment:
+        elif environment.get(variable):
             value, origin = environment[variable], variable
         else:
             value, origin = default, "default"
@@ -163,9 +175,10 @@ def load_config(
     trust_remote = _trust_remote(setting("remote_sources", "guarded"))
     aliases = _aliases(setting("model_aliases", ""))
     tenant_agents = _tenant_agents(setting("tenant_agents", ""))
-    named = sources or tuple(setting("sources", "demo").split())
+    from_environment = tuple(setting("sources", "demo").split())
+    named = sources or from_environment
     if sources:
-        origins.append(Origin(name="sources", value=" ".join(sources), origin="arguments"))
+        origins[-1:] = [Origin(name="sources", value=" ".join(sources), origin="arguments")]
     return Config(
         sources=named,
         host=host,
@@ -191,6 +204,41 @@ def load_config(
         model_aliases=aliases,
         tenant_agents=tenant_agents,
         origins=tuple(origins),
+        unknown=_unknown(environment, {_variable(each.name) for each in origins}),
+    )
+
+
+_PREFIX = "HOLDFAST_"
+
+NOT_SETTINGS = frozenset({"HOLDFAST_SERVER", "HOLDFAST_API_KEY"})
+"""Variables that commands read which talk to a server."""
+
+MARKS = frozenset({"HOLDFAST_CALL_KEY", "HOLDFAST_MCP_SERVER"})
+"""Variables that processes have which a server starts; one of them may start another server."""
+
+_OF_KUBERNETES = re.compile(r"\w+_SERVICE_(HOST|PORT\w*)|\w+_PORT_\d+_(TCP|UDP|SCTP)\w*", re.ASCII)
+
+
+def _variable(name: str) -> str:
+    return f"{_PREFIX}{name.upper()}"
+
+
+def _unknown(environment: Mapping[str, str], settings: Set[str]) -> tuple[Unknown, ...]:
+    """The variables that are probably mistyped. Those that Kubernetes makes of a Service with our name are not."""
+    known = {each.removeprefix(_PREFIX): each for each in sorted(settings)}
+
+    def nearest(name: str) -> str:
+        return "".join(
+            known[each] for each in get_close_matches(name.removeprefix(_PREFIX), known, n=1)
+        )
+
+    return tuple(
+        Unknown(variable=name, nearest=nearest(name))
+        for name, value in sorted(environment.items())
+        if name.startswith(_PREFIX)
+        and name not in {*settings, *NOT_SETTINGS, *MARKS}
+        and not _OF_KUBERNETES.fullmatch(name)
+        and not re.match(r"(tcp|udp|sctp)://", value)
     )
 
 

@@ -124,7 +124,12 @@ search_hits_max: Final = 1000
 """Places that an index may name for one page. Words that are in more of them are found by looking around."""
 
 search_items_max: Final = 1000
-"""Items that are read for one page of search results: some fifty milliseconds. Then it ends, with a cursor."""
+search_bytes_max: Final = 4 * 1024 * 1024
+search_s: Final = 0.25
+"""Items, their bytes, and a processor's time for one page of search results. Then it ends, with a cursor."""
+
+searches_waiting_max: Final = 8
+"""Searches of one tenant that wait for the one before. One search runs at a time, and tenants take turns."""
 
 index_step_bytes_max: Final = 64 * 1024
 """Of items, for one step of indexing: a few milliseconds of the writer, then turns go first."""
@@ -205,6 +210,10 @@ background_queued_max: Final = 1000
 background_queued_tenant_max: Final = 500
 """Such turns that wait, of all tenants and of one: more would not be played while anybody remembers them."""
 
+background_turns_tenant_least: Final = 2
+background_queued_tenant_least: Final = 10
+"""What each tenant may have of both, however much others have: nobody's place is taken by another."""
+
 background_deadline_s: Final = 3600.0
 """From the request to the end of its turn, if nobody waits for it; the time before it is played included."""
 
@@ -216,6 +225,11 @@ drain_grace_s: Final = 20.0
 body_bytes_max: Final = 4 * 1024 * 1024
 """A request to `/v1`: a long conversation in full, or a few pictures."""
 
+request_items_max: Final = 10_000
+request_parts_max: Final = 10_000
+"""Messages or items of one request, and parts and calls in all of them: more than any model's window holds. What is
+read of a body is read in one go, and nobody else is answered meanwhile: so many take some fifty milliseconds."""
+
 api_body_bytes_max: Final = 1024 * 1024
 """Bodies under `/api`, which carry settings and notes, not conversations."""
 
@@ -223,10 +237,18 @@ import_body_bytes_max: Final = 16 * 1024 * 1024
 """An import over HTTP. Larger files are for `holdfast db import`, which reads them line by line."""
 
 key_cache_s: Final = 0.5
-"""How old what we know about an API key may be: one that is revoked is refused everywhere within a second."""
+"""How old what we know about an API key may be: one that is revoked is refused everywhere within a second, and what
+it has open ends."""
 
 key_cache_max: Final = 10_000
 """API keys that are remembered for that long."""
+
+files_wanted: Final = 65_536
+"""Open files that a server asks for at start, as far as the hard limit goes. Half of those that it gets are for
+connections, a quarter of these for one address; the others for models, tools and the store."""
+
+notice_s: Final = 60.0
+"""How often a state that lasts is told in the log."""
 
 request_head_s: Final = 20.0
 request_body_s: Final = 60.0

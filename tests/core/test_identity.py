@@ -13,6 +13,7 @@ from holdfast.core.identity import (
     NotFound,
     exact_identity,
     find_source,
+    portable_key,
     stable_identity,
 )
 
@@ -71,6 +72,17 @@ FINDS: dict[str, tuple[str, list[str], Match]] = {
         moved_to("http://host/a b?v=2"),
     ),
     "an IPv6 host": ("http://[::1]/x?1", ["http://[::1]:80/x"], moved_to("http://[::1]:80/x")),
+    "a file that has moved": ("/old/a b.yaml", ["/new/a%20b.yaml"], moved_to("/new/a%20b.yaml")),
+    "a file by its name": (
+        "butler.yaml",
+        ["/x/pilot.yaml", "/x/butler.yaml"],
+        moved_to("/x/butler.yaml"),
+    ),
+    "a file, though two others have its name": (
+        "/old/a.yaml",
+        ["/one/a.yaml", "/two/a.yaml"],
+        Ambiguous(keys=("/one/a.yaml", "/two/a.yaml")),
+    ),
     "another scheme's port": (
         "oci://host:5000/x?1",
         ["oci://host:5000/x"],
@@ -81,6 +93,7 @@ FINDS: dict[str, tuple[str, list[str], Match]] = {
 NOT_FOUND: dict[str, tuple[str, str]] = {
     "a file by a file with another case": ("Butler.yaml", "butler.yaml"),
     "a file by its name with a query": ("butler.yaml?v=1", "butler.yaml"),
+    "a file by a folder of its name": ("/x/butler.yaml/", "/x/butler.yaml"),
     "a module by another agent of it": ("agents:butler", "agents:pilot"),
     "a path by a path with another case": ("http://host/A", "http://host/a"),
     "a path by a longer one": ("http://host/a", "http://host/a/"),
@@ -133,6 +146,30 @@ def test_a_malformed_key_is_its_own_identity_and_finds_itself(key: str) -> None:
     assert exact_identity(key) == key
     assert stable_identity(key) == ("key", key)
     assert find_source(key, [*MALFORMED, "other"]) == exactly(key)
+
+
+PORTABLE = {
+    "/agents/of/ada/butler.yaml": "butler.yaml",
+    "/agents/a:b.yaml": "a:b.yaml",
+    "agents/butler.yaml": "agents/butler.yaml",
+    "demo": "demo",
+    "my.module:agent": "my.module:agent",
+    "https://me:token@Host:8443/a%20b.yaml?key=s3cret#x": "https://Host:8443/a%20b.yaml",
+    "https://[::1]/a": "https://[::1]/a",
+}
+
+
+@pytest.mark.parametrize(("key", "portable"), PORTABLE.items())
+def test_a_key_leaves_the_house_without_directories_and_tokens(key: str, portable: str) -> None:
+    assert portable_key(key) == portable
+
+
+@given(st.sampled_from([*PORTABLE, *MALFORMED]) | st.text())
+def test_what_has_left_the_house_is_found_again(key: str) -> None:
+    out = portable_key(key)
+    assert portable_key(out) == out
+    if ":" not in out.rpartition("/")[2]:
+        assert isinstance(find_source(out, [key]), Found)
 
 
 def test_nothing_is_found_among_none() -> None:

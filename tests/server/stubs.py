@@ -25,6 +25,7 @@ from holdfast.loop.play import Player
 from holdfast.models.base import Model
 from holdfast.server.app import App
 from holdfast.server.auth import Door
+from holdfast.server.connection_register import ConnectionRegister
 from holdfast.server.directory import BrokenSource, Directory, ModelEntry
 from holdfast.server.guards import Guard
 from holdfast.server.listening import listen
@@ -302,6 +303,7 @@ async def serving(
     expire_after_s: float | None = None,
     busy_status: BusyStatus = 409,
     background_max: int = limits.background_turns_max,
+    register: ConnectionRegister | None = None,
 ) -> AsyncIterator[Serving]:
     """A server over these agents. A store or directory that is passed in stays open."""
     home: Store = store or MemoryStore()
@@ -322,7 +324,7 @@ async def serving(
                 busy_status=busy_status,
             )
             ready = asyncio.Event()
-            server = HttpServer(app, sessions, on_ready=ready.set)
+            server = HttpServer(app, sessions, on_ready=ready.set, register=register)
             running = asyncio.create_task(server.serve(sockets=[listener]))
             await asyncio.wait(
                 {running, asyncio.create_task(ready.wait())}, return_when=asyncio.FIRST_COMPLETED

@@ -9,9 +9,11 @@ import pytest
 
 from holdfast import limits
 from holdfast.errors import StoreUnavailable
+from holdfast.ids import Tenant
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.server.stubs import Answer, Serving, agent, another, serving, until
+from tests.server.test_auth import bearer, put_key
 
 
 async def status(server: Serving, name: str) -> str:
@@ -112,6 +114,27 @@ async def test_one_that_waits_is_cancelled_at_once_and_for_good(times: int) -> N
         assert await status(server, second) == "cancelled"
         assert (await cancel(server, another(second))).status == 404
     assert len(model.prompts) == 1
+
+
+async def test_no_tenant_is_kept_waiting_by_anothers_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tenants with 500 each filled the queue for everybody, and one with long turns all the room."""
+    monkeypatch.setattr(limits, "background_queued_max", 2)
+    store, gate = MemoryStore(), Gate()
+    acme, rival = await put_key(store), await put_key(store, Tenant("rival"), nth=2)
+    model = ScriptedModel(says("One.").waiting(gate, at=0), otherwise=lambda prompt: "Yes.")
+    async with serving(agent(model), store=store, auth="required", background_max=1) as server:
+        await queue(server, "one", headers=bearer(rival))
+        await gate.reached.wait()
+        for each in ("two", "three"):
+            await queue(server, each, headers=bearer(rival))
+        full = await server.respond("four", background=True, headers=bearer(rival))
+        assert (full.status, full.error["code"]) == (503, "background_queue_full")
+        ours = await queue(server, "five", headers=bearer(acme))
+        async with asyncio.timeout(10):
+            path = f"/v1/responses/{ours}?stream=true"
+            answer = await server.request("GET", path, headers=bearer(acme))
+        assert answer.named_events[-1]["response"]["status"] == "completed"
+        gate.release()
 
 
 async def test_more_than_may_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ async def test_a_request_to_one_of_our_names_is_answered(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8484", "localhost.evil.example", "["]
+    "host", ["evil.example", "evil.example:8484", "localhost.evil.example", "localhost."]
 )
 async def test_a_name_that_somebody_points_at_us_is_refused(host: str) -> None:
     async with serving(agent(ScriptedModel()), guard=OURS) as server:
@@ -29,6 +29,77 @@ async def test_a_name_that_somebody_points_at_us_is_refused(host: str) -> None:
         alive = await server.request("GET", "/healthz", headers={"Host": host})
     assert (answer.status, answer.error["code"]) == (403, "host_not_allowed")
     assert alive.status == 200
+
+
+@pytest.mark.parametrize("guard", [OURS, Guard()])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "[",
+        "[::1",
+        "[localhost]",
+        "[::1%25lo]",
+        "me@localhost",
+        "evil.example@localhost",
+        "localhost/evil.example",
+        "localhost?evil.example",
+        "localhost#",
+        "localhost\\@evil.example",
+        "localhost:x",
+        "localhost:99999",
+        "localhost:80:80",
+        "localhost, evil.example",
+        "-localhost",
+        "http://localhost",
+        "١٢٧.0.0.1",
+    ],
+)
+def test_a_host_that_is_no_name_with_a_port_is_a_400(host: str, guard: Guard) -> None:
+    """Whoever reads it more leniently than a proxy or a browser takes it for another name."""
+    with pytest.raises(Refused) as refused:
+        guard.check(coming_from("9.9.9.9", host=host))
+    assert (refused.value.problem.status, refused.value.problem.code) == (400, "invalid_host")
+
+
+def test_a_request_says_for_whom_it_is_meant_since_http_1_1() -> None:
+    Guard().check(coming_from("9.9.9.9"))
+    with pytest.raises(Refused, match="host"):
+        Guard().check(coming_from("9.9.9.9", version="1.1"))
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/api/sessions", "/healthz", "/", "/openapi.json"])
+async def test_a_request_that_another_site_has_caused_is_refused(path: str) -> None:
+    """A picture, a script or a frame: their requests have no origin."""
+    async with serving(agent(ScriptedModel()), guard=OURS) as server:
+        for how in ({}, FRAME, {**LINK, "Sec-Fetch-Mode": "no-cors"}):
+            said = {**ELSEWHERE, **how}
+            answer = await server.request("GET", path, headers=said)
+            assert (answer.status, answer.error["code"]) == (403, "origin_not_allowed")
+        for site in ("none", "same-origin", "same-site"):
+            answer = await server.request("GET", path, headers={**LINK, "Sec-Fetch-Site": site})
+            assert answer.status == 200
+
+
+async def test_a_link_on_another_site_opens_the_console_and_nothing_else() -> None:
+    async with serving(agent(ScriptedModel()), guard=OURS) as server:
+        console = await server.request("GET", "/", headers={**ELSEWHERE, **LINK})
+        sessions = await server.request("GET", "/api/sessions", headers={**ELSEWHERE, **LINK})
+        form = await server.request("POST", "/v1/chat/completions", headers={**ELSEWHERE, **LINK})
+    assert console.status == 200
+    assert (sessions.status, form.status) == (403, 403)
+
+
+@pytest.mark.parametrize("origins", [frozenset({"https://app.example"}), frozenset({"*"})])
+async def test_a_page_of_another_site_that_is_allowed_may(origins: frozenset[str]) -> None:
+    async with serving(agent(ScriptedModel()), guard=Guard(origins=origins)) as server:
+        for path in ("/v1/models", "/healthz"):
+            said = {**ELSEWHERE, "Origin": "https://app.example"}
+            assert (await server.request("GET", path, headers=said)).status == 200
+
+
+ELSEWHERE = {"Sec-Fetch-Site": "cross-site"}
+LINK = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+FRAME = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
 
 
 async def test_a_page_of_another_origin_is_refused_before_anything_happens() -> None:
@@ -166,13 +237,14 @@ async def test_what_an_answer_said_may_be_sent_back() -> None:
 # ── proxies ──────────────────────────────────────────────────────────────────────────────────
 
 
-def coming_from(peer: str, **headers: str) -> Exchange:
+def coming_from(peer: str, *, version: str = "1.0", **headers: str) -> Exchange:
     async def never(*_: object) -> Message:
         raise AssertionError("nothing is read or said here")
 
     raw = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
     scope = {
         "method": "GET",
+        "http_version": version,
         "path": "/",
         "query_string": b"",
         "headers": raw,

@@ -312,13 +312,15 @@ async def test_nobody_is_let_in_without_a_key_or_from_a_strange_page() -> None:
 async def test_a_key_that_is_revoked_is_refused_on_a_socket_that_is_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "key_cache_s", 0.0)
+    """A message that comes before the socket is closed for it is refused like any request."""
+    monkeypatch.setattr(limits, "key_cache_s", 3600.0)
     store = MemoryStore()
     key = await put_key(store, Tenant("ours"), "chat")
     async with serving(agent(yes()), store=store, auth="required") as server:
         async with connected(server, headers=bearer(key)) as client:
             assert (await client.ask("one"))["type"] == "response.completed"
             await store.revoke_api_key(key.key_id)
+            server.app._door._rows.clear()
             refused = await client.refusal("two")
     assert (refused["status"], refused["error"]["code"]) == (401, "invalid_api_key")
     await store.close()

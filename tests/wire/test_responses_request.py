@@ -16,10 +16,8 @@ from holdfast.wire.responses_items import (
     Address,
     Reference,
     joined,
-    opened_summary,
     read_address,
     read_input,
-    sealed_summary,
 )
 from holdfast.wire.responses_request import ResponsesAsk, read_responses_request
 from tests.core.builders import new_minter
@@ -218,9 +216,5 @@ def test_what_is_too_large_to_be_kept_every_time_goes_without_instructions_and_t
     assert echo_of([kept]) == Echo(model="m", temperature=0.5)
 
 
-def test_a_summary_comes_back_as_it_was_sealed_and_a_strangers_is_left_alone() -> None:
-    assert opened_summary(sealed_summary("They met.")) == "They met."
-    ours = {"type": "compaction", "encrypted_content": sealed_summary("They met.")}
-    theirs = {"type": "compaction", "encrypted_content": "gAAAA"}
-    (found,) = pieces(ours, theirs)
-    assert (found.role, "They met." in found.content[0].text) == ("system", True)
+def test_a_summary_that_another_server_has_sealed_is_left_alone() -> None:
+    assert pieces({"type": "compaction", "encrypted_content": "gAAAA"}) == ()

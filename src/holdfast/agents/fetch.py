@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from holdfast import limits
 from holdfast.core.codec import Value
+from holdfast.core.identity import portable_key
 from holdfast.tools.guard import FetchFailed as FetchFailed
 from holdfast.tools.guard import Guard
 from holdfast.tools.guard import shown as shown
@@ -58,4 +59,4 @@ def _fetched(url: str, answer: Answer) -> Fetched:
 
 def shown_key(key: str) -> str:
     """A source's key as it may be shown to anybody."""
-    return shown(key) if "://" in key else key
+    return shown(key) if "://" in key else portable_key(key)

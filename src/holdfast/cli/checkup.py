@@ -64,7 +64,7 @@ def judge_descriptors(most: int) -> Finding:
         return warning(
             "open files",
             f"a process may open {most:,}",
-            f"raise it to {FILES_WANTED:,} or more for a busy server: ulimit -n, or LimitNOFILE= of its unit",
+            f"raise it to {FILES_WANTED:,} or more for a busy server: ulimit -Hn, or LimitNOFILE= of its unit",
         )
     shown = f"{most:,}" if most < sys.maxsize else "any number"
     return ok("open files", f"a process may open {shown}")

@@ -112,8 +112,8 @@ def _library() -> Finding:
 
 
 def _descriptors() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # a server asks for it at start
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
 async def _store(url: str) -> AsyncIterator[Finding]:

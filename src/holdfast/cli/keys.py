@@ -18,10 +18,11 @@ from holdfast.cli.auditing import audit_command
 from holdfast.cli.options import json_option, store_option, tenant_option
 from holdfast.errors import InvalidValue
 from holdfast.ids import KeyId, Minter, Tenant
+from holdfast.server.seals import new_seal_key
 from holdfast.store.access import SECRET_BYTES, ShownKey, new_key, parse_key
 from holdfast.store.base import Store
 from holdfast.store.open import open_existing
-from holdfast.store.rows import ApiKeyRow
+from holdfast.store.rows import ApiKeyRow, SealKeyRow
 
 SCOPES = ("chat", "read", "admin", "metrics")
 PAGE = 500
@@ -110,6 +111,36 @@ def list_command(tenant: str | None, url: str, as_json: bool) -> None:
     else:
         for line in lines:
             output.say_row(line)
+
+
+@keys.command(short_help="Make a new key that seals what clients keep for us.")
+@click.option(
+    "--forget", is_flag=True, help="Forget the older ones: nothing that they have sealed is opened."
+)
+@store_option
+def rotate(forget: bool, url: str) -> None:
+    """Make a new key that seals `encrypted_content`: what clients keep for a server, and cannot read.
+
+    Servers seal with it within a second. What older keys have sealed is still opened, unless they are forgotten.
+
+    \b
+    Example, after somebody else has had a copy of the store:
+      holdfast keys rotate --forget
+    """
+    mint = Minter(now_ms=lambda: time.time_ns() // 1_000_000, random_bits=secrets.randbits)
+    row = new_seal_key(mint)
+    forgotten = _with_store(url, lambda store: _rotate(store, row, forget=forget))
+    click.echo(f"{row.key_id} seals from now on; {forgotten} older keys are forgotten")
+    audit_command("seal.rotate", key=row.key_id, forgotten=forgotten)
+
+
+async def _rotate(store: Store, row: SealKeyRow, *, forget: bool) -> int:
+    """How many keys were forgotten."""
+    older = await store.seal_keys() if forget else ()
+    await store.put_seal_key(row)
+    for each in older:
+        await store.remove_seal_key(each.key_id)
+    return len(older)
 
 
 @keys.command(short_help="Take a key back.")

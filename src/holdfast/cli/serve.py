@@ -12,9 +12,10 @@ import uvloop
 
 from holdfast.cli import output
 from holdfast.config import Config, Quota, load_config
-from holdfast.observe.events import configure, event
+from holdfast.observe.events import configure, event, warn
 from holdfast.observe.exporting import tracing
 from holdfast.server.agents import load_directory
+from holdfast.server.connection_register import raise_files_limit
 from holdfast.server.listening import Port
 from holdfast.server.run import files_of
 from holdfast.server.run import serve as serve_until_stopped
@@ -80,8 +81,14 @@ def serve(
     if print_config:
         for each in config.origins:
             output.say(f"{each.name:24} {each.value:40} {each.origin}")
+        for unknown in config.unknown:
+            meant = f", did you mean {unknown.nearest}?" if unknown.nearest else ""
+            output.say(f"{unknown.variable} is no setting{meant}", err=True)
         return
     configure(config.log_format)
+    for unknown in config.unknown:
+        warn("config.unknown", variable=unknown.variable, nearest=unknown.nearest or None)
+    raise_files_limit()  # before there are workers: they inherit it
     station = _station(config)
     if isinstance(station, int):
         raise click.exceptions.Exit(station)

@@ -2,11 +2,14 @@
 
 A session remembers its source by the exact key that it was begun under: a file, a directory entry, a
 `module:agent`, or a URL. Addresses change between deploys (a version in the query, a token in the user
-part), and a session must not be lost to that. So, in this order:
+part), files move, and a session must not be lost to that. So, in this order:
 
 1. the source with exactly that key, compared percent-decoded on both sides;
-2. else, for URLs, the one live source with the same scheme, host and path;
+2. else the one live source with the same scheme, host and path, for URLs, or the same name, for files;
 3. else nothing: a clear refusal, never a guess among several.
+
+What leaves the house (exports, feeds, errors) has the part of a key that 2. needs, and no more: no directory of a
+machine, and no token.
 
 Text that is not what it seems (a bad escape, a broken URL) has no looser identity than itself.
 """
@@ -64,7 +67,8 @@ def exact_identity(key: str) -> str:
 
 
 def stable_identity(key: str) -> tuple[str, ...]:
-    """What of a key stays the same between deploys: a URL's scheme, host and path; all of the rest.
+    """What of a key stays the same between deploys: a URL's scheme, host and path; a file's name without its
+    directories; all of the rest.
 
     Host and scheme compare without case and with their default port; the user part is volatile, since
     that is where tokens are.
@@ -76,7 +80,12 @@ def stable_identity(key: str) -> tuple[str, ...]:
     except ValueError:
         return itself
     # urlsplit overlooks control characters and leading space; a key with those is not what it seems.
-    if not parts.scheme or not host or key != key.strip() or not key.isprintable():
+    if key != key.strip() or not key.isprintable():
+        return itself
+    if key.startswith("/") or ":" not in key:
+        name = (_decoded(key) or "").rpartition("/")[2]
+        return ("file", name) if name else itself
+    if not parts.scheme or not host:
         return itself
     path = _decoded(parts.path)
     if path is None:
@@ -84,6 +93,19 @@ def stable_identity(key: str) -> tuple[str, ...]:
     if port is None:
         port = _DEFAULT_PORTS.get(parts.scheme)
     return ("url", parts.scheme, host, "" if port is None else str(port), path or "/")
+
+
+def portable_key(key: str) -> str:
+    """What of a key means something on another machine, and may be shown to anybody. It has the same stable
+    identity: a file's name, and a URL without its user part, query and fragment."""
+    match stable_identity(key):
+        case ("url", *_):
+            parts = urlsplit(key)
+            return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        case ("file", _) if key.startswith("/"):
+            return key.rpartition("/")[2]
+        case _:
+            return key
 
 
 def _decoded(text: str) -> str | None:

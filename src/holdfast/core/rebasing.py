@@ -15,6 +15,7 @@ import msgspec
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
+from holdfast.core.identity import portable_key
 from holdfast.core.items import Items, ToolResult, UserMessage
 from holdfast.core.reconcile import unanswered
 from holdfast.ids import Minter
@@ -33,7 +34,7 @@ def rebased(request: TurnRequest, head: Snapshot, mint: Minter) -> TurnRequest |
         # Whoever came first has said whose session this is; later ones were asked when they came.
         return Stale(
             code="agent_mismatch",
-            why=f"the conversation was begun by an agent of {head.source_key} while this waited",
+            why=f"the conversation was begun by an agent of {portable_key(head.source_key)} while this waited",
         )
     said = _said(request, head, mint)
     if isinstance(said, Stale):

@@ -11,7 +11,9 @@ import msgspec
 from holdfast import limits
 from holdfast.core.codec import encode
 from holdfast.core.conversation import SettingsMerged, Snapshot, patch_decoder
-from holdfast.core.events import Usage
+from holdfast.core.events import Began, Usage
+from holdfast.core.identity import portable_key
+from holdfast.core.journal import Record
 from holdfast.errors import InvalidId, SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server.approvals import Approvals
@@ -20,6 +22,7 @@ from holdfast.server.directory import BrokenSource, Directory, ModelEntry
 from holdfast.server.farewells import Farewells
 from holdfast.server.finding import find_session, session_key
 from holdfast.server.routing import Call
+from holdfast.server.search_queue import SearchQueue
 from holdfast.server.shown import match_shown, session_shown, turn_shown
 from holdfast.server.transfer import send_session, take_sessions
 from holdfast.sessions.operations import StillRunning
@@ -51,6 +54,7 @@ class Api:
         self._store = sessions.store
         self._directory = directory
         self._farewells = Farewells(directory)
+        self._searches = SearchQueue()
 
     async def agents(self, call: Call) -> None:
         agents = tuple(map(_agent, self._directory.entries(call.tenant)))
@@ -71,9 +75,14 @@ class Api:
         )
         cursor, limit = query.get("cursor"), read_limit(query)
         if "q" in query:
-            results = await self._store.search(
-                tenant, _sought(query["q"]), where=where, cursor=cursor, limit=limit
-            )
+            sought = _sought(query["q"])
+            with (
+                call.exchange.while_present()
+            ):  # what nobody waits for is not looked for any further
+                async with self._searches.turn(tenant):
+                    results = await self._store.search(
+                        tenant, sought, where=where, cursor=cursor, limit=limit
+                    )
             found = tuple(map(match_shown, results.matches))
             await _say(call, api.SessionPage(sessions=found, cursor=results.cursor))
             return
@@ -219,7 +228,7 @@ class Api:
         with exchange.while_present():
             async with aclosing(batches):
                 async for records in batches:
-                    frames = b"".join(data_frame(encode(record)) for record in records)
+                    frames = b"".join(data_frame(encode(_as_shown(record))) for record in records)
                     await exchange.write(frames or HEARTBEAT)
         row = await self._row(call.tenant, turn_id)
         await exchange.write(data_frame(encode(api.TurnEnded(turn=turn_shown(row)))))
@@ -227,6 +236,15 @@ class Api:
 
 
 T = TypeVar("T")
+
+
+def _as_shown(record: Record) -> Record:
+    """An event as it is shown: whose agent it is, and not where on this machine its file lies."""
+    if not isinstance(record.event, Began):
+        return record
+    request = record.event.request
+    shown = msgspec.structs.replace(request, source_key=portable_key(request.source_key))
+    return msgspec.structs.replace(record, event=Began(request=shown))
 
 
 def _read(body: bytes, kind: type[T]) -> T:

@@ -29,6 +29,7 @@ from holdfast.server.exchange import ClientGone, Exchange, Receive, Send
 from holdfast.server.grants import Grants
 from holdfast.server.guards import Guard, is_preflight
 from holdfast.server.health import Health
+from holdfast.server.key_watch import KeyWatch
 from holdfast.server.listing import Models
 from holdfast.server.metrics import Metrics
 from holdfast.server.numbers import Numbers, OwnNumbers
@@ -40,7 +41,8 @@ from holdfast.server.quotas import Quotas, Visit
 from holdfast.server.responses import Responses
 from holdfast.server.responses_stored import StoredResponses
 from holdfast.server.routes import all_routes
-from holdfast.server.routing import Call, Caller, Route
+from holdfast.server.routing import Call, Caller, Route, refuse_nul
+from holdfast.server.seals import Seals
 from holdfast.server.socket_responses import Sockets, request_id
 from holdfast.server.sockets import WebSocket
 from holdfast.sessions.sessions import Sessions
@@ -82,9 +84,11 @@ class App:
             deadline_s=deadline_s,
             expire_after_s=expire_after_s,
         )
+        seals = Seals(sessions.store, sessions.mint)
         responses = Responses(
             sessions,
             directory,
+            seals,
             names=names,
             policy=policy,
             deadline_s=deadline_s,
@@ -103,9 +107,9 @@ class App:
             models=Models(directory),
             chat=chat,
             responses=responses,
-            stored=StoredResponses(sessions),
-            contexts=Contexts(sessions, compacting, Counters(sessions, directory)),
-            conversations=Conversations(sessions, directory, expire_after_s=expire_after_s),
+            stored=StoredResponses(sessions, seals),
+            contexts=Contexts(sessions, compacting, Counters(sessions, directory), seals),
+            conversations=Conversations(sessions, directory, seals, expire_after_s=expire_after_s),
             api=Api(sessions, directory, approvals, compacting),
             grants=grants,
             console=ConsoleFiles(),
@@ -116,6 +120,7 @@ class App:
         self._guard = guard or Guard()
         self._door = door or Door(sessions.store, "off")
         self._quotas = quotas or Quotas()
+        self._keys = KeyWatch(self._door.judge)
 
     def drain(self) -> None:
         """The server is about to stop: whoever balances load should look elsewhere."""
@@ -143,6 +148,8 @@ class App:
                 pass  # nobody is there to be told
             finally:
                 exchange.close()
+                if (caller := asked.caller) is not None and caller.key_id is not None:
+                    self._keys.leave(caller.key_id, exchange)
                 if asked.visit is not None:
                     asked.visit.end()
                 self._note(exchange, asked)
@@ -164,9 +171,9 @@ class App:
         except ClientGone:
             raise
         except asyncio.CancelledError:
-            if not self._health.draining:
+            if exchange.ended_by is None and not self._health.draining:
                 raise
-            problem = shutting_down(exchange.headers)
+            problem = exchange.ended_by or shutting_down(exchange.headers)
         except Exception as error:
             log.error(
                 "%s %s (%s)", exchange.method, exchange.path, exchange.request_id, exc_info=error
@@ -188,16 +195,20 @@ class App:
             allowed = self._guard.preflight(self.routes.methods(exchange.raw_path))
             await exchange.answer(204, b"", headers=allowed)
             return
+        refuse_nul(exchange)
         names: tuple[str, ...] = ()
         if (route := asked.route) is None:
             found = self.routes.find(exchange.method, exchange.raw_path)
             route = asked.route = found.route
             names = found.names
         if route.scope is None:  # whoever asks for these may know us by an address only
+            self._guard.check_open(exchange)
             await route.handler(Call(exchange, ANYBODY, names))
             return
         self._guard.check(exchange)
         caller = asked.caller = await self._door.admit(exchange, route.scope)
+        if caller.key_id is not None:
+            self._keys.enter(caller.key_id, exchange)
         asked.names = names
         asked.visit = visit = self._quotas.enter(exchange, caller)
         if route.load is not None:

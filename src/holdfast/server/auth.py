@@ -2,7 +2,8 @@
 
 1. A key is compared by its hash and in constant time; what a wrong one is told does not depend on why it is wrong.
 2. What is known about a key is `key_cache_s` old at most, so one that was revoked is refused on every replica within
-   a second. A turn that has begun goes on: it was asked for while the key was good.
+   a second, and what it has open ends (`key_watch.py`). A turn that has begun goes on: it was asked for while the key
+   was good.
 3. `auto` lets everybody in as tenant `local` as long as there has never been a key. The first one closes the door
    for good: a store whose keys are all revoked is one that nobody may use, not one that everybody may.
 4. Beyond loopback nothing is open unless somebody says so (`off`).
@@ -95,11 +96,21 @@ class Door:
         row = await self._row(shown.key_id)
         if not compare_digest(shown.digest, row.digest if row else NOT_A_DIGEST) or row is None:
             raise Refused(_unknown("an incorrect API key"))
-        if row.revoked_ms is not None:
-            raise Refused(_unknown("an API key that was revoked"))
-        if row.expires_ms is not None and row.expires_ms <= self._now_ms():
-            raise Refused(_unknown("an API key that has expired"))
+        problem = self._fault(row)
+        if problem is not None:
+            raise Refused(problem)
         return row
+
+    async def judge(self, key_id: KeyId) -> Problem | None:
+        """What is wrong by now with a key that was good, if anything."""
+        return self._fault(await self._row(key_id))
+
+    def _fault(self, row: ApiKeyRow | None) -> Problem | None:
+        if row is None or row.revoked_ms is not None:
+            return _unknown("an API key that was revoked")
+        if row.expires_ms is not None and row.expires_ms <= self._now_ms():
+            return _unknown("an API key that has expired")
+        return None
 
     async def _row(self, key_id: KeyId) -> ApiKeyRow | None:
         now = self._clock()

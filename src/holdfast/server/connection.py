@@ -3,6 +3,7 @@
 1. A request whose head does not come to its end is given up after a while, and so is a head that does not fit.
 2. What is not HTTP at all is told so in the same words as everything else.
 3. What is true of every connection (`Paced`) is true of one that becomes a WebSocket.
+4. There are only as many as there may be (`ConnectionRegister`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,34 @@ import asyncio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from holdfast import limits
+from holdfast.server.connection_register import ConnectionRegister
+from holdfast.server.dependency_parts import demand_parts
 from holdfast.server.exchange import CONNECTION
 from holdfast.server.paced import NOT_HTTP, Paced, bare_answer
 from holdfast.server.upgrading import socket_protocol
 from holdfast.wire.problems import Problem
+
+UVICORN = (
+    "cycle",
+    "flow",
+    "handle_websocket_upgrade",
+    "headers",
+    "loop",
+    "on_headers_complete",
+    "on_message_begin",
+    "on_response_complete",
+    "parser",
+    "pipeline",
+    "scope",
+    "send_400_response",
+    "transport",
+    "url",
+    "ws_protocol_class",
+    "_should_upgrade_to_ws",
+)
+"""What we use of a protocol of uvicorn's."""
+demand_parts("uvicorn", HttpToolsProtocol, *UVICORN)
+demand_parts("uvicorn", RequestResponseCycle, "chunked_encoding", "response_complete")
 
 
 class Connection(Paced, HttpToolsProtocol):
@@ -26,7 +51,10 @@ class Connection(Paced, HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._wait_for_head()
+        if self.register.enter(transport):
+            self._wait_for_head()
+        else:
+            self._refuse(_NO_ROOM)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_there()
@@ -55,8 +83,15 @@ class Connection(Paced, HttpToolsProtocol):
         return self.parser.get_method() == b"GET"
 
     def handle_websocket_upgrade(self) -> None:
-        self.ws_protocol_class = socket_protocol()
+        self.ws_protocol_class = socket_protocol(self.register)
         super().handle_websocket_upgrade()
+
+    # ── rest ──
+
+    def on_response_complete(self) -> None:
+        if not self.pipeline:
+            self.register.rest(self.transport)
+        super().on_response_complete()
 
     # ── heads ──
 
@@ -78,6 +113,7 @@ class Connection(Paced, HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_is_there()
+        self.register.work(self.transport)
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > limits.request_head_bytes_max:
             self._refuse(_HEAD_TOO_LARGE)
@@ -103,6 +139,20 @@ class Connection(Paced, HttpToolsProtocol):
         self.transport.write(bare_answer(problem))
         self.transport.close()
 
+
+def connection_class(register: ConnectionRegister) -> type[Connection]:
+    """Connections that are in this register."""
+    return type("Connection", (Connection,), {"register": register})
+
+
+_NO_ROOM = Problem(
+    status=503,
+    code="too_many_connections",
+    message="there is no room for another connection; use one that you have, or come back later",
+    kind="server_error",
+    retry_after_s=1.0,
+    should_retry=True,
+)
 
 _HEAD_TOO_LARGE = Problem(
     status=431,

@@ -17,21 +17,25 @@ from holdfast.server.counting import Counters
 from holdfast.server.references import References
 from holdfast.server.response_turns import ResponseTurns
 from holdfast.server.routing import Call
+from holdfast.server.seals import Seals
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.chat import ChatDialect
 from holdfast.wire.conversations import unknown_conversation
 from holdfast.wire.problems import bad_request
 from holdfast.wire.responses_answer import usage_object
-from holdfast.wire.responses_items import item_object, sealed_summary
+from holdfast.wire.responses_items import item_object
 from holdfast.wire.responses_request import ContextAsk, read_context_request, unknown_previous
 
 
 class Contexts:
     """The endpoints. One instance serves every request."""
 
-    def __init__(self, sessions: Sessions, compacting: Compacting, counters: Counters) -> None:
+    def __init__(
+        self, sessions: Sessions, compacting: Compacting, counters: Counters, seals: Seals
+    ) -> None:
         self._sessions = sessions
+        self._seals = seals
         self._counters = counters
         self._compacting = compacting
         self._turns = ResponseTurns(sessions)
@@ -39,7 +43,8 @@ class Contexts:
     async def input_tokens(self, call: Call) -> None:
         """How much a request would be: as the model's provider counts it, with the agent's instruction, or else as an
         estimate without."""
-        asked = read_context_request(call.body, needs_model=False)
+        seal = await self._seals.asked_in(call.tenant, call.body)
+        asked = read_context_request(call.body, needs_model=False, seal=seal)
         snapshot, brought = await self._context(call, asked)
         items = [*seen_by_model(snapshot), *brought]
         counting = self._counters.count(call.tenant, asked, snapshot, items)
@@ -52,7 +57,8 @@ class Contexts:
 
     async def compact(self, call: Call) -> None:
         """A summary in place of everything that was said; what was instructed stays as it is."""
-        asked = read_context_request(call.body, needs_model=True)
+        seal = await self._seals.of(call.tenant)
+        asked = read_context_request(call.body, needs_model=True, seal=seal)
         snapshot, brought = await self._context(call, asked)
         snapshot = msgspec.structs.replace(snapshot, items=snapshot.items.extended(brought))
         if not len(snapshot.items):
@@ -71,7 +77,7 @@ class Contexts:
                 {
                     "id": f"cmp_{response_id.body}",
                     "type": "compaction",
-                    "encrypted_content": sealed_summary(made.text),
+                    "encrypted_content": seal.close("summary", made.text.encode()),
                 },
             ],
             "usage": usage_object(made.usage),

@@ -28,6 +28,7 @@ from holdfast.server.problems import problem_of
 from holdfast.server.references import References
 from holdfast.server.response_turns import ResponseTurns
 from holdfast.server.routing import Call
+from holdfast.server.seals import Seals
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.rows import SessionRow
@@ -62,9 +63,15 @@ class Conversations:
     """The endpoints. One instance serves every request."""
 
     def __init__(
-        self, sessions: Sessions, directory: Directory, *, expire_after_s: float | None = None
+        self,
+        sessions: Sessions,
+        directory: Directory,
+        seals: Seals,
+        *,
+        expire_after_s: float | None = None,
     ) -> None:
         self._sessions = sessions
+        self._seals = seals
         self._farewells = Farewells(directory)
         self._store = sessions.store
         self._operations = sessions.operations
@@ -76,7 +83,9 @@ class Conversations:
     async def create(self, call: Call) -> None:
         """Make a conversation. Each step of it can be repeated, so a retry under an idempotency key finishes
         what an attempt that was cut short has begun, and makes nothing twice."""
-        asked = read_new_conversation(call.body)
+        asked = read_new_conversation(
+            call.body, seal=await self._seals.asked_in(call.tenant, call.body)
+        )
         naming = read_naming(call.exchange.headers, names=())
         key = self._new_key(naming)
         known = await self._store.resolve(call.tenant, key)
@@ -113,7 +122,7 @@ class Conversations:
     # ── items ──
 
     async def add_items(self, call: Call) -> None:
-        asked = read_items(call.body)
+        asked = read_items(call.body, seal=await self._seals.asked_in(call.tenant, call.body))
         row = await self._find(call)
         naming = read_naming(call.exchange.headers, names=())
         added = await self._add(call, row.id, asked, naming)

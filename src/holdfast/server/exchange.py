@@ -63,6 +63,7 @@ class Exchange:
         self._send = send
         self._began = time.perf_counter()
         self.method: str = scope["method"]
+        self.http_version: str = scope.get("http_version", "1.0")
         self.scheme: str = scope.get("scheme", "http")
         self.peer: str = (scope.get("client") or ("",))[0]
         """The address at the other end of the connection."""
@@ -83,6 +84,12 @@ class Exchange:
         """What was answered; 0 as long as nothing was."""
         self._state: Literal["reading", "answering", "streaming", "done"] = "reading"
         self._gone: asyncio.Task[None] | None = None
+        self.ended_by: Problem | None = None
+        """Why it was ended, if it was."""
+        self.on_end: Callable[[], object] | None = None
+        """How it is ended, if not by leaving what it does."""
+        self._left_by: asyncio.Task[Any] | None = None
+        """The task that may leave what it does at any await, and so may be ended."""
 
     # ── the request ──
 
@@ -136,11 +143,14 @@ class Exchange:
         """Wait for something, as long as the client does. Raises ClientGone when it has gone first."""
         gone = self.gone()
         task = asyncio.ensure_future(work)
+        outer, self._left_by = self._left_by, asyncio.current_task()
         try:
             await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
             task.cancel()
             raise
+        finally:
+            self._left_by = outer
         if task.done():
             return task.result()
         task.cancel()
@@ -158,6 +168,7 @@ class Exchange:
         if gone.done():
             raise ClientGone
         left, over, before = False, False, task.cancelling()
+        outer, self._left_by = self._left_by, task
 
         def leave(_: object) -> None:
             nonlocal left
@@ -173,8 +184,19 @@ class Exchange:
                 raise ClientGone from None
             raise
         finally:
-            over = True
+            over, self._left_by = True, outer
             gone.remove_done_callback(leave)
+
+    def end(self, problem: Problem) -> None:
+        """Its client may not go on with it. A stream ends with this problem, and so does what ends with its
+        client; anything else is brief, and comes to its end."""
+        if self.ended_by is None and (end := self.on_end or self._leave) is not None:
+            self.ended_by = problem
+            end()
+
+    @property
+    def _leave(self) -> Callable[[], object] | None:
+        return None if self._left_by is None else self._left_by.cancel
 
     # ── the answer ──
 

@@ -21,12 +21,15 @@ def _all(status: int, **codes: str) -> dict[str, Meaning]:
 CODES: Mapping[str, Meaning] = {
     **_all(
         400,
+        array_above_max_length="a list of the request has more members than are read of one",
         approvals_missing="other calls of the turn wait for a decision, too",
         invalid_content="a part of a message cannot be decoded",
         invalid_conversation_key="a conversation cannot have this name",
         invalid_cursor="this server did not hand that cursor out",
         invalid_export="the export is damaged, cut off, or none",
+        invalid_encrypted_content="what was sealed cannot be opened: it was changed, is another tenant's, or its key is gone",
         invalid_header="a header has a value that it cannot have",
+        invalid_host="the request does not say properly for whom it is meant",
         invalid_http_request="this is not HTTP",
         invalid_idempotency_key="the key has the wrong form",
         invalid_json="the body is not JSON",
@@ -112,6 +115,7 @@ CODES: Mapping[str, Meaning] = {
         server_shutting_down="another server goes on",
         storage_full="there is no room left; reading still works",
         storage_unavailable="the store does not answer",
+        too_many_connections="there is no room for another connection",
         turn_crashed="the turn was lost with its server",
         turn_superseded="another server took the turn over",
     ),
@@ -124,8 +128,11 @@ CODES: Mapping[str, Meaning] = {
 
 ANY_REQUEST = (
     "invalid_http_request",
+    "invalid_value",
+    "origin_not_allowed",
     "request_head_too_large",
     "internal_error",
+    "too_many_connections",
 )
 """Whoever asks, and whatever for."""
 
@@ -133,7 +140,7 @@ LET_IN = (
     "invalid_api_key",
     "host_not_allowed",
     "insufficient_scope",
-    "origin_not_allowed",
+    "invalid_host",
     "request_timeout",
     "request_too_large",
     "unsupported_content_encoding",
@@ -158,7 +165,14 @@ HEADERS = (
 )
 """Where headers say how a turn is to be treated."""
 
-BODY = ("invalid_json", "invalid_type", "invalid_value", "missing_required_parameter")
+BODY = (
+    "array_above_max_length",
+    "invalid_encrypted_content",
+    "invalid_json",
+    "invalid_type",
+    "invalid_value",
+    "missing_required_parameter",
+)
 """Where a body is read."""
 
 STRICT_BODY = (*BODY, "unknown_parameter")

@@ -2,6 +2,7 @@
 
 1. Whoever has written an answer can ask whether the socket has taken all of it (`taken`).
 2. A client that takes nothing of what it is sent is given up after a while.
+3. It is in the register of connections until it is lost.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import secrets
 from http import HTTPStatus
 
 from holdfast import limits
+from holdfast.server.connection_register import ConnectionRegister
 from holdfast.wire.problems import Problem
 
 
@@ -20,12 +22,14 @@ class Paced(asyncio.Protocol):
 
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
+    register: ConnectionRegister
     _lost = False
     _stall_timer: asyncio.TimerHandle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
         self._is_taken()
+        self.register.leave(self.transport)
         super().connection_lost(exc)
 
     async def taken(self) -> bool:

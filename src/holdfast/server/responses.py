@@ -28,6 +28,7 @@ from holdfast.server.problems import problem_of
 from holdfast.server.references import References
 from holdfast.server.response_turns import Ended, ResponseTurns, response_end
 from holdfast.server.routing import Call
+from holdfast.server.seals import Seals
 from holdfast.server.showing import Showing
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
@@ -45,6 +46,7 @@ from holdfast.wire.responses_answer import (
 )
 from holdfast.wire.responses_request import ResponsesAsk, read_responses_request, unknown_previous
 from holdfast.wire.responses_stream import ResponseStream
+from holdfast.wire.seal import Seal
 
 
 class Responses:
@@ -54,6 +56,7 @@ class Responses:
         self,
         sessions: Sessions,
         directory: Directory,
+        seals: Seals,
         *,
         names: tuple[str, ...] = NAMES,
         policy: Policy = Policy(),  # noqa: B008
@@ -63,6 +66,7 @@ class Responses:
         """`names` are the headers that name a conversation, `policy` is the server's own."""
         self._sessions = sessions
         self._directory = directory
+        self.seals = seals
         self._names = names
         self._policy = policy
         self._deadline_s = deadline_s
@@ -71,7 +75,8 @@ class Responses:
 
     async def create(self, call: Call) -> None:
         """Answer one request. Raises Refused and HoldfastError before anything has been said."""
-        await self.answer(call, read_responses_request(call.body))
+        seal = await self.seals.asked_in(call.tenant, call.body)
+        await self.answer(call, read_responses_request(call.body, seal=seal))
 
     async def answer(
         self, call: Call, asked: ResponsesAsk, loose: Loose | None = None
@@ -87,6 +92,7 @@ class Responses:
         asked = _with_echo(asked, naming)
         if not asked.store and loose is None and asked.previous is not None:
             loose = await self._loosened(call.tenant, asked.previous)
+        seal = await self.seals.asked_in(call.tenant, call.body)
         messages = await self._messages(call, asked, naming, loose)
         ask = self._ask(call, asked, naming, messages)
         if not asked.store and loose is None:
@@ -96,7 +102,7 @@ class Responses:
         if asked.store:
             naming = msgspec.structs.replace(naming, name=watch.admission.session_id)
         exchange.about |= conversation_headers(naming, watch)
-        answering = _Answering(self._sessions, call, watch, asked)
+        answering = _Answering(self._sessions, call, watch, asked, seal)
         if asked.background and not asked.stream:
             await self._queued(call, answering, watch)  # nobody waits for it here
             return None
@@ -246,7 +252,14 @@ class Answered(Struct, frozen=True):
 class _Answering:
     """One request whose turn has begun, or was found."""
 
-    def __init__(self, sessions: Sessions, call: Call, watch: Watch, asked: ResponsesAsk) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        call: Call,
+        watch: Watch,
+        asked: ResponsesAsk,
+        seal: Seal | None,
+    ) -> None:
         turn_id = watch.admission.turn_id
         self._store = sessions.store
         self._call = call
@@ -259,6 +272,7 @@ class _Answering:
             session_id=watch.admission.session_id if asked.store else None,
             created_s=turn_id.minted_at_ms // 1000,
             echo=asked.echo,
+            seal=seal,
         )
 
     async def answer(self) -> Ended:

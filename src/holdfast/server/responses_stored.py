@@ -12,6 +12,7 @@ from holdfast import limits
 from holdfast.server.blobs import inlined
 from holdfast.server.response_turns import Kept, ResponseTurns, response_end
 from holdfast.server.routing import Call
+from holdfast.server.seals import Seals
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.pages import page_object, read_page
@@ -25,13 +26,14 @@ from holdfast.wire.sse import HEARTBEAT
 class StoredResponses:
     """The endpoints under `/v1/responses/{id}`."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, seals: Seals) -> None:
         self._sessions = sessions
+        self._seals = seals
         self._store = sessions.store
         self._turns = ResponseTurns(sessions)
 
     async def retrieve(self, call: Call) -> None:
-        kept = await self._turns.find(call.tenant, call.names[0])
+        kept = await self._find(call)
         query = call.query
         if query.get("stream") == "true":
             await self._replay(call, kept, _starting_after(query.get("starting_after")))
@@ -54,7 +56,7 @@ class StoredResponses:
                 f"at /api/turns/{kept.row.turn_id}/cancel.",
             )
         outcome = await self._sessions.operations.cancel(call.tenant, kept.row.turn_id)
-        kept = await self._turns.find(call.tenant, call.names[0])
+        kept = await self._find(call)
         await self._say(call, kept, status=202 if isinstance(outcome, StillRunning) else 200)
 
     async def input_items(self, call: Call) -> None:
@@ -66,6 +68,14 @@ class StoredResponses:
         await call.exchange.answer(
             200, await inlined(self._store, call.tenant, kept.row.session_id, body)
         )
+
+    async def _find(self, call: Call) -> Kept:
+        """The Response that a path names, with what it takes to show it."""
+        kept = await self._turns.find(call.tenant, call.names[0])
+        if not kept.head.echo.seal_reasoning:
+            return kept
+        head = msgspec.structs.replace(kept.head, seal=await self._seals.of(call.tenant))
+        return msgspec.structs.replace(kept, head=head)
 
     async def _say(self, call: Call, kept: Kept, *, status: int = 200) -> None:
         if kept.row.ended_by is None:

@@ -18,7 +18,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.ids import KeyId, Tenant
 from holdfast.server.exchange import Exchange
-from holdfast.wire.problems import Problem, Refused
+from holdfast.wire.problems import Problem, Refused, bad_request
 
 Scope: TypeAlias = Literal["chat", "read", "admin", "metrics"]
 """What a key may do: `chat` talks, `read` looks, `admin` does both and removes, takes out and takes in.
@@ -65,6 +65,17 @@ class Call(Struct, frozen=True):
         """The query of the request; of what is there twice, the last."""
         found = parse_qs(self.exchange.query.decode("utf-8", "replace"))
         return {name: values[-1] for name, values in found.items()}
+
+
+def refuse_nul(exchange: Exchange) -> None:
+    """Raise Refused (400) for an address with a NUL character in it: in a name of its path, or in its query.
+
+    No name or value of ours has one, and stores differ in what they make of it. Whatever is read of an address is
+    held to this here, before anything is.
+    """
+    for where, text in (("path", exchange.raw_path), ("query", exchange.query.decode("latin-1"))):
+        if "%00" in text or "\0" in text:
+            raise bad_request("invalid_value", f"the {where} of the address has a NUL character")
 
 
 Handler: TypeAlias = Callable[[Call], Awaitable[None]]

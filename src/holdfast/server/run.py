@@ -24,7 +24,9 @@ from holdfast.loop.play import Player
 from holdfast.observe.events import event
 from holdfast.server.app import App
 from holdfast.server.auth import open_door
-from holdfast.server.connection import Connection
+from holdfast.server.connection import connection_class
+from holdfast.server.connection_register import ConnectionRegister
+from holdfast.server.dependency_parts import demand_parts
 from holdfast.server.directory import Directory
 from holdfast.server.guards import Guard
 from holdfast.server.listening import shown
@@ -90,7 +92,11 @@ async def serve(config: Config, directory: Directory, station: Station) -> None:
                     broken=tuple(each.source for each in directory.broken()),
                 )
                 server = HttpServer(
-                    app, sessions, on_ready=lambda: station.ready(ready), tls=config.tls
+                    app,
+                    sessions,
+                    on_ready=lambda: station.ready(ready),
+                    tls=config.tls,
+                    register=ConnectionRegister.of_files(config.trusted_proxies),
                 )
                 alarm.stop = server.hurry
                 async with station.numbers.showing(sessions, refresh=quotas.refresh):
@@ -157,6 +163,22 @@ class _Connections(set[Any]):
             await self._changed.wait()
 
 
+UVICORN = (
+    "capture_signals",
+    "config",
+    "force_exit",
+    "main_loop",
+    "server_state",
+    "servers",
+    "should_exit",
+    "shutdown",
+    "started",
+    "startup",
+)
+"""What we use of uvicorn's server."""
+demand_parts("uvicorn", uvicorn.Server, *UVICORN)
+
+
 class HttpServer(uvicorn.Server):
     """uvicorn, which says when it is ready, and lets turns end before it does."""
 
@@ -167,14 +189,18 @@ class HttpServer(uvicorn.Server):
         *,
         on_ready: Callable[[], None],
         tls: tuple[str, str] | None = None,
+        register: ConnectionRegister | None = None,
     ) -> None:
-        """`tls` are the files with a certificate and its key. Raises InvalidValue if they cannot be."""
+        """`tls` are the files with a certificate and its key. Raises InvalidValue if they cannot be.
+
+        `register` says how many connections there may be; without it, any number.
+        """
         grace_s = limits.drain_grace_s + 2 * limits.ending_grace_s
         super().__init__(
             uvicorn.Config(
                 app,
                 loop="none",
-                http=Connection,
+                http=connection_class(register or ConnectionRegister()),
                 ws="none",  # a connection that is asked to be one finds its protocol itself
                 ws_max_size=limits.body_bytes_max,
                 ws_per_message_deflate=False,  # text in small pieces, and a window of memory for each of us

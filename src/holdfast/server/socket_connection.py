@@ -12,11 +12,32 @@ from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from holdfast.server.dependency_parts import demand_parts
 from holdfast.server.exchange import CONNECTION
 from holdfast.server.paced import NOT_HTTP, Paced, bare_answer
 
 LINGER_S = 1.0
 """How long we listen to somebody whom we have told that it is over."""
+
+
+UVICORN = (
+    "close_sent",
+    "close_timer",
+    "conn",
+    "handle_parser_exception",
+    "handshake_complete",
+    "handshake_initiated",
+    "loop",
+    "queue",
+    "read_paused",
+    "run_asgi",
+    "scope",
+    "shutdown",
+    "transport",
+    "writable",
+)
+"""What we use of a protocol of uvicorn's."""
+demand_parts("uvicorn", WebSocketsSansIOProtocol, *UVICORN)
 
 
 class SocketConnection(Paced, WebSocketsSansIOProtocol):

@@ -59,6 +59,7 @@ class Sockets:
     async def _talk(self, socket: WebSocket, call: Call) -> None:
         """Everything that is said over a socket."""
         await socket.accept(call.exchange.upgraded())
+        call.exchange.on_end = socket.shut_out.set
         talk = Talk(self._responses)
         route = Route(
             "MESSAGE",
@@ -105,7 +106,8 @@ class Talk:
         """Answer one message."""
         said = read_message(call.body)
         generates = said.generate is not False
-        asked = read_responses_request(call.body, needs_input=generates)
+        seal = await self._responses.seals.asked_in(call.tenant, call.body)
+        asked = read_responses_request(call.body, needs_input=generates, seal=seal)
         asked = msgspec.structs.replace(asked, stream=True)
         # What is gone on from is forgotten, and remembered again once that went well.
         taken: dict[ResponseId, Loose | _Prepared] = {}

@@ -5,7 +5,7 @@ is true of HTTP is true here, from API keys and quotas to what becomes of a turn
 
 1. Somebody always listens, so that a client that goes is noticed in the middle of an answer.
 2. A socket ends between two answers: when its client has gone, has nothing more to say for a long time, has been
-   there for long enough, or the server is about to stop.
+   there for long enough, its key is not good any more, or the server is about to stop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ONE_REQUEST_ONLY = frozenset(
 )
 """Headers that are about one request. Those that open a socket are about all that it will carry."""
 
-GOING_AWAY, RESTARTING = 1001, 1012
+GOING_AWAY, NOT_ALLOWED, RESTARTING = 1001, 1008, 1012
 
 
 class Leaving(Protocol):
@@ -62,6 +62,8 @@ class WebSocket:
         self._waiting: deque[bytes] = deque()
         self._news = asyncio.Event()
         self._gone = asyncio.Event()
+        self.shut_out = asyncio.Event()
+        """Set when its client may not go on with it."""
 
     @property
     def path(self) -> str:
@@ -129,17 +131,20 @@ class WebSocket:
             await self.say_problem(too_old())
             await self._close(GOING_AWAY, "it has lasted for as long as one may")
             return False
-        if not (self._waiting or self._gone.is_set() or self._leaving.is_set()):
+        ends = self._gone, self._leaving, self.shut_out
+        if not (self._waiting or any(each.is_set() for each in ends)):
             left_s = min(limits.socket_idle_s, ends_at - self._clock())
-            if not await _any_of(self._news, self._gone, self._leaving, within_s=left_s):
+            if not await _any_of(self._news, *ends, within_s=left_s):
                 if self._clock() >= ends_at:
                     return await self._wait_for_news(ends_at)
                 await self._close(GOING_AWAY, "nothing was said for a long time")
                 return False
         self._news.clear()
-        if self._leaving.is_set():
+        if self.shut_out.is_set():
+            await self._close(NOT_ALLOWED, "its API key is not good any more")
+        elif self._leaving.is_set():
             await self._close(RESTARTING, "the server is shutting down")
-        return bool(self._waiting) and not self._leaving.is_set() and not self._gone.is_set()
+        return bool(self._waiting) and not any(each.is_set() for each in ends)
 
     async def _listen(self) -> None:
         while (came := await self._receive())["type"] != "websocket.disconnect":

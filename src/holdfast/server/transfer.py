@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from io import BytesIO
 
 from holdfast.ids import SessionId, Tenant
-from holdfast.server.exchange import ClientGone, Exchange
+from holdfast.server.exchange import Exchange
 from holdfast.store.base import Store
 from holdfast.store.exporting import Exported, export
 from holdfast.store.importing import OnConflict, take_in
@@ -24,18 +24,16 @@ async def send_session(
 
     Raises ClientGone, and reads no further, if nobody is there to have it.
     """
-    gone = exchange.gone()
     await exchange.start_stream(
         {
             "content-type": "application/jsonl",
             "content-disposition": f'attachment; filename="{session_id}.jsonl"',
         }
     )
-    async for each in export(store, tenant, session_id):
-        for piece in _pieces(each.lines if isinstance(each, Exported) else (each,)):
-            if gone.done():
-                raise ClientGone
-            await exchange.write(piece)
+    with exchange.while_present():
+        async for each in export(store, tenant, session_id):
+            for piece in _pieces(each.lines if isinstance(each, Exported) else (each,)):
+                await exchange.write(piece)
     await exchange.finish()
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 
+from holdfast.server.connection_register import ConnectionRegister
 
-def socket_protocol() -> type[asyncio.Protocol]:
-    """Speaks WebSocket."""
+
+def socket_protocol(register: ConnectionRegister) -> type[asyncio.Protocol]:
+    """Speaks WebSocket, on a connection that is in this register."""
     from holdfast.server.socket_connection import SocketConnection  # noqa: PLC0415
 
-    return SocketConnection
+    return type("SocketConnection", (SocketConnection,), {"register": register})

@@ -166,7 +166,7 @@ class Admissions:
 
     def _has_to_wait(self, ask: Ask) -> bool:
         """Whether a turn that nobody waits for has to wait itself: for room, or behind those that wait already."""
-        return ask.queues and (self._owner.others_wait or not self._owner.has_room)
+        return ask.queues and (self._owner.others_wait or not self._owner.has_room_for(ask.tenant))
 
     async def _demand_room(self, ask: Ask) -> None:
         """Raise QueueFull if too many turns wait already."""
@@ -177,12 +177,12 @@ class Admissions:
     async def _fullness(self, ask: Ask) -> QueueFull | None:
         """Why nothing else may wait, if so."""
         waiting = await self._recovery.waiting()
-        for count, most, yours in (
-            (waiting[ask.tenant], limits.background_queued_tenant_max, True),
-            (waiting.total(), limits.background_queued_max, False),
-        ):
-            if count >= most:
-                return QueueFull(count, yours=yours, retry_after_s=QUEUE_RETRY_AFTER_S)
+        yours, all_of_them = waiting[ask.tenant], waiting.total()
+        if yours >= limits.background_queued_tenant_max:
+            return QueueFull(yours, yours=True, retry_after_s=QUEUE_RETRY_AFTER_S)
+        most, least = limits.background_queued_max, limits.background_queued_tenant_least
+        if all_of_them >= most and yours >= min(least, most):
+            return QueueFull(all_of_them, yours=False, retry_after_s=QUEUE_RETRY_AFTER_S)
         return None
 
     async def _look(self, ask: Ask, *, verify: bool) -> Seen | None:
@@ -417,7 +417,7 @@ class Admissions:
             except (StoreUnavailable, Superseded):
                 pass  # it is durable, and nobody plays it: a sweep finds it, here or elsewhere
             self._owner.others_wait = True
-            self._owner.look_for_waiting()
+            self._owner.look_for_waiting(ask.tenant)
         else:
             lane.turn, lane.session = fence.turn_id, fence.session_id
             self._lanes.alias((ask.tenant, fence.session_id), lane)

@@ -55,7 +55,7 @@ class Owner:
         """Turns that are over, and until when they are remembered."""
         self.playing_for: Counter[Tenant] = Counter()
         """How many turns are played here for each tenant that has one."""
-        self._background: set[TurnId] = set()
+        self._background: dict[TurnId, Tenant] = {}
         """Turns that nobody waits for, which are played as far as there is room."""
         self._background_max = background_max
         self.others_wait = False
@@ -97,14 +97,21 @@ class Owner:
 
     # ── turns ──
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more turn that nobody waits for can be played here."""
-        return len(self._background) < self._background_max and not self._draining
+    def has_room_for(self, tenant: Tenant) -> bool:
+        """Whether one more turn of this tenant that nobody waits for can be played here.
 
-    def look_for_waiting(self) -> None:
-        """See to it that what waits is begun as far as there is room."""
-        if self.others_wait and self.has_room:
+        A few are played of each tenant, however many others have: their turns do not take its place.
+        """
+        if self._draining:
+            return False
+        if len(self._background) < self._background_max:
+            return True
+        least = min(limits.background_turns_tenant_least, self._background_max)
+        return list(self._background.values()).count(tenant) < least
+
+    def look_for_waiting(self, tenant: Tenant) -> None:
+        """See to it that what waits, of this tenant at least, is begun as far as there is room."""
+        if self.others_wait and self.has_room_for(tenant):
             self.room.set()
 
     def take_on(
@@ -149,7 +156,7 @@ class Owner:
         self.live[fence.turn_id] = live
         self.playing_for[fence.tenant] += 1
         if background:
-            self._background.add(fence.turn_id)
+            self._background[fence.turn_id] = fence.tenant
         if self._grace_is_over:
             live.interrupt("shutdown")
         playing = self._see_through(live, play, lane)
@@ -172,13 +179,13 @@ class Owner:
         if live.broke:
             self.breaks[fence.turn_id] += 1
         if fence.turn_id in self._background:
-            self._background.discard(fence.turn_id)
-            self.look_for_waiting()
+            del self._background[fence.turn_id]
+            self.look_for_waiting(fence.tenant)
         if live.after is not None:
             self._cache.put(fence.tenant, live.after)
         if lane is not None:
             self._lanes.leave(lane)
-        if (fence.tenant, fence.session_id) in self.waited_for and self.has_room:
+        if (fence.tenant, fence.session_id) in self.waited_for and self.has_room_for(fence.tenant):
             self.room.set()
         self._remember(live)
         self._played_for(fence.tenant)

@@ -73,7 +73,7 @@ class Queue:
         for each in waiting:
             if not each.ready or each.turn_id in late:
                 continue
-            if self._owner.has_room:
+            if self._owner.has_room_for(each.tenant):
                 opened += await apart.see_to(each, partial(self._open, each))
             else:
                 self._owner.others_wait = True

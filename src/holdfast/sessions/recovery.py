@@ -174,7 +174,7 @@ class Recovery:
         for orphan in orphans:  # who has waited longest comes first
             if orphan.holder is not None:
                 continue
-            if self._owner.has_room:
+            if self._owner.has_room_for(orphan.tenant):
                 taken += await apart.see_to(orphan, partial(self._recover, orphan))
             else:
                 self._owner.others_wait = True

@@ -1,6 +1,6 @@
-"""API keys, as a store keeps them: who may come in, and as whom.
+"""Keys, as a store keeps them: who may come in, and as whom; and what seals what clients keep for us.
 
-A key is shown once, when it is made, and is nowhere after that: a row has the hash of its secret. What a key may do,
+An API key is shown once, when it is made, and is nowhere after that: a row has the hash of its secret. What a key may do,
 and what happens to one that is wrong, is decided in `server/auth.py`.
 """
 
@@ -14,7 +14,7 @@ from typing import Protocol
 from holdfast.core.codec import Value
 from holdfast.errors import InvalidId
 from holdfast.ids import KeyId, Tenant
-from holdfast.store.rows import ApiKeyRow
+from holdfast.store.rows import ApiKeyRow, SealKeyRow
 
 
 class KeyStore(Protocol):
@@ -36,6 +36,22 @@ class KeyStore(Protocol):
 
     async def revoke_api_key(self, key_id: KeyId) -> ApiKeyRow | None:
         """Take a key back, from now on and for ever. Again: the same row. None if there is none."""
+        ...
+
+
+class SealKeyStore(Protocol):
+    """The part of a store that has the keys which seal what clients keep for us: see `server/seals.py`."""
+
+    async def put_seal_key(self, row: SealKeyRow) -> None:
+        """Keep a key. One with this id that is there already stays as it is."""
+        ...
+
+    async def seal_keys(self) -> tuple[SealKeyRow, ...]:
+        """All of them, the oldest first. A plain read."""
+        ...
+
+    async def remove_seal_key(self, key_id: KeyId) -> None:
+        """Forget a key; again: nothing happens. What it has sealed is opened by nobody."""
         ...
 
 

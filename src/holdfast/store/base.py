@@ -38,7 +38,7 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
-from holdfast.store.access import KeyStore
+from holdfast.store.access import KeyStore, SealKeyStore
 from holdfast.store.found import (
     EVERYTHING as EVERYTHING,
 )
@@ -398,7 +398,7 @@ class Hinting(Protocol):
         ...
 
 
-class Store(TurnStore, KeyStore, GrantStore, Protocol):
+class Store(TurnStore, KeyStore, SealKeyStore, GrantStore, Protocol):
     """Where conversations live. See the rules at the top of this module."""
 
     # nodes
@@ -723,6 +723,8 @@ class Store(TurnStore, KeyStore, GrantStore, Protocol):
            often others use a word, and one tenant could measure another by it. What a call costs depends
            on its own tenant's texts alone, as far as a home can see to it.
         4. Of a session the name is shown if that was found, else its latest message that was.
+        5. A page costs what `effort.py` lets it, and the next one goes on where it ended. A call that is
+           cancelled ends, in whatever thread it works.
         """
         ...
 

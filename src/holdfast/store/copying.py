@@ -37,6 +37,8 @@ async def copy(source: Store, target: Store) -> AsyncIterator[Copied]:
     }
     of = sum(map(len, everyone.values()))
     await _copy_api_keys(source, target)
+    for row in await source.seal_keys():
+        await target.put_seal_key(row)
     done = fresh = memories = 0
     for tenant, ids in everyone.items():
         memories += await _copy_memories(source, target, tenant)

@@ -39,7 +39,7 @@ async def export(
     done = 0
     async for dump in dumps(store, tenant, ids):
         done += 1
-        block = await asyncio.to_thread(tuple[bytes, ...], lines.block_of(dump))
+        block = await asyncio.to_thread(tuple[bytes, ...], lines.block_of(moving.portable(dump)))
         yield Exported(session_id=dump.session.id, lines=block, done=done, of=max(done, len(ids)))
     yield lines.to_line(lines.Last(sessions=done))
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import TypeAlias
 
 import msgspec
 
-from holdfast.core.codec import Decoder, encode
+from holdfast.core.codec import Decoder, Value, encode
 from holdfast.errors import InvalidCursor
 from holdfast.ids import SessionId, SessionKey
-from holdfast.store.base import Page, SessionFilter, SessionInfo
+from holdfast.store.base import Match, Page, Results, SessionFilter, SessionInfo
 from holdfast.store.rows import SessionRow
 
 Place: TypeAlias = tuple[int, str]
@@ -52,16 +52,35 @@ def is_listed(session: SessionRow, keys: Sequence[SessionKey], where: SessionFil
 # ── cursors ──────────────────────────────────────────────────────────────────────────────────
 
 _CHECK_BYTES = 6
-_decoder: Decoder[tuple[int, SessionId]] = Decoder(tuple[int, SessionId])
+_after: Decoder[tuple[int, SessionId]] = Decoder(tuple[int, SessionId])
+_within: Decoder[tuple[int, SessionId, int]] = Decoder(tuple[int, SessionId, int])
 
 
-def cursor_after(session: SessionRow) -> str:
-    """Where a list goes on after this session, as an opaque word.
+class Within(Value):
+    """A session that a search has looked through down to a position."""
+
+    session_id: SessionId
+    before: int
+
+
+def cursor_after(session: SessionRow, *, before: int | None = None) -> str:
+    """Where a list goes on after this session, as an opaque word; a search also inside it, before a position.
 
     Its check finds slips of the pen, not forgers: there is nothing to be gained by forging it.
     """
-    said = encode(place_of(session))
+    place = place_of(session)
+    said = encode(place if before is None else (*place, before))
     return urlsafe_b64encode(_check(said) + said).decode().rstrip("=")
+
+
+def before_in(session: SessionRow, within: Within | None) -> int | None:
+    """Where in this session a search goes on; None if it begins with it."""
+    return within.before if within is not None and within.session_id == session.id else None
+
+
+def page_upto(found: Iterable[Match], last: SessionInfo, left_at: int | None = None) -> Results:
+    """What was found up to a session, and perhaps down to a position in it."""
+    return Results(matches=tuple(found), cursor=cursor_after(last.session, before=left_at))
 
 
 def page_of(found: tuple[SessionInfo, ...], *, limit: int) -> Page:
@@ -75,15 +94,31 @@ def page_of(found: tuple[SessionInfo, ...], *, limit: int) -> Page:
 
 def start(cursor: str | None) -> Place:
     """The place that a page begins after. Raises InvalidCursor."""
+    return resumed(cursor)[0]
+
+
+def resumed(cursor: str | None) -> tuple[Place, Within | None]:
+    """The place that a page of a search begins after, and which session it goes on inside of, if that is still
+    the first one there. Raises InvalidCursor."""
     if cursor is None:
-        return BEGINNING
+        return BEGINNING, None
+    said = _read(cursor)
+    try:
+        return _after.strict(said), None
+    except msgspec.DecodeError:
+        active_ms, session_id, before = _within.strict(said)
+    # Greater than this session's place by the least that there is, so that the session itself comes first.
+    return (active_ms, f"{session_id}~"), Within(session_id=session_id, before=before)
+
+
+def _read(cursor: str) -> bytes:
     try:
         raw = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
         check, said = raw[:_CHECK_BYTES], raw[_CHECK_BYTES:]
         if check == _check(said):
-            return _decoder.strict(said)
-    except (UnicodeEncodeError, binascii.Error, msgspec.DecodeError):
-        pass  # all of them mean the same to the caller
+            return said
+    except (UnicodeEncodeError, binascii.Error):
+        pass  # both of them mean the same to the caller
     raise InvalidCursor(f"{cursor[:60]!r} is not a cursor of this server; begin at the first page")
 
 

@@ -7,6 +7,7 @@ first. Damage inside an item is not: the chain shows it, here as there, and its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 
@@ -15,6 +16,7 @@ import msgspec
 from holdfast.core import chain
 from holdfast.core.codec import Unreadable, Value, encode
 from holdfast.core.conversation import Segment
+from holdfast.core.identity import portable_key
 from holdfast.core.items import Audio, Blob, File, Image, StoredItem, item_decoder
 from holdfast.ids import Tenant, TurnId, Version
 from holdfast.store.base import Refused, SessionDump
@@ -50,6 +52,27 @@ def blobs_named(item: StoredItem) -> Iterator[str]:
             yield part.source.digest
 
 
+def portable(dump: SessionDump) -> SessionDump:
+    """A dump as it may leave the house: its agents' sources without the directories and tokens of this machine."""
+    session = dump.session
+    return msgspec.structs.replace(
+        dump,
+        session=msgspec.structs.replace(session, source_key=portable_key(session.source_key)),
+        journals=tuple(
+            (turn_id, msgspec.structs.replace(row, records=_SOURCE.sub(_portable, row.records)))
+            for turn_id, row in dump.journals
+        ),
+    )
+
+
+_SOURCE = re.compile(rb'"source_key":("(?:[^"\\]|\\.)*")')
+"""As a request in a journal names its source. Inside of a text each of these quotes is escaped."""
+
+
+def _portable(found: re.Match[bytes]) -> bytes:
+    return b'"source_key":' + encode(portable_key(msgspec.json.decode(found[1], type=str)))
+
+
 def is_same(here: SessionDump, dump: SessionDump) -> bool:
     """Whether two dumps are of one session at one moment, as far as time does not take things away:
     discarded turns, journals and idempotency keys go, and a client says later that it has its answer."""
@@ -57,6 +80,7 @@ def is_same(here: SessionDump, dump: SessionDump) -> bool:
 
 
 def _lasting(dump: SessionDump) -> SessionDump:
+    dump = portable(dump)
     if dump.session.state == "deleted":  # of which everything goes
         return SessionDump(
             session=dump.session, keys=(), turns=(), items=(), state=(), annotations=()

@@ -200,6 +200,17 @@ class ApiKeyRow(Value):
     revoked_ms: int | None = None
 
 
+class SealKeyRow(Value):
+    """A secret that seals what clients keep for us."""
+
+    key_id: KeyId
+    """When it was made is in it: the latest seals, and all of them open."""
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return f"<SealKeyRow {self.key_id}>"  # a secret has no place in a log or a debugger
+
+
 class GrantRow(Value):
     """An approval that is remembered: which tool of which agent may run without asking."""
 

@@ -11,7 +11,10 @@ Points and vowel signs of Hebrew and Arabic are letters here: who types none fin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import islice, takewhile
+
+from msgspec import Struct
 
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Segment
@@ -20,7 +23,7 @@ from holdfast.ids import ItemId, SessionId
 from holdfast.store.base import Match, Phrase, Piece, Query, SessionInfo
 from holdfast.store.decisions import Stretch, stretches
 from holdfast.store.rows import SessionRow
-from holdfast.store.words import Folded, placed_words, words_in
+from holdfast.store.words import Folded, piece_ends, placed_words, words_in
 
 # ── queries ──────────────────────────────────────────────────────────────────────────────────
 
@@ -77,6 +80,7 @@ class Sought:
         self._words = tuple(word for word, _ in words_needed(query))
         self._beyond_ascii = not all(map(str.isascii, self._words))
         self._bytes = tuple(word.encode() for word in self._words)
+        self._longest = max((len(each.words) for each in query.phrases), default=0)
 
     def may_be_in(self, body: bytes) -> bool:
         """Whether an item with these bytes is worth decoding.
@@ -91,21 +95,71 @@ class Sought:
 
     def find(self, text: str) -> tuple[Piece, ...]:
         """An excerpt of the text around what is sought; empty if it is not there."""
-        folded = Folded(text)
-        if not self._words or any(map(folded.lacks, self._words)):
-            return ()
-        words = folded.words()
-        if not all(_is_in(each, words) for each in self.query.phrases):
-            return ()
-        return _excerpt(text, self.query)
+        looking = self._look(text)
+        while True:
+            try:
+                next(looking)
+            except StopIteration as found:
+                excerpt: tuple[Piece, ...] = found.value
+                return excerpt
 
-    def hits(self, items: Iterable[tuple[int, StoredItem]]) -> Iterator[Hit]:
-        """Those of these items, given with their positions, that have it all, hidden ones included."""
+    def hits(self, items: Iterable[tuple[int, StoredItem]]) -> Iterator[Hit | None]:
+        """Those of these items, given with their positions, that have it all, hidden ones included.
+
+        None says that a piece of a long text was looked through: a moment for others to go first, or to give up.
+        """
         for position, item in items:
             if isinstance(item, UserMessage | AssistantMessage):
-                excerpt = self.find(text_seen(item))
+                excerpt = yield from self._look(text_seen(item))
                 if excerpt:
                     yield Hit(position=position, item=item.id, excerpt=excerpt)
+
+    def _look(self, text: str) -> Generator[None, None, tuple[Piece, ...]]:
+        """Look through a text piece by piece. What it costs grows with the text, and not with a phrase as well."""
+        pieces: list[_Piece] = []
+        start, missing = 0, self._words
+        for end in piece_ends(text, chars=PIECE_CHARS):
+            folded = Folded(text[start:end])
+            missing = tuple(filter(folded.lacks, missing))
+            pieces.append(_Piece(folded=folded, start=start, end=end))
+            start = end
+            if len(pieces) > 1:
+                yield
+        if missing or not self._words:
+            return ()
+        first: tuple[int, int] | None = None
+        sought = self.query.phrases
+        before: tuple[str, ...] = ()
+        begun = 0  # where the text of these words does, with which a phrase may begin
+        for piece in pieces:
+            here = piece.folded.words()
+            words = (*before, *here)
+            joined = _joined(words)
+            found = tuple(each for each in sought if _needle(each) in joined)
+            if found and first is None:
+                first = begun, piece.end
+            sought = tuple(each for each in sought if each not in found)
+            if not sought:
+                assert first is not None
+                return _excerpt(text, self.query, *first)
+            if len(here) >= self._longest:
+                begun = piece.start
+            before = words[-self._longest :]
+            if len(pieces) > 1:
+                yield
+        return ()
+
+
+PIECE_CHARS = 8 * 1024
+"""Of a text that are looked through at once: about a millisecond."""
+
+
+class _Piece(Struct, frozen=True):
+    """A part of a text, with words that are whole."""
+
+    folded: Folded
+    start: int
+    end: int
 
 
 class Hit(Value):
@@ -120,18 +174,23 @@ class Hit(Value):
         return Match(info=info, excerpt=self.excerpt, item=self.item, position=self.position)
 
 
-def _is_in(phrase: Phrase, words: Sequence[str]) -> bool:
-    return next(_places(phrase, words), None) is not None
+def _joined(words: Iterable[str]) -> str:
+    """Words as one text, in which phrases are found by the fastest loop that there is: no word has a space."""
+    return f" {' '.join(words)} "
 
 
-def _places(phrase: Phrase, words: Sequence[str]) -> Iterator[int]:
+def _needle(phrase: Phrase) -> str:
+    joined = _joined(phrase.words)
+    return joined[:-1] if phrase.prefix else joined
+
+
+def _places(phrase: Phrase, joined: str) -> Iterator[int]:
     """The number of each word that the phrase begins with."""
-    *before, wanted = phrase.words
-    for at in range(len(words) - len(before)):
-        last = words[at + len(before)]
-        if last == wanted or (phrase.prefix and last.startswith(wanted)):
-            if list(words[at : at + len(before)]) == before:
-                yield at
+    needle, at, nth = _needle(phrase), 0, 0
+    while (found := joined.find(needle, at)) >= 0:
+        nth += joined.count(" ", at, found)
+        yield nth
+        at, nth = found + 1, nth + 1
 
 
 # ── narrowing down ───────────────────────────────────────────────────────────────────────────
@@ -175,14 +234,20 @@ def whole_of(session: SessionRow) -> tuple[Stretch, ...]:
     return stretches((*session.lineage, own))
 
 
-def spans_to_read(session: SessionRow, narrowed: Narrowed | None) -> tuple[Span, ...]:
-    """Where to look in this session and its past, the latest span first; everywhere if nothing is known."""
+def spans_to_read(
+    session: SessionRow, narrowed: Narrowed | None, *, before: int | None = None
+) -> tuple[Span, ...]:
+    """Where to look in this session and its past, the latest span first; everywhere if nothing is known.
+
+    `before` is where an earlier page has come to.
+    """
     found: list[Span] = []
     for stretch in whole_of(session):
         whole = Span(session_id=stretch.session_id, start=stretch.from_pos, end=stretch.upto_pos)
         wanted = (whole,) if narrowed is None else narrowed.within(whole.session_id)
         for each in wanted:
             start, end = max(each.start, whole.start), min(each.end, whole.end)
+            end = end if before is None else min(end, before)
             if start < end:
                 found.append(Span(session_id=whole.session_id, start=start, end=end))
     return tuple(sorted(set(found), key=lambda each: each.end, reverse=True))
@@ -194,15 +259,24 @@ BEFORE_CHARS, EXCERPT_CHARS = 40, 160
 """How much is shown before the first hit, and in all."""
 
 
-def _excerpt(text: str, query: Query) -> tuple[Piece, ...]:
-    words = tuple(placed_words(text))
-    folded = tuple(word.text for word in words)
-    hits = sorted(
-        (words[at].start, words[at + len(phrase.words) - 1].end)
-        for phrase in query.phrases
-        for at in _places(phrase, folded)
+def _excerpt(text: str, query: Query, begun: int, ended: int) -> tuple[Piece, ...]:
+    """What to show of a text whose first hit is between these places."""
+    near = next(piece_ends(text[ended:], chars=2 * EXCERPT_CHARS))
+    words = tuple(placed_words(text[begun : ended + near]))
+    joined = _joined(word.text for word in words)
+
+    def hits_of(phrase: Phrase) -> Iterator[tuple[int, int]]:
+        for at in _places(phrase, joined):
+            yield begun + words[at].start, begun + words[at + len(phrase.words) - 1].end
+
+    start, end = _window(
+        text, *min(each for of in query.phrases for each in islice(hits_of(of), 1))
     )
-    start, end = _window(text, *hits[0])
+    hits = sorted(
+        hit
+        for phrase in query.phrases
+        for hit in takewhile(lambda each: each[0] < end, hits_of(phrase))
+    )
     pieces: list[Piece] = []
     at = start
     for first, last in _merged(hits):

@@ -59,6 +59,29 @@ class Folded:
         return [word[:longest] for word in found if word]
 
 
+_ASCII_BOUNDARY = re.compile(r"[^a-zA-Z0-9]")
+
+
+@cache
+def _boundary() -> re.Pattern[str]:
+    """Where no word goes on: at ASCII that is no letter, and between letters that are words of their own."""
+    return re.compile(
+        rf"[^\w\u0080-\U0010ffff]|_|(?<=[{_UNSPACED}])(?=[{_UNSPACED}])(?![{_marks()}])"
+    )
+
+
+def piece_ends(text: str, *, chars: int) -> Iterator[int]:
+    """Where to cut a text so that no word is: after about so many characters each, and at its end."""
+    start, boundary = 0, _ASCII_BOUNDARY if text.isascii() else _boundary()
+    while len(text) - start > 2 * chars:
+        found = boundary.search(text, start + chars)
+        if found is None:
+            break
+        start = found.start()
+        yield start
+    yield len(text)
+
+
 def words_in(text: str) -> list[str]:
     """The words of a text, folded, in order."""
     return Folded(text).words()
@@ -73,10 +96,14 @@ def placed_words(text: str) -> Iterator[Word]:
             yield Word(text=word[: limits.search_word_chars_max], start=start, end=end)
 
 
+def _marks() -> str:
+    return "".join(chr(code) for code in range(0x300, 0x3100) if category(chr(code))[0] == "M")
+
+
 @cache
 def _run() -> re.Pattern[str]:
     """A run of letters, digits and marks. Made when it is first needed: it takes longer than all others together."""
-    marks = "".join(chr(code) for code in range(0x300, 0x3100) if category(chr(code))[0] == "M")
+    marks = _marks()
     return re.compile(
         rf"(?={_LETTER})[{_UNSPACED}][{marks}]*|(?:(?![{_UNSPACED}]){_LETTER}|[{marks}])+"
     )

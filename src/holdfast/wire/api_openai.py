@@ -482,6 +482,26 @@ class ServedCallEvent(Told):
     output_index: int
 
 
+class StreamError(Told):
+    """What is the matter with a stream that cannot go on."""
+
+    type: str
+    code: str
+    message: str
+    param: str | None
+
+
+class StreamFailedEvent(Told):
+    """The last event of a stream that breaks off, though its response may come to an end."""
+
+    type: Literal["error"]
+    status: int
+    code: str
+    message: str
+    param: str | None
+    error: StreamError
+
+
 RESPONSE_EVENTS: tuple[type[Told], ...] = (
     LifecycleEvent,
     ItemEvent,
@@ -490,6 +510,7 @@ RESPONSE_EVENTS: tuple[type[Told], ...] = (
     DeltaEvent,
     DoneEvent,
     ServedCallEvent,
+    StreamFailedEvent,
 )
 
 # ── conversations ────────────────────────────────────────────────────────────────────────────

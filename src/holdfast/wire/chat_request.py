@@ -11,6 +11,7 @@ from collections.abc import Set
 import msgspec
 from msgspec import Raw, Struct
 
+from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.events import Parameters, ToolDefinition
 from holdfast.core.items import text_of
@@ -19,10 +20,13 @@ from holdfast.errors import InvalidValue
 from holdfast.wire.chat import ChatMessage, incoming_of
 from holdfast.wire.problems import bad_request
 from holdfast.wire.reading import (
+    LARGE_BYTES,
     NULL,
     as_json,
     bad_tool,
     demand_between,
+    demand_few,
+    parts_in,
     read_body,
     tool_definition,
     unsupported,
@@ -144,8 +148,21 @@ _decoder = msgspec.json.Decoder(ChatRequest)
 _tool_decoder = msgspec.json.Decoder(Tool)
 
 
+class Messages(Struct, frozen=True):
+    """A body, as far as it takes to count what is in it."""
+
+    messages: list[Raw] = []
+
+
+_messages_decoder = msgspec.json.Decoder(Messages)
+
+
 def read_chat_request(body: bytes) -> ChatAsk:
     """Decode and check a request. Raises Refused, with the parameter that is at fault."""
+    if len(body) > LARGE_BYTES:
+        said = read_body(_messages_decoder, body).messages
+        demand_few("messages", len(said))
+        demand_few("messages", sum(map(parts_in, said)), limits.request_parts_max)
     request = read_body(_decoder, body)
     _check(request)
     try:
@@ -326,6 +343,7 @@ def _output_schema(raw: Raw) -> str | None:
 
 def _tools(tools: list[Raw]) -> tuple[tuple[ToolDefinition, ...], tuple[str, ...]]:
     """The client's functions. Tools of other types are for other servers, and left alone."""
+    demand_few("tools", len(tools))
     definitions: dict[str, ToolDefinition] = {}
     left_alone: list[str] = []
     for n, raw in enumerate(tools):

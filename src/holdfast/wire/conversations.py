@@ -16,6 +16,7 @@ from holdfast.wire.problems import Problem, Refused, bad_request
 from holdfast.wire.reading import NULL, as_json, missing_parameter, read_body
 from holdfast.wire.responses_items import InputPiece, read_input
 from holdfast.wire.responses_request import demand_metadata
+from holdfast.wire.seal import Seal
 
 
 class ConversationBody(Struct, frozen=True):
@@ -35,16 +36,16 @@ class ConversationAsk(Value):
 _decoder = msgspec.json.Decoder(ConversationBody)
 
 
-def read_new_conversation(body: bytes) -> ConversationAsk:
+def read_new_conversation(body: bytes, *, seal: Seal | None = None) -> ConversationAsk:
     """A body that may be absent, and need not say anything. Raises Refused."""
-    return _read(body or b"{}")
+    return _read(body or b"{}", seal)
 
 
-def read_items(body: bytes) -> ConversationAsk:
+def read_items(body: bytes, *, seal: Seal | None = None) -> ConversationAsk:
     """Items to be added; there has to be one. Raises Refused."""
     if as_json(read_body(_decoder, body).items) in (None, "[]"):
         raise missing_parameter("items")
-    return _read(body)
+    return _read(body, seal)
 
 
 def read_metadata(body: bytes) -> ConversationAsk:
@@ -55,9 +56,9 @@ def read_metadata(body: bytes) -> ConversationAsk:
     return ask
 
 
-def _read(body: bytes) -> ConversationAsk:
+def _read(body: bytes, seal: Seal | None = None) -> ConversationAsk:
     said = read_body(_decoder, body)
-    items = read_input(said.items, param="items") if as_json(said.items) else ()
+    items = read_input(said.items, param="items", seal=seal) if as_json(said.items) else ()
     if len(items) > limits.conversation_items_max:
         raise bad_request(
             "invalid_value",

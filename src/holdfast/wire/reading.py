@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast import limits
 from holdfast.core.events import ToolDefinition
@@ -83,6 +83,41 @@ def demand_between(name: str, value: float | None, low: float, high: float) -> N
         raise bad_request(
             "invalid_value", f"{name} must be between {low:g} and {high:g}", param=name
         )
+
+
+def demand_few(name: str, count: int, most: int = limits.request_items_max) -> None:
+    """Raise Refused if a list has more members than are read of one request."""
+    if count > most:
+        told = f"{name} is too long: it has {count} members in all, and {most} at most are read of a request"
+        raise bad_request("array_above_max_length", told, param=name)
+
+
+LARGE_BYTES = 128 * 1024
+"""Of JSON that may have more messages or parts than are read of a request: none of them has less than 16 bytes."""
+
+
+class Counted(Struct, frozen=True):
+    """A message or an item, as far as it takes to count what is in it: a quarter of what it takes to read it."""
+
+    content: str | list[Raw] | UnsetType | None = UNSET
+    output: str | list[Raw] | UnsetType | None = UNSET
+    tool_calls: list[Raw] | None = None
+
+    @property
+    def parts(self) -> int:
+        lists = self.content, self.output, self.tool_calls
+        return sum(len(each) for each in lists if isinstance(each, list))
+
+
+_counting_decoder = msgspec.json.Decoder(Counted)
+
+
+def parts_in(raw: Raw) -> int:
+    """How many parts and calls a message or an item has; none if it is of another shape, which its reader refuses."""
+    try:
+        return _counting_decoder.decode(raw).parts
+    except msgspec.DecodeError:
+        return 0
 
 
 def as_json(value: object) -> str | None:

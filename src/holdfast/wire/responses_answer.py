@@ -21,6 +21,7 @@ from holdfast.ids import ResponseId, SessionId, Version
 from holdfast.wire.chat_answer import about_turn
 from holdfast.wire.problems import Problem
 from holdfast.wire.responses_items import ItemObject, Shows, output_objects
+from holdfast.wire.seal import Seal
 
 OWNER = "holdfast.responses"
 """Whose `Opaque` an echo is."""
@@ -63,15 +64,6 @@ class Echo(Value):
     show_tools: bool = False
     seal_reasoning: bool = False
 
-    @property
-    def shows(self) -> Shows:
-        """What of the turn the request has asked to see."""
-        return Shows(
-            tools=self.show_tools,
-            thoughts=self.reasoning_summary is not None,
-            seals=self.seal_reasoning,
-        )
-
 
 _decoder: Decoder[Echo] = Decoder(Echo)
 
@@ -105,6 +97,17 @@ class ResponseHead(Value):
     """None if nothing is stored."""
     created_s: int
     echo: Echo
+    seal: Seal | None = None
+    """What seals reasoning, where the request has asked to see it so."""
+
+    @property
+    def shows(self) -> Shows:
+        """What of the turn the request has asked to see."""
+        return Shows(
+            tools=self.echo.show_tools,
+            thoughts=self.echo.reasoning_summary is not None,
+            seal=self.seal if self.echo.seal_reasoning else None,
+        )
 
 
 class ResponseEnd(Value):
@@ -229,5 +232,5 @@ def response_object(
 
 def whole_response(head: ResponseHead, end: ResponseEnd) -> dict[str, Any]:
     """A Response that has ended."""
-    output = output_objects(end.items, head.session_id, head.echo.shows)
+    output = output_objects(end.items, head.session_id, head.shows)
     return response_object(head, end.status, end, output)

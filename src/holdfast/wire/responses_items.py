@@ -10,7 +10,6 @@ is understood too, wherever the session is known.
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias, assert_never
 
@@ -44,6 +43,8 @@ from holdfast.errors import InvalidId, InvalidValue
 from holdfast.ids import ItemId, SessionId
 from holdfast.wire.chat import AudioData, AudioPart, FileData, FilePart, part_of, source_of, url_of
 from holdfast.wire.problems import Problem, Refused, bad_request
+from holdfast.wire.reading import LARGE_BYTES, demand_few, parts_in
+from holdfast.wire.seal import Seal, opened
 
 # ── addresses ────────────────────────────────────────────────────────────────────────────────
 
@@ -122,8 +123,10 @@ _ROLES: dict[str, Literal["user", "assistant", "system"]] = {
 }
 
 
-def read_input(raw: Raw | bytes, *, param: str = "input") -> tuple[InputPiece, ...]:
-    """What a request brings: a text, or items. Raises Refused."""
+def read_input(
+    raw: Raw | bytes, *, param: str = "input", seal: Seal | None = None
+) -> tuple[InputPiece, ...]:
+    """What a request brings: a text, or items. Raises Refused. Without a `seal` nothing that is sealed is ours."""
     body = bytes(raw).strip()
     if body.startswith(b'"'):
         text = msgspec.json.decode(body, type=str)
@@ -134,19 +137,25 @@ def read_input(raw: Raw | bytes, *, param: str = "input") -> tuple[InputPiece, .
         raise bad_request(
             "invalid_type", f"{param} is a text or a list of items", param=param
         ) from error
-    return tuple(_pieces(items, param))
+    demand_few(param, len(items))
+    return tuple(_pieces(items, param, seal))
 
 
-def _pieces(items: Sequence[Raw], param: str) -> Iterator[InputPiece]:
+def _pieces(items: Sequence[Raw], param: str, seal: Seal | None) -> Iterator[InputPiece]:
     """Each item by itself. What an assistant thought is kept with what it said next."""
     thoughts: list[Thought] = []
+    parts = 0
     for n, raw in enumerate(items):
         where = f"{param}[{n}]"
+        if len(bytes(raw)) > LARGE_BYTES:
+            demand_few(param, parts_in(raw), limits.request_parts_max)
         item = _read_item(raw, where)
+        parts += sum(len(each) for each in (item.content, item.output) if isinstance(each, list))
+        demand_few(param, parts, limits.request_parts_max)
         if item.type == "reasoning":
-            thoughts += _thought(item, raw)
+            thoughts += _thought(item, raw, seal, where)
             continue
-        piece = _piece(item, where)
+        piece = _piece(item, where, seal)
         if isinstance(piece, Incoming) and piece.role == "assistant" and thoughts:
             piece = msgspec.structs.replace(piece, thoughts=tuple(thoughts))
             thoughts = []
@@ -161,19 +170,19 @@ def _read_item(raw: Raw, where: str) -> InputItem:
         raise bad_request("invalid_type", f"{where}: {error}", param=where) from error
 
 
-def _thought(item: InputItem, raw: Raw) -> Iterator[Thought]:
+def _thought(item: InputItem, raw: Raw, seal: Seal | None, where: str) -> Iterator[Thought]:
     """Reasoning as its provider sealed it: to go back as it came. What is not sealed nobody can read again."""
     if not item.encrypted_content:
         return
-    ours = opened_reasoning(item.encrypted_content)
+    plain = opened(seal, "reasoning", item.encrypted_content, where=where)
     said = bytes(raw).decode()
-    if ours is not None:
-        yield ours
+    if plain is not None:
+        yield msgspec.json.decode(plain, type=Thought)
     elif len(said) <= limits.opaque_bytes_max:
         yield Thought(extras=(Opaque(owner="openai", json=said),))
 
 
-def _piece(item: InputItem, where: str) -> InputPiece | None:
+def _piece(item: InputItem, where: str, seal: Seal | None) -> InputPiece | None:
     match item.type or "message":
         case "message":
             return _message(item, where)
@@ -193,9 +202,11 @@ def _piece(item: InputItem, where: str) -> InputPiece | None:
                 content=_parts(item.output, f"{where}.output"),
             )
         case "compaction":
-            summary = opened_summary(item.encrypted_content or "")
-            content = (Text(text=f"[Summary of the conversation so far: {summary}]"),)
-            return Incoming(role="system", content=content) if summary else None
+            summary = opened(seal, "summary", item.encrypted_content or "", where=where)
+            if summary is None:
+                return None
+            text = f"[Summary of the conversation so far: {summary.decode()}]"
+            return Incoming(role="system", content=(Text(text=text),))
         case _:
             return None  # other servers' own
 
@@ -309,12 +320,12 @@ class Shows(Value):
     """The agent's own calls."""
     thoughts: bool = False
     """What its model tells about its reasoning."""
-    seals: bool = False
-    """What its provider needs to see again of its reasoning."""
+    seal: Seal | None = None
+    """What its provider needs to see again of its reasoning, sealed by this."""
 
     @property
     def reasoning(self) -> bool:
-        return self.thoughts or self.seals
+        return self.thoughts or self.seal is not None
 
 
 PLAINLY = Shows()
@@ -377,7 +388,7 @@ def reasoning_object(item: Reasoning, where: str, shows: Shows) -> ItemObject:
         "type": "reasoning",
         "status": _STATUS[item.state],
         "summary": [summary_part(item.text)] if shows.thoughts and item.text else [],
-        "encrypted_content": sealed_reasoning(item) if shows.seals else None,
+        "encrypted_content": shows.seal and sealed_reasoning(item, shows.seal),
     }
 
 
@@ -480,48 +491,13 @@ def _output(parts: Parts) -> str | list[ItemObject]:
 # ── reasoning ────────────────────────────────────────────────────────────────────────────────
 
 
-class _SealedReasoning(Struct, frozen=True):
-    holdfast_reasoning: Thought
-
-
-def sealed_reasoning(item: Reasoning) -> str | None:
-    """What a provider needs to see again, as an `encrypted_content` that clients hand back and do not look into;
-    None if it needs nothing. It is as secret as its provider has made it: ours is only the wrapping."""
+def sealed_reasoning(item: Reasoning, seal: Seal) -> str | None:
+    """What a provider needs to see again, as an `encrypted_content` that clients hand back; None if it needs
+    nothing. Inside it is as its provider has made it, and goes back into a request as it is: hence the seal."""
     if not item.extras:
         return None
     thought = Thought(text=item.text, extras=item.extras)
-    return b64encode(msgspec.json.encode(_SealedReasoning(thought))).decode()
-
-
-def opened_reasoning(sealed: str) -> Thought | None:
-    """What was wrapped so; None if it is another server's."""
-    try:
-        found = msgspec.json.decode(b64decode(sealed, validate=True), type=_SealedReasoning)
-        for each in found.holdfast_reasoning.extras:
-            msgspec.json.decode(each.json)  # it becomes a part of a request
-    except (ValueError, msgspec.DecodeError):
-        return None
-    return found.holdfast_reasoning
-
-
-# ── summaries ────────────────────────────────────────────────────────────────────────────────
-
-
-class _Summary(Struct, frozen=True):
-    holdfast_summary: str
-
-
-def sealed_summary(text: str) -> str:
-    """A summary as the `encrypted_content` of a compaction item. Clients hand it back and do not look."""
-    return msgspec.json.encode(_Summary(text)).decode()
-
-
-def opened_summary(sealed: str) -> str:
-    """The summary in it; empty if it is none of ours."""
-    try:
-        return msgspec.json.decode(sealed, type=_Summary).holdfast_summary
-    except msgspec.DecodeError:
-        return ""
+    return seal.close("reasoning", msgspec.json.encode(thought))
 
 
 def unknown_reference(name: str) -> Refused:

@@ -25,6 +25,7 @@ from holdfast.wire.reading import (
     as_json,
     bad_tool,
     demand_between,
+    demand_few,
     missing_parameter,
     read_body,
     tool_definition,
@@ -32,6 +33,7 @@ from holdfast.wire.reading import (
 )
 from holdfast.wire.responses_answer import Echo
 from holdfast.wire.responses_items import InputPiece, read_input
+from holdfast.wire.seal import Seal
 
 SHOW_TOOLS = "holdfast.tool_calls"
 """The value of `include` that asks for the agent's own calls."""
@@ -155,7 +157,9 @@ _decoder = msgspec.json.Decoder(ResponsesRequest)
 _tool_decoder = msgspec.json.Decoder(FunctionTool)
 
 
-def read_responses_request(body: bytes, *, needs_input: bool = True) -> ResponsesAsk:
+def read_responses_request(
+    body: bytes, *, needs_input: bool = True, seal: Seal | None = None
+) -> ResponsesAsk:
     """Decode and check a request. Raises Refused, with the parameter that is at fault."""
     request = read_body(_decoder, body)
     if needs_input and as_json(request.input) is None:
@@ -166,7 +170,7 @@ def read_responses_request(body: bytes, *, needs_input: bool = True) -> Response
     parameters = _parameters(request, choice)
     return ResponsesAsk(
         model=request.model,
-        input=() if as_json(request.input) is None else read_input(request.input),
+        input=() if as_json(request.input) is None else read_input(request.input, seal=seal),
         instructions=(request.instructions,) if request.instructions else (),
         parameters=parameters,
         client_tools=tools,
@@ -212,7 +216,7 @@ class ContextAsk(Value):
 _context_decoder = msgspec.json.Decoder(ContextRequest)
 
 
-def read_context_request(body: bytes, *, needs_model: bool) -> ContextAsk:
+def read_context_request(body: bytes, *, needs_model: bool, seal: Seal | None = None) -> ContextAsk:
     """Decode and check what is said about a context. Raises Refused."""
     said = read_body(_context_decoder, body)
     if needs_model and not said.model:
@@ -220,7 +224,7 @@ def read_context_request(body: bytes, *, needs_model: bool) -> ContextAsk:
     _demand_one_line(said.conversation, said.previous_response_id)
     return ContextAsk(
         model=said.model or "",
-        input=() if as_json(said.input) is None else read_input(said.input),
+        input=() if as_json(said.input) is None else read_input(said.input, seal=seal),
         instructions=said.instructions or "",
         tools=_functions(said.tools or []),
         tools_bytes=sum(len(bytes(each)) for each in said.tools or ()),
@@ -444,6 +448,7 @@ def _output_schema(raw: Raw) -> str | None:
 
 def _tools(tools: list[Raw]) -> tuple[tuple[ToolDefinition, ...], str, tuple[str, ...]]:
     """The client's functions; all tools as they are echoed; and which are for other servers."""
+    demand_few("tools", len(tools))
     definitions: dict[str, ToolDefinition] = {}
     shown: list[object] = []
     left_alone: list[str] = []

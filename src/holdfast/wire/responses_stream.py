@@ -80,7 +80,7 @@ class ResponseStream:
     def __init__(self, head: ResponseHead, *, after: int = -1) -> None:
         """Events up to number `after` are counted and left out."""
         self._head = head
-        self._shows = head.echo.shows
+        self._shows = head.shows
         self._client_tools: frozenset[str] = frozenset()
         self._after = after
         self._number = 0

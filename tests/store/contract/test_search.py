@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from holdfast import limits
 from holdfast.core import events as ev
 from holdfast.core.conversation import Titled, Visibility
 from holdfast.core.items import AssistantMessage, Item, Reasoning, Refusal, Text, UserMessage
@@ -19,8 +22,10 @@ from holdfast.ids import (
     Tenant,
     Version,
 )
+from holdfast.store import searching
 from holdfast.store.base import EVERYTHING, Match, Piece, SessionFilter, Store
 from holdfast.store.searching import parse_query
+from holdfast.store.words import Folded
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 from tests.store.contract.words import changes_nothing
@@ -441,3 +446,62 @@ async def test_a_restored_session_is_found(store: Store, player: Player) -> None
 def _id(item: Item) -> ItemId:
     assert not isinstance(item.id, CallId)
     return item.id
+
+
+# ── what it costs ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("limit", "least"),
+    [("search_items_max", 1), ("search_bytes_max", 1), ("search_s", 0.0)],
+)
+async def test_a_page_ends_when_it_has_cost_enough_and_the_next_goes_on_inside_a_session(
+    store: Store,
+    player: Player,
+    clock: ManualClock,
+    indexing: Indexing,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    least: float,
+) -> None:
+    """One message, and no more, is looked through for a page; nothing is missed, and nothing found twice."""
+    others = await player.play("others", "Bergen")
+    clock.advance(1)
+    trip = await player.play("trip", "Hello")
+    await player.play("trip", "Oslo, to begin with")
+    for n in range(4):
+        await player.play("trip", f"Bergen {n}")
+    await indexing()
+    monkeypatch.setattr(limits, limit, least)
+    monkeypatch.setattr(
+        limits, "search_hits_max", 0
+    )  # nothing is narrowed down: everything is looked through
+    page = await store.search(ACME, parse_query("begin"), limit=5)
+    assert page.matches == () and page.cursor is not None
+    assert await ids(store, '"oslo to"') == [trip.session_id]
+    assert await ids(store, '"bergen 3"') == [trip.session_id]
+    assert await ids(store, "bergen") == [trip.session_id, others.session_id]
+    assert await ids(store, '"oslo bergen"') == []
+
+
+async def test_a_search_ends_when_it_is_not_waited_for_any_more(
+    store: Store, player: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "so it goes on and on " * 20_000
+    await player.play("trip", text)
+    loop, begun, looked_at = asyncio.get_running_loop(), asyncio.Event(), 0
+
+    class Counted(Folded):
+        def __init__(self, piece: str) -> None:
+            nonlocal looked_at
+            looked_at += 1
+            loop.call_soon_threadsafe(begun.set)
+            super().__init__(piece)
+
+    monkeypatch.setattr(searching, "Folded", Counted)
+    asking = asyncio.create_task(store.search(ACME, parse_query('"on and goes" on')))
+    await begun.wait()
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    await store.close()  # which waits for what is under way
+    assert looked_at < len(text) // searching.PIECE_CHARS

@@ -31,6 +31,7 @@ WALKS = {
     "listed_sessions": "walks the attributes that it was given",
     "named_places": "walks the sessions that it was given",
     "nodes": "there are as many nodes as boots in a day",
+    "seal_keys": "there are as many as were made by hand, and one",
 }
 """Queries that may go through a table or index from its start, and why."""
 

@@ -13,6 +13,7 @@ from holdfast import limits
 from holdfast.core.conversation import Titled
 from holdfast.ids import Minter, SessionId, Tenant, Version
 from holdfast.store.base import EVERYTHING, Results
+from holdfast.store.effort import Effort
 from holdfast.store.searching import parse_query
 from holdfast.store.sqlite import SqliteStore, search
 from holdfast.store.sqlite.connection import open_reader
@@ -180,7 +181,15 @@ async def test_other_tenants_words_are_not_even_passed_over(
             apsw.SQLITE_TRACE_PROFILE,
             lambda event: counted.append(event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]),
         )
-        search.search(db, tenant, parse_query("oslo os*"), where=EVERYTHING, cursor=None, limit=10)
+        search.search(
+            db,
+            tenant,
+            parse_query("oslo os*"),
+            where=EVERYTHING,
+            cursor=None,
+            limit=10,
+            effort=Effort(),
+        )
         db.close()
         return sum(counted)
 

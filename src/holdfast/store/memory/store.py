@@ -38,6 +38,7 @@ from holdfast.store.rows import (
     KeyRow,
     MemoryRow,
     NodeRow,
+    SealKeyRow,
     SessionRow,
     SignalKind,
     SignalRow,
@@ -339,7 +340,9 @@ class MemoryStore:
         cursor: str | None = None,
         limit: int = limits.page_size_default,
     ) -> base.Results:
-        return search.search(self.tables, tenant, query, where=where, cursor=cursor, limit=limit)
+        return await search.search(
+            self.tables, tenant, query, where=where, cursor=cursor, limit=limit
+        )
 
     async def dump(self, tenant: Tenant, session_id: SessionId) -> base.SessionDump | None:
         return reading.dump(self.tables, tenant, session_id)
@@ -388,6 +391,17 @@ class MemoryStore:
 
     async def revoke_api_key(self, key_id: KeyId) -> ApiKeyRow | None:
         return operations.revoke_api_key(self.tables, key_id, now_ms=self._now_ms())
+
+    # keys that seal
+
+    async def put_seal_key(self, row: SealKeyRow) -> None:
+        self.tables.seal_keys.setdefault(row.key_id, row)
+
+    async def seal_keys(self) -> tuple[SealKeyRow, ...]:
+        return tuple(row for _, row in sorted(self.tables.seal_keys.items()))
+
+    async def remove_seal_key(self, key_id: KeyId) -> None:
+        self.tables.seal_keys.pop(key_id, None)
 
     # remembered approvals
 

@@ -28,6 +28,7 @@ from holdfast.store.rows import (
     KeyRow,
     MemoryRow,
     NodeRow,
+    SealKeyRow,
     SessionRow,
     SignalRow,
     StateRow,
@@ -61,6 +62,7 @@ class Tables:
         self.claims: dict[tuple[Tenant, IdempotencyKey], IdempotencyRow] = {}
 
         self.api_keys: dict[KeyId, ApiKeyRow] = {}
+        self.seal_keys: dict[KeyId, SealKeyRow] = {}
         self.grants: dict[tuple[Tenant, GrantId], GrantRow] = {}
 
     def put_session(self, row: SessionRow) -> None:

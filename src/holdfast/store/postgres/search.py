@@ -11,17 +11,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing
 from hashlib import sha256
 from itertools import chain, islice
 
 from holdfast import limits
-from holdfast.core.items import StoredItem, item_decoder
+from holdfast.core.items import item_decoder
 from holdfast.ids import ItemId, SessionId, Tenant
 from holdfast.store import listing, searching
 from holdfast.store.assemble import notes_of
-from holdfast.store.base import Indexed, Match, Query, Results, SessionFilter, SessionInfo
+from holdfast.store.base import Indexed, Match, Piece, Query, Results, SessionFilter, SessionInfo
+from holdfast.store.effort import Effort
 from holdfast.store.indexing import Behind, Step, StepInTheMaking, Weighed, plan_of
+from holdfast.store.listing import Within, before_in, page_upto
 from holdfast.store.postgres import reading
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.tables import WORDS, Row, Table
@@ -55,11 +59,11 @@ async def search(
     limit: int,
 ) -> Results:
     """One page of what was found. One match more than asked for is looked for, to know whether there is."""
-    before = listing.start(cursor)
+    before, within = listing.resumed(cursor)
     if not query.phrases:
         return Results(matches=(), cursor=None)
     async with db.transaction(reading.ONE_MOMENT):
-        look = Look(db, Sought(query), await _narrowed(db, tenant, query))
+        look = Look(db, Sought(query), await _narrowed(db, tenant, query), within)
         ids = None if look.narrowed is None else await _may_be_found(db, tenant, look.narrowed)
         listed = (
             _walk(db, tenant, where=where, cursor=cursor)
@@ -76,16 +80,12 @@ async def _page(
     async for some in listed:
         async for info, match in look.matches(some):
             if match is not None and len(found) == limit:
-                return _cut(found, found[-1].info)
+                return page_upto(found, found[-1].info)
             if match is not None:
                 found.append(match)
-            if look.items_read >= limits.search_items_max:
-                return _cut(found, info)
+            if look.left_at is not None or look.effort.is_spent:
+                return page_upto(found, info, look.left_at)
     return Results(matches=tuple(found), cursor=None)
-
-
-def _cut(found: Iterable[Match], last: SessionInfo) -> Results:
-    return Results(matches=tuple(found), cursor=listing.cursor_after(last.session))
 
 
 async def _narrowed(db: Db, tenant: Tenant, query: Query) -> Narrowed | None:
@@ -125,9 +125,16 @@ async def _walk(
 class Look:
     """One page's look into sessions, and how much it has read."""
 
-    def __init__(self, db: Db, sought: Sought, narrowed: Narrowed | None) -> None:
+    def __init__(
+        self, db: Db, sought: Sought, narrowed: Narrowed | None, within: Within | None
+    ) -> None:
+        """`within`: see `listing.resumed`."""
         self.narrowed = narrowed
-        self.items_read = 0
+        self.left_at: int | None = None
+        """The position down to which the last session was looked through, if not to its beginning."""
+        self.effort = Effort()
+        self.effort.begin()
+        self._within = within
         self._db = db
         self._sought = sought
 
@@ -135,30 +142,41 @@ class Look:
         self, some: tuple[SessionInfo, ...]
     ) -> AsyncIterator[tuple[SessionInfo, Match | None]]:
         """What is sought in each of these sessions, one after the other, if it is there."""
-        ahead = Ahead(self._db, [spans_to_read(each.session, self.narrowed) for each in some])
+        places = [before_in(each.session, self._within) for each in some]
+        spans = [
+            spans_to_read(each.session, self.narrowed, before=before)
+            for each, before in zip(some, places, strict=True)
+        ]
+        ahead = Ahead(self._db, spans)
         for nth, info in enumerate(some):
-            self.items_read += 1  # its name, so that sessions with nothing to read have an end, too
-            named = self._sought.find(searching.name_of(info.session))
+            named: tuple[Piece, ...] = ()
+            if places[nth] is None:
+                self.effort.spend()  # its name, so that sessions with nothing to read have an end, too
+                named = self._sought.find(searching.name_of(info.session))
             if named:
                 yield info, Match(info=info, excerpt=named)
             else:
                 yield info, await self._match(info, ahead, nth)
 
     async def _match(self, info: SessionInfo, ahead: Ahead, nth: int) -> Match | None:
-        session = info.session
         hidden: frozenset[ItemId] | None = None
-        async for rows in ahead.pages(session.tenant, nth):
-            self.items_read += len(rows)
-            for hit in self._sought.hits(self._worth_reading(rows)):
-                hidden = await self._hidden(session) if hidden is None else hidden
-                if hit.item not in hidden:
-                    return hit.match(info)
+        async with aclosing(ahead.rows(info.session.tenant, nth)) as rows:
+            async for position, body in rows:
+                self.effort.spend(len(body))
+                if self._sought.may_be_in(body):
+                    for hit in self._sought.hits([(position, item_decoder.lenient(body))]):
+                        if hit is None:
+                            await asyncio.sleep(
+                                0
+                            )  # others go first; a client that has gone ends it here
+                            continue
+                        hidden = await self._hidden(info.session) if hidden is None else hidden
+                        if hit.item not in hidden:
+                            return hit.match(info)
+                if self.effort.is_spent:
+                    self.left_at = position
+                    return None
         return None
-
-    def _worth_reading(self, rows: Sequence[Row]) -> Iterator[tuple[int, StoredItem]]:
-        for position, body in rows:
-            if self._sought.may_be_in(body):
-                yield position, item_decoder.lenient(body)
 
     async def _hidden(self, session: SessionRow) -> frozenset[ItemId]:
         if session.meta_rev == 0:
@@ -176,23 +194,26 @@ class Ahead:
         self._spans = spans
         self._ends: dict[Span, list[Row]] | None = None
 
-    async def pages(self, tenant: Tenant, nth: int) -> AsyncIterator[Sequence[Row]]:
+    async def rows(self, tenant: Tenant, nth: int) -> AsyncGenerator[Row, None]:
         """Positions and bodies of one session's messages, the latest span first, the last message first."""
         for span in self._spans[nth]:
             if self._ends is None:
                 self._ends = await self._read_ends(tenant, self._spans[nth:])
-            rows, most = self._ends.get(span), MESSAGES_AHEAD
+            rows = self._ends.get(span)
+            at_end = rows is not None and len(rows) < MESSAGES_AHEAD
             if rows is None:
-                rows, most = await self._before(tenant, span, span.end), PAGE
+                rows = await self._before(tenant, span, span.end)
             while rows:
-                yield rows
-                if len(rows) < most:
+                for row in rows:
+                    yield row
+                if at_end:
                     break
-                rows, most = await self._before(tenant, span, rows[-1][0]), PAGE
+                rows = await self._before(tenant, span, rows[-1][0])
 
     async def _read_ends(
         self, tenant: Tenant, spans: Iterable[Iterable[Span]]
     ) -> dict[Span, list[Row]]:
+        """The ends of the first spans: as many as come before so many bytes."""
         wanted = list(islice(dict.fromkeys(chain.from_iterable(spans)), SPANS_AT_ONCE))
         rows = await self._db.rows(
             "messages_at_ends",
@@ -201,7 +222,11 @@ class Ahead:
             starts=[each.start for each in wanted],
             ends=[each.end for each in wanted],
             limit=MESSAGES_AHEAD,
+            bytes=limits.search_bytes_max,
         )
+        if sum(len(body) for _, _, body in rows) >= limits.search_bytes_max:
+            last = rows[-1][0]  # of this one there may be more, and of later ones nothing is known
+            rows, wanted = [row for row in rows if row[0] < last], wanted[: last - 1]
         found: dict[Span, list[Row]] = {each: [] for each in wanted}
         for nth, position, body in rows:
             found[wanted[nth - 1]].append((position, body))
@@ -215,6 +240,7 @@ class Ahead:
             start=span.start,
             end=end,
             limit=PAGE,
+            bytes=limits.search_bytes_max,
         )
 
 

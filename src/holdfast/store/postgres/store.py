@@ -60,6 +60,7 @@ from holdfast.store.rows import (
     KeyRow,
     MemoryRow,
     NodeRow,
+    SealKeyRow,
     SessionRow,
     SignalKind,
     SignalRow,
@@ -496,6 +497,18 @@ class PostgresStore:
     async def revoke_api_key(self, key_id: KeyId) -> ApiKeyRow | None:
         rows = await self.engine.run(lambda db: db.write("revoke_api_key", key_id=key_id))
         return tables.api_keys.made(rows[0]) if rows else None
+
+    # keys that seal
+
+    async def put_seal_key(self, row: SealKeyRow) -> None:
+        bound = tables.seal_keys.bound(row)
+        await self.engine.run(lambda db: db.write("put_seal_key", **bound))
+
+    async def seal_keys(self) -> tuple[SealKeyRow, ...]:
+        return await self.engine.run(lambda db: db.all(tables.seal_keys, "seal_keys"))
+
+    async def remove_seal_key(self, key_id: KeyId) -> None:
+        await self.engine.run(lambda db: db.write("remove_seal_key", key_id=key_id))
 
     # remembered approvals
 

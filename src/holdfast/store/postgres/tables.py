@@ -42,6 +42,7 @@ from holdfast.store.rows import (
     KeyRow,
     MemoryRow,
     NodeRow,
+    SealKeyRow,
     SessionRow,
     SignalRow,
     StateRow,
@@ -173,6 +174,7 @@ notes = Table(AnnotationRow, tenant=Tenant, session_id=SessionId, item=ItemId)
 state = Table(StateRow, tenant=Tenant, session_id=SessionId, name=WORDS, seq=Version, value=WORDS)
 memories = Table(MemoryRow, tenant=Tenant, agent=WORDS, memory_id=WORDS, text=WORDS, turn_id=TurnId)
 api_keys = Table(ApiKeyRow, key_id=KeyId, tenant=Tenant, name=WORDS, scopes=_json(_scopes.strict))
+seal_keys = Table(SealKeyRow, key_id=KeyId)
 grants = Table(
     GrantRow,
     tenant=Tenant,
@@ -200,6 +202,7 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "state": state.fields,
     "memory": memories.fields,
     "api_key": api_keys.fields,
+    "seal_key": seal_keys.fields,
     "tool_grant": grants.fields,
     "item": items.fields,
     "journal": journal.fields,

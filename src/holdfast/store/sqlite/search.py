@@ -13,7 +13,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from hashlib import sha256
 from typing import cast
 
@@ -21,12 +22,14 @@ from apsw import Connection
 
 from holdfast import limits
 from holdfast.core.codec import encode
-from holdfast.core.items import StoredItem, item_decoder
+from holdfast.core.items import item_decoder
 from holdfast.ids import ItemId, SessionId, Tenant
 from holdfast.store import listing, searching
 from holdfast.store.assemble import notes_of
 from holdfast.store.base import Match, Query, Results, SessionFilter, SessionInfo
+from holdfast.store.effort import Effort
 from holdfast.store.indexing import NAME, Behind, Plan, Step, StepInTheMaking, Weighed, plan_of
+from holdfast.store.listing import Within, before_in, page_upto
 from holdfast.store.rows import SessionRow
 from holdfast.store.searching import Narrowed, Sought, Span, spans_to_read
 from holdfast.store.sqlite import reading, tables
@@ -46,12 +49,14 @@ def search(
     where: SessionFilter,
     cursor: str | None,
     limit: int,
+    effort: Effort,
 ) -> Results:
     """One page of what was found. One match more than asked for is looked for, to know whether there is."""
-    before = listing.start(cursor)
+    effort.begin()
+    before, within = listing.resumed(cursor)
     if not query.phrases:
         return Results(matches=(), cursor=None)
-    look = Look(db, Sought(query), _narrowed(db, tenant, query))
+    look = Look(db, Sought(query), _narrowed(db, tenant, query), effort)
     ids = None if look.narrowed is None else _may_be_found(db, tenant, look.narrowed)
     listed = (
         _walk(db, tenant, where=where, cursor=cursor)
@@ -60,18 +65,14 @@ def search(
     )
     found: list[Match] = []
     for info in listed:
-        match = look.match(info)
+        match = look.match(info, within)
         if match is not None and len(found) == limit:
-            return _page(found, found[-1].info)
+            return page_upto(found, found[-1].info)
         if match is not None:
             found.append(match)
-        if look.items_read >= limits.search_items_max:
-            return _page(found, info)
+        if look.left_at is not None or effort.is_spent:
+            return page_upto(found, info, look.left_at)
     return Results(matches=tuple(found), cursor=None)
-
-
-def _page(found: Iterable[Match], last: SessionInfo) -> Results:
-    return Results(matches=tuple(found), cursor=listing.cursor_after(last.session))
 
 
 def _narrowed(db: Connection, tenant: Tenant, query: Query) -> Narrowed | None:
@@ -110,41 +111,56 @@ def _walk(
 class Look:
     """One page's look into sessions, and how much it has read."""
 
-    def __init__(self, db: Connection, sought: Sought, narrowed: Narrowed | None) -> None:
+    def __init__(
+        self, db: Connection, sought: Sought, narrowed: Narrowed | None, effort: Effort
+    ) -> None:
         self.narrowed = narrowed
-        self.items_read = 0
+        self.left_at: int | None = None
+        """The position down to which the last session was looked through, if not to its beginning."""
         self._db = db
         self._sought = sought
+        self._effort = effort
 
-    def match(self, info: SessionInfo) -> Match | None:
-        """What was looked for in this session, if it is there."""
+    def match(self, info: SessionInfo, within: Within | None) -> Match | None:
+        """What was looked for in this session, if it is there. `within`: see `listing.resumed`."""
         session = info.session
-        self.items_read += 1  # its name, so that sessions with nothing to read have an end, too
-        named = self._sought.find(searching.name_of(session))
-        if named:
-            return Match(info=info, excerpt=named)
-        spans = spans_to_read(session, self.narrowed)
+        before = before_in(session, within)
+        if before is None:
+            self._effort.spend()  # its name, so that sessions with nothing to read have an end, too
+            named = self._sought.find(searching.name_of(session))
+            if named:
+                return Match(info=info, excerpt=named)
+        spans = spans_to_read(session, self.narrowed, before=before)
+        with closing(self._items(session.tenant, spans)) as items:
+            return self._match(info, items)
+
+    def _match(self, info: SessionInfo, items: Iterator[tuple[int, bytes]]) -> Match | None:
         hidden: frozenset[ItemId] | None = None
-        for hit in self._sought.hits(self._items(session.tenant, spans)):
-            hidden = self._hidden(session) if hidden is None else hidden
-            if hit.item not in hidden:
-                return hit.match(info)
+        for position, body in items:
+            self._effort.spend(len(body))
+            if self._sought.may_be_in(body):
+                for hit in self._sought.hits([(position, item_decoder.lenient(body))]):
+                    if hit is None:
+                        if not self._effort.breathe():
+                            self.left_at = position
+                            return None
+                        continue
+                    hidden = self._hidden(info.session) if hidden is None else hidden
+                    if hit.item not in hidden:
+                        return hit.match(info)
+            if self._effort.is_spent:
+                self.left_at = position
+                return None
         return None
 
-    def _items(self, tenant: Tenant, spans: Iterable[Span]) -> Iterator[tuple[int, StoredItem]]:
-        """What may have it, the last first."""
+    def _items(
+        self, tenant: Tenant, spans: Iterable[Span]
+    ) -> Generator[tuple[int, bytes], None, None]:
+        """What may have it, the last first; one at a time, since each may be large."""
         for span in spans:
-            end = span.end
-            while rows := self._before(tenant, span, end):
-                self.items_read += len(rows)
-                for position, body in rows:
-                    if self._sought.may_be_in(body):
-                        yield position, item_decoder.lenient(body)
-                end = rows[-1][0]
-
-    def _before(self, tenant: Tenant, span: Span, end: int) -> list[tuple[int, bytes]]:
-        asked = tenant, span.session_id, span.start, end, PAGE
-        return cast("list[tuple[int, bytes]]", self._db.execute(_MESSAGES, asked).fetchall())
+            cursor = self._db.execute(_MESSAGES, (tenant, span.session_id, span.start, span.end))
+            with closing(cursor):
+                yield from cast("Iterator[tuple[int, bytes]]", cursor)
 
     def _hidden(self, session: SessionRow) -> frozenset[ItemId]:
         if session.meta_rev == 0:
@@ -228,7 +244,7 @@ def _put(db: Connection, of: Behind, *, start: int, end: int, words: frozenset[s
         run(db, "insert_words", id=made, words=" ".join(tag + word for word in sorted(words)))
 
 
-_MESSAGES = tables.ordered("messages_in", "tenant", "session_id", "start", "end", "limit")
+_MESSAGES = tables.ordered("messages_in", "tenant", "session_id", "start", "end")
 _span_rows = Table(Span, session_id=SessionId)
 _behind_rows = Table(Behind)
 _weighed_rows = Table(Weighed)

@@ -32,6 +32,7 @@ from holdfast.ids import (
 )
 from holdfast.store import base
 from holdfast.store.assemble import extended
+from holdfast.store.effort import Effort
 from holdfast.store.granting import ANY_GRANT, GrantFilter
 from holdfast.store.migrations import Migrated
 from holdfast.store.rows import (
@@ -42,6 +43,7 @@ from holdfast.store.rows import (
     KeyRow,
     MemoryRow,
     NodeRow,
+    SealKeyRow,
     SessionRow,
     SignalKind,
     SignalRow,
@@ -459,9 +461,15 @@ class SqliteStore:
         cursor: str | None = None,
         limit: int = limits.page_size_default,
     ) -> base.Results:
-        return await self.engine.read(
-            lambda db: search.search(db, tenant, query, where=where, cursor=cursor, limit=limit)
-        )
+        effort = Effort()
+        try:
+            return await self.engine.read(
+                lambda db: search.search(
+                    db, tenant, query, where=where, cursor=cursor, limit=limit, effort=effort
+                )
+            )
+        finally:
+            effort.given_up = True
 
     async def dump(self, tenant: Tenant, session_id: SessionId) -> base.SessionDump | None:
         return await self.engine.read(lambda db: reading.dump(db, tenant, session_id))
@@ -527,6 +535,17 @@ class SqliteStore:
             return tables.api_key_rows.one(db, "api_key", key_id=key_id)
 
         return await self.engine.write(work)
+
+    # keys that seal
+
+    async def put_seal_key(self, row: SealKeyRow) -> None:
+        await self.engine.write(lambda db: tables.seal_key_rows.put(db, "put_seal_key", row))
+
+    async def seal_keys(self) -> tuple[SealKeyRow, ...]:
+        return await self.engine.read(lambda db: tables.seal_key_rows.all(db, "seal_keys"))
+
+    async def remove_seal_key(self, key_id: KeyId) -> None:
+        await self.engine.write(lambda db: tables.run(db, "remove_seal_key", key_id=key_id))
 
     # remembered approvals
 

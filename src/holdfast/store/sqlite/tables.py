@@ -44,6 +44,7 @@ from holdfast.store.rows import (
     KeyRow,
     MemoryRow,
     NodeRow,
+    SealKeyRow,
     SessionRow,
     SignalRow,
     StateRow,
@@ -237,6 +238,7 @@ annotation_rows = Table(AnnotationRow, tenant=Tenant, session_id=SessionId, item
 state_rows = Table(StateRow, tenant=Tenant, session_id=SessionId, seq=Version)
 memory_rows = Table(MemoryRow, tenant=Tenant, turn_id=TurnId)
 api_key_rows = Table(ApiKeyRow, key_id=KeyId, tenant=Tenant, scopes=_Json(_scopes.strict))
+seal_key_rows = Table(SealKeyRow, key_id=KeyId)
 grant_rows = Table(GrantRow, tenant=Tenant, grant_id=GrantId, call=CallId, made_by=KeyId)
 item_rows = Table(ItemRow, turn_id=TurnId)
 journal_rows = Table(JournalRow)

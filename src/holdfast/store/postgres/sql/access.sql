@@ -19,6 +19,18 @@ select {api_key} from holdfast.api_key
 update holdfast.api_key set revoked_ms = coalesce(revoked_ms, {now}) where key_id = :key_id
 returning {api_key};
 
+-- put_seal_key
+-- A new key that seals; one that is there stays as it is.
+insert into holdfast.seal_key (key_id, secret) values (:key_id, :secret) on conflict do nothing;
+
+-- seal_keys
+-- All keys that seal, the oldest first.
+select key_id, secret from holdfast.seal_key order by key_id;
+
+-- remove_seal_key
+-- A key that opens nothing any more.
+delete from holdfast.seal_key where key_id = :key_id;
+
 -- put_grant
 -- A remembered approval; one that is there stays as it is.
 insert into holdfast.tool_grant ({tool_grant}) values ({:tool_grant}) on conflict do nothing returning grant_id;

@@ -15,22 +15,30 @@ select id, indexed_length, length
  where tenant = :tenant and (indexed_length <> length or indexed_rev <> meta_rev) order by id limit :limit;
 
 -- messages_in
--- Items of a stretch that no sub-agent said, the last first.
-select pos, body from holdfast.item
- where tenant = :tenant and session_id = :session_id and pos >= :start and pos < :end and path = ''
- order by pos desc limit :limit;
+-- Items of a stretch that no sub-agent said, the last first, up to the one with which they weigh enough.
+select pos, body
+  from (select pos, body, sum(length(body)) over (order by pos desc) - length(body) as lighter
+          from (select pos, body from holdfast.item
+                 where tenant = :tenant and session_id = :session_id and pos >= :start and pos < :end
+                   and path = '' order by pos desc limit :limit) i) weighed
+ where lighter < :bytes
+ order by pos desc;
 
 -- messages_at_ends
 -- The same of many stretches: a few items of each, the last first.
-select span.nth, i.pos, i.body
+select nth, pos, body
+  from (
+select span.nth, i.pos, i.body,
+       sum(length(i.body)) over (order by span.nth, i.pos desc) - length(i.body) as lighter
   from unnest(:session_ids::text[], :starts::bigint[], :ends::bigint[]) with ordinality
          as span (session_id, from_pos, upto_pos, nth)
  cross join lateral (
        select pos, body from holdfast.item
         where tenant = :tenant and session_id = span.session_id and pos >= span.from_pos
           and pos < span.upto_pos and path = ''
-        order by pos desc limit :limit) i
- order by span.nth, i.pos desc;
+        order by pos desc limit :limit) i) weighed
+ where lighter < :bytes
+ order by nth, pos desc;
 
 -- items_after
 -- A session's own items from a position on, with their sizes.

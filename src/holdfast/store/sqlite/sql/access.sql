@@ -20,6 +20,18 @@ select key_id, tenant, name, scopes, digest, expires_ms, revoked_ms from api_key
 -- Take a key back; one that was taken back before keeps its time.
 update api_key set revoked_ms = coalesce(revoked_ms, :now_ms) where key_id = :key_id;
 
+-- put_seal_key
+-- A new key that seals; one that is there stays as it is.
+insert into seal_key (key_id, secret) values (:key_id, :secret) on conflict do nothing;
+
+-- seal_keys
+-- All keys that seal, the oldest first.
+select key_id, secret from seal_key order by key_id;
+
+-- remove_seal_key
+-- A key that opens nothing any more.
+delete from seal_key where key_id = :key_id;
+
 -- put_grant
 -- A remembered approval; one that is there stays as it is.
 insert into tool_grant (tenant, grant_id, source_key, agent, tool, fingerprint, arguments, call, made_by, revoked_ms)

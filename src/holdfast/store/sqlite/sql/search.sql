@@ -28,7 +28,7 @@ update session set indexed_length = :length, indexed_rev = :rev where tenant = :
 -- Items of a stretch that no sub-agent said, the last first.
 select pos, body from item
  where tenant = :tenant and session_id = :session_id and pos >= :start and pos < :end and path = ''
- order by pos desc limit :limit;
+ order by pos desc;
 
 -- items_after
 -- A session's own items from a position on, with their sizes.

@@ -1,0 +1,32 @@
+"""Parts of other packages that we lean on although nobody has promised them to us.
+
+uvicorn's protocols are made to be replaced, and not to be gone on from; we do so all the same, because they parse and
+frame well, and pace badly. A version without a part that we need is refused when the server starts, and not when a
+client meets it.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+from types import FunctionType
+
+from holdfast.errors import InvalidValue
+
+
+def demand_parts(package: str, owner: type, *names: str) -> None:
+    """Raise InvalidValue if a class does not have all of these: as members, or as names in its own methods."""
+    missing = sorted(set(names) - _parts_of(owner))
+    if missing:
+        raise InvalidValue(
+            f"{package} {metadata.version(package)} has no {', '.join(missing)} in its {owner.__name__}, which this "
+            f"server leans on; install the version of {package} that requirements.txt names"
+        )
+
+
+def _parts_of(owner: type) -> set[str]:
+    found = set(dir(owner))
+    for each in owner.__mro__:
+        for member in vars(each).values():
+            if isinstance(member, FunctionType):
+                found |= set(member.__code__.co_names)
+    return found

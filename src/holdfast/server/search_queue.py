@@ -1,0 +1,59 @@
+"""The queue of searches: one runs at a time, and tenants take turns.
+
+A search works through texts for up to `search_s` and takes a reader of the store for so long. Turns read, too, so one
+reader is left to them, whoever searches; and a tenant that searches all the time makes another tenant's search wait
+for one page of its own, not for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from msgspec import Struct, field
+
+from holdfast import limits
+from holdfast.ids import Tenant
+from holdfast.wire.problems import Problem, Refused
+
+
+class _Line(Struct):
+    """The searches of one tenant; the first of them waits with the other tenants, or runs."""
+
+    first: asyncio.Lock = field(default_factory=asyncio.Lock)
+    length: int = 0
+
+
+class SearchQueue:
+    """Lets searches through, one after the other."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Tenant, _Line] = {}
+        self._running = asyncio.Lock()
+
+    @asynccontextmanager
+    async def turn(self, tenant: Tenant) -> AsyncIterator[None]:
+        """Wait for this tenant's turn. Raises Refused (429) if as many of its searches wait as may."""
+        line = self._lines.setdefault(tenant, _Line())
+        if line.length > limits.searches_waiting_max:
+            raise Refused(_TOO_MANY)
+        line.length += 1
+        try:
+            async with line.first, self._running:
+                yield
+        finally:
+            line.length -= 1
+            if not line.length:
+                del self._lines[tenant]
+
+
+_TOO_MANY = Problem(
+    status=429,
+    code="concurrency_limit_exceeded",
+    message=f"this tenant has {limits.searches_waiting_max} searches that wait, and may not have more; "
+    "wait until one of them has ended",
+    kind="requests",
+    retry_after_s=1.0,
+    should_retry=True,
+)

@@ -1,0 +1,53 @@
+"""A NUL character in an address is a 400, wherever it stands: stores differ in what they make of one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.server.routing import Route, Routes
+from holdfast.testing import ManualClock, ScriptedModel
+from tests.server.conforming import described
+from tests.server.stubs import Serving, agent, serving
+from tests.store.homes import PostgresHome
+
+
+def addresses(routes: Routes, route: Route) -> Iterator[str]:
+    """This route's address with a NUL in each of its places, and in each parameter that its description has."""
+    plain = re.sub(r"\{\w+(\.\.\.)?\}", "x", route.pattern)
+    for place in re.finditer(r"\{\w+(\.\.\.)?\}", route.pattern):
+        before, after = route.pattern[: place.start()], route.pattern[place.end() :]
+        yield re.sub(r"\{\w+(\.\.\.)?\}", "x", f"{before}a%00b{after}")
+    operation = described(routes)["paths"].get(route.pattern.replace("...}", "}"), {})
+    parameters = operation.get(route.method.lower(), {}).get("parameters", [])
+    for name in [each["name"] for each in parameters if each["in"] == "query"]:
+        yield f"{plain}?{name}=a%00b"
+    yield f"{plain}?unknown%00=1"
+
+
+async def refused(server: Serving, method: str, address: str) -> bool:
+    answer = await server.request(method, address)
+    return answer.status == 400 and (
+        method == "HEAD" or answer.error["message"].endswith("has a NUL character")
+    )
+
+
+async def test_a_nul_in_an_address_is_refused_wherever_it_stands() -> None:
+    async with serving(agent(ScriptedModel())) as server:
+        routes = server.app.routes
+        asked = [(each.method, at) for each in routes for at in addresses(routes, each)]
+        let_through = [each for each in asked if not await refused(server, *each)]
+    assert not let_through
+    assert ("GET", "/api/sessions?q=a%00b") in asked and len(asked) > 60
+
+
+async def test_a_nul_is_no_fault_of_the_store(tmp_path: Path) -> None:
+    """PostgreSQL keeps none in a text: it took a search for one as its own failure."""
+    store = await PostgresHome().open(tmp_path, ManualClock())
+    try:
+        async with serving(agent(ScriptedModel()), store=store) as server:
+            for each in ("q=a%00b", "agent=%00", "key_prefix=%00", "cursor=%00"):
+                assert await refused(server, "GET", f"/api/sessions?{each}"), each
+    finally:
+        await store.close()

@@ -1,0 +1,100 @@
+"""What other packages have to be: no version with a hole that is known, and none without the parts that we lean on."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+import tomllib
+from itertools import chain
+
+import pytest
+import uvicorn
+from aiohttp import TCPConnector
+from aiohttp.client_proto import ResponseHandler
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from holdfast.errors import InvalidValue
+from holdfast.server import connection, run, socket_connection
+from holdfast.server.dependency_parts import _parts_of, demand_parts
+from holdfast.server.paced import Paced
+from tests import repository
+
+FIXED: dict[str, tuple[int, ...]] = {
+    "aiohttp": (3, 14, 1),
+    "asyncpg": (0, 21),
+    "cryptography": (46, 0, 7),
+    "httptools": (0, 6, 3),
+    "mcp": (1, 23),
+    "pyyaml": (5, 4),
+    "websockets": (9, 1),
+}
+"""The first version of each without a hole that is known."""
+
+
+def floors() -> dict[str, tuple[int, ...]]:
+    project = tomllib.loads((repository.ROOT / "pyproject.toml").read_text())["project"]
+    said = chain(project["dependencies"], *project["optional-dependencies"].values())
+    found = [re.match(r"([\w-]+)>=([\d.]+)", each) for each in said]
+    return {each[1]: tuple(map(int, each[2].split("."))) for each in found if each}
+
+
+@pytest.mark.parametrize("package", FIXED)
+def test_no_version_with_a_known_hole_is_taken(package: str) -> None:
+    assert floors()[package] >= FIXED[package]
+
+
+# ── parts ────────────────────────────────────────────────────────────────────────────────────
+
+
+def used_names(*classes: type) -> set[str]:
+    """What these classes use of themselves and of what they go on from."""
+    found: set[str] = set()
+    for each in classes:
+        tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(each)))
+        for node in ast.walk(tree):
+            match node:
+                case ast.Attribute(value=ast.Name(id="self"), attr=name):
+                    found.add(name)
+                case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=name):
+                    found.add(name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "demanded"),
+    [
+        ((connection.Connection, Paced), HttpToolsProtocol, connection.UVICORN),
+        (
+            (socket_connection.SocketConnection, Paced),
+            WebSocketsSansIOProtocol,
+            socket_connection.UVICORN,
+        ),
+        ((run.HttpServer,), uvicorn.Server, run.UVICORN),
+    ],
+)
+def test_every_part_of_uvicorn_that_is_used_is_demanded_at_start(
+    ours: tuple[type, ...], theirs: type, demanded: tuple[str, ...]
+) -> None:
+    """So that the list is not forgotten: whatever is used and not promised by asyncio is in it."""
+    promised = set(dir(asyncio.Protocol)) | {"__init__"}
+    leaned_on = (used_names(*ours) & _parts_of(theirs)) - promised
+    assert leaned_on <= set(demanded)
+    assert set(demanded) <= _parts_of(theirs)
+
+
+def test_a_version_without_a_part_is_refused_by_name() -> None:
+    demand_parts("uvicorn", HttpToolsProtocol, "flow", "transport", "data_received")
+    with pytest.raises(InvalidValue, match=r"uvicorn \d.* has no flaw, flow_rate in its HttpTools"):
+        demand_parts("uvicorn", HttpToolsProtocol, "flow", "flow_rate", "flaw")
+
+
+async def test_aiohttp_makes_its_connections_as_we_tell_it() -> None:
+    """Nothing breaks without these, but a chunk costs three tenths more: find their new names."""
+    connector = TCPConnector()
+    assert hasattr(connector, "_factory")
+    handler = ResponseHandler(asyncio.get_running_loop())
+    assert handler._reading_paused is False
+    await connector.close()
