@@ -731,7 +731,7 @@ class Store(TurnStore, KeyStore, GrantStore, Protocol):
         ...
 
     async def tenants(self) -> tuple[Tenant, ...]:
-        """Everyone who has a row. For operators: verify, copy, stats."""
+        """Everyone who has a session, a memory or a remembered approval. For operators: verify, copy, stats."""
         ...
 
     async def session_ids(

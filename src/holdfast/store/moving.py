@@ -73,18 +73,30 @@ def _lasting(dump: SessionDump) -> SessionDump:
     )
 
 
-def remains(dump: SessionDump, *, version: Version, length: int, rev: int) -> SessionDump:
-    """What may be taken out of a deleted session: as much as somebody still reads as a past, and no more."""
+def remains(
+    dump: SessionDump, *, version: Version, length: int, rev: int, claims: bool
+) -> SessionDump:
+    """What may be taken out of a deleted session: as much as a live one still reads as its past, and no more.
+
+    With `claims`, the idempotency keys and their turns, too: a retry is told that it is gone, and does not begin anew.
+    """
+    kept = dump.claims if claims else ()
+    led_to = {claim.turn_id for claim in kept}
     items = tuple(row for row in dump.items if row.pos < length)
     named = {digest for row in items for digest in blobs_named(item_decoder.lenient(row.body))}
     return SessionDump(
         session=dump.session,
         keys=(),
-        turns=tuple(turn for turn in dump.turns if turn.seq is not None and turn.seq <= version),
+        turns=tuple(
+            turn
+            for turn in dump.turns
+            if turn.turn_id in led_to or (turn.seq is not None and turn.seq <= version)
+        ),
         items=items,
         state=tuple(row for row in dump.state if row.seq <= version),
         annotations=tuple(row for row in dump.annotations if row.rev <= rev),
         blobs=tuple((digest, data) for digest, data in dump.blobs if digest in named),
+        claims=kept,
     )
 
 

@@ -345,7 +345,8 @@ class MemoryStore:
         return reading.dump(self.tables, tenant, session_id)
 
     async def tenants(self) -> tuple[Tenant, ...]:
-        return tuple(sorted({tenant for tenant, _ in self.tables.sessions}))
+        rows = (self.tables.sessions, self.tables.memories, self.tables.grants)
+        return tuple(sorted({tenant for each in rows for tenant, _ in each}))
 
     async def session_ids(
         self, tenant: Tenant, *, after: SessionId | None, limit: int
