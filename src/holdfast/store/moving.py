@@ -52,7 +52,7 @@ def blobs_named(item: StoredItem) -> Iterator[str]:
 
 def is_same(here: SessionDump, dump: SessionDump) -> bool:
     """Whether two dumps are of one session at one moment, as far as time does not take things away:
-    discarded turns, journals and idempotency keys go, and a client says later that it has its answer."""
+    discarded turns, their blobs, journals and idempotency keys go, and a client says later that it has its answer."""
     return _lasting(here) == _lasting(dump)
 
 
@@ -70,7 +70,15 @@ def _lasting(dump: SessionDump) -> SessionDump:
         ),
         journals=(),
         claims=(),
+        blobs=_named_blobs(dump, dump.items),
     )
+
+
+def _named_blobs(dump: SessionDump, items: Iterable[ItemRow]) -> tuple[tuple[str, bytes], ...]:
+    if not dump.blobs:
+        return ()
+    named = {digest for row in items for digest in blobs_named(item_decoder.lenient(row.body))}
+    return tuple((digest, data) for digest, data in dump.blobs if digest in named)
 
 
 def remains(
@@ -83,7 +91,6 @@ def remains(
     kept = dump.claims if claims else ()
     led_to = {claim.turn_id for claim in kept}
     items = tuple(row for row in dump.items if row.pos < length)
-    named = {digest for row in items for digest in blobs_named(item_decoder.lenient(row.body))}
     return SessionDump(
         session=dump.session,
         keys=(),
@@ -95,7 +102,7 @@ def remains(
         items=items,
         state=tuple(row for row in dump.state if row.seq <= version),
         annotations=tuple(row for row in dump.annotations if row.rev <= rev),
-        blobs=tuple((digest, data) for digest, data in dump.blobs if digest in named),
+        blobs=_named_blobs(dump, items),
         claims=kept,
     )
 

@@ -30,6 +30,8 @@ WALKS = {
     "forks_of": "walks the sessions that it was given",
     "listed_sessions": "walks the attributes that it was given",
     "named_places": "walks the sessions that it was given",
+    "horizon": "there is one row",
+    "names_blob": "walks a session and its forks",
     "nodes": "there are as many nodes as boots in a day",
 }
 """Queries that may go through a table or index from its start, and why."""

@@ -176,14 +176,15 @@ select m.{memory} from holdfast.memory m
  order by m.agent, m.memory_id limit :limit;
 
 -- put_blob
--- Bytes under their digest, unless their session was deleted; the same bytes again change nothing.
+-- Bytes under their digest, unless their session was deleted; the same bytes again change nothing, but that they are
+-- not looked at for a week.
 with owner as (
   select s.state from holdfast.session s where s.tenant = :tenant and s.id = :session_id for share),
 put as (
-  insert into holdfast.blob (tenant, session_id, digest, bytes)
+  insert into holdfast.blob as b (tenant, session_id, digest, bytes)
   select :tenant, :session_id, :digest, :bytes
    where not exists (select 1 from owner where state = 'deleted')
-  on conflict do nothing)
+  on conflict (tenant, session_id, digest) do update set noticed_ms = null where b.noticed_ms > 0)
 select exists (select 1 from owner where state = 'deleted');
 
 -- blob

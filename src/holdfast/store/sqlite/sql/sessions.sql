@@ -42,9 +42,9 @@ update session
  where tenant = :tenant and id = :id;
 
 -- insert_blob
--- Bytes under their digest; the same bytes again change nothing.
+-- Bytes under their digest; the same bytes again change nothing, but that they are not looked at for a week.
 insert into blob (tenant, session_id, digest, bytes) values (:tenant, :session_id, :digest, :bytes)
-on conflict do nothing;
+on conflict do update set noticed_ms = null where noticed_ms > 0;
 
 -- blob
 -- Bytes by digest.
