@@ -24,6 +24,7 @@ from holdfast.loop.play import Player
 from holdfast.observe.events import event
 from holdfast.server.app import App
 from holdfast.server.auth import open_door
+from holdfast.server.bodies import Bodies, memory_bytes
 from holdfast.server.connection import Connection
 from holdfast.server.directory import Directory
 from holdfast.server.guards import Guard
@@ -82,6 +83,7 @@ async def serve(config: Config, directory: Directory, station: Station) -> None:
                     door=door,
                     quotas=quotas,
                     numbers=station.numbers,
+                    bodies=Bodies(memory_bytes(processes=config.workers)),
                 )
                 ready = Ready(
                     url=shown(listener, tls=config.tls is not None),
