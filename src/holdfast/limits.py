@@ -292,6 +292,11 @@ worker_restart_most_s: Final = 30.0
 worker_stop_s: Final = 60.0
 """How long a worker may take to stop: its turns' grace, the last answers, its store. After that it is killed."""
 
+files_look_s: Final = 1.0
+"""How often it is looked whether files can still be opened."""
+files_spare: Final = 4
+"""So many files below the limit count as none: the event loop keeps some for itself."""
+
 numbers_s: Final = 1.0
 """How often a worker shows its numbers to the others. One that is killed takes at most so much with it."""
 
