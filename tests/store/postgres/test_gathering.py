@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import cast
 
 import asyncpg
@@ -14,7 +15,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.ids import Tenant
 from holdfast.store.base import Begin, BeginOutcome, Committed, Joined, Moved, Started, Unconsumed
 from holdfast.store.postgres import gathering
-from holdfast.store.postgres.engine import Engine
+from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.verify import Finding, verify
 from tests.store.builders import ACME, Player, Playing
@@ -234,13 +235,16 @@ async def test_a_statement_has_the_time_of_the_youngest_call_in_it(
             await answer.wait()
             return [True] * len(group)
 
-    async def never(what: object) -> bool:
+    async def nothing(db: Db, group: Sequence[str]) -> list[bool | None]:
+        raise AssertionError("`Slow` runs nothing")
+
+    async def alone(what: str) -> bool:
         raise AssertionError("nothing was left out")
 
     asked = [["first"], ["old", "young"]]
     loop = asyncio.get_running_loop()
     calls = gathering.Gathering[str, bool](
-        cast("Engine", Slow()), write=never, key=str, size=len, alone=never, at_once=1
+        cast("Engine", Slow()), write=nothing, key=str, size=len, alone=alone, at_once=1
     )
     now = [loop.time()]
     monkeypatch.setattr(loop, "time", lambda: now[0], raising=False)
@@ -252,4 +256,6 @@ async def test_a_statement_has_the_time_of_the_youngest_call_in_it(
         now[0] += 4
     answer.set()
     assert all(await asyncio.gather(*tasks))
-    assert sent[1] == (["old", "young"], pytest.approx(6.0))
+    group, timeout_s = sent[1]
+    assert group == ["old", "young"]
+    assert timeout_s == pytest.approx(6.0)
