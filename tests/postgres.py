@@ -207,12 +207,13 @@ class Server:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def call(self, program: str, *arguments: str) -> str:
-        """Run one of its programs, as its user."""
+    def call(self, program: str, *arguments: str, reads: str | None = None) -> str:
+        """Run one of its programs, as its user; `reads` is what it is given to read."""
         done = subprocess.run(
             [str(programs() / program), *arguments],
             cwd=self.folder,
             user=unprivileged(),
+            input=reads,
             capture_output=True,
             text=True,
             check=True,

@@ -6,11 +6,13 @@ What was acknowledged before a backup began has to be in it, whole; and conversa
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -63,17 +65,9 @@ async def restore_postgres(database: Database, file: Path) -> str:
     """Another database with what is in a backup; its URL."""
     name = await asyncio.to_thread(database.fresh_database)
     url = database.url(name)
-    await asyncio.to_thread(
-        database.call,
-        "psql",
-        "--quiet",
-        "--set",
-        "ON_ERROR_STOP=1",
-        "--dbname",
-        url,
-        "--file",
-        str(file),
-    )
+    quietly = ("--quiet", "--output", os.devnull, "--set", "ON_ERROR_STOP=1", "--dbname", url)
+    script = await asyncio.to_thread(file.read_text)
+    await asyncio.to_thread(partial(database.call, "psql", *quietly, reads=script))
     return url
 
 
