@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-fast test-clients check bench torture torture-store torture-pooler torture-sessions torture-http lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
+.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-fast test-clients check bench torture torture-store torture-pooler torture-sessions torture-http torture-resources lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,7 +90,7 @@ TURNS    ?= 1000000
 bench-scale: $(READY) ## list, search and open among 100,000 sessions with 1,000,000 turns, on both homes
 	@PYTHONPATH=. $(BIN)/python bench/scale.py --sessions $(SESSIONS) --turns $(TURNS) $(ARGS)
 
-torture: torture-store torture-pooler torture-sessions torture-http torture-api torture-replay torture-replicas ## run every torture suite
+torture: torture-store torture-pooler torture-sessions torture-http torture-resources torture-api torture-replay torture-replicas ## run every torture suite
 
 # STORE=postgres kills the clients and the server of a PostgreSQL; `--only`, `--seed` and `--scale` go into ARGS.
 STORE ?= sqlite
@@ -102,6 +102,10 @@ torture-pooler: $(READY) ## run the store's contract through PgBouncer, also whe
 
 torture-http: $(READY) ## besiege a server with 3,000 slow, silent and half-sent connections, while others use it
 	@$(BIN)/python -m tests.torture.http $(ARGS)
+
+# `--only outage` and `--scale 5` go into ARGS.
+torture-resources: $(READY) ## starve a server: of its provider, of clients that read, of files, memory and disk
+	@$(BIN)/python -m tests.torture.resources $(ARGS)
 
 # `--seed`, `--clients` and `--ttl` go into ARGS; a seed has the same faults at the same times.
 MINUTES ?= 10

@@ -37,6 +37,8 @@ from tests.scratch import MEMORY
 
 USER = "holdfast"
 START_S = 60.0
+LATER_MS = 1 << 52
+"""Later than any clock says."""
 
 SAFE = {"fsync": "on", "full_page_writes": "on"}
 """As in production: what a crash leaves is what was synced."""
@@ -205,12 +207,13 @@ class Server:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def call(self, program: str, *arguments: str) -> str:
-        """Run one of its programs, as its user."""
+    def call(self, program: str, *arguments: str, reads: str | None = None) -> str:
+        """Run one of its programs, as its user; `reads` is what it is given to read."""
         done = subprocess.run(
             [str(programs() / program), *arguments],
             cwd=self.folder,
             user=unprivileged(),
+            input=reads,
             capture_output=True,
             text=True,
             check=True,
@@ -341,10 +344,13 @@ async def wipe(url: str) -> None:
             row[0]
             for row in await connection.fetch(
                 "select relname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace "
-                "where nspname = 'holdfast' and relkind = 'r' and relname <> 'migration'"
+                "where nspname = 'holdfast' and relkind = 'r' and relname not in ('migration', 'horizon')"
             )
         ]
         if names:
-            await connection.execute(";".join(f"delete from holdfast.{name}" for name in names))
+            # A store's clock begins where the test's does.
+            clock = f"update holdfast.horizon set seen_ms = {LATER_MS}, ran_ms = 0, leaps = '[]'"
+            emptied = [f"delete from holdfast.{name}" for name in names]
+            await connection.execute(";".join([*emptied, clock]))
     finally:
         await connection.close()

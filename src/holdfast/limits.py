@@ -101,6 +101,15 @@ discarded_keep_s: Final = 7 * 24 * 3600.0
 anonymous_keep_s: Final = 30 * 24 * 3600.0
 """Lines that nobody named."""
 
+clock_leap_s: Final = 3600.0
+"""A clock that has moved on by more than this since the store last looked, which it does every `prune_s`, was set, or
+nothing ran meanwhile."""
+clock_trust_s: Final = 24 * 3600.0
+"""For how long a store must have been in use after that before anything is deleted, or expires, because of it."""
+
+blobs_judged_max: Final = 8
+"""Blobs of which one retention step looks whether an item names them: each has a session's items looked through."""
+
 dead_node_keep_s: Final = 24 * 3600.0
 """A node's row outlives it by a day, for whoever wonders what happened to it."""
 
@@ -230,6 +239,13 @@ request_parts_max: Final = 10_000
 """Messages or items of one request, and parts and calls in all of them: more than any model's window holds. What is
 read of a body is read in one go, and nobody else is answered meanwhile: so many take some fifty milliseconds."""
 
+body_memory_ratio: Final = 20
+"""What a byte of a body takes in memory while it is read, if it is made of small messages. Measured: 74 MB for 3.8 MB."""
+bodies_memory_share: Final = 4
+"""The bodies that are being read may take this part of a process's memory, all together: one in so many."""
+small_body_bytes: Final = 64 * 1024
+"""A body that is never refused for lack of memory."""
+
 api_body_bytes_max: Final = 1024 * 1024
 """Bodies under `/api`, which carry settings and notes, not conversations."""
 
@@ -297,6 +313,11 @@ worker_restart_most_s: Final = 30.0
 
 worker_stop_s: Final = 60.0
 """How long a worker may take to stop: its turns' grace, the last answers, its store. After that it is killed."""
+
+files_look_s: Final = 1.0
+"""How often it is looked whether files can still be opened."""
+files_spare: Final = 4
+"""So many files below the limit count as none: the event loop keeps some for itself."""
 
 numbers_s: Final = 1.0
 """How often a worker shows its numbers to the others. One that is killed takes at most so much with it."""

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import apsw
 import pytest
 
 from holdfast import limits
@@ -21,6 +22,7 @@ from holdfast.errors import StorePoisoned
 from holdfast.store import audit
 from holdfast.store.migrations import Migration
 from holdfast.store.sqlite import SqliteStore, inspection, migrate, store
+from holdfast.testing.clock import NOON_MS
 from tests.cli.conftest import SOURCES, Run, damage
 
 Spawn = Callable[..., subprocess.CompletedProcess[str]]
@@ -218,7 +220,7 @@ def test_prune_goes_on_until_nothing_is_left_to_remove(
     steps: list[int] = []
     prune = SqliteStore.prune
 
-    async def in_small_steps(self: SqliteStore) -> object:
+    async def in_small_steps(self: SqliteStore, *, trust_clock: bool) -> object:
         step = await prune(self, limit=2)
         steps.append(step.rows)
         return step
@@ -231,6 +233,19 @@ def test_prune_goes_on_until_nothing_is_left_to_remove(
     assert told.stdout == f"{sum(steps)} rows removed\n"
     assert run("db", "prune").stdout == "nothing to remove\n"
     assert run("db", "verify").exit_code == 0
+
+
+def test_prune_says_what_a_clock_that_leapt_keeps_from_going(run: Run, furnished: Path) -> None:
+    db = apsw.Connection(str(furnished))
+    db.execute("update horizon set seen_ms = ?", (NOON_MS,))
+    db.close()
+    told = run("db", "prune")
+    assert "hours ahead of when this store was last in use" in told.stdout
+    assert "--trust-clock" in told.stdout
+    trusting = run("db", "prune", "--trust-clock")
+    assert "removed" in trusting.stdout
+    assert "ahead" not in trusting.stdout
+    assert run("db", "prune").stdout == "nothing to remove\n"
 
 
 @pytest.mark.parametrize(

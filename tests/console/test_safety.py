@@ -29,6 +29,9 @@ PART = 30
 class Hostile(StubDirectory):
     """Agents whose file was written by somebody who means no good."""
 
+    async def refresh(self) -> None:
+        pass
+
     def entries(self, tenant: Tenant | None = None) -> tuple[ModelEntry, ...]:
         bad = PAYLOADS[0]
         command = Command(name=NAME, description=bad, instruction=bad)

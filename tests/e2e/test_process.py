@@ -57,6 +57,21 @@ async def test_a_signal_lets_streams_finish_and_takes_no_new_connections(world: 
     assert len(await world.items("trip")) == 2
 
 
+async def test_a_hangup_ends_no_stream_and_no_server(world: World) -> None:
+    """A daemon is told by it to read its files anew; it used to end there and then."""
+    gate = world.hold("long")
+    async with world.streaming("long", to="trip") as response:
+        said = await response.content.readany()
+        await gate.reached.wait()
+        for _ in range(3):
+            world.signal(signal.SIGHUP)
+        gate.release()
+        said += await response.content.read()
+    assert said.endswith(b"data: [DONE]\n\n")
+    assert (await world.chat("hello", to="trip")).status == 200
+    assert await world.stop() == 0
+
+
 async def test_two_signals_are_a_hurry(world: World) -> None:
     gate = world.hold("long")
     async with world.streaming("long", to="trip") as response:

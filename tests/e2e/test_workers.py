@@ -84,6 +84,20 @@ async def test_a_worker_that_is_asked_to_stop_lets_its_turn_finish_and_is_replac
     await staff.until(lambda staff: staff.members[ONE] != before)
 
 
+@WORKERS
+async def test_sighup_has_every_worker_reload_and_ends_none(world: World) -> None:
+    staff, before = staff_of(world), dict(staff_of(world).members)
+    gate = world.hold("long")
+    waiting = asyncio.create_task(world.chat("long", to="trip", at=ONE))
+    await gate.reached.wait()
+    world.signal(signal.SIGHUP)
+    await staff.until(lambda staff: len(staff.said("server.reloaded")) == 2)
+    gate.release()
+    assert (await waiting).status == 200
+    assert staff.members == before
+    assert await world.stop() == 0
+
+
 async def counted(world: World, name: str, *, at: int | None = None) -> float:
     """A number of the whole server, as one of the workers tells it."""
     shown = (await world.request("GET", "/metrics", at=at)).body.decode()

@@ -50,6 +50,9 @@ class StubDirectory:
         self._agents = {each.name: each for each in agents}
         self.team = Team(self._agents, entry=agents[0].name, digest="d1")
 
+    async def refresh(self) -> None:
+        pass
+
     def entries(self, tenant: Tenant | None = None) -> tuple[ModelEntry, ...]:
         return tuple(ModelEntry(id=name, agent=name, source="stub") for name in self._agents)
 

@@ -11,6 +11,7 @@ import pytest
 from holdfast import limits
 from holdfast.ids import SessionKey
 from holdfast.server.auth import LOCAL
+from holdfast.server.bodies import Bodies
 from holdfast.server.exchange import ClientGone, Exchange, Message
 from holdfast.server.transfer import send_session
 from holdfast.store import lines
@@ -147,7 +148,7 @@ async def test_an_export_that_nobody_waits_for_ends() -> None:
 
         scope = {"method": "GET", "path": "/", "query_string": b"", "headers": []}
         exchange = Exchange(scope, receive, send, request_id="r")
-        await exchange.body(bytes_max=10)
+        await exchange.body(bytes_max=10, room=Bodies(1 << 30))
         with pytest.raises(ClientGone):
             await send_session(exchange, server.sessions.store, LOCAL, row.session_id)
     assert not any(b'"last"' in each.get("body", b"") for each in sent)

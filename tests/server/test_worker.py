@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.server.listening import Port
 from holdfast.server.station import Ready
-from holdfast.server.worker import DRAIN, HURRY, Commons, Worker
+from holdfast.server.worker import DRAIN, HURRY, RELOAD, Commons, Worker
 
 READY = Ready(url="http://127.0.0.1:1", node="node", agents=("root",))
 
@@ -32,6 +32,9 @@ class Server:
 
     def hurry(self) -> None:
         self._say("hurry")
+
+    def reload(self) -> None:
+        self._say("reload")
 
     def _say(self, what: str) -> None:
         self.told.append(what)
@@ -61,6 +64,9 @@ def closed(line: socket.socket, worker: Worker) -> None:
         (lambda line, _: line.send(DRAIN + HURRY), "hurry"),
         (lambda line, _: os.kill(os.getpid(), signal.SIGTERM), "drain"),
         (lambda line, _: os.kill(os.getpid(), signal.SIGINT), "drain"),
+        (lambda line, _: line.send(RELOAD), "reload"),
+        (lambda line, _: line.send(RELOAD + DRAIN), "drain"),
+        (lambda line, _: os.kill(os.getpid(), signal.SIGHUP), "reload"),
         (closed, "drain"),
         (killed, "drain"),
     ],

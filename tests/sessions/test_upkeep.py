@@ -32,7 +32,9 @@ class Worked(MemoryStore):
     async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> Indexed:
         return Indexed(sessions=1, more=self._step("index"))
 
-    async def prune(self, *, limit: int = limits.prune_batch_max) -> Pruned:
+    async def prune(
+        self, *, limit: int = limits.prune_batch_max, trust_clock: bool = False
+    ) -> Pruned:
         return Pruned(rows=1, more=self._step("prune"))
 
 

@@ -17,6 +17,7 @@ from typing import TypeAlias, TypedDict, Unpack
 
 import msgspec
 
+from holdfast import limits
 from holdfast.core import events as ev
 from holdfast.core.closing import closing
 from holdfast.core.conversation import Commit, Snapshot, commit_of
@@ -64,6 +65,7 @@ from holdfast.store.base import (
     Target,
 )
 from holdfast.store.rows import NodeRow, TurnRow
+from holdfast.testing import ManualClock
 
 ACME = Tenant("acme")
 TTL_MS = 15_000
@@ -405,3 +407,16 @@ class Playing:
         theirs = Playing(player, Started(fence=taken.fence, created=False), self.turn, self.base)
         theirs.n = self.n
         return theirs
+
+
+async def in_use(store: Store, clock: ManualClock, seconds: float) -> None:
+    """So much time passes, during the last day of which the store looks at its clock, and believes it then."""
+    if seconds > limits.clock_trust_s:
+        clock.advance(seconds - limits.clock_trust_s)
+        await store.prune(limit=0)
+        seconds = limits.clock_trust_s
+    while seconds > 0:
+        step_s = min(seconds, limits.clock_leap_s)
+        clock.advance(step_s)
+        await store.prune(limit=0)
+        seconds -= step_s

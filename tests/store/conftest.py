@@ -43,6 +43,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 async def store(home: Home, clock: ManualClock, tmp_path: Path) -> AsyncIterator[Store]:
     opened = await home.open(tmp_path, clock)
+    await opened.prune(limit=0)  # it has looked at its clock
     yield opened
     await opened.close()
 

@@ -10,7 +10,7 @@ from holdfast.core.events import StateSet
 from holdfast.core.items import Blob, File, SessionSettings, UserMessage
 from holdfast.ids import MessageId, SessionId, SessionKey, Version
 from holdfast.testing import ManualClock
-from tests.store.builders import Player
+from tests.store.builders import Player, in_use
 
 PLAN = StateSet(name="plan", value='["pack"]')
 
@@ -82,6 +82,6 @@ async def remove(player: Player, key: str) -> SessionId:
 
 async def prune_later(player: Player, clock: ManualClock) -> None:
     """A month passes, and everything that may go does."""
-    clock.advance(limits.anonymous_keep_s)
+    await in_use(player.store, clock, limits.anonymous_keep_s)
     while (await player.store.prune(limit=3)).more:
         pass

@@ -412,6 +412,7 @@ async def test_all_that_is_missing_is_named_before_verify_gives_up(furnished: Sq
     reports = [each async for each in verify(furnished)]
     assert {str(each) for each in reports} == {
         "store: schema_broken: blob: this table is missing or was altered",
+        "store: schema_broken: blob_to_judge: this index is missing or was altered",
         "store: schema_broken: item: this table is missing or was altered",
     }
 

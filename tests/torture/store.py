@@ -28,7 +28,7 @@ from pathlib import Path
 from tests.crash import contention, kills, outage, power, syscalls
 from tests.crash.zygote import Zygote
 from tests.scratch import scratch_folder
-from tests.torture import postgres
+from tests.torture import backups, postgres
 from tests.torture.campaign import CORES, Campaign, Figures, Progress, Run, gathered
 
 FULL_MINUTES = 25
@@ -250,9 +250,12 @@ SQLITE: dict[str, Campaign] = {
     "first": first_requests,
     "crowd": crowds,
     "interleavings": interleavings,
+    "backups": backups.sqlite_backups,
 }
 
-STORES: dict[str, dict[str, Campaign]] = {"sqlite": SQLITE, "postgres": postgres.CAMPAIGNS}
+POSTGRES: dict[str, Campaign] = {**postgres.CAMPAIGNS, "backups": backups.postgres_backups}
+
+STORES: dict[str, dict[str, Campaign]] = {"sqlite": SQLITE, "postgres": POSTGRES}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from holdfast.cli import output, showing
 from holdfast.cli.db_moving import copy, export, import_command
 from holdfast.cli.options import json_option, store_option
 from holdfast.errors import StoreError
-from holdfast.store.base import Store, StoreStats
+from holdfast.store.base import Pruned, Store, StoreStats
 from holdfast.store.open import existing_file, migrate_store, open_existing, shown
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.verify import Finding, Progress, verify
@@ -211,31 +211,42 @@ async def _stats(url: str) -> StoreStats:
 
 
 @db.command(short_help="Remove what may go.")
+@click.option(
+    "--trust-clock", is_flag=True, help="The clock is right: what it makes old may go at once."
+)
 @store_option
-def prune(url: str) -> None:
+def prune(url: str, trust_clock: bool) -> None:
     """Remove what may go: discarded turns after a week, bytes of deleted sessions, and the like.
 
-    Small steps with pauses, so that turns go first. A server does this by itself.
+    Small steps with pauses, so that turns go first. A server does this by itself. After a pause, or if the clock was
+    set, nothing gets older by that until the store has been in use for a day; with --trust-clock it does at once.
 
     \b
-    Example:
+    Examples:
       holdfast db prune
+      holdfast db prune --trust-clock
     """
     with showing.bar() as tell:
-        rows = asyncio.run(_prune(url, tell))
+        done = asyncio.run(_prune(url, tell, trust_clock=trust_clock))
+    rows, behind_h = done.rows, done.behind_ms / 3_600_000
     output.say(f"{showing.counted(rows, 'row')} removed" if rows else "nothing to remove")
+    if behind_h:
+        output.say(
+            f"The clock is {behind_h:.1f} hours ahead of when this store was last in use: what is old only because of "
+            "that goes after a day of use, or with --trust-clock."
+        )
 
 
-async def _prune(url: str, tell: showing.Tell) -> int:
+async def _prune(url: str, tell: showing.Tell, *, trust_clock: bool) -> Pruned:
     store: Store = await open_existing(url)
     try:
         rows = 0
         while True:
-            step = await store.prune()
+            step = await store.prune(trust_clock=trust_clock)
             rows += step.rows
             tell("rows", rows, None)
             if not step.more:
-                return rows
+                return Pruned(rows=rows, more=False, behind_ms=step.behind_ms)
             await asyncio.sleep(limits.upkeep_pause_s)
     finally:
         await store.close()

@@ -64,6 +64,7 @@ class Tally:
         "admissions",
         "admitting",
         "cost_micros",
+        "files_exhausted",
         "first_words",
         "requests",
         "settling",
@@ -89,6 +90,8 @@ class Tally:
         self.takeovers = 0
         self.tokens: Counter[str] = Counter()
         self.cost_micros = 0
+        self.files_exhausted: Counter[str] = Counter()
+        """How often there were no files left to open: of the `process`, or of the `system`."""
         self.requests: Counter[tuple[str, int]] = Counter()
         """By route and status."""
 
@@ -104,6 +107,7 @@ class WrittenTally(Struct, frozen=True, kw_only=True):
     turns: tuple[tuple[str, str, int], ...] = ()
     requests: tuple[tuple[str, int, int], ...] = ()
     tokens: dict[str, int] = {}
+    files_exhausted: dict[str, int] = {}
     takeovers: int = 0
     cost_micros: int = 0
     durations: tuple[tuple[tuple[int, ...], float], ...] = ()
@@ -116,6 +120,7 @@ def written(tally: Tally) -> WrittenTally:
         turns=tuple((by, fate, number) for (by, fate), number in tally.turns.items()),
         requests=tuple((route, status, n) for (route, status), n in tally.requests.items()),
         tokens=dict(tally.tokens),
+        files_exhausted=dict(tally.files_exhausted),
         takeovers=tally.takeovers,
         cost_micros=tally.cost_micros,
         durations=tuple((tuple(each.counts), each.total_s) for each in tally.durations),
@@ -128,6 +133,7 @@ def sum_of(tallies: Iterable[WrittenTally]) -> Tally:
     for each in tallies:
         total.admissions.update(each.admissions)
         total.tokens.update(each.tokens)
+        total.files_exhausted.update(each.files_exhausted)
         for by, fate, number in each.turns:
             total.turns[by, fate] += number
         for route, status, number in each.requests:

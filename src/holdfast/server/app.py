@@ -18,6 +18,7 @@ from holdfast.observe.tracing import NO_SPAN, Span, is_tracing, span
 from holdfast.server.api import Api
 from holdfast.server.approvals import Approvals
 from holdfast.server.auth import ANYBODY, Door
+from holdfast.server.bodies import Bodies, memory_bytes
 from holdfast.server.chat import Chat
 from holdfast.server.compacting import Compacting
 from holdfast.server.console import ConsoleFiles
@@ -75,6 +76,7 @@ class App:
         door: Door | None = None,
         quotas: Quotas | None = None,
         numbers: Numbers | None = None,
+        bodies: Bodies | None = None,
     ) -> None:
         chat = Chat(
             sessions,
@@ -121,6 +123,7 @@ class App:
         self._door = door or Door(sessions.store, "off")
         self._quotas = quotas or Quotas()
         self._keys = KeyWatch(self._door.judge)
+        self._bodies = bodies or Bodies(memory_bytes())
 
     def drain(self) -> None:
         """The server is about to stop: whoever balances load should look elsewhere."""
@@ -213,7 +216,7 @@ class App:
         asked.visit = visit = self._quotas.enter(exchange, caller)
         if route.load is not None:
             visit.occupy(route.load)
-        body = await exchange.body(bytes_max=route.body_bytes_max)
+        body = await exchange.body(bytes_max=route.body_bytes_max, room=self._bodies)
         await route.handler(Call(exchange, caller, names, body, visit.occupy))
 
     def _note(self, exchange: Exchange, asked: _Asked) -> None:

@@ -41,6 +41,10 @@ class Directory(Protocol):
         """Everybody who can be asked; by this tenant, if one is named."""
         ...
 
+    async def refresh(self) -> None:
+        """Look at every source now, not in its own time."""
+        ...
+
     def broken(self, tenant: Tenant | None = None) -> tuple[BrokenSource, ...]:
         """What cannot be loaded as it is now, and why; as far as it is this tenant's concern."""
         ...

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from holdfast import limits
+from holdfast.server.bodies import READ, Bodies
 from holdfast.wire.problems import Problem, Refused
 from holdfast.wire.sse import data_frame
 
@@ -90,11 +91,15 @@ class Exchange:
         """How it is ended, if not by leaving what it does."""
         self._left_by: asyncio.Task[Any] | None = None
         """The task that may leave what it does at any await, and so may be ended."""
+        self._room: Bodies | None = None
+        self._weight = 0
 
     # ── the request ──
 
-    async def body(self, *, bytes_max: int) -> bytes:
-        """The whole body. Raises Refused (413, 408) if it is too large or too slow, ClientGone if it never ends."""
+    async def body(self, *, bytes_max: int, room: Bodies) -> bytes:
+        """The whole body. Raises Refused (413, 408, 503) if it is too large, too slow or more than there is `room` for,
+        ClientGone if it never ends."""
+        self._room = room
         encoding = self.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
             raise Refused(_ENCODED)  # a few bytes could be gigabytes, and nobody has to send it so
@@ -126,7 +131,10 @@ class Exchange:
             if size > bytes_max:
                 raise _too_large(bytes_max)
             pieces.append(piece)
-            if not message.get("more_body", False):
+            is_whole = not message.get("more_body", False)
+            if size > limits.small_body_bytes and self._room is not None:
+                self._weight = self._room.weigh(self._weight, size * READ if is_whole else size)
+            if is_whole:
                 return b"".join(pieces)
 
     def gone(self) -> asyncio.Task[None]:
@@ -249,6 +257,7 @@ class Exchange:
             },
         )
         self._state = "streaming"
+        self._let_go()  # what it said is in the turn by now
 
     async def write(self, piece: bytes) -> None:
         await self._send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -290,7 +299,8 @@ class Exchange:
         return time.perf_counter() - self._began
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, and let go of the body."""
+        self._let_go()
         if self._gone is not None:
             self._gone.cancel()
 
@@ -298,6 +308,11 @@ class Exchange:
         """It is no request any more: the headers that its connection begins anew with."""
         self._state, self.status = "done", 101
         return {**self.about, "x-request-id": self.request_id}
+
+    def _let_go(self) -> None:
+        if self._room is not None:
+            self._room.release(self._weight)
+            self._room, self._weight = None, 0
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         assert self._state == "reading", "one request, one answer"

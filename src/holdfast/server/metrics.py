@@ -11,6 +11,7 @@ from itertools import accumulate
 
 from holdfast.libraries import prometheus_client as prometheus
 from holdfast.observe.tally import Durations, Tally
+from holdfast.server.file_watch import CAUSES
 from holdfast.server.numbers import Gathered, Numbers, process_metrics
 from holdfast.server.routing import Call
 from holdfast.sessions.sessions import Load, Sessions
@@ -92,6 +93,14 @@ def counted(tally: Tally) -> Iterator[prometheus.Metric]:
         "Turns that were taken over from a node that was gone.",
         value=tally.takeovers,
     )
+    files = prometheus.metrics_core.CounterMetricFamily(
+        "holdfast_files_exhausted",
+        "How often there were no files left to open, by whose: the process's, or the system's.",
+        labels=("cause",),
+    )
+    for cause in CAUSES.values():
+        files.add_metric((cause,), tally.files_exhausted[cause])
+    yield files
     yield _histogram(
         "holdfast_admission_seconds", "From a request for a turn to its begin.", tally.admitting
     )

@@ -2,7 +2,7 @@
 
 SIGTERM and Ctrl-C drain: no new connections, `/readyz` says so, running turns get some time; those that are
 still open then are ended by policy or handed over, their clients are told, and the store is closed last. A
-second signal takes the time away.
+second signal takes the time away. SIGHUP has agents, certificate and log files read or opened anew.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from glob import escape
 from typing import Any
 
@@ -21,13 +22,16 @@ from holdfast import limits
 from holdfast.config import Config
 from holdfast.errors import InvalidValue, StorePoisoned
 from holdfast.loop.play import Player
-from holdfast.observe.events import event
+from holdfast.observe.events import event, warn
+from holdfast.observe.log_files import reopen_all, standard_files
 from holdfast.server.app import App
 from holdfast.server.auth import open_door
+from holdfast.server.bodies import Bodies, memory_bytes
 from holdfast.server.connection import connection_class
 from holdfast.server.connection_register import ConnectionRegister
 from holdfast.server.dependency_parts import demand_parts
 from holdfast.server.directory import Directory
+from holdfast.server.file_watch import FileWatch
 from holdfast.server.guards import Guard
 from holdfast.server.listening import shown
 from holdfast.server.playing import playing
@@ -84,6 +88,7 @@ async def serve(config: Config, directory: Directory, station: Station) -> None:
                     door=door,
                     quotas=quotas,
                     numbers=station.numbers,
+                    bodies=Bodies(memory_bytes(processes=config.workers)),
                 )
                 ready = Ready(
                     url=shown(listener, tls=config.tls is not None),
@@ -95,6 +100,7 @@ async def serve(config: Config, directory: Directory, station: Station) -> None:
                     app,
                     sessions,
                     on_ready=lambda: station.ready(ready),
+                    refresh=directory.refresh,
                     tls=config.tls,
                     register=ConnectionRegister.of_files(config.trusted_proxies),
                 )
@@ -188,12 +194,12 @@ class HttpServer(uvicorn.Server):
         sessions: Sessions,
         *,
         on_ready: Callable[[], None],
+        refresh: Callable[[], Awaitable[None]] | None = None,
         tls: tuple[str, str] | None = None,
         register: ConnectionRegister | None = None,
     ) -> None:
-        """`tls` are the files with a certificate and its key. Raises InvalidValue if they cannot be.
-
-        `register` says how many connections there may be; without it, any number.
+        """`refresh` looks at the agents' sources, `register` says how many connections there may be (without it, any
+        number), `tls` are the files with a certificate and its key. Raises InvalidValue if they cannot be.
         """
         grace_s = limits.drain_grace_s + 2 * limits.ending_grace_s
         super().__init__(
@@ -229,6 +235,11 @@ class HttpServer(uvicorn.Server):
         self._app = app
         self._sessions = sessions
         self._on_ready = on_ready
+        self._refresh = refresh
+        self._tls = tls
+        self._logs = standard_files()
+        self._files = FileWatch(sessions.tally.files_exhausted)
+        self._reloading: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
         self._connections = self.server_state.connections = _Connections()
@@ -256,10 +267,36 @@ class HttpServer(uvicorn.Server):
         self.force_exit = True
         self._hurrying.set()
 
+    def reload(self) -> None:
+        """Open the log's files anew, and read the certificate and the agents' sources again. What cannot be read stays
+        as it is, and is told."""
+        if self.should_exit:
+            return
+        self._try("log", lambda: reopen_all(self._logs))
+        if self._tls is not None and self.config.ssl is not None:
+            self._try("tls", partial(self.config.ssl.load_cert_chain, *self._tls))
+        if self._reloading is None or self._reloading.done():
+            self._reloading = asyncio.create_task(self._reload(), name="holdfast-reload")
+
+    def _try(self, what: str, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except OSError as error:
+            warn("server.not_reloaded", what=what, why=str(error))
+
+    async def _reload(self) -> None:
+        if self._refresh is not None:
+            await self._refresh()
+        event("server.reloaded")
+
     async def main_loop(self) -> None:
-        await (
-            self._stopping.wait()
-        )  # uvicorn's own looks every 100 ms whether there is anything to do
+        while not self._stopping.is_set():
+            self._files.look()
+            try:
+                async with asyncio.timeout(limits.files_look_s):
+                    await self._stopping.wait()
+            except TimeoutError:
+                pass
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

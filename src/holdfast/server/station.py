@@ -14,6 +14,7 @@ from typing import Protocol
 
 from holdfast.core.codec import Value
 from holdfast.server.accounts import Accounts, OwnAccounts
+from holdfast.server.hangup import hangup_handler
 from holdfast.server.listening import listen
 from holdfast.server.numbers import Numbers, OwnNumbers
 
@@ -43,6 +44,10 @@ class Stoppable(Protocol):
         """Stop without giving anybody time."""
         ...
 
+    def reload(self) -> None:
+        """Read anew what it was started with."""
+        ...
+
 
 class Station(Protocol):
     @property
@@ -60,7 +65,7 @@ class Station(Protocol):
         ...
 
     def heeding(self, server: Stoppable) -> AbstractContextManager[None]:
-        """Stop the server when it is to stop."""
+        """Stop the server when it is to stop, and reload it when it is to do that."""
         ...
 
     def ready(self, ready: Ready) -> None:
@@ -81,20 +86,22 @@ class Alone:
         return listen(*self._address)
 
     def heeding(self, server: Stoppable) -> AbstractContextManager[None]:
-        return heeding_signals(server.stop)
+        return heeding_signals(server.stop, server.reload)
 
     def ready(self, ready: Ready) -> None:
         self._on_ready(ready)
 
 
 @contextmanager
-def heeding_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` for each SIGTERM and SIGINT."""
+def heeding_signals(stop: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` for each SIGTERM and SIGINT, and `reload` for each SIGHUP, unless that means that a terminal has gone."""
     loop = asyncio.get_running_loop()
     heeded: list[signal.Signals] = []
+    hung_up = hangup_handler(reload, stop)
+    handlers = ((signal.SIGTERM, stop), (signal.SIGINT, stop), (signal.SIGHUP, hung_up))
     try:
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(each, stop)
+        for each, handler in handlers:
+            loop.add_signal_handler(each, handler)
             heeded.append(each)
     except (ValueError, RuntimeError):
         pass  # only a main thread gets signals; whoever runs us in another one stops us otherwise

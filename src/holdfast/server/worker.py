@@ -22,7 +22,7 @@ from holdfast.server.listening import Port
 from holdfast.server.numbers import Numbers, SharedNumbers, note_end
 from holdfast.server.station import Ready, Stoppable, heeding_signals
 
-DRAIN, HURRY = b"D", b"H"
+DRAIN, HURRY, RELOAD = b"D", b"H", b"R"
 """What a supervisor says."""
 
 
@@ -67,7 +67,7 @@ class Worker:
     @contextmanager
     def heeding(self, server: Stoppable) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        with heeding_signals(server.drain):
+        with heeding_signals(server.drain, server.reload):
             loop.add_reader(self._line, self._hear, loop, server)
             try:
                 yield
@@ -88,7 +88,9 @@ class Worker:
             said = b""
         if HURRY in said:
             server.hurry()
-        else:
+        elif DRAIN in said or not said:
             server.drain()
+        else:
+            server.reload()
         if not said:
             loop.remove_reader(self._line)

@@ -26,10 +26,12 @@ from msgspec import Struct
 
 from holdfast import limits
 from holdfast.observe.events import event, warn
+from holdfast.observe.log_files import reopen_all, standard_files
+from holdfast.server.hangup import hangup_handler
 from holdfast.server.listening import Port
 from holdfast.server.staffing import GiveUp, Leave, Restart, judge_end
 from holdfast.server.station import Ready
-from holdfast.server.worker import DRAIN, HURRY, Commons, Worker
+from holdfast.server.worker import DRAIN, HURRY, RELOAD, Commons, Worker
 
 READY_BYTES = 65536
 
@@ -54,6 +56,7 @@ class Supervisor:
         self._restarts = 0
         self._on_ready = on_ready
         self._clock = clock
+        self._logs = standard_files()
         self._serving = False
         self._stopping: bytes | None = None
         self._kill_at_s = float("inf")
@@ -62,11 +65,14 @@ class Supervisor:
     def run(self) -> Worker | int:
         """Returns, like a fork, several times: in each worker with its place, and here, when all of them have
         ended, with an exit code."""
+        self._hung_up = hangup_handler(self._reload, self._stop)
         with _Alerts() as alerts:
             outcome = self._supervise(alerts)
         if isinstance(outcome, Worker):
-            # Until it listens it has nothing to finish, and a terminal's Ctrl-C nothing to interrupt.
+            # Until it listens it has nothing to finish, and a terminal's Ctrl-C nothing to interrupt. What SIGHUP
+            # is about it has not read yet.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
         return outcome
 
     def _supervise(self, alerts: _Alerts) -> Worker | int:
@@ -94,8 +100,11 @@ class Supervisor:
             if each in lines:
                 self._hear(lines[each])
             else:
-                for _ in range(alerts.stops()):
+                said = alerts.heard()
+                for _ in range(said.count(signal.SIGTERM) + said.count(signal.SIGINT)):
                     self._stop()
+                if signal.SIGHUP in said:
+                    self._hung_up()
 
     def _next_s(self) -> float:
         starts = [each.start_at_s for each in self._places if each.start_at_s is not None]
@@ -159,6 +168,16 @@ class Supervisor:
         for place in self._places:
             place.start_at_s = None
             place.order(order)
+
+    def _reload(self) -> None:
+        """Have every worker read anew what it was started with; here there is only the log."""
+        try:
+            reopen_all(self._logs)
+        except OSError as error:
+            warn("server.not_reloaded", what="log", why=str(error))
+        for place in self._places:
+            if place.is_ready:
+                place.order(RELOAD)
 
     def _take_leave(self) -> None:
         """Of every process that has ended, ours or one that was left to us."""
@@ -252,9 +271,9 @@ class _Place(Struct):
 
 
 class _Alerts:
-    """Signals as something that one can wait for: SIGTERM and SIGINT to stop, SIGCHLD to look around."""
+    """Signals as something to wait for: SIGTERM and SIGINT to stop, SIGHUP to reload, SIGCHLD to look around."""
 
-    HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+    HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
     def __enter__(self) -> Self:
         self._heard, self._told = socket.socketpair()
@@ -279,10 +298,9 @@ class _Alerts:
     def fileno(self) -> int:
         return self._heard.fileno()
 
-    def stops(self) -> int:
-        """How often somebody has said stop since last time."""
-        said = self._heard.recv(256)
-        return sum(said.count(each) for each in (signal.SIGTERM, signal.SIGINT))
+    def heard(self) -> bytes:
+        """The numbers of the signals that have come since last time."""
+        return self._heard.recv(256)
 
 
 def _noted(number: int, frame: FrameType | None) -> None:

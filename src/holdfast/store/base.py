@@ -733,7 +733,7 @@ class Store(TurnStore, KeyStore, SealKeyStore, GrantStore, Protocol):
         ...
 
     async def tenants(self) -> tuple[Tenant, ...]:
-        """Everyone who has a row. For operators: verify, copy, stats."""
+        """Everyone who has a session, a memory or a remembered approval. For operators: verify, copy, stats."""
         ...
 
     async def session_ids(
@@ -775,11 +775,14 @@ class Store(TurnStore, KeyStore, SealKeyStore, GrantStore, Protocol):
         """
         ...
 
-    async def prune(self, *, limit: int = limits.prune_batch_max) -> Pruned:
+    async def prune(
+        self, *, limit: int = limits.prune_batch_max, trust_clock: bool = False
+    ) -> Pruned:
         """Remove some of what may go: discarded turns after a week, journals and idempotency rows a day
         after their end, bytes of deleted sessions that no live fork reads, dead nodes, anonymous lines.
 
-        One small step; call it again while there is `more`.
+        One small step; call it again while there is `more`. It looks at the clock, and a clock that has leapt makes
+        nothing old until the store has been in use for a day (`horizon.py`); with `trust_clock` it does at once.
         """
         ...
 

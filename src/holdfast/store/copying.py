@@ -1,7 +1,8 @@
 """A whole store into another one, whatever their homes: `holdfast db copy`.
 
 Each session and each memory is taken in whole or not at all, and one that is there already stays. So a copy that
-broke off is made again, and goes on where it stopped. Damage moves along, and `verify` names it there as here.
+broke off is made again, and goes on where it stopped. Not copied: leases, the search index, which is made anew, and
+what was said to turns while they ran. Damage moves along, and `verify` names it there as here.
 The source should be at rest: a session that goes on after it was copied is a different one the next time.
 """
 

@@ -53,6 +53,7 @@ from holdfast.store.base import (
     Unconsumed,
     Waiting,
 )
+from holdfast.store.horizon import Horizon, looked
 from holdfast.store.rows import (
     IdempotencyRow,
     KeyRow,
@@ -109,11 +110,12 @@ class Claim(Value):
     session: SessionRow | None
 
 
-def judge_claim(
-    attempt: Attempt, claim: Claim | None, *, now_ms: int
-) -> Joined | Replay | Mismatch | Gone | None:
-    """What an idempotency key says about this request; None if it may begin."""
-    if claim is None or (claim.row.state != "running" and claim.row.expires_ms <= now_ms):
+def judge_claim(attempt: Attempt, claim: Claim | None) -> Joined | Replay | Mismatch | Gone | None:
+    """What an idempotency key says about this request; None if it may begin.
+
+    A key answers for as long as its row is there. Only `prune` forgets it, which does not believe every clock.
+    """
+    if claim is None:
         return None
     row, turn, session = claim.row, claim.turn, claim.session
     if row.request_hash != attempt.request_hash:
@@ -181,6 +183,8 @@ class BeginFacts(Value):
     """The turns that wait for this session, the first one first; like the two before, read only where it matters."""
     holder: Holder = "absent"
     """Who has the session open, if it is."""
+    horizon: Horizon | None = None
+    """What was seen of the clock; read only if the request says when sessions expire."""
     own_turn: TurnRow | None = None
     """A turn with the very id of this request, if this `Begin` is being repeated."""
     own_session: SessionRow | None = None
@@ -206,7 +210,7 @@ def judge_begin(ask: Begin, facts: BeginFacts) -> BeginOutcome:
 
 
 def _known(ask: Begin, facts: BeginFacts) -> Joined | Replay | Mismatch | Gone | None:
-    known = judge_claim(ask.attempt, facts.claim, now_ms=facts.now_ms)
+    known = judge_claim(ask.attempt, facts.claim)
     if known is not None:
         return known
     return recognised(
@@ -265,9 +269,10 @@ def _absent(ask: Begin, key: KeyRow | None) -> BeginOutcome | None:
 def _in_the_way(ask: Begin, session: SessionRow, facts: BeginFacts) -> BeginOutcome | None:
     if session.state == "deleted":
         return Gone(session_id=session.id, why="deleted")
-    idle_ms = facts.now_ms - session.active_ms
-    if ask.expire_after_ms is not None and not session.open_turn and idle_ms > ask.expire_after_ms:
-        return Gone(session_id=session.id, why="expired")
+    if ask.expire_after_ms is not None and not session.open_turn:
+        idle_ms = looked(facts.horizon, facts.now_ms).age_ms(session.active_ms)
+        if idle_ms > ask.expire_after_ms:
+            return Gone(session_id=session.id, why="expired")
     if session.id != ask.expected:
         return Moved(session_id=session.id, head=session.head)
     if session.open_turn is not None:
@@ -372,9 +377,7 @@ def failed_attempt(facts: BeginFacts) -> TurnId | None:
     claim = facts.claim
     if claim is None or claim.row.state != "failed" or claim.turn is None:
         return None
-    if claim.row.steer is not None:
-        return None
-    return None if claim.row.expires_ms <= facts.now_ms else claim.row.turn_id
+    return None if claim.row.steer is not None else claim.row.turn_id
 
 
 class OpeningFacts(Value):
@@ -515,13 +518,12 @@ def judge_signal(
     last_n: int,
     attempt: Attempt | None = None,
     claim: Claim | None = None,
-    now_ms: int = 0,
 ) -> SignalOutcome:
     """Whether a turn can still hear. `last_n` is the number of its last signal, 0 before the first.
 
     `claim` is what is known under the key of this `attempt`. `Signalled` means: write the signal, and claim the key.
     """
-    known = judge_claim(attempt, claim, now_ms=now_ms) if attempt is not None else None
+    known = judge_claim(attempt, claim) if attempt is not None else None
     if known is not None:
         return known
     if session is None or session.open_turn != turn.turn_id:

@@ -57,7 +57,8 @@ async def dumps(
 ) -> AsyncIterator[SessionDump]:
     """These sessions and their pasts, each once, what others go on from first.
 
-    Deleted ones only as far as these need them; with `tombstones`, at least that they are deleted.
+    Deleted ones only as far as these need them; with `tombstones`, at least that they are deleted, and to whom a
+    retry has to say so.
     """
     ids = tuple(ids)
     seen: set[SessionId] = set()
@@ -71,7 +72,7 @@ async def dumps(
             seen.add(each)
             if dump is not None and dump.session.state == "deleted":
                 needs = needs or await Needs.of(store, tenant, ids)
-                dump = needs.cut(dump)
+                dump = needs.cut(dump, claims=tombstones)
             if dump is not None:
                 yield dump
 
@@ -108,7 +109,9 @@ class Needs:
                 rev=max(known.rev, segment.upto_rev),
             )
 
-    def cut(self, dump: SessionDump) -> SessionDump:
+    def cut(self, dump: SessionDump, *, claims: bool) -> SessionDump:
         """What of a deleted session is needed."""
         reach = self._reach.get(dump.session.id, Reach())
-        return moving.remains(dump, version=reach.version, length=reach.length, rev=reach.rev)
+        return moving.remains(
+            dump, version=reach.version, length=reach.length, rev=reach.rev, claims=claims
+        )

@@ -151,10 +151,12 @@ RestoreOutcome: TypeAlias = Restored | Refused
 
 
 class Pruned(Value):
-    """One retention step: how many rows went, and whether there is more to do."""
+    """One retention step: how many rows went, or were looked at, and whether there is more to do."""
 
     rows: int
     more: bool
+    behind_ms: int = 0
+    """How much of the clock is not believed yet, and does not count for anything's age: see `horizon.py`."""
 
 
 class StoreStats(Value):

@@ -75,7 +75,7 @@ def _portable(found: re.Match[bytes]) -> bytes:
 
 def is_same(here: SessionDump, dump: SessionDump) -> bool:
     """Whether two dumps are of one session at one moment, as far as time does not take things away:
-    discarded turns, journals and idempotency keys go, and a client says later that it has its answer."""
+    discarded turns, their blobs, journals and idempotency keys go, and a client says later that it has its answer."""
     return _lasting(here) == _lasting(dump)
 
 
@@ -94,21 +94,40 @@ def _lasting(dump: SessionDump) -> SessionDump:
         ),
         journals=(),
         claims=(),
+        blobs=_named_blobs(dump, dump.items),
     )
 
 
-def remains(dump: SessionDump, *, version: Version, length: int, rev: int) -> SessionDump:
-    """What may be taken out of a deleted session: as much as somebody still reads as a past, and no more."""
-    items = tuple(row for row in dump.items if row.pos < length)
+def _named_blobs(dump: SessionDump, items: Iterable[ItemRow]) -> tuple[tuple[str, bytes], ...]:
+    if not dump.blobs:
+        return ()
     named = {digest for row in items for digest in blobs_named(item_decoder.lenient(row.body))}
+    return tuple((digest, data) for digest, data in dump.blobs if digest in named)
+
+
+def remains(
+    dump: SessionDump, *, version: Version, length: int, rev: int, claims: bool
+) -> SessionDump:
+    """What may be taken out of a deleted session: as much as a live one still reads as its past, and no more.
+
+    With `claims`, the idempotency keys and their turns, too: a retry is told that it is gone, and does not begin anew.
+    """
+    kept = dump.claims if claims else ()
+    led_to = {claim.turn_id for claim in kept}
+    items = tuple(row for row in dump.items if row.pos < length)
     return SessionDump(
         session=dump.session,
         keys=(),
-        turns=tuple(turn for turn in dump.turns if turn.seq is not None and turn.seq <= version),
+        turns=tuple(
+            turn
+            for turn in dump.turns
+            if turn.turn_id in led_to or (turn.seq is not None and turn.seq <= version)
+        ),
         items=items,
         state=tuple(row for row in dump.state if row.seq <= version),
         annotations=tuple(row for row in dump.annotations if row.rev <= rev),
-        blobs=tuple((digest, data) for digest, data in dump.blobs if digest in named),
+        blobs=_named_blobs(dump, items),
+        claims=kept,
     )
 
 

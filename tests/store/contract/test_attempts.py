@@ -25,7 +25,7 @@ from holdfast.store.base import (
 )
 from holdfast.store.rows import IdempotencyRow
 from holdfast.testing import ManualClock
-from tests.store.builders import ACME, Player
+from tests.store.builders import ACME, Player, in_use
 from tests.store.contract.words import changes_nothing
 
 KEY = IdempotencyKey("k")
@@ -85,7 +85,8 @@ async def test_after_a_day_a_key_is_as_good_as_new(
 ) -> None:
     first = await player.open("trip", key="k", request_hash=b"same")
     await first.end(settlement=settlement)
-    clock.advance(limits.idempotency_keep_s)
+    await in_use(store, clock, limits.idempotency_keep_s)
+    await store.prune()
     await player.renew()
 
     assert await store.find_attempt(ACME, SAME) is None
@@ -147,7 +148,8 @@ async def test_a_key_does_not_run_for_ever_if_its_session_is_deleted(
 
     gone = Gone(session_id=turn.session_id, why="deleted")
     assert await both(store, player, SAME) == gone
-    clock.advance(limits.idempotency_keep_s)
+    await in_use(store, clock, limits.idempotency_keep_s)
+    await store.prune()
     assert await store.find_attempt(ACME, SAME) is None
 
 

@@ -23,6 +23,7 @@ from holdfast.ids import (
 )
 from holdfast.store.base import (
     Attempt,
+    Gone,
     Refused,
     Replay,
     Restored,
@@ -30,9 +31,12 @@ from holdfast.store.base import (
     SessionFilter,
     Store,
 )
-from holdfast.store.rows import IdempotencyRow, JournalRow
+from holdfast.store.copying import copy
+from holdfast.store.rows import IdempotencyRow, JournalRow, MemoryRow
+from holdfast.store.verify import Finding, verify
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
+from tests.store.contract.test_grants import granted
 from tests.store.contract.test_signals import hear
 from tests.store.contract.words import changes_nothing
 from tests.store.homes import Damage, Home
@@ -559,3 +563,49 @@ async def test_a_fork_finds_the_blobs_of_its_past(
     assert await store.blob(ACME, second, digest) == b"picture"
     assert await store.blob(ACME, second, own) == b"own"
     assert await store.blob(ACME, turn.session_id, own) is None
+
+
+# ── a whole store ────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_key_of_a_deleted_session_says_gone_in_a_copy_too(
+    store: Store, elsewhere: Store, player: Player, mint: Minter
+) -> None:
+    """A retry that began anew there would run its tools a second time."""
+    attempt = Attempt(request_hash=b"same", key=IdempotencyKey("k"))
+    turn = await player.play("trip", key="k", request_hash=b"same")
+    await player.play("trip", "And then?", key="later")
+    fork = mint(SessionId)
+    await store.fork(ACME, turn.session_id, version=Version(1), fresh=fork)
+    await store.remove(ACME, turn.session_id)
+    async for _ in copy(store, elsewhere):
+        pass
+    gone = Gone(session_id=turn.session_id, why="deleted")
+    assert await store.find_attempt(ACME, attempt) == gone
+    assert await elsewhere.find_attempt(ACME, attempt) == gone
+    assert await elsewhere.idempotency(ACME, IdempotencyKey("later")) is not None
+    assert [each async for each in verify(elsewhere) if isinstance(each, Finding)] == []
+    other = Player(elsewhere, mint)
+    await other.renew()
+    await other.play(fork)
+
+
+async def test_what_a_tenant_without_sessions_has_is_copied(
+    store: Store, elsewhere: Store, mint: Minter
+) -> None:
+    grants, remembers = Tenant("grants"), Tenant("remembers")
+    grant = granted(mint, grants)
+    await store.put_grant(grant)
+    memory = MemoryRow(
+        tenant=remembers,
+        agent="butler",
+        memory_id="m",
+        text="likes tea",
+        turn_id=mint(TurnId),
+        at_ms=1,
+    )
+    await store.restore_memories(remembers, [memory])
+    assert await store.tenants() == (grants, remembers)
+    assert [each async for each in copy(store, elsewhere)] == []
+    assert await elsewhere.grants(grants, limit=9) == (grant,)
+    assert await elsewhere.memories(remembers, "butler") == (memory,)

@@ -34,7 +34,7 @@ from holdfast.store.base import (
 from holdfast.store.rows import IdempotencyRow, TurnRow
 from holdfast.store.verify import Finding, verify
 from holdfast.testing import ManualClock
-from tests.store.builders import ACME, Player, Playing
+from tests.store.builders import ACME, Player, Playing, in_use
 from tests.store.contract.words import changes_nothing
 
 KEY = IdempotencyKey("k")
@@ -447,7 +447,7 @@ async def test_one_that_waits_never_goes(
     store: Store, player: Player, running: Playing, clock: ManualClock
 ) -> None:
     queued = await player.wait("trip", key="k", replayable=True)
-    clock.advance(limits.discarded_keep_s * 2)
+    await in_use(store, clock, limits.discarded_keep_s * 2)
     await player.renew()
     while (await store.prune()).more:
         pass

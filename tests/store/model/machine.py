@@ -518,15 +518,26 @@ class StoreMachine(RuleBasedStateMachine):
             if renewing >> bit & 1:
                 self.do("renew", node, ttl_ms=TTL_MS)
 
-    @rule(seconds=st.sampled_from(AGES_S))
-    def ages_pass(self, seconds: float) -> None:
-        self.pass_time(seconds)
+    @rule(seconds=st.sampled_from(AGES_S), leap=st.booleans())
+    def ages_pass(self, seconds: float, leap: bool) -> None:
+        """The clock leaps, or the store is in use for the last day of it."""
+        used_h = 0 if leap else min(24, int(seconds // 3600))
+        self.pass_time(seconds - used_h * 3600)
+        for _ in range(used_h):
+            self.look()
+            self.pass_time(3600)
+        self.look()
         for node in self.nodes:
             self.do("renew", node, ttl_ms=TTL_MS)
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
         self.model.now_ms = self.clock.now_ms()
+
+    def look(self) -> None:
+        """Every home looks at the clock, and removes nothing."""
+        self.model.look()
+        self.homes.each(lambda store: store.prune(limit=0))
 
     @rule(data=data)
     def leave(self, data: Data) -> None:

@@ -149,6 +149,7 @@ class Model(Queue):
 
     def prune(self) -> None:
         """Everything that may go now is gone."""
+        self.look()
         for rows in self.of.values():
             for turn in list(rows.turns.values()):
                 if turn.state == "discarded" and self.is_over(
@@ -163,7 +164,11 @@ class Model(Queue):
             rows.claims = {
                 key: claim
                 for key, claim in rows.claims.items()
-                if claim.state == "running" or claim.expires_ms > self.now_ms
+                if claim.state == "running"
+                or not self.is_over(
+                    claim.expires_ms - int(limits.idempotency_keep_s * 1000),
+                    limits.idempotency_keep_s,
+                )
             }
             for session in rows.sessions.values():
                 idle = self.is_over(session.active_ms, limits.anonymous_keep_s)
@@ -187,4 +192,4 @@ class Model(Queue):
         }
 
     def is_over(self, since_ms: int, keep_s: float) -> bool:
-        return since_ms <= self.now_ms - keep_s * 1000
+        return self.age_ms(since_ms) >= keep_s * 1000

@@ -27,14 +27,47 @@ from holdfast.store.rows import (
 )
 from tests.store.model.things import Claim, Entry, Rows, Session, Turn
 
+HOUR_MS = 3_600_000
+
 
 class Turns:
     """The half of the model that a turn meets. `now_ms` is set from outside."""
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
+        self.looked_ms = now_ms
+        self.used_ms = 0
+        self.leaps: list[tuple[int, int, int]] = []
+        """From when to when each was, and after how much use it counts."""
         self.nodes: dict[NodeId, NodeRow] = {}
         self.of: dict[Tenant, Rows] = defaultdict(Rows)
+
+    # time
+
+    def look(self) -> None:
+        """The store looks at its clock: a step of more than an hour counts after a day of use, to the full hour."""
+        step_ms = self.now_ms - self.looked_ms
+        if step_ms > HOUR_MS:
+            counts_ms = self.used_ms + 24 * HOUR_MS
+            counts_ms -= counts_ms % HOUR_MS
+            begin = self.looked_ms
+            if self.leaps and self.leaps[-1][2] == counts_ms:
+                former = self.leaps.pop()
+                begin -= former[1] - former[0]
+            self.leaps.append((begin, self.now_ms, counts_ms))
+        else:
+            self.used_ms += step_ms
+        self.looked_ms = self.now_ms
+
+    def age_ms(self, since_ms: int) -> int:
+        """How much time has passed since, but for leaps since then that do not count yet."""
+        step_ms = self.now_ms - self.looked_ms
+        used_ms = self.used_ms + (step_ms if step_ms <= HOUR_MS else 0)
+        gaps = [(begin, end) for begin, end, counts_ms in self.leaps if counts_ms > used_ms]
+        if step_ms > HOUR_MS:
+            gaps.append((self.looked_ms, self.now_ms))
+        skipped = sum(end - max(begin, since_ms) for begin, end in gaps if since_ms < end)
+        return self.now_ms - since_ms - skipped
 
     # nodes
 
@@ -81,10 +114,7 @@ class Turns:
         return replay(turn)
 
     def claim(self, tenant: Tenant, attempt: base.Attempt) -> Claim | None:
-        claim = self.of[tenant].claims.get(attempt.key) if attempt.key else None
-        if claim is not None and claim.state != "running" and claim.expires_ms <= self.now_ms:
-            return None
-        return claim
+        return self.of[tenant].claims.get(attempt.key) if attempt.key else None
 
     def begin(self, ask: base.Begin) -> base.BeginOutcome:
         rows, request = self.of[ask.tenant], ask.request
@@ -142,7 +172,7 @@ class Turns:
         return base.Gone(session_id=ask.expected, why="deleted") if ask.expected else None
 
     def in_the_way(self, ask: base.Begin, session: Session) -> base.BeginOutcome | None:
-        now, idle_ms = session.head, self.now_ms - session.active_ms
+        now, idle_ms = session.head, self.age_ms(session.active_ms)
         head = now.version
         if session.deleted:
             return base.Gone(session_id=session.id, why="deleted")

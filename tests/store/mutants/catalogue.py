@@ -28,6 +28,7 @@ SEARCH = "store/sqlite/search.py"
 SEARCH_SQL = "store/sqlite/sql/search.sql"
 MOVING = "store/moving.py"
 IMPORTING = "store/importing.py"
+HORIZON = "store/horizon.py"
 
 MODEL = "tests/store/model/test_model.py"
 ATTEMPTS = "tests/store/contract/test_attempts.py"
@@ -35,6 +36,7 @@ STEERING = "tests/store/contract/test_steering.py"
 BEGIN = "tests/store/contract/test_begin.py"
 TENANTS = "tests/store/contract/test_tenants.py"
 QUEUE = "tests/store/contract/test_queue.py"
+RETENTION = "tests/store/contract/test_retention.py"
 INTERLEAVINGS = "tests/store/model/test_interleavings.py"
 FINDING = (
     "tests/store/contract/test_search.py",
@@ -247,9 +249,9 @@ MUTANTS: tuple[Mutant, ...] = (
             DECISIONS,
             (
                 '    if session.state == "deleted":\n        return Gone(session_id=session.id, why="deleted")\n'
-                "    idle_ms"
+                "    if ask.expire"
             ),
-            "    idle_ms",
+            "    if ask.expire",
         ),
     ),
     mutant(
@@ -280,28 +282,40 @@ MUTANTS: tuple[Mutant, ...] = (
         telling=True,
     ),
     mutant(
-        "a running claim expires",
-        (
-            DECISIONS,
-            'if claim is None or (claim.row.state != "running" and claim.row.expires_ms <= now_ms):',
-            "if claim is None or claim.row.expires_ms <= now_ms:",
-        ),
-    ),
-    mutant(
         "a running claim is pruned",
         (
             UPKEEP_SQL,
-            "where state <> 'running' and expires_ms <= :now_ms",
-            "where expires_ms <= :now_ms",
+            "where state <> 'running' and expires_ms <= :before_ms",
+            "where expires_ms <= :before_ms",
         ),
     ),
     mutant(
         "a claim that is done never expires",
         (
-            DECISIONS,
-            'if claim is None or (claim.row.state != "running" and claim.row.expires_ms <= now_ms):',
-            "if claim is None:",
+            UPKEEP_SQL,
+            "where state <> 'running' and expires_ms",
+            "where state = 'failed' and expires_ms",
         ),
+    ),
+    mutant(
+        "a clock that leaps is believed at once",
+        (HORIZON, "    if step_ms > limits.clock_leap_s * 1000:", "    if step_ms < 0:"),
+        tests=(RETENTION, MODEL),
+    ),
+    mutant(
+        "what was written after a leap is as young as what was written before it",
+        (HORIZON, "max(at_ms, min(at_ms + leap.by_ms, leap.to_ms))", "at_ms + leap.by_ms"),
+        tests=(RETENTION, MODEL),
+    ),
+    mutant(
+        "a blob that an item names goes with the turns that were discarded",
+        (UPKEEP_SQL, "where instr(i.body, :digest))", "where instr(i.body, :digest) > 1000000)"),
+        tests=(RETENTION,),
+    ),
+    mutant(
+        "a blob that is put again goes by the time at which it was put first",
+        (SESSIONS_SQL, "do update set noticed_ms = null where noticed_ms > 0", "do nothing"),
+        tests=(RETENTION,),
     ),
     mutant(
         "a failed attempt is replayed",
@@ -337,7 +351,11 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a retry takes over the steps of a turn that it was only said to",
-        (DECISIONS, "    if claim.row.steer is not None:", "    if claim.row.steer == 0:"),
+        (
+            DECISIONS,
+            "None if claim.row.steer is not None else",
+            "None if claim.row.steer == 0 else",
+        ),
         tests=(STEERING, MODEL),
     ),
     mutant(

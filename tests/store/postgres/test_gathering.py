@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import cast
 
 import asyncpg
 import pytest
@@ -13,6 +15,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.ids import Tenant
 from holdfast.store.base import Begin, BeginOutcome, Committed, Joined, Moved, Started, Unconsumed
 from holdfast.store.postgres import gathering
+from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.verify import Finding, verify
 from tests.store.builders import ACME, Player, Playing
@@ -213,3 +216,46 @@ async def test_tenants_that_share_a_statement_share_nothing_else(
         assert await postgres.turn(stranger, turn_id) is None
         assert await postgres.journal(stranger, turn_id) == ()
     await is_sound(postgres)
+
+
+async def test_a_statement_has_the_time_of_the_youngest_call_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the oldest one's, an overloaded database would fail calls that have just come: their retries would keep it
+    overloaded."""
+    sent: list[tuple[list[str], float]] = []
+    answer = asyncio.Event()
+
+    class Slow:
+        timeout_s = 10.0
+
+        async def run(self, work: object, *, timeout_s: float) -> list[bool]:
+            group = asked[len(sent)]
+            sent.append((group, timeout_s))
+            await answer.wait()
+            return [True] * len(group)
+
+    async def nothing(db: Db, group: Sequence[str]) -> list[bool | None]:
+        raise AssertionError("`Slow` runs nothing")
+
+    async def alone(what: str) -> bool:
+        raise AssertionError("nothing was left out")
+
+    asked = [["first"], ["old", "young"]]
+    loop = asyncio.get_running_loop()
+    calls = gathering.Gathering[str, bool](
+        cast("Engine", Slow()), write=nothing, key=str, size=len, alone=alone, at_once=1
+    )
+    now = [loop.time()]
+    monkeypatch.setattr(loop, "time", lambda: now[0], raising=False)
+    tasks = [asyncio.create_task(calls.ask("first"))]
+    await asyncio.sleep(0)
+    for name in asked[1]:
+        tasks.append(asyncio.create_task(calls.ask(name)))
+        await asyncio.sleep(0)
+        now[0] += 4
+    answer.set()
+    assert all(await asyncio.gather(*tasks))
+    group, timeout_s = sent[1]
+    assert group == ["old", "young"]
+    assert timeout_s == pytest.approx(6.0)

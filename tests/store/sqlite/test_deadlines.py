@@ -68,7 +68,9 @@ class Desk:
     def wait(self, loop: Loop, *, expires: float) -> AnyJob:
         its_loop = cast("AbstractEventLoop", loop)
         future: Future[object] = Future()
-        job = Job[object](lambda _: None, future, loop=its_loop, deadline=1e9, expires=expires)
+        job = Job[object](
+            lambda _: None, future, loop=its_loop, asked=0, deadline=1e9, expires=expires
+        )
         self.inbox.put(job)
         self.deadlines.watch(its_loop, expires, loop.now)
         return job

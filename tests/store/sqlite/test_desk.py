@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from apsw import Connection
 
 from holdfast.errors import StorePoisoned, StoreUnavailable
 from holdfast.store.sqlite.connection import ensure_log, open_writer
@@ -55,9 +56,11 @@ def make_desk(path: Path) -> Iterator[MakeDesk]:
         desk.leave()
 
 
-def ask(desk: Desk, work: Work = lambda _: None, deadline: float = 1e9) -> Future[object]:
+def ask(
+    desk: Desk, work: Work = lambda _: None, *, asked: float = 0, deadline: float = 1e9
+) -> Future[object]:
     future: Future[object] = Future()
-    desk.accept(cast("AnyJob", Job(work, future, loop=None, deadline=deadline)))
+    desk.accept(cast("AnyJob", Job(work, future, loop=None, asked=asked, deadline=deadline)))
     return future
 
 
@@ -118,6 +121,25 @@ def test_a_failure_has_work_repeated_once_in_a_while_and_not_in_every_batch(
     assert runs == [0, 0, 1, 9, 18, 30, 30]
 
 
+def test_a_strangers_lock_fails_those_who_have_waited_and_not_those_who_have_just_come(
+    make_desk: MakeDesk, path: Path
+) -> None:
+    """Else the patience of the oldest is everybody's, and under overload those who retry fail at once."""
+    clock = Ticking()
+    desk = make_desk(Bounds(busy_s=5), clock)
+    stranger = Connection(str(path))
+    stranger.execute("BEGIN IMMEDIATE")
+    old, young = ask(desk, asked=0), ask(desk, asked=4)
+    clock.now = 5
+    desk.run()
+    assert isinstance(old.exception(timeout=0), StoreUnavailable)
+    assert not young.done()
+    stranger.execute("ROLLBACK")
+    stranger.close()
+    desk.run()
+    assert young.exception(timeout=0) is None
+
+
 def test_a_job_is_either_withdrawn_or_run(make_desk: MakeDesk) -> None:
     desk = make_desk()
     taken_back: list[bool] = []
@@ -126,7 +148,7 @@ def test_a_job_is_either_withdrawn_or_run(make_desk: MakeDesk) -> None:
     def work(_: object) -> None:
         taken_back.append(desk.inbox.withdraw(job))
 
-    job = cast("AnyJob", Job(work, future, loop=None, deadline=1e9))
+    job = cast("AnyJob", Job(work, future, loop=None, asked=0, deadline=1e9))
     desk.accept(job)
     assert desk.inbox.withdraw(job)
     assert not desk.inbox.withdraw(job)

@@ -30,6 +30,8 @@ WALKS = {
     "forks_of": "walks the sessions that it was given",
     "listed_sessions": "walks the attributes that it was given",
     "named_places": "walks the sessions that it was given",
+    "horizon": "there is one row",
+    "names_blob": "walks a session and its forks",
     "nodes": "there are as many nodes as boots in a day",
     "seal_keys": "there are as many as were made by hand, and one",
 }

@@ -24,6 +24,7 @@ from tests.repository import ROOT
 from tests.torture.replicas.agent import LOG, UPSTREAM, WHO
 from tests.torture.replicas.upstream import Oracle
 
+AGENT = "tests.torture.replicas.agent:team"
 READY_S = 180.0
 SUPERVISE_S = 0.5
 PAUSE_S = 0.02
@@ -42,7 +43,7 @@ class Replica:
         """Whether it is to run: whoever looks after it starts it again if it does not."""
         self.hands = asyncio.Lock()
         """Held by whoever starts, stops or strikes it: a fault may take longer than was drawn for it."""
-        self._environment = {**os.environ, **environment, WHO: f"replica {number}"}
+        self.environment = {**environment, WHO: f"replica {number}"}
         self._process: Process | None = None
 
     @property
@@ -54,10 +55,10 @@ class Replica:
         self.wanted = True
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "holdfast", "serve", "tests.torture.replicas.agent:team"),
+                *(sys.executable, "-m", "holdfast", "serve", AGENT),
                 *("--listen", self.url.removeprefix("http://"), "--log-format", "json"),
                 cwd=ROOT,
-                env=self._environment,
+                env={**os.environ, **self.environment},
                 stdout=log,
                 stderr=log,
             )
@@ -92,6 +93,7 @@ class Fleet:
     def __init__(self, here: Path, database: Server, name: str, oracle: Oracle) -> None:
         self.here = here
         self.database = database
+        self.name = name
         self.url = database.url(name)
         """The database, directly."""
         self.oracle = oracle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import Callable, Coroutine
 from itertools import count
 from pathlib import Path
@@ -19,16 +20,18 @@ from holdfast.store.verify import Finding, verify
 from tests.postgres import Server
 from tests.simulation.finding import find_all
 from tests.simulation.history import Effect, FoundSession, Recording
+from tests.torture import backups
 from tests.torture.replicas.agent import read_log
 from tests.torture.replicas.clients import PATIENCE_S, Clients, Clock
 from tests.torture.replicas.faults import Fault, draw_faults
-from tests.torture.replicas.fleet import Fleet
+from tests.torture.replicas.fleet import AGENT, Fleet
 from tests.torture.replicas.sdk import SdkClient
 from tests.torture.replicas.storm import Befallen, Storm
 from tests.torture.replicas.traffic import TURNS_PER_SESSION, Ledger, Traffic, Wish, draw_wish
 
 TENANT = Tenant("local")
 SWEEP_S = 2.0
+BACK_UP_AGAIN_S = 1.0
 NOWHERE = TurnId("turn_00000000000000000000000000")
 
 Report = Callable[[str], None]
@@ -85,28 +88,33 @@ async def run(plan: Plan, here: Path, database: Server, *, report: Report = lamb
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
             clients = Clients(http, [each.url for each in fleet.replicas], ledger, now_s)
             storm = Storm(fleet, now_s)
+            backing_up = asyncio.create_task(_back_up(plan, here, fleet, clients))
             stormed_s = await _play(plan, fleet, clients, storm, report)
             await _settle(fleet)
+            backup = await backing_up
         report("reading the store")
         sessions, findings = await _look(fleet)
+        effects, prompts = _effects(fleet, sessions), tuple(fleet.oracle.prompts)
+        report("restoring a backup")
+        found = await _judge_backup(here, fleet, backup, ledger)
         recording = Recording(
             sends=tuple(each.send for each in ledger.wired),
             acts=tuple(ledger.acts),
             watched=tuple(ledger.watched),
-            effects=_effects(fleet, sessions),
+            effects=effects,
             sessions=sessions,
             healed_s=stormed_s,
             patience_s=2 * plan.ttl_s + SWEEP_S + PATIENCE_S,
             shutdowns=sum(each.fault.kind in ("drain", "hurry") for each in storm.befallen),
             crashes=len(storm.befallen),
-            findings=findings,
+            findings=(*findings, *found),
         )
         return Seen(
             plan=plan,
             traffic=Traffic(
                 recording=recording,
                 wired=tuple(ledger.wired),
-                prompts=tuple(fleet.oracle.prompts),
+                prompts=prompts,
             ),
             befallen=tuple(storm.befallen),
             acknowledged_s=tuple(ledger.acknowledged_s),
@@ -221,6 +229,44 @@ class Crowd:
             await self._clients.fulfil(wish, rng, probe=True)
 
         await asyncio.gather(*(ask(place, said) for place, said in enumerate(self._said)))
+
+
+class Backup(Value):
+    """A backup that was taken in the middle of the storm."""
+
+    file: str
+    began_s: float
+
+
+async def _back_up(plan: Plan, here: Path, fleet: Fleet, clients: Clients) -> Backup:
+    """Take one as soon as the storm is half over, and the database is there to be asked."""
+    await asyncio.sleep(max(0.0, plan.calm_s + plan.storm_s / 2 - clients.now_s()))
+    file = here / "backup.sql"
+    while True:
+        began_s = clients.now_s()
+        try:
+            await backups.back_up_postgres(fleet.database, fleet.name, file)
+        except (subprocess.CalledProcessError, OSError):  # it is being struck itself
+            await asyncio.sleep(BACK_UP_AGAIN_S)
+        else:
+            return Backup(file=str(file), began_s=began_s)
+
+
+async def _judge_backup(here: Path, fleet: Fleet, backup: Backup, ledger: Ledger) -> list[str]:
+    """Restore it, verify it, and go on from it; everything that is wrong."""
+    url = await backups.restore_postgres(fleet.database, Path(backup.file))
+    sends = [each.send for each in ledger.wired]
+    before = [each for each in sends if each.acknowledged and each.done_s < backup.began_s]
+    wrong = await backups.judge(url, {each.turn_id for each in before if each.turn_id})
+    wrong += await backups.serve_from(
+        here,
+        url,
+        sorted({str(each.name) for each in before if isinstance(each.name, SessionKey)})[:3],
+        source=AGENT,
+        model="root",
+        environment=fleet.replicas[0].environment,
+    )
+    return wrong
 
 
 async def _settle(fleet: Fleet) -> None:

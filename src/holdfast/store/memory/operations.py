@@ -200,6 +200,7 @@ def put_blob(tables: Tables, tenant: Tenant, session_id: SessionId, data: bytes)
         raise SessionGone(session_id, why="deleted")
     digest = moving.digest_of(data)
     tables.blobs.setdefault((tenant, session_id), {})[digest] = data
+    tables.blobs_noticed.pop((tenant, session_id, digest), None)
     return digest
 
 

@@ -55,7 +55,7 @@ class MemoryStore:
 
     def __init__(self, *, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self._now_ms = now_ms
-        self._tables: Tables | None = Tables()
+        self._tables: Tables | None = Tables(now_ms=now_ms())
 
     @property
     def tables(self) -> Tables:
@@ -348,7 +348,8 @@ class MemoryStore:
         return reading.dump(self.tables, tenant, session_id)
 
     async def tenants(self) -> tuple[Tenant, ...]:
-        return tuple(sorted({tenant for tenant, _ in self.tables.sessions}))
+        rows = (self.tables.sessions, self.tables.memories, self.tables.grants)
+        return tuple(sorted({tenant for each in rows for tenant, _ in each}))
 
     async def session_ids(
         self, tenant: Tenant, *, after: SessionId | None, limit: int
@@ -429,8 +430,12 @@ class MemoryStore:
     async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> base.Indexed:
         return search.index(self.tables)
 
-    async def prune(self, *, limit: int = limits.prune_batch_max) -> base.Pruned:
-        return upkeep.prune(self.tables, limit=limit, now_ms=self._now_ms())
+    async def prune(
+        self, *, limit: int = limits.prune_batch_max, trust_clock: bool = False
+    ) -> base.Pruned:
+        return upkeep.prune(
+            self.tables, limit=limit, now_ms=self._now_ms(), trust_clock=trust_clock
+        )
 
     @property
     def queue_length(self) -> int:

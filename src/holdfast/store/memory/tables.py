@@ -18,6 +18,7 @@ from holdfast.ids import (
     Version,
 )
 from holdfast.store import decisions
+from holdfast.store.horizon import Horizon
 from holdfast.store.rows import (
     AnnotationRow,
     ApiKeyRow,
@@ -42,7 +43,8 @@ OfTurn: TypeAlias = tuple[Tenant, TurnId]
 class Tables:
     """Rows, and how to find them. Knows no rule: those are in `decisions.py` and `shaping.py`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, now_ms: int) -> None:
+        self.horizon = Horizon(seen_ms=now_ms)
         self.nodes: dict[NodeId, NodeRow] = {}
         self.sessions: dict[OfSession, SessionRow] = {}
         self.keys: dict[tuple[Tenant, SessionKey], KeyRow] = {}
@@ -58,6 +60,8 @@ class Tables:
         self.state: dict[OfSession, list[StateRow]] = defaultdict(list)
         self.annotations: dict[OfSession, list[AnnotationRow]] = defaultdict(list)
         self.blobs: dict[OfSession, dict[str, bytes]] = defaultdict(dict)
+        self.blobs_noticed: dict[tuple[Tenant, SessionId, str], int] = {}
+        """Since when retention knows of a blob; 0 if an item names it."""
         self.memories: dict[tuple[Tenant, str], dict[str, MemoryRow]] = defaultdict(dict)
         self.claims: dict[tuple[Tenant, IdempotencyKey], IdempotencyRow] = {}
 

@@ -74,7 +74,7 @@ def find_claim(tables: Tables, tenant: Tenant, attempt: Attempt) -> decisions.Cl
 def find_attempt(
     tables: Tables, tenant: Tenant, attempt: Attempt, target: Target | None, *, now_ms: int
 ) -> Joined | Replay | Mismatch | Gone | None:
-    known = decisions.judge_claim(attempt, find_claim(tables, tenant, attempt), now_ms=now_ms)
+    known = decisions.judge_claim(attempt, find_claim(tables, tenant, attempt))
     session = find_target(tables, tenant, target)[1] if target else None
     if known is not None or session is None:
         return known
@@ -118,6 +118,7 @@ def begin_facts(tables: Tables, ask: Begin, *, now_ms: int) -> decisions.BeginFa
         head_turn=head_turn,
         queued=tables.queued_of(tenant, session.id) if session else (),
         holder=holder,
+        horizon=tables.horizon,
         own_turn=own_turn,
         own_session=tables.sessions.get((tenant, own_turn.session_id)) if own_turn else None,
     )
@@ -424,7 +425,6 @@ def signal(
         last_n=sent[-1].n if sent else 0,
         attempt=attempt,
         claim=find_claim(tables, tenant, attempt) if attempt else None,
-        now_ms=now_ms,
     )
     if isinstance(outcome, Signalled):
         tables.signals[tenant, turn_id].append(

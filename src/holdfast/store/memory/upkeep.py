@@ -9,8 +9,11 @@ from typing import TypeAlias
 
 import msgspec
 
+from holdfast import limits
+from holdfast.ids import SessionId, Tenant
 from holdfast.store import retention
 from holdfast.store.base import Pruned
+from holdfast.store.horizon import Horizon, believed, looked
 from holdfast.store.memory import operations
 from holdfast.store.memory.tables import Tables
 from holdfast.store.rows import SessionRow, TurnRow
@@ -19,39 +22,79 @@ Removal: TypeAlias = Callable[[], object]
 """Takes one thing away: a row, or a turn with its journal and signals."""
 
 
-def prune(tables: Tables, *, limit: int, now_ms: int) -> Pruned:
+def prune(tables: Tables, *, limit: int, now_ms: int, trust_clock: bool) -> Pruned:
     """Remove up to `limit` things of what may go."""
-    due = tuple(islice(_due(tables, now_ms=now_ms), limit))
+    look = believed if trust_clock else looked
+    horizon = tables.horizon = look(tables.horizon, now_ms)
+    due = tuple(islice(_due(tables, horizon, now_ms=now_ms), limit))
     for remove in due:
         remove()
     # What went may have been all that kept something else here, so this looks again.
-    return Pruned(rows=len(due), more=any(True for _ in _due(tables, now_ms=now_ms)))
+    more = any(True for _ in _due(tables, horizon, now_ms=now_ms))
+    return Pruned(rows=len(due), more=more, behind_ms=horizon.behind_ms)
 
 
-def _due(tables: Tables, *, now_ms: int) -> Iterator[Removal]:
+def _due(tables: Tables, horizon: Horizon, *, now_ms: int) -> Iterator[Removal]:
     """Everything that may go now. Nothing is removed while this looks."""
     for turn in tables.turns.values():
-        if retention.discarded_may_go(turn, now_ms=now_ms):
+        if retention.discarded_may_go(turn, horizon):
             yield partial(_drop_turn, tables, turn)
-        if retention.journal_may_go(turn, now_ms=now_ms):
+        if retention.journal_may_go(turn, horizon):
             if turn.replayable:
                 yield partial(_forget_replay, tables, turn)
             sent = tables.signals.get((turn.tenant, turn.turn_id), [])
             yield from (sent.pop for _ in sent)
     for place, claim in tables.claims.items():
-        if retention.claim_may_go(claim, now_ms=now_ms):
+        if retention.claim_may_go(claim, horizon):
             yield partial(tables.claims.pop, place)
     for session in tables.sessions.values():
-        if retention.line_may_go(session, now_ms=now_ms):
+        if retention.line_may_go(session, horizon):
             yield partial(operations.remove, tables, session.tenant, session.id, now_ms=now_ms)
     yield from _due_in_deleted(tables)
+    yield from _due_blobs(tables, horizon)
     for owner, blobs in tables.blobs.items():
-        if owner not in tables.sessions and retention.stray_blobs_may_go(owner[1], now_ms=now_ms):
-            yield from (partial(blobs.pop, digest) for digest in blobs)
+        if owner not in tables.sessions and owner[1] < retention.stray_blobs_before(horizon):
+            yield from (partial(blobs.pop, digest, None) for digest in blobs)
     holders = {session.lease_node for session, _ in tables.held()}
     for node in tables.nodes.values():
-        if node.node_id not in holders and retention.node_may_go(node, now_ms=now_ms):
+        if node.node_id not in holders and retention.node_may_go(node, horizon):
             yield partial(tables.nodes.pop, node.node_id)
+
+
+def _due_blobs(tables: Tables, horizon: Horizon) -> Iterator[Removal]:
+    """Blobs of which it is time to look whether an item, or a journal, names them."""
+    for owner, blobs in tables.blobs.items():
+        for digest in blobs:
+            place = (*owner, digest)
+            noticed_ms = tables.blobs_noticed.setdefault(place, horizon.seen_ms)
+            if 0 < noticed_ms <= horizon.before_ms(limits.discarded_keep_s):
+                yield partial(_judge_blob, tables, *place)
+
+
+def _judge_blob(tables: Tables, tenant: Tenant, session_id: SessionId, digest: str) -> None:
+    readers = [
+        place
+        for place, session in tables.sessions.items()
+        if place == (tenant, session_id)
+        or (place[0] == tenant and any(s.session_id == session_id for s in session.lineage))
+    ]
+    named = any(
+        digest.encode() in data
+        for place in readers
+        for data in (
+            *(row.body for row in tables.items.get(place, ())),
+            *(
+                row.records
+                for turn in tables.turns_of(*place)
+                for row in tables.journals.get((tenant, turn.turn_id), ())
+            ),
+        )
+    )
+    if named:
+        tables.blobs_noticed[tenant, session_id, digest] = 0
+    else:
+        tables.blobs[tenant, session_id].pop(digest, None)
+        tables.blobs_noticed.pop((tenant, session_id, digest), None)
 
 
 def _due_in_deleted(tables: Tables) -> Iterator[Removal]:
@@ -72,7 +115,7 @@ def _due_in(tables: Tables, session: SessionRow) -> Iterator[Removal]:
         held = rows.get(place, [])
         yield from (held.pop for _ in held)
     blobs = tables.blobs.get(place, {})
-    yield from (partial(blobs.pop, digest) for digest in blobs)
+    yield from (partial(blobs.pop, digest, None) for digest in blobs)
     for turn in tables.turns_of(*place):
         if not tables.claims_of(turn):
             yield partial(_drop_turn, tables, turn)

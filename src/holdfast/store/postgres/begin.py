@@ -45,8 +45,7 @@ async def find_attempt(
 ) -> Joined | Replay | Mismatch | Gone | None:
     if attempt.key is not None:
         facts = await db.facts("claim_facts", tenant=tenant, key=attempt.key)
-        now_ms = facts.number()
-        known = decisions.judge_claim(attempt, _claim(facts), now_ms=now_ms)
+        known = decisions.judge_claim(attempt, _claim(facts))
         if known is not None:
             return known
     if target is None or not attempt.client_attempt:
@@ -205,6 +204,9 @@ async def begin_facts(db: Db, ask: Begin) -> Beginning:
             head_turn=found.head_turn,
             queued=await queued_of(db, session),
         )
+    if ask.expire_after_ms is not None:
+        horizon = await db.one(tables.horizons, "horizon")
+        facts = msgspec.structs.replace(facts, horizon=horizon)
     if has_begun:
         own = await db.facts("own_facts", tenant=tenant, turn_id=turn_id)
         facts = msgspec.structs.replace(

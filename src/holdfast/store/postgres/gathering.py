@@ -7,6 +7,8 @@ goes at once.
 1. A statement writes what it can, and leaves out what it cannot: that is looked at alone.
 2. If it fails as a whole because of one of them, all of them were left out; the others need not suffer for it.
 3. Nobody waits in the queue beyond the time that a call may take: who is too late is told so, and nothing was sent.
+4. A statement has the time of the youngest call in it. With that of the oldest, an overloaded database would fail calls
+   that had just come, and their retries would keep it overloaded.
 """
 
 from __future__ import annotations
@@ -139,7 +141,7 @@ class Gathering(Generic[A, D]):
         return list(group.values())
 
     async def _send(self, group: list[_Asked[A, D]]) -> None:
-        left_s = min(asked.until for asked in group) - asyncio.get_running_loop().time()
+        left_s = max(asked.until for asked in group) - asyncio.get_running_loop().time()
         try:
             came = await self._run([asked.what for asked in group], timeout_s=left_s)
         except BaseException as error:

@@ -231,8 +231,13 @@ class Pool:
             async with asyncio.timeout_at(until):
                 return await waiter
         except BaseException as error:
-            if waiter.done() and not waiter.cancelled() and (link := waiter.result()) is not None:
-                self.give(link)  # it came at the moment when we gave up
+            if waiter.done() and not waiter.cancelled():
+                # It came at the moment when we gave up: a connection, or leave to make one. The next in line gets it.
+                link = waiter.result()
+                if link is None:
+                    self._wake_one()
+                else:
+                    self.give(link)
             if isinstance(error, TimeoutError):
                 raise StoreUnavailable(
                     f"all {self._size} connections to the database are in use; retry in a few seconds"

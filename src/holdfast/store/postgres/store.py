@@ -552,8 +552,12 @@ class PostgresStore:
     async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> base.Indexed:
         return await self.engine.run(lambda db: search.index(db, bytes_max=bytes_max))
 
-    async def prune(self, *, limit: int = limits.prune_batch_max) -> base.Pruned:
-        return await self.engine.run(lambda db: upkeep.prune(db, limit=limit))
+    async def prune(
+        self, *, limit: int = limits.prune_batch_max, trust_clock: bool = False
+    ) -> base.Pruned:
+        return await self.engine.run(
+            lambda db: upkeep.prune(db, limit=limit, trust_clock=trust_clock)
+        )
 
     @property
     def queue_length(self) -> int:

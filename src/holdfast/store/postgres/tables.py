@@ -31,6 +31,7 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
+from holdfast.store.horizon import Horizon, Leap
 from holdfast.store.queries import load_queries
 from holdfast.store.rows import (
     AnnotationRow,
@@ -135,8 +136,10 @@ class Reader:
 lineage_decoder: Decoder[Lineage] = Decoder(Lineage)
 _changes: Decoder[tuple[Change, ...]] = Decoder(tuple[Change, ...])
 _usage: Decoder[Usage] = Decoder(Usage)
+_leaps: Decoder[tuple[Leap, ...]] = Decoder(tuple[Leap, ...])
 _scopes: Decoder[tuple[str, ...]] = Decoder(tuple[str, ...])
 
+horizons = Table(Horizon, leaps=_json(_leaps.strict))
 nodes = Table(NodeRow, node_id=NodeId)
 sessions = Table(
     SessionRow,
@@ -192,6 +195,7 @@ journal = Table(JournalRow)
 # ── queries ──────────────────────────────────────────────────────────────────────────────────
 
 _COLUMNS: dict[str, tuple[str, ...]] = {
+    "horizon": horizons.fields,
     "node": nodes.fields,
     "session": sessions.fields,
     "session_key": keys.fields,

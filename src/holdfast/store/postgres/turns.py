@@ -246,7 +246,6 @@ async def signal(
         last_n=last_n,
         attempt=attempt,
         claim=await claim_of(db, claimed) if claimed else None,
-        now_ms=now_ms,
     )
     if not isinstance(outcome, Signalled):
         return Said(outcome=outcome)

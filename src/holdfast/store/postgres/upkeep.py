@@ -8,35 +8,60 @@ from __future__ import annotations
 from functools import partial
 
 from holdfast import limits
-from holdfast.ids import SessionId, Tenant, mint
+from holdfast.ids import SessionId, Tenant
 from holdfast.store.base import Pruned
-from holdfast.store.postgres import operations
+from holdfast.store.horizon import Horizon, believed, looked
+from holdfast.store.postgres import operations, tables
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.tables import Bound
-from holdfast.store.retention import before_ms, line_may_go
+from holdfast.store.retention import claims_expired_ms, line_may_go, stray_blobs_before
 from holdfast.store.rows import SessionRow
 
 
-async def prune(db: Db, *, limit: int) -> Pruned:
+async def prune(db: Db, *, limit: int, trust_clock: bool) -> Pruned:
     """Remove up to `limit` rows of what may go. Each kind gets what the ones before it left over."""
-    now_ms = (await db.facts("now")).number()
-    discarded = before_ms(now_ms, limits.discarded_keep_s)
-    settled = before_ms(now_ms, limits.idempotency_keep_s)
+    horizon = await _look(db, trust_clock=trust_clock)
+    discarded = horizon.before_ms(limits.discarded_keep_s)
+    settled = horizon.before_ms(limits.idempotency_keep_s)
+    dead = horizon.before_ms(limits.dead_node_keep_s)
     steps = (
         partial(_pruned, query="prune_discarded", before_ms=discarded),
+        # Before what a key's answer is made of.
+        partial(_pruned, query="prune_idempotency", before_ms=claims_expired_ms(horizon)),
         partial(_pruned, query="prune_replays", before_ms=settled),
         partial(_pruned, query="prune_signals", before_ms=settled),
-        partial(_pruned, query="prune_idempotency", now_ms=now_ms),
-        partial(_anonymous_lines, now_ms=now_ms),
+        partial(_anonymous_lines, horizon=horizon),
         _deleted_sessions,
-        partial(_pruned, query="prune_stray_blobs", before_id=_minted_after(settled)),
-        partial(_pruned, query="prune_nodes", before_ms=before_ms(now_ms, limits.dead_node_keep_s)),
+        partial(_pruned, query="prune_stray_blobs", before_id=stray_blobs_before(horizon)),
+        partial(_unnamed_blobs, horizon=horizon),
+        partial(_pruned, query="prune_nodes", before_ms=dead),
     )
     gone = 0
     for step in steps:
         if gone < limit:
             gone += await step(db, limit=limit - gone)
-    return Pruned(rows=gone, more=gone >= limit)
+    return Pruned(rows=gone, more=gone >= limit, behind_ms=horizon.behind_ms)
+
+
+async def _look(db: Db, *, trust_clock: bool) -> Horizon:
+    before = await db.one(tables.horizons, "horizon")
+    now_ms = (await db.facts("now")).number()
+    horizon = believed(before, now_ms) if trust_clock else looked(before, now_ms)
+    was_ms = before.seen_ms if before else None
+    await db.write("put_horizon", was_ms=was_ms, **tables.horizons.bound(horizon))
+    return horizon
+
+
+async def _unnamed_blobs(db: Db, *, limit: int, horizon: Horizon) -> int:
+    """How many blobs were looked at: those that an item or a journal names stay for good, the others go."""
+    return await _pruned(
+        db,
+        query="judge_blobs",
+        now_ms=horizon.seen_ms,
+        before_ms=horizon.before_ms(limits.discarded_keep_s),
+        judged=min(limit, limits.blobs_judged_max),
+        limit=limit,
+    )
 
 
 async def _pruned(db: Db, *, query: str, **bindings: Bound) -> int:
@@ -45,15 +70,11 @@ async def _pruned(db: Db, *, query: str, **bindings: Bound) -> int:
     return int(count)
 
 
-def _minted_after(at_ms: int) -> SessionId:
-    return mint(SessionId, at_ms=max(0, at_ms) + 1, entropy=0)
-
-
-async def _anonymous_lines(db: Db, *, limit: int, now_ms: int) -> int:
+async def _anonymous_lines(db: Db, *, limit: int, horizon: Horizon) -> int:
     def is_stale(session: SessionRow) -> bool:
-        return line_may_go(session, now_ms=now_ms)
+        return line_may_go(session, horizon)
 
-    since = before_ms(now_ms, limits.anonymous_keep_s)
+    since = horizon.before_ms(limits.anonymous_keep_s)
     found = await db.rows("stale_anonymous", before_ms=since, limit=limit)
     for tenant, session_id in found:
         await operations.remove(db, Tenant(tenant), SessionId(session_id), if_still=is_stale)

@@ -60,7 +60,7 @@ def find_claim(db: Connection, tenant: Tenant, attempt: Attempt) -> decisions.Cl
 def find_attempt(
     db: Connection, tenant: Tenant, attempt: Attempt, target: Target | None, *, now_ms: int
 ) -> Joined | Replay | Mismatch | Gone | None:
-    known = decisions.judge_claim(attempt, find_claim(db, tenant, attempt), now_ms=now_ms)
+    known = decisions.judge_claim(attempt, find_claim(db, tenant, attempt))
     if known is not None or target is None or not attempt.client_attempt:
         return known
     session = _find_target(db, tenant, target)
@@ -104,6 +104,7 @@ def begin_facts(
         holder=holder_of(db, session, asking=ask.node, is_held=is_held, now_ms=now_ms)
         if session is not None and busy
         else "absent",
+        horizon=tables.horizon_rows.one(db, "horizon") if ask.expire_after_ms is not None else None,
         own_turn=own_turn,
         own_session=find_session(db, tenant, own_turn.session_id) if own_turn else None,
     )

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 
 import apsw
@@ -45,7 +46,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
     """For so long after a job has failed, batches are guarded: failures come in company, and somebody who
     causes many must not have everybody's work done twice."""
     busy_s: float = 5.0
-    """How long a stranger may hold SQLite's lock before those who wait are told."""
+    """How long a job waits for a stranger to give SQLite's lock back before its caller is told."""
     close_s: float = 30.0
     """How long closing waits for a turn that another process does not give back."""
     checkpoint: checkpoint.Policy = checkpoint.Policy()
@@ -172,17 +173,19 @@ class Desk:
 
     def _transact(self, taken: _Taken) -> Batch:
         """Begin, run, commit. Waits for strangers who hold SQLite's lock, but not for ever."""
-        until = self._clock() + self.bounds.busy_s
         while len(self.inbox):
             try:
                 guarded = self._clock() < self._guarded_until
                 batch = run_batch(self._connection, self._take(taken), guarded=guarded)
             except apsw.BusyError as error:
-                # SQLite has waited for BUSY_BACKSTOP_S in there, so this does not spin.
-                if self._clock() >= until:
-                    return self._give_up(error, taken)
+                # SQLite has waited for BUSY_BACKSTOP_S in there, so this does not spin. A job that has just come
+                # may still get the lock: each has its own time.
+                taken.jobs = self.inbox.take_asked_before(self._clock() - self.bounds.busy_s)
+                if taken.jobs:
+                    return _failed(error, taken)
             except apsw.Error as error:
-                return self._give_up(error, taken)
+                taken.jobs = self.inbox.take_asked_before(inf)
+                return _failed(error, taken)
             else:
                 if batch.fatal is None and not self._still_there():
                     batch = batch.stopped(f"{self._path} was moved or deleted while in use")
@@ -206,14 +209,6 @@ class Desk:
             taken.jobs.append(job)
             yield job.work
             now = self._clock()
-
-    def _give_up(self, error: apsw.Error, taken: _Taken) -> Batch:
-        """No transaction can be had: nothing was begun, and all who wait now are told."""
-        for _ in range(len(self.inbox)):
-            if (job := self.inbox.take_nowait()) is not None:
-                taken.jobs.append(job)
-        fatal = described(error) if is_fatal(error) else None
-        return Batch([Failed(translated(error)) for _ in taken.riders + taken.jobs], fatal)
 
     def _still_there(self) -> bool:
         """Whether the file that we write to is the one that others will find."""
@@ -278,6 +273,12 @@ class Desk:
         except apsw.Error as error:
             self.health.poison(f"check-point: {described(error)}")
             return False
+
+
+def _failed(error: apsw.Error, taken: _Taken) -> Batch:
+    """No transaction can be had: nothing was begun, and these are told."""
+    fatal = described(error) if is_fatal(error) else None
+    return Batch([Failed(translated(error)) for _ in taken.riders + taken.jobs], fatal)
 
 
 def _refusals(jobs: list[AnyJob], reason: str) -> list[Answer]:

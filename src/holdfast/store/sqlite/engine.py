@@ -183,7 +183,8 @@ class Engine:
         self._health.check()
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         future: ThreadFuture[T] = ThreadFuture()
-        job = Job(work, future, loop=None, deadline=self._clock() + timeout_s)
+        asked = self._clock()
+        job = Job(work, future, loop=None, asked=asked, deadline=asked + timeout_s)
         self._writer.submit(cast("AnyJob", job))
         try:
             return future.result(timeout_s)
@@ -265,9 +266,14 @@ class Engine:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        now = loop.time()
+        now, asked = loop.time(), self._clock()
         made = Job(
-            work, future, loop=loop, deadline=self._clock() + timeout_s, expires=now + timeout_s
+            work,
+            future,
+            loop=loop,
+            asked=asked,
+            deadline=asked + timeout_s,
+            expires=now + timeout_s,
         )
         job = cast("AnyJob", made)
         submit(job)

@@ -51,7 +51,7 @@ Outcome = Done | Failed
 class Job(Generic[T]):
     """A function on its way to a connection. Without a loop, its future belongs to a thread."""
 
-    __slots__ = ("deadline", "expires", "future", "loop", "work")
+    __slots__ = ("asked", "deadline", "expires", "future", "loop", "work")
 
     def __init__(
         self,
@@ -59,13 +59,16 @@ class Job(Generic[T]):
         future: LoopFuture[T] | ThreadFuture[T],
         *,
         loop: AbstractEventLoop | None,
+        asked: float,
         deadline: float,
         expires: float = inf,
     ) -> None:
-        """Not begun after `deadline`, by the engine's clock; given up at `expires`, by the loop's."""
+        """`asked` for at this time and not begun after `deadline`, by the engine's clock; given up at `expires`, by the
+        loop's."""
         self.work = work
         self.future = future
         self.loop = loop
+        self.asked = asked
         self.deadline = deadline
         self.expires = expires
 
@@ -110,6 +113,16 @@ class Inbox:
             return self._jobs.popleft()
         except IndexError:
             return None
+
+    def take_asked_before(self, moment: float) -> list[AnyJob]:
+        """Those that were asked for at `moment` or earlier, by the engine's clock."""
+        taken: list[AnyJob] = []
+        while (job := self.take_nowait()) is not None:
+            if job.asked > moment:
+                self._jobs.appendleft(job)
+                break
+            taken.append(job)
+        return taken
 
     def waiting(self) -> Iterable[AnyJob]:
         """Those that nobody has begun at this moment."""

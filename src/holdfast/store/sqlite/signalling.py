@@ -44,7 +44,6 @@ def signal(
         last_n=last,
         attempt=attempt,
         claim=find_claim(db, tenant, attempt) if attempt else None,
-        now_ms=now_ms,
     )
     if not isinstance(outcome, Signalled):
         return Said(outcome=outcome)

@@ -597,9 +597,11 @@ class SqliteStore:
             await self.engine.write(lambda db: search.take_step(db, plan))
         return base.Indexed(sessions=len(plan.steps), more=plan.more)
 
-    async def prune(self, *, limit: int = limits.prune_batch_max) -> base.Pruned:
+    async def prune(
+        self, *, limit: int = limits.prune_batch_max, trust_clock: bool = False
+    ) -> base.Pruned:
         return await self.engine.write(
-            lambda db: upkeep.prune(db, limit=limit, now_ms=self._now_ms())
+            lambda db: upkeep.prune(db, limit=limit, now_ms=self._now_ms(), trust_clock=trust_clock)
         )
 
     @property

@@ -33,6 +33,7 @@ from holdfast.ids import (
     Version,
     trusted,
 )
+from holdfast.store.horizon import Horizon, Leap
 from holdfast.store.queries import load_queries
 from holdfast.store.rows import (
     AnnotationRow,
@@ -204,8 +205,10 @@ def _trusting(read: Read) -> Read:
 _lineage: Decoder[Lineage] = Decoder(Lineage)
 _changes: Decoder[tuple[Change, ...]] = Decoder(tuple[Change, ...])
 _usage: Decoder[Usage] = Decoder(Usage)
+_leaps: Decoder[tuple[Leap, ...]] = Decoder(tuple[Leap, ...])
 _scopes: Decoder[tuple[str, ...]] = Decoder(tuple[str, ...])
 
+horizon_rows = Table(Horizon, leaps=_Json(_leaps.strict))
 node_rows = Table(NodeRow, node_id=NodeId)
 session_rows = Table(
     SessionRow,

@@ -5,41 +5,52 @@ from __future__ import annotations
 from apsw import Connection
 
 from holdfast import limits
-from holdfast.ids import SessionId, Tenant, mint
+from holdfast.ids import SessionId, Tenant
 from holdfast.store.base import Pruned
-from holdfast.store.retention import before_ms
+from holdfast.store.horizon import Horizon, believed, looked
+from holdfast.store.retention import claims_expired_ms, stray_blobs_before
 from holdfast.store.sqlite import operations, search, tables
 from holdfast.store.sqlite.tables import run
 
 
-def prune(db: Connection, *, limit: int, now_ms: int) -> Pruned:
+def prune(db: Connection, *, limit: int, now_ms: int, trust_clock: bool) -> Pruned:
     """Remove up to `limit` rows of what may go. Each kind gets what the ones before it left over."""
-    gone = 0
-    for step in (
+    horizon = _look(db, now_ms, trust_clock=trust_clock)
+    steps = (
         _discarded_turns,
+        _idempotency,  # before what a key's answer is made of
         _replays,
         _signals,
-        _idempotency,
         _anonymous_lines,
         _deleted_sessions,
         _stray_blobs,
+        _unnamed_blobs,
         _nodes,
-    ):
+    )
+    gone = 0
+    for step in steps:
         if gone < limit:
-            gone += step(db, limit=limit - gone, now_ms=now_ms)
-    return Pruned(rows=gone, more=gone >= limit)
+            gone += step(db, horizon, limit=limit - gone)
+    return Pruned(rows=gone, more=gone >= limit, behind_ms=horizon.behind_ms)
 
 
-def _discarded_turns(db: Connection, *, limit: int, now_ms: int) -> int:
-    since = before_ms(now_ms, limits.discarded_keep_s)
+def _look(db: Connection, now_ms: int, *, trust_clock: bool) -> Horizon:
+    look = believed if trust_clock else looked
+    horizon = look(tables.horizon_rows.one(db, "horizon"), now_ms)
+    tables.horizon_rows.put(db, "put_horizon", horizon)
+    return horizon
+
+
+def _discarded_turns(db: Connection, horizon: Horizon, *, limit: int) -> int:
+    since = horizon.before_ms(limits.discarded_keep_s)
     found = tables.texts(db, "stale_discarded", before_ms=since, limit=limit)
     for tenant, turn_id in found:
         _drop_turn(db, tenant, turn_id)
     return len(found)
 
 
-def _replays(db: Connection, *, limit: int, now_ms: int) -> int:
-    since = before_ms(now_ms, limits.idempotency_keep_s)
+def _replays(db: Connection, horizon: Horizon, *, limit: int) -> int:
+    since = horizon.before_ms(limits.idempotency_keep_s)
     found = tables.texts(db, "stale_replays", before_ms=since, limit=limit)
     for tenant, turn_id in found:
         for query in ("delete_journal", "forget_replay"):
@@ -47,41 +58,47 @@ def _replays(db: Connection, *, limit: int, now_ms: int) -> int:
     return len(found)
 
 
-def _signals(db: Connection, *, limit: int, now_ms: int) -> int:
-    since = before_ms(now_ms, limits.idempotency_keep_s)
+def _signals(db: Connection, horizon: Horizon, *, limit: int) -> int:
+    since = horizon.before_ms(limits.idempotency_keep_s)
     return _changed(db, "prune_signals", before_ms=since, limit=limit)
 
 
-def _idempotency(db: Connection, *, limit: int, now_ms: int) -> int:
-    return _changed(db, "prune_idempotency", now_ms=now_ms, limit=limit)
+def _idempotency(db: Connection, horizon: Horizon, *, limit: int) -> int:
+    return _changed(db, "prune_idempotency", before_ms=claims_expired_ms(horizon), limit=limit)
 
 
-def _nodes(db: Connection, *, limit: int, now_ms: int) -> int:
-    return _changed(
-        db, "prune_nodes", before_ms=before_ms(now_ms, limits.dead_node_keep_s), limit=limit
-    )
+def _nodes(db: Connection, horizon: Horizon, *, limit: int) -> int:
+    since = horizon.before_ms(limits.dead_node_keep_s)
+    return _changed(db, "prune_nodes", before_ms=since, limit=limit)
 
 
-def _stray_blobs(db: Connection, *, limit: int, now_ms: int) -> int:
-    return _changed(
-        db,
-        "prune_stray_blobs",
-        before_id=mint(
-            SessionId, at_ms=max(0, before_ms(now_ms, limits.idempotency_keep_s)) + 1, entropy=0
-        ),
-        limit=limit,
-    )
+def _stray_blobs(db: Connection, horizon: Horizon, *, limit: int) -> int:
+    before_id = stray_blobs_before(horizon)
+    return _changed(db, "prune_stray_blobs", before_id=before_id, limit=limit)
 
 
-def _anonymous_lines(db: Connection, *, limit: int, now_ms: int) -> int:
-    since = before_ms(now_ms, limits.anonymous_keep_s)
-    found = tables.texts(db, "stale_anonymous", before_ms=since, limit=limit)
-    for tenant, session_id in found:
-        operations.remove(db, Tenant(tenant), SessionId(session_id), now_ms=now_ms)
+def _unnamed_blobs(db: Connection, horizon: Horizon, *, limit: int) -> int:
+    """How many blobs were looked at: those that an item or a journal names stay for good, the others go."""
+    run(db, "notice_blobs", now_ms=horizon.seen_ms, limit=limit)
+    since = horizon.before_ms(limits.discarded_keep_s)
+    judged = min(limit, limits.blobs_judged_max)
+    found = tables.texts(db, "due_blobs", before_ms=since, limit=judged)
+    for tenant, session_id, digest in found:
+        place = {"tenant": tenant, "session_id": session_id}
+        named = tables.scalar(db, "names_blob", digest=digest.encode(), **place)
+        run(db, "keep_blob" if named else "drop_blob", digest=digest, **place)
     return len(found)
 
 
-def _deleted_sessions(db: Connection, *, limit: int, now_ms: int) -> int:
+def _anonymous_lines(db: Connection, horizon: Horizon, *, limit: int) -> int:
+    since = horizon.before_ms(limits.anonymous_keep_s)
+    found = tables.texts(db, "stale_anonymous", before_ms=since, limit=limit)
+    for tenant, session_id in found:
+        operations.remove(db, Tenant(tenant), SessionId(session_id), now_ms=horizon.seen_ms)
+    return len(found)
+
+
+def _deleted_sessions(db: Connection, horizon: Horizon, *, limit: int) -> int:
     gone = 0
     # Each of them loses a row or is marked, so this ends; one that has no row alone must not end it.
     while gone < limit and (found := tables.texts(db, "clearable_sessions", limit=limit - gone)):

@@ -176,14 +176,15 @@ select m.{memory} from holdfast.memory m
  order by m.agent, m.memory_id limit :limit;
 
 -- put_blob
--- Bytes under their digest, unless their session was deleted; the same bytes again change nothing.
+-- Bytes under their digest, unless their session was deleted; the same bytes again change nothing, but that they are
+-- not looked at for a week.
 with owner as (
   select s.state from holdfast.session s where s.tenant = :tenant and s.id = :session_id for share),
 put as (
-  insert into holdfast.blob (tenant, session_id, digest, bytes)
+  insert into holdfast.blob as b (tenant, session_id, digest, bytes)
   select :tenant, :session_id, :digest, :bytes
    where not exists (select 1 from owner where state = 'deleted')
-  on conflict do nothing)
+  on conflict (tenant, session_id, digest) do update set noticed_ms = null where b.noticed_ms > 0)
 select exists (select 1 from owner where state = 'deleted');
 
 -- blob
@@ -291,8 +292,12 @@ select session_id from holdfast.session_past
  where tenant = :tenant and ancestor = :ancestor order by session_id limit :limit;
 
 -- next_tenant
--- The tenant that comes after another, by jumping along the index.
-select tenant from holdfast.session where tenant > :after order by tenant limit 1;
+-- The tenant that comes after another, by jumping along indexes: one with sessions, memories or remembered approvals.
+select tenant from (
+  select min(tenant) as tenant from holdfast.session where tenant > :after
+  union all select min(tenant) from holdfast.memory where tenant > :after
+  union all select min(tenant) from holdfast.tool_grant where tenant > :after) found
+ where tenant is not null order by tenant limit 1;
 
 -- counts
 -- What is there, in numbers.

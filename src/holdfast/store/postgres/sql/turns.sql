@@ -45,8 +45,8 @@ select c.now_ms, n.{node}, k.{session_key}, s.{session}, s.stamp, h.{node}, own.
 
 -- claim_facts
 -- An idempotency key, the turn that it leads to, and that turn's session.
-select c.now_ms, i.{idempotency}, t.{turn}, s.{session}
-  from (select {now} as now_ms) c
+select i.{idempotency}, t.{turn}, s.{session}
+  from (select 1) c
   left join holdfast.idempotency i on i.tenant = :tenant and i.key = :key
   left join holdfast.turn t on t.tenant = i.tenant and t.turn_id = i.turn_id
   left join holdfast.session s on s.tenant = t.tenant and s.id = t.session_id;

@@ -1,5 +1,15 @@
 -- Retention: what may go, in small steps. Rows that somebody else is at are left for the next step.
 
+-- horizon
+-- What was seen of the clock.
+select h.{horizon} from holdfast.horizon h;
+
+-- put_horizon
+-- The clock was looked at, unless another node has looked meanwhile.
+insert into holdfast.horizon as h (one, {horizon}) values (1, {:horizon})
+on conflict (one) do update set seen_ms = excluded.seen_ms, ran_ms = excluded.ran_ms, leaps = excluded.leaps
+ where h.seen_ms = :was_ms;
+
 -- prune_discarded
 -- Discarded turns whose time is over, with their journals and signals.
 with gone as (
@@ -43,7 +53,7 @@ select count(*) from gone;
 -- Idempotency rows a day after the end.
 with gone as (
   select tenant, key from holdfast.idempotency
-   where state <> 'running' and expires_ms <= :now_ms order by expires_ms limit :limit
+   where state <> 'running' and expires_ms <= :before_ms order by expires_ms limit :limit
      for update skip locked),
 claims as (
   delete from holdfast.idempotency i using gone g where i.tenant = g.tenant and i.key = g.key)
@@ -75,6 +85,36 @@ blobs as (
   delete from holdfast.blob b using gone g
    where b.tenant = g.tenant and b.session_id = g.session_id and b.digest = g.digest)
 select count(*) from gone;
+
+-- judge_blobs
+-- Blobs that were put since the last look. Of those whose time it is, the ones stay that an item,
+-- or a journal that is kept, of their session or of one that reads it as its past names; the others go.
+with fresh as (
+  update holdfast.blob b set noticed_ms = :now_ms where b.ctid = any (array(
+    select ctid from holdfast.blob where noticed_ms is null limit :limit for update skip locked))),
+due as (
+  select b.tenant, b.session_id, b.digest from holdfast.blob b
+   where b.noticed_ms > 0 and b.noticed_ms <= :before_ms order by b.noticed_ms limit :judged for update skip locked),
+judged as (
+  select d.tenant, d.session_id, d.digest, exists (
+           select 1 from holdfast.item i
+            where i.tenant = d.tenant and i.session_id = any (r.ids)
+              and position(convert_to(d.digest, 'UTF8') in i.body) > 0)
+      or exists (
+           select 1 from holdfast.turn t join holdfast.journal j on j.tenant = t.tenant and j.turn_id = t.turn_id
+            where t.tenant = d.tenant and t.session_id = any (r.ids)
+              and position(convert_to(d.digest, 'UTF8') in j.records) > 0) as named
+    from due d cross join lateral (
+      select array(
+        select d.session_id union all select p.session_id from holdfast.session_past p
+         where p.tenant = d.tenant and p.ancestor = d.session_id) as ids) r),
+kept as (
+  update holdfast.blob b set noticed_ms = 0 from judged j
+   where j.named and b.tenant = j.tenant and b.session_id = j.session_id and b.digest = j.digest),
+gone as (
+  delete from holdfast.blob b using judged j
+   where not j.named and b.tenant = j.tenant and b.session_id = j.session_id and b.digest = j.digest)
+select count(*) from judged;
 
 -- stale_anonymous
 -- Anonymous lines that nobody has touched for a month.

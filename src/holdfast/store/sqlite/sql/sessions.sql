@@ -42,9 +42,9 @@ update session
  where tenant = :tenant and id = :id;
 
 -- insert_blob
--- Bytes under their digest; the same bytes again change nothing.
+-- Bytes under their digest; the same bytes again change nothing, but that they are not looked at for a week.
 insert into blob (tenant, session_id, digest, bytes) values (:tenant, :session_id, :digest, :bytes)
-on conflict do nothing;
+on conflict do update set noticed_ms = null where noticed_ms > 0;
 
 -- blob
 -- Bytes by digest.
@@ -152,8 +152,12 @@ select session_id from session_past
  where tenant = :tenant and ancestor = :ancestor order by session_id limit :limit;
 
 -- next_tenant
--- The tenant that comes after another, by jumping along the index.
-select tenant from session where tenant > :after order by tenant limit 1;
+-- The tenant that comes after another, by jumping along indexes: one with sessions, memories or remembered approvals.
+select tenant from (
+  select min(tenant) as tenant from session where tenant > :after
+  union all select min(tenant) from memory where tenant > :after
+  union all select min(tenant) from tool_grant where tenant > :after)
+ where tenant is not null order by tenant limit 1;
 
 -- counts
 -- What is there, in numbers.

@@ -1,5 +1,14 @@
 -- Retention: what may go, in small steps.
 
+-- horizon
+-- What was seen of the clock.
+select seen_ms, ran_ms, leaps from horizon;
+
+-- put_horizon
+-- The clock was looked at.
+insert into horizon (one, seen_ms, ran_ms, leaps) values (1, :seen_ms, :ran_ms, :leaps)
+on conflict (one) do update set seen_ms = excluded.seen_ms, ran_ms = excluded.ran_ms, leaps = excluded.leaps;
+
 -- stale_discarded
 -- Discarded turns whose time is over.
 select tenant, turn_id from turn
@@ -35,7 +44,7 @@ delete from signal where tenant = :tenant and turn_id = :turn_id;
 -- Idempotency rows a day after the end.
 delete from idempotency where (tenant, key) in (
   select tenant, key from idempotency
-   where state <> 'running' and expires_ms <= :now_ms order by expires_ms limit :limit);
+   where state <> 'running' and expires_ms <= :before_ms order by expires_ms limit :limit);
 
 -- prune_nodes
 -- Nodes that have been gone for a day and hold nothing.
@@ -116,3 +125,34 @@ delete from blob where rowid in (
    where b.session_id < :before_id
      and not exists (select 1 from session s where s.tenant = b.tenant and s.id = b.session_id)
    limit :limit);
+
+-- notice_blobs
+-- Blobs that were put since the last look.
+update blob set noticed_ms = :now_ms where rowid in (
+  select rowid from blob where noticed_ms is null limit :limit);
+
+-- due_blobs
+-- Blobs of which it is time to look whether an item names them.
+select tenant, session_id, digest from blob
+ where noticed_ms > 0 and noticed_ms <= :before_ms order by noticed_ms limit :limit;
+
+-- names_blob
+-- Whether an item, or a journal that is kept, of a session or of one that reads it as its past, names a blob.
+with reader (id) as (
+  select :session_id
+  union all select session_id from session_past where tenant = :tenant and ancestor = :session_id)
+select exists (
+         select 1 from reader r cross join item i on i.tenant = :tenant and i.session_id = r.id
+          where instr(i.body, :digest))
+    or exists (
+         select 1 from reader r cross join turn t on t.tenant = :tenant and t.session_id = r.id
+           cross join journal j on j.tenant = t.tenant and j.turn_id = t.turn_id
+          where instr(j.records, :digest));
+
+-- keep_blob
+-- An item names it: it stays as long as its session.
+update blob set noticed_ms = 0 where tenant = :tenant and session_id = :session_id and digest = :digest;
+
+-- drop_blob
+-- Nothing names it.
+delete from blob where tenant = :tenant and session_id = :session_id and digest = :digest;

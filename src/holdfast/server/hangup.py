@@ -1,0 +1,39 @@
+"""What SIGHUP means to a server: read everything anew. It ends one only if its terminal has gone.
+
+A daemon has no terminal to lose, so who sends it SIGHUP wants its files read again: after a rotation of the log, a new
+certificate, a changed agent. A server that somebody has started in a terminal gets the same signal when the window is
+closed, and should end as with Ctrl-C then; unless it was told not to mind (`nohup`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+
+def has_terminal() -> bool:
+    """Whether this process has a controlling terminal, whatever its input and output are."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def hangup_handler(
+    reload: Callable[[], None],
+    end: Callable[[], None],
+    *,
+    has_terminal: Callable[[], bool] = has_terminal,
+) -> Callable[[], None]:
+    """What to do on SIGHUP: `reload`, or `end` if the terminal that there is now will have gone."""
+    may_lose_it = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+
+    def hung_up() -> None:
+        if may_lose_it and not has_terminal():
+            end()
+        else:
+            reload()
+
+    return hung_up

@@ -1,0 +1,100 @@
+"""How old things are, by a clock that is not believed in everything. Pure; `prune` looks at the clock, and everything
+that is removed or expires is judged here.
+
+A clock that is forty days ahead for a minute must not delete what was acknowledged five minutes before.
+
+1. While a store is in use, it looks at the clock every few minutes. A step that is no larger than `clock_leap_s` is time
+   that has passed.
+2. A larger one is a *leap*: the clock was set, or nothing ran meanwhile; these two cannot be told apart. What was written
+   before a leap gets older by it only after the store has been in use for `clock_trust_s` since.
+3. A clock that goes back takes back the latest leaps that do not count yet.
+4. How long the store was in use is added up over restarts: one that runs for a few hours a day deletes, too.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core.codec import Value
+
+_HOUR_MS = 3_600_000
+"""Leaps that begin to count within the same hour are kept as one, so that there are never many."""
+
+
+class Leap(Value):
+    """A step of the clock that does not count yet."""
+
+    to_ms: int
+    """What the clock said after it."""
+    by_ms: int
+    counts_ms: int
+    """For how long the store will have been in use when it counts."""
+
+
+class Horizon(Value):
+    """What was seen of the clock."""
+
+    seen_ms: int
+    ran_ms: int = 0
+    """For how long the store has been in use, as far as it has looked."""
+    leaps: tuple[Leap, ...] = ()
+    """Those that do not count yet, the earliest first."""
+
+    @property
+    def behind_ms(self) -> int:
+        """How much of the clock does not count yet."""
+        return sum(leap.by_ms for leap in self.leaps)
+
+    def age_ms(self, at_ms: int) -> int:
+        """How old something of this time is. What is of a time that was leapt over is as old as the leap."""
+        for leap in self.leaps:
+            at_ms = max(at_ms, min(at_ms + leap.by_ms, leap.to_ms))
+        return self.seen_ms - at_ms
+
+    def before_ms(self, keep_s: float) -> int:
+        """What is of this time or earlier, and nothing else, is at least so old."""
+        at_ms = self.seen_ms - int(keep_s * 1000)
+        for leap in reversed(self.leaps):
+            if at_ms >= leap.to_ms:
+                break
+            at_ms -= leap.by_ms
+        return at_ms
+
+
+def looked(before: Horizon | None, now_ms: int) -> Horizon:
+    """What is known of the clock after a look at it. A store that has never looked believes nothing of it yet."""
+    before = before or Horizon(seen_ms=0)
+    ran_ms, leaps, step_ms = before.ran_ms, before.leaps, now_ms - before.seen_ms
+    if step_ms > limits.clock_leap_s * 1000:
+        counts_ms = (ran_ms + int(limits.clock_trust_s * 1000)) // _HOUR_MS * _HOUR_MS
+        leaps = _with(leaps, Leap(to_ms=now_ms, by_ms=step_ms, counts_ms=counts_ms))
+    elif step_ms < 0:
+        leaps = _taken_back(leaps, -step_ms)
+    else:
+        ran_ms += step_ms
+    pending = tuple(leap for leap in leaps if leap.counts_ms > ran_ms)
+    return Horizon(seen_ms=now_ms, ran_ms=ran_ms, leaps=pending)
+
+
+def believed(before: Horizon | None, now_ms: int) -> Horizon:
+    """What is known of the clock after an operator has said that it is right."""
+    return msgspec.structs.replace(looked(before, now_ms), leaps=())
+
+
+def _with(leaps: tuple[Leap, ...], leap: Leap) -> tuple[Leap, ...]:
+    if leaps and leaps[-1].counts_ms == leap.counts_ms:
+        # What was written between the two is as old as the later one.
+        by_ms = leaps[-1].by_ms + leap.by_ms
+        return (*leaps[:-1], msgspec.structs.replace(leap, by_ms=by_ms))
+    return (*leaps, leap)
+
+
+def _taken_back(leaps: tuple[Leap, ...], by_ms: int) -> tuple[Leap, ...]:
+    while leaps and by_ms:
+        *earlier, last = leaps
+        taken = min(by_ms, last.by_ms)
+        by_ms -= taken
+        left = Leap(to_ms=last.to_ms - taken, by_ms=last.by_ms - taken, counts_ms=last.counts_ms)
+        leaps = (*earlier, left) if left.by_ms else tuple(earlier)
+    return leaps

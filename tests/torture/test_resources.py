@@ -1,0 +1,22 @@
+"""What `make torture-resources` and the backups of `make torture-store` do, in short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.torture import backups, resources
+from tests.torture.campaign import Progress, Run
+
+pytestmark = pytest.mark.slow
+
+
+async def test_a_server_that_is_out_of_files_says_so_and_serves_on(tmp_path: Path) -> None:
+    figures = await resources.files(Run(1, 0.1, tmp_path), Progress("files"))
+    assert figures.violations == []
+
+
+def test_a_backup_of_a_busy_server_is_restored_and_served_from(tmp_path: Path) -> None:
+    figures = backups.sqlite_backups(Run(1, 0.1, tmp_path), Progress("backups"))
+    assert figures.violations == []
