@@ -62,6 +62,15 @@ def test_who_has_to_show_a_key_and_who_can_reach_us() -> None:
     assert load_config({"auth": "off"}, {"HOLDFAST_AUTH": "required"}, ()).auth == "off"
 
 
+def test_commands_are_confined_where_others_can_reach_them() -> None:
+    assert load_config({}, {}, ()).sandbox == "auto"
+    assert load_config({"listen": "0.0.0.0:80"}, {}, ()).sandbox == "required"
+    assert load_config({"listen": "0.0.0.0:80"}, {"HOLDFAST_SANDBOX": "off"}, ()).sandbox == "off"
+    assert (
+        load_config({"sandbox": "required"}, {"HOLDFAST_SANDBOX": "off"}, ()).sandbox == "required"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -80,14 +80,14 @@ async def test_a_refund_waits_for_a_person_and_is_paid_once(tmp_path: Path) -> N
     )
     async with served("support", tmp_path, model) as server:
         asked = await server.chat("Order 1042 never came.", to="ticket-7")
-        assert not (tmp_path / "refunds.csv").exists()
+        assert not (tmp_path / "data/refunds.csv").exists()
         await approve(server, asked)
         told = await results(server, "ticket-7")
         (listed,) = (await server.get("/api/agents")).json["agents"]
     (looked_up, refunded) = told
     assert looked_up[0] == "ok" and "A Field Guide to Mosses" in looked_up[1]
     assert refunded == ("ok", "refunded 2800 cents for order 1042\n")
-    (line,) = (tmp_path / "refunds.csv").read_text().splitlines()
+    (line,) = (tmp_path / "data/refunds.csv").read_text().splitlines()
     assert line.endswith(",1042,2800")
     assert "Today's date: " in model.prompts[0].system
     assert listed["commands"][0]["name"] == "status"
@@ -152,7 +152,7 @@ async def test_a_coding_agent_reads_asks_before_it_writes_and_leaves_tests_alone
         says("And the test?", calls=write[1:]),
         says("Then not."),
     )
-    async with served("coding", tmp_path, model, environ=_with_npx(tmp_path / "bin")) as server:
+    async with served("coding", tmp_path, model, environ=_with_npx(tmp_path / "npm")) as server:
         asked = await server.chat("Rewrite greet.py", to="fix")
         assert 'return "Hello " + name' in (workspace / code).read_text()
         await approve(server, asked)
@@ -168,10 +168,14 @@ async def test_a_coding_agent_reads_asks_before_it_writes_and_leaves_tests_alone
     assert "Every function has a docstring" in model.prompts[0].system
 
 
-def _with_npx(bin_: Path) -> dict[str, str]:
+def _with_npx(prefix: Path) -> dict[str, str]:
     """An environment whose `npx -y PACKAGE …` runs the server that tests have installed, without a network."""
-    bin_.mkdir()
-    script = bin_ / "npx"
-    script.write_text(f'#!/bin/sh\nshift 2\nexec "{means.node()}" "{means.filesystem()}" "$@"\n')
+    node, server = means.node(), means.filesystem()
+    script = prefix / "bin" / "npx"
+    script.parent.mkdir(parents=True)
+    script.write_text(f'#!/bin/sh\nshift 2\nexec "{node}" "{server}" "$@"\n')
     script.chmod(0o755)
-    return {**os.environ, "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}
+    # What lies beside the programs of a PATH can be read in a sandbox, as it is with a real npx.
+    (prefix / "lib").symlink_to(means.HERE)
+    path = os.pathsep.join((str(script.parent), str(node.parent), os.environ["PATH"]))
+    return {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(prefix / "cache")}

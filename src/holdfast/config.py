@@ -20,6 +20,7 @@ from holdfast.errors import InvalidValue
 from holdfast.limits import background_turns_max, lease_ttl_s, turn_deadline_s, workers_max
 from holdfast.observe.events import LogFormat
 from holdfast.store.open import DEFAULT_URL, without_password
+from holdfast.tools.sandbox.sandbox import Mode
 from holdfast.wire.headers import CONVERSATION_ID, NAMES
 from holdfast.wire.problems import BusyStatus
 
@@ -110,6 +111,8 @@ class Config(Value):
     """What a conversation answers that stays busy."""
     log_format: LogFormat
     """Lines for people, or every event as JSON."""
+    sandbox: Mode
+    """Whether commands of agents run in a sandbox: they have to, they do where there is one, they do not."""
     trust_remote: bool
     """Whether agent files from URLs are trusted like those on this machine."""
     model_aliases: tuple[tuple[str, str], ...]
@@ -172,6 +175,7 @@ def load_config(
     expire_after_s = None if expiry == "never" else _seconds("expire_after_s", expiry, most_s=1e9)
     busy_status = _busy_status(setting("busy_status", "409"))
     log_format = _log_format(setting("log_format", "text"))
+    sandbox = _sandbox(setting("sandbox", "auto" if _is_loopback(host) else "required"))
     trust_remote = _trust_remote(setting("remote_sources", "guarded"))
     aliases = _aliases(setting("model_aliases", ""))
     tenant_agents = _tenant_agents(setting("tenant_agents", ""))
@@ -200,6 +204,7 @@ def load_config(
         expire_after_s=expire_after_s,
         busy_status=busy_status,
         log_format=log_format,
+        sandbox=sandbox,
         trust_remote=trust_remote,
         model_aliases=aliases,
         tenant_agents=tenant_agents,
@@ -334,6 +339,16 @@ def _log_format(text: str) -> LogFormat:
             return text
         case _:
             raise InvalidValue(f"log_format is text or json, not {text!r}")
+
+
+def _sandbox(text: str) -> Mode:
+    match text:
+        case "required" | "auto" | "off":
+            return text
+        case _:
+            raise InvalidValue(
+                f"sandbox is required, auto (where there is one) or off, not {text!r}"
+            )
 
 
 def _trust_remote(text: str) -> bool:

@@ -389,6 +389,15 @@ script_argument_bytes_max: Final = 96 * 1024
 script_kill_grace_s: Final = 2.0
 """Between SIGTERM and SIGKILL."""
 
+sandbox_memory_bytes_max: Final = 4 * 1024**3
+"""What a command and all that it starts may take, and each process of it."""
+sandbox_processes_max: Final = 512
+"""Processes and threads of a command at a time; one with more of them is ended."""
+sandbox_files_max: Final = 4096
+"""Descriptors of each process of a command."""
+sandbox_file_bytes_max: Final = 4 * 1024**3
+"""One file that a command writes."""
+
 # ── agents ───────────────────────────────────────────────────────────────────────────────────
 
 agent_file_bytes_max: Final = 1024 * 1024

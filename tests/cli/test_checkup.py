@@ -11,6 +11,8 @@ from holdfast.cli.agents import Report
 from holdfast.cli.checkup import Finding
 from holdfast.cli.doctor import Provider, used_providers
 from holdfast.store.condition import Condition, Replication
+from holdfast.tools.sandbox.backend import Backend
+from holdfast.tools.sandbox.sandbox import Mode
 
 GOOD = Condition(kind="SQLite", version="3.51.3", step=3, newest=3, nodes=1)
 POSTGRES = msgspec.structs.replace(GOOD, kind="PostgreSQL", version="16.4")
@@ -100,3 +102,22 @@ def test_providers_are_those_that_are_used_or_else_those_with_a_key() -> None:
     ], "a key is for its own server only"
     (groq,) = used_providers([], {"GROQ_API_KEY": "x"})
     assert (groq.name, groq.key) == ("groq", "GROQ_API_KEY")
+
+
+@pytest.mark.parametrize(
+    ("mode", "backend", "state", "words"),
+    [
+        ("auto", Backend(kind="bubblewrap", program="bwrap"), "ok", "auto: bubblewrap"),
+        ("required", Backend(kind="landlock", abi=7), "ok", "required: Landlock (ABI 7)"),
+        ("auto", Backend(kind="none", why="macOS"), "warning", "no sandbox: macOS"),
+        ("required", Backend(kind="none", why="macOS"), "problem", "no sandbox: macOS"),
+        ("off", Backend(kind="bubblewrap", program="bwrap"), "warning", "switched off"),
+    ],
+)
+def test_what_confines_commands_is_told(
+    mode: Mode, backend: Backend, state: str, words: str
+) -> None:
+    finding = checkup.judge_sandbox(mode, backend)
+    assert (finding.check, finding.state) == ("sandbox", state)
+    assert words in finding.what
+    assert bool(finding.todo) == (state != "ok")

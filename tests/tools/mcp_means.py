@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -85,7 +86,9 @@ def _npm(program: Path) -> list[str]:
 def program(*command: str | Path, **env: str) -> Stdio:
     first, *args = map(str, command)
     seen = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **env}
-    return Stdio(command=first, args=tuple(args), env=seen, directory=str(HERE))
+    # Tests speak to their servers by files of their own, too.
+    roots = (tempfile.gettempdir(),)
+    return Stdio(command=first, args=tuple(args), env=seen, directory=str(HERE), roots=roots)
 
 
 def desk(**env: str) -> Stdio:

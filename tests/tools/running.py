@@ -94,6 +94,48 @@ class Pipe:
         os.close(self._opened)
 
 
+PATIENCE_S = 60.0
+
+
+class Lifeline:
+    """A named pipe that a command and its children hold open while they live."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    async def next_word(self) -> str:
+        """What is written next; waits for somebody who writes."""
+        while True:
+            await self._wait()
+            try:
+                return os.read(self._fd, 100).decode().strip()
+            except BlockingIOError:
+                continue
+
+    async def wait_gone(self) -> None:
+        """Wait until nobody is left who could write."""
+        while True:
+            try:
+                if not os.read(self._fd, 100):
+                    return
+            except BlockingIOError:
+                await self._wait()
+
+    async def _wait(self) -> None:
+        loop, found = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._fd, found.set)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await found.wait()
+        finally:
+            loop.remove_reader(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
 def leap(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Let so much time pass for everybody who waits on this loop: what was to happen by then happens now."""
     loop = asyncio.get_running_loop()

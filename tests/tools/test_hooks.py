@@ -195,7 +195,7 @@ async def test_it_reads_what_happened_and_sees_little_else(tmp_path: Path) -> No
         "cwd": str(tmp_path),
     }
     names = set((tmp_path / "names").read_text().split())
-    assert names <= {"PATH", "HOLDFAST_CALL_KEY", "PWD", "OLDPWD", "SHLVL", "_"}
+    assert names <= {"PATH", "HOLDFAST_CALL_KEY", "PWD", "OLDPWD", "SHLVL", "_", "HOME", "TMPDIR"}
 
 
 async def test_one_that_does_not_read_and_one_that_is_slow(tmp_path: Path) -> None:

@@ -309,5 +309,5 @@ async def test_nothing_is_left_of_a_server_not_even_what_left_its_group() -> Non
     transport = means.program("/bin/sh", "-c", run, **{means.MARK: mark})
     async with opened(transport) as toolset:
         await tools_of(toolset)
-        assert len(means.marked(mark)) == 2
+        assert len(means.marked(mark)) >= 2  # those two, and what confines them
     await means.wait_gone(mark)

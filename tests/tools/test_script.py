@@ -17,6 +17,7 @@ from holdfast.core.items import Blob, File
 from holdfast.tools.base import Json, ToolOutput
 from holdfast.tools.process import Exit
 from holdfast.tools.run import execute
+from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.schema import InvalidArguments, InvalidTool, parse_arguments
 from holdfast.tools.script import Script, ScriptTool, ScriptToolset, as_variables, in_words
 from tests.tools.running import KEY, Blobs, call_of, said
@@ -34,8 +35,16 @@ OURS = {
 }
 
 
-def made(script: Script, *, directory: Path = Path("/"), name: str = "look") -> ScriptTool:
-    return ScriptTool(name, script, directory=directory, environment=OURS)
+def made(
+    script: Script,
+    *,
+    directory: Path = Path("/"),
+    name: str = "look",
+    sandbox: Sandbox | None = None,
+) -> ScriptTool:
+    return ScriptTool(
+        name, script, directory=directory, environment=OURS, sandbox=sandbox or Sandbox("off")
+    )
 
 
 async def ran(

@@ -44,6 +44,7 @@ from holdfast.models.base import KeyMissing, Model
 from holdfast.tools.base import Toolset
 from holdfast.tools.hooks import Hooks
 from holdfast.tools.reserved import Reserved
+from holdfast.tools.sandbox.sandbox import Sandbox
 
 ENTRY = "root"
 
@@ -119,8 +120,12 @@ def check_agent_file(
     directory: Path,
     environment: Mapping[str, str],
     trusted: bool = True,
+    sandbox: Sandbox | None = None,
 ) -> Checked:
-    """Read and check an agent file. Whatever is in it: what is wrong is a value, and nothing is executed."""
+    """Read and check an agent file. Whatever is in it: what is wrong is a value, and nothing is executed.
+
+    `sandbox` is where its commands will run.
+    """
     try:
         document = read_document(data)
     except Unreadable as error:
@@ -132,7 +137,9 @@ def check_agent_file(
         findings = Findings(place, document)
         return Checked(problems=(findings.problem(("version",), upgraded.words),))
     findings = Findings(place, upgraded)
-    reading = _Reading(findings, directory, environment, trusted=trusted)
+    reading = _Reading(
+        findings, directory, environment, trusted=trusted, sandbox=sandbox or Sandbox()
+    )
     plans = reading.plans(upgraded.value)
     findings.sort()
     if findings.problems:
@@ -286,12 +293,14 @@ class _Reading:
         environment: Mapping[str, str],
         *,
         trusted: bool,
+        sandbox: Sandbox,
     ) -> None:
         self._found = findings
         self._directory = directory
         self._environment = environment
         self._trusted = trusted
-        self._hooks = FileHooks(findings, directory, environment, trusted=trusted)
+        self._sandbox = sandbox
+        self._hooks = FileHooks(findings, directory, environment, trusted=trusted, sandbox=sandbox)
         self.files = Reserved()
 
     def plans(self, value: Plain) -> tuple[AgentPlan, ...]:
@@ -314,7 +323,12 @@ class _Reading:
         self.files = files_of(file, self._directory)
         models = FileModels(self._found, file, self._environment, trusted=self._trusted)
         tools = FileTools(
-            self._found, file, self._directory, self._environment, trusted=self._trusted
+            self._found,
+            file,
+            self._directory,
+            self._environment,
+            trusted=self._trusted,
+            sandbox=self._sandbox,
         )
         shared = self._permissions(file.permissions, ("permissions",))
         plans = [
@@ -382,6 +396,7 @@ class _Reading:
         for n, name in enumerate(shape.add_prompt_files):
             try:
                 told.append(prompt_file(self._directory, name))
+                self._sandbox.keep(self._directory / name)
             except NoPrompt as error:
                 self._found.wrong((*where, "add_prompt_files", n), str(error))
         return tuple(told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from holdfast.agents.file_models import UNTRUSTED
 from holdfast.agents.shape import HookMatcherShape, HookShape, HooksShape
 from holdfast.agents.shaping import Findings
 from holdfast.tools.hooks import EVERY_TOOL, Hook, Hooks
+from holdfast.tools.sandbox.sandbox import Sandbox, named_paths
 from holdfast.tools.script import passed_on
 
 
@@ -24,8 +26,10 @@ class FileHooks:
         environment: Mapping[str, str],
         *,
         trusted: bool,
+        sandbox: Sandbox,
     ) -> None:
         self._found = findings
+        self._sandbox = sandbox
         self._directory = directory
         self._environment = passed_on(environment)
         self._trusted = trusted
@@ -37,6 +41,9 @@ class FileHooks:
         if not self._trusted:
             self._found.wrong(where, UNTRUSTED.format(what="run commands on this machine"))
             return Hooks()
+        if refused := self._sandbox.refusal():
+            self._found.wrong(where, refused)
+            return Hooks()
         return Hooks(
             pre_tool_use=self._matched(shape.pre_tool_use, (*where, "pre_tool_use")),
             post_tool_use=self._matched(shape.post_tool_use, (*where, "post_tool_use")),
@@ -46,6 +53,7 @@ class FileHooks:
             session_end=self._hooks(shape.session_end, (*where, "session_end")),
             directory=self._directory,
             environment=self._environment,
+            sandbox=self._sandbox,
         )
 
     def _matched(self, shapes: tuple[HookMatcherShape, ...], where: Where) -> tuple[Hook, ...]:
@@ -66,7 +74,14 @@ class FileHooks:
         for n, shape in enumerate(shapes):
             if not shape.command.strip() or "\0" in shape.command:
                 self._found.wrong((*where, n, "command"), "there is no command")
+            self._sandbox.keep(*named_paths(self._directory, shape.command).programs)
         return tuple(
-            Hook(command=shape.command, matcher=matcher, timeout_s=shape.timeout)
+            Hook(
+                command=shape.command,
+                matcher=matcher,
+                timeout_s=shape.timeout,
+                network=shape.network,
+                roots=tuple(os.path.normpath(self._directory / each) for each in shape.roots),
+            )
             for shape in shapes
         )

@@ -48,6 +48,7 @@ from holdfast.tools.memory import MemoryToolset
 from holdfast.tools.openapi import Api, OpenApiToolset
 from holdfast.tools.openapi_document import Unusable
 from holdfast.tools.permissions import permission_for
+from holdfast.tools.sandbox.sandbox import Sandbox, cache_home, named_paths
 from holdfast.tools.schema import TOOL_NAME, InvalidTool
 from holdfast.tools.script import Script, ScriptToolset, passed_on
 from holdfast.tools.shell import ShellToolset
@@ -78,8 +79,10 @@ class FileTools:
         environment: Mapping[str, str],
         *,
         trusted: bool,
+        sandbox: Sandbox,
     ) -> None:
         self._found = findings
+        self._sandbox = sandbox
         self._directory = directory
         self._environment = environment
         self._trusted = trusted
@@ -111,6 +114,9 @@ class FileTools:
         if not self._trusted and (what := _NEEDS_TRUST.get(type(shape))):
             self._found.wrong(at, UNTRUSTED.format(what=what))
             return None
+        if _runs_commands(shape) and (refused := self._sandbox.refusal()):
+            self._found.wrong(at, refused)
+            return None
         match shape:
             case ScriptToolsetShape():
                 return self._chosen(self._scripts(shape, at, taken), shape)
@@ -127,7 +133,13 @@ class FileTools:
             case ShellToolsetShape():
                 where = self._below(shape.working_dir, (*at, "working_dir"))
                 env, _ = self._filled(shape.env, (*at, "env"))
-                return ShellToolset(where, env=env, environment=self._environment)
+                cell = self._sandbox.cell(
+                    where,
+                    *self._placed(shape.roots),
+                    read_roots=self._placed(shape.read_roots),
+                    network=shape.network,
+                )
+                return ShellToolset(where, env=env, environment=self._environment, cell=cell)
             case FilesystemToolsetShape():
                 return self._filesystem(shape, at)
             case FetchToolsetShape():
@@ -218,6 +230,10 @@ class FileTools:
             self._found.wrong(at, words)
         return found
 
+    def _placed(self, roots: tuple[str, ...]) -> tuple[str, ...]:
+        """Directories that a command is given besides its own: relative to the file, or absolute."""
+        return tuple(os.path.normpath(self._directory / each) for each in roots)
+
     def _filled(
         self, values: Mapping[str, str], at: Where
     ) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -259,7 +275,7 @@ class FileTools:
         key = encode(server)
         if key not in self._servers:
             try:
-                self._servers[key] = McpToolset(server)
+                self._servers[key] = McpToolset(server, sandbox=self._sandbox)
             except InvalidTool as error:
                 self._found.wrong(at, str(error))
                 return None
@@ -309,11 +325,17 @@ class FileTools:
         )
 
     def _program(self, shape: McpShape, env: Mapping[str, str], at: Where) -> Stdio:
+        directory = self._below(shape.working_dir, (*at, "working_dir"))
+        self._sandbox.keep(*named_paths(directory, shape.command, *shape.args).programs)
         return Stdio(
             command=shape.command,
             args=shape.args,
             env={**passed_on(self._environment), **env},
-            directory=str(self._below(shape.working_dir, (*at, "working_dir"))),
+            directory=str(directory),
+            network=shape.network,
+            roots=self._placed(shape.roots),
+            read_roots=self._placed(shape.read_roots),
+            home=cache_home(" ".join((shape.command, *shape.args)), self._environment),
         )
 
     def _remote(self, shape: RemoteShape, at: Where) -> tuple[Remote | None, tuple[str, ...]]:
@@ -371,7 +393,7 @@ class FileTools:
         for name, shape in toolset.shell.items():
             at = (*where, "shell", name)
             self._check_variables(shape.env, (*at, "env"))
-            script = _script(shape, toolset.env)
+            script = self._script(shape, toolset.env)
             if self._is_tool(name, script, at, taken) and name in wanted:
                 scripts[name] = script
         return self._made(scripts)
@@ -390,7 +412,30 @@ class FileTools:
         return True
 
     def _made(self, scripts: Mapping[str, Script]) -> ScriptToolset:
-        return ScriptToolset(scripts, directory=self._directory, environment=self._environment)
+        return ScriptToolset(
+            scripts,
+            directory=self._directory,
+            environment=self._environment,
+            sandbox=self._sandbox,
+        )
+
+    def _script(self, shape: ScriptShape, shared: Mapping[str, str]) -> Script:
+        arguments: dict[str, Json] = {**shape.args}
+        return Script(
+            cmd=shape.cmd,
+            description=shape.description,
+            args=arguments,
+            required=shape.required,
+            env={**shared, **shape.env},
+            pass_env=shape.pass_env,
+            working_dir=shape.working_dir,
+            read_only=shape.read_only,
+            idempotent=shape.idempotent,
+            timeout_s=shape.timeout,
+            network=shape.network,
+            roots=self._placed(shape.roots),
+            read_roots=self._placed(shape.read_roots),
+        )
 
     def _check_variables(self, env: Mapping[str, str], where: Where) -> None:
         """docker-agent fills these in from its environment. We do not, and must not seem to."""
@@ -421,17 +466,11 @@ def _from_yaml(data: bytes) -> Json:
     return value
 
 
-def _script(shape: ScriptShape, shared: Mapping[str, str]) -> Script:
-    arguments: dict[str, Json] = {**shape.args}
-    return Script(
-        cmd=shape.cmd,
-        description=shape.description,
-        args=arguments,
-        required=shape.required,
-        env={**shared, **shape.env},
-        pass_env=shape.pass_env,
-        working_dir=shape.working_dir,
-        read_only=shape.read_only,
-        idempotent=shape.idempotent,
-        timeout_s=shape.timeout,
-    )
+def _runs_commands(shape: AnyToolset) -> bool:
+    match shape:
+        case ScriptToolsetShape() | ShellToolsetShape():
+            return True
+        case McpToolsetShape():
+            return shape.remote is None
+        case _:
+            return False

@@ -44,6 +44,10 @@ class ScriptShape(Shape):
     """Ours: it may be run again under the same call key."""
     timeout: Seconds = 60.0
     """Ours: in seconds."""
+    network: bool = False
+    """Ours, and the two below: what it is given in a sandbox."""
+    roots: tuple[str, ...] = ()
+    read_roots: tuple[str, ...] = ()
 
 
 Deferred: TypeAlias = tuple[str, ...] | bool
@@ -68,7 +72,10 @@ class ScriptToolsetShape(ToolsetShape, tag="script"):
 class ShellToolsetShape(ToolsetShape, tag="shell"):
     env: dict[str, str] = msgspec.field(default_factory=dict)
     working_dir: str = ""
-    """Ours."""
+    """Ours, and the three below: what it is given in a sandbox."""
+    network: bool = False
+    roots: tuple[str, ...] = ()
+    read_roots: tuple[str, ...] = ()
 
 
 class FilesystemToolsetShape(ToolsetShape, tag="filesystem"):
@@ -123,6 +130,10 @@ class McpShape(Shape):
     """Ours: whether the server's own word counts that a tool only reads."""
     timeout: Seconds = 60.0
     """Ours: for one call."""
+    network: bool = True
+    """Ours, and the two below: what a program is given in a sandbox."""
+    roots: tuple[str, ...] = ()
+    read_roots: tuple[str, ...] = ()
 
 
 class McpToolsetShape(McpShape, tag_field="type", tag="mcp"):
@@ -194,6 +205,9 @@ class HookShape(Shape):
     type: Literal["command"]
     command: Text
     timeout: Seconds = 60.0
+    network: bool = False
+    """Ours, and the one below: what it is given in a sandbox."""
+    roots: tuple[str, ...] = ()
 
 
 class HookMatcherShape(Shape):

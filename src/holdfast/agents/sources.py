@@ -39,6 +39,7 @@ from holdfast.agents.file import Checked, assemble, check_agent_file, check_mode
 from holdfast.core.codec import Value
 from holdfast.errors import HoldfastError, InvalidValue, SourceUnusable
 from holdfast.tools.reserved import Reserved
+from holdfast.tools.sandbox.sandbox import Sandbox
 
 SUFFIXES = (".yaml", ".yml")
 _READS_MAX = 3
@@ -65,6 +66,8 @@ class Supplies(Value):
     """Where copies of remote files are kept, for when the network fails; None keeps none."""
     trust_remote: bool = False
     """Whether a file from a URL may declare commands, and say where our keys are sent."""
+    sandbox: Sandbox = msgspec.field(default_factory=Sandbox)
+    """Where commands of agents run; what they must not reach is told to it."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
@@ -79,6 +82,7 @@ class Directory:
         self._path = path
         self._supplies = supplies
         self._known: dict[str, FileSource] = {}
+        supplies.sandbox.hide(path / SUFFIXES[0])  # so that no command can add a file
 
     def sources(self) -> tuple[FileSource, ...]:
         """The sources that are there now, by name. Raises SourceUnusable if it cannot be read."""
@@ -176,6 +180,7 @@ class FileSource:
         self._supplies = supplies
         self._seen: tuple[int, ...] = ()
         self._digest = ""
+        supplies.sandbox.hide(path, path.with_name(".env"))
         self._failed: SourceUnusable | None = None
         """Why what was seen last could not be loaded."""
 
@@ -211,6 +216,7 @@ class FileSource:
             place=self.key,
             directory=self._path.parent,
             environment=self._supplies.environment,
+            sandbox=self._supplies.sandbox,
         )
 
     def _look(self) -> tuple[int, ...]:
@@ -364,6 +370,7 @@ class UrlSource:
             directory=Path.cwd(),
             environment=self._supplies.environment,
             trusted=self._supplies.trust_remote,
+            sandbox=self._supplies.sandbox,
         )
 
     # ── the copy on disk ──

@@ -36,6 +36,7 @@ from holdfast.config import load_config
 from holdfast.errors import SourceUnusable
 from holdfast.server.models import Models
 from holdfast.tools.guard import Guard
+from holdfast.tools.sandbox.sandbox import Sandbox
 
 FOUND, UNREADABLE = 1, 2
 """The exit codes: something is wrong in a file; a file could not be read at all."""
@@ -99,13 +100,14 @@ async def check_sources(references: tuple[str, ...]) -> list[Report]:
 @asynccontextmanager
 async def _supplies() -> AsyncIterator[Supplies]:
     models = Models(os.environ)
-    trust_remote = load_config({}, os.environ, ()).trust_remote
+    config = load_config({}, os.environ, ())
     try:
         yield Supplies(
             make_model=models,
             environment=os.environ,
-            fetcher=Fetcher(Guard(allow_private=trust_remote)),
-            trust_remote=trust_remote,
+            fetcher=Fetcher(Guard(allow_private=config.trust_remote)),
+            trust_remote=config.trust_remote,
+            sandbox=Sandbox(config.sandbox),
         )
     finally:
         await models.close()

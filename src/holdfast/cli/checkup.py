@@ -10,6 +10,8 @@ from holdfast import limits
 from holdfast.cli.showing import size
 from holdfast.core.codec import Value
 from holdfast.store.condition import Condition, Replication
+from holdfast.tools.sandbox.backend import WAY_OUT, Backend
+from holdfast.tools.sandbox.sandbox import Mode
 
 State: TypeAlias = Literal["ok", "warning", "problem", "skipped"]
 
@@ -68,6 +70,22 @@ def judge_descriptors(most: int) -> Finding:
         )
     shown = f"{most:,}" if most < sys.maxsize else "any number"
     return ok("open files", f"a process may open {shown}")
+
+
+def judge_sandbox(mode: Mode, backend: Backend) -> Finding:
+    """How commands of agents are confined here."""
+    check = "sandbox"
+    if mode == "off":
+        return warning(
+            check,
+            "switched off: a command can do whatever the server's user can",
+            "leave HOLDFAST_SANDBOX out, or set it to auto or required",
+        )
+    if backend.kind != "none":
+        return ok(check, f"{mode}: {backend.words}")
+    if mode == "required":
+        return problem(check, f"required, and there is {backend.words}", WAY_OUT)
+    return warning(check, f"auto: {backend.words}", WAY_OUT)
 
 
 def judge_disk(folder: str, free_bytes: int) -> Finding:

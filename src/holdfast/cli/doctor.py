@@ -19,11 +19,13 @@ from holdfast.cli import checkup, output, showing
 from holdfast.cli.agents import Report, check_sources
 from holdfast.cli.checkup import Finding, ok, problem, skipped, warning
 from holdfast.cli.options import json_option, store_option
+from holdfast.config import load_config
 from holdfast.core.codec import Value, encode
 from holdfast.errors import StoreError, StoreUnusable
 from holdfast.models.servers import SERVERS, Server
 from holdfast.store.open import InFile, InMemory, InPostgres, examine_store, parse_url
 from holdfast.store.sqlite.gates import check_library, parse_version
+from holdfast.tools.sandbox.backend import find_backend
 
 FOUND = 1
 """The exit code if something is a problem."""
@@ -90,6 +92,7 @@ async def _all(sources: tuple[str, ...], url: str, *, offline: bool) -> AsyncIte
     yield checkup.judge_python(sys.version_info[:3])
     yield _library()
     yield checkup.judge_descriptors(_descriptors())
+    yield checkup.judge_sandbox(load_config({}, os.environ, ()).sandbox, find_backend())
     async for finding in _store(url):
         yield finding
     reports = await check_sources(sources) if sources else []

@@ -19,6 +19,7 @@ from pathlib import Path
 from holdfast.config import Config, load_config
 from holdfast.server.accounts import OwnAccounts
 from holdfast.server.agents import load_directory
+from holdfast.server.confinement import sandbox_for
 from holdfast.server.numbers import OwnNumbers
 from holdfast.server.run import files_of, serve
 from holdfast.server.station import Ready, Stoppable
@@ -72,15 +73,17 @@ class _Corner:
             self.address.set_exception(error)
 
     async def _serve(self, config: Config) -> None:
+        sandbox = sandbox_for(config)
         directory = await load_directory(
             config.sources,
             aliases=dict(config.model_aliases),
             trust_remote=config.trust_remote,
             reserved=files_of(config),
             tenants=config.tenant_agents,
+            sandbox=sandbox,
         )
         try:
-            await serve(config, directory, self)
+            await serve(config, directory, self, sandbox=sandbox)
         finally:
             await directory.close()
 

@@ -15,6 +15,7 @@ from holdfast.config import Config, Quota, load_config
 from holdfast.observe.events import configure, event, warn
 from holdfast.observe.exporting import tracing
 from holdfast.server.agents import load_directory
+from holdfast.server.confinement import sandbox_for
 from holdfast.server.connection_register import raise_files_limit
 from holdfast.server.listening import Port
 from holdfast.server.run import files_of
@@ -44,6 +45,9 @@ GARBAGE = (10_000, 10, 10)
     "--log-format", metavar="FORMAT", help="text, or json with an event for each decision."
 )
 @click.option(
+    "--sandbox", metavar="WHEN", help="Whether commands run in a sandbox: required, auto or off."
+)
+@click.option(
     "--print-config", is_flag=True, help="Show each setting and where it comes from, and stop."
 )
 def serve(
@@ -56,6 +60,7 @@ def serve(
     tls_cert: str | None,
     tls_key: str | None,
     log_format: str | None,
+    sandbox: str | None,
     print_config: bool,
 ) -> None:
     """Serve agents from SOURCES: agent files, directories, URLs, module:attribute, or `demo`.
@@ -75,6 +80,7 @@ def serve(
         "tls_cert": tls_cert,
         "tls_key": tls_key,
         "log_format": log_format,
+        "sandbox": sandbox,
     }
     flags = {name: value for name, value in given.items() if value is not None}
     config = load_config(flags, os.environ, sources)
@@ -115,16 +121,19 @@ def _station(config: Config) -> Station | int:
 
 
 async def _serve(config: Config, station: Station) -> None:
+    cache = _cache_folder(os.environ)
+    sandbox = sandbox_for(config, cache=cache)
     directory = await load_directory(
         config.sources,
         aliases=dict(config.model_aliases),
-        cache=_cache_folder(os.environ),
+        cache=cache,
         trust_remote=config.trust_remote,
         reserved=files_of(config),
         tenants=config.tenant_agents,
+        sandbox=sandbox,
     )
     try:
-        await serve_until_stopped(config, directory, station)
+        await serve_until_stopped(config, directory, station, sandbox=sandbox)
     finally:
         await directory.close()
 

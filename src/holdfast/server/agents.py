@@ -33,6 +33,7 @@ from holdfast.server.models import Models
 from holdfast.sessions.ask import AgentChoice, Ask
 from holdfast.tools.guard import Guard
 from holdfast.tools.reserved import Reserved
+from holdfast.tools.sandbox.sandbox import Sandbox
 
 log = logging.getLogger("holdfast.agents")
 
@@ -162,10 +163,11 @@ async def load_directory(
     trust_remote: bool = False,
     reserved: Reserved = Reserved(),  # noqa: B008
     tenants: TenantAgents = TenantAgents(),  # noqa: B008
+    sandbox: Sandbox | None = None,
 ) -> AgentDirectory:
     """Load the agents of these sources; copies of remote ones are kept in `cache`, if there is one. Those are
     fetched from any address, and may do what files on this machine may, if `trust_remote`. No tool reaches what is
-    `reserved`.
+    `reserved`. Commands run in `sandbox`.
 
     A source that cannot be loaded is reported, and does not keep the others from being served; once it is
     corrected, it is served too. Raises SourceUnusable, with everything that is wrong, if there is nobody to serve.
@@ -177,6 +179,7 @@ async def load_directory(
         fetcher=Fetcher(Guard(allow_private=trust_remote)),
         cache=cache,
         trust_remote=trust_remote,
+        sandbox=sandbox or Sandbox(),
     )
     origins = [parse_source(each, supplies) for each in sources]
     early: list[Report] = []

@@ -27,6 +27,7 @@ from holdfast.observe.log_files import reopen_all, standard_files
 from holdfast.server.app import App
 from holdfast.server.auth import open_door
 from holdfast.server.bodies import Bodies, memory_bytes
+from holdfast.server.confinement import require_for_tenants
 from holdfast.server.connection import connection_class
 from holdfast.server.connection_register import ConnectionRegister
 from holdfast.server.dependency_parts import demand_parts
@@ -42,10 +43,14 @@ from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory import MemoryStore
 from holdfast.store.open import InFile, InMemory, InPostgres, open_store, parse_url
 from holdfast.tools.reserved import Reserved
+from holdfast.tools.sandbox.sandbox import Sandbox
 
 
-async def serve(config: Config, directory: Directory, station: Station) -> None:
+async def serve(
+    config: Config, directory: Directory, station: Station, *, sandbox: Sandbox | None = None
+) -> None:
     """Serve until told to stop. `station` says where from, and hears when connections are accepted.
+    `sandbox` is where the agents' commands run.
 
     Raises StorePoisoned if the store has lost its footing: whoever started us starts us again, and
     recovery reads what is really there.
@@ -55,6 +60,8 @@ async def serve(config: Config, directory: Directory, station: Station) -> None:
         store = await open_store(config.store, on_poison=alarm)
         try:
             door = await open_door(store, config.auth, beyond_loopback=config.beyond_loopback)
+            if sandbox is not None:
+                await require_for_tenants(sandbox, store)
             # A memory store lives on this loop; any other is renewed from a thread of its own, so
             # that a loop that is busy for a while does not look like a dead process.
             heart = HeartTask() if isinstance(store, MemoryStore) else HeartThread()

@@ -1,8 +1,8 @@
 """Hooks: commands of an agent file that are run when something happens, some of them with a say in it.
 
 A hook is given a JSON object on its standard input, and answers by its exit code and, if it likes, by a JSON object
-on its standard output, as docker-agent's hooks do. It runs as script tools do: a process group of its own, a small
-part of our environment, a time limit, bounded output.
+on its standard output, as docker-agent's hooks do. It runs as script tools do: in a sandbox where there is one, with a
+small part of our environment, a time limit, bounded output.
 
 1. Only `pre_tool_use` and `post_tool_use` can block. A hook never allows what the rules refuse.
 2. Only `pre_tool_use` can change a call's arguments: all of them at once, as one JSON object.
@@ -25,6 +25,7 @@ from holdfast.tools.base import Json
 from holdfast.tools.hook_answers import WAY_OUT, NotUnderstood, quoted, read_answer
 from holdfast.tools.process import Exit, run_command
 from holdfast.tools.run import clean
+from holdfast.tools.sandbox.sandbox import Sandbox, named_paths
 
 HookEvent: TypeAlias = Literal[
     "pre_tool_use", "post_tool_use", "session_start", "on_user_input", "stop", "session_end"
@@ -42,6 +43,9 @@ class Hook(Value):
     matcher: str = "*"
     """Which tools it is about: a regular expression for the whole name. Events without a tool have none."""
     timeout_s: float = 60.0
+    network: bool = False
+    roots: tuple[str, ...] = ()
+    """Where it may write in a sandbox, besides its directory."""
 
     def is_about(self, tool: str) -> bool:
         return self.matcher in EVERY_TOOL or re.fullmatch(self.matcher, tool) is not None
@@ -58,6 +62,7 @@ class Hooks(Value):
     session_end: tuple[Hook, ...] = ()
     directory: Path = Path()
     environment: Mapping[str, str] = {}
+    sandbox: Sandbox = Sandbox()
 
     def of(self, event: HookEvent, *, tool: str = "") -> tuple[Hook, ...]:
         """Those that are run when this happens."""
@@ -91,6 +96,12 @@ async def run_hook(
             mark=mark,
             timeout_s=hook.timeout_s,
             given=msgspec.json.encode(told),
+            cell=hooks.sandbox.cell(
+                hooks.directory,
+                *hook.roots,
+                read_roots=named_paths(hooks.directory, hook.command).projects,
+                network=hook.network,
+            ),
         )
     except (OSError, ValueError) as error:
         return Verdict(trouble=f"could not be started: {error}")

@@ -1,9 +1,10 @@
 """Running a command so that nothing of it is left behind.
 
-1. A command gets a process group of its own. Its group is ended with it: when it exits, when time is up, when the
-   turn is cancelled. SIGTERM first, SIGKILL after a moment of grace.
-2. When it is stopped, processes that have left the group are found by the mark in their environment (Linux) and
-   ended too. A command that exits by itself may leave such a process running; nothing less deliberate survives it.
+1. In a sandbox a command has a launcher (`sandbox/launcher.py`), which ends everything that the command has started
+   before it ends itself. It is asked to: SIGTERM gives time, SIGQUIT does not.
+2. Without a sandbox a command gets a process group of its own, which is ended with it: when it exits, when time is up,
+   when the turn is cancelled. SIGTERM first, SIGKILL after a moment of grace. Processes that have left the group are
+   found by the mark in their environment (Linux) and ended too; after a command that exits by itself they are not.
 3. The group's leader is not reaped before its group has been killed, so its number cannot be somebody else's.
 4. Memory is bounded while reading: of too much output the two ends are kept.
 """
@@ -15,13 +16,14 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from holdfast import limits
 from holdfast.core.codec import Value
+from holdfast.tools.sandbox.sandbox import Cell
 from holdfast.tools.threads import in_thread
 
 MARK = "HOLDFAST_CALL_KEY"
@@ -92,13 +94,20 @@ async def run_command(
     mark: str,
     timeout_s: float,
     given: bytes | None = None,
+    cell: Cell | None = None,
+    tenant: str = "",
 ) -> Exit:
     """Run a shell command and wait for its end. Cancelling this ends it, all of it, before this returns.
 
     `given`: what it can read from its standard input; what it says to its standard error is then kept apart.
+    `cell`: what it may use of this machine, if there is a sandbox; `tenant` is whose turn it is.
     Raises OSError if it cannot be started.
     """
-    running = _Running(command, {**environment, MARK: mark}, directory, mark, given)
+    argv, environment = ["/bin/sh", "-c", command], {**environment, MARK: mark}
+    launched = None if cell is None else await cell.launched(argv, environment, tenant=tenant)
+    running = _Running(
+        launched or argv, environment, directory, mark, given, is_launched=launched is not None
+    )
     try:
         async with asyncio.timeout(timeout_s):
             why_stopped = await running.wait_end()
@@ -150,19 +159,22 @@ class _Running:
 
     def __init__(
         self,
-        command: str,
-        environment: dict[str, str],
+        argv: Sequence[str],
+        environment: Mapping[str, str],
         directory: Path,
         mark: str,
         given: bytes | None,
+        *,
+        is_launched: bool,
     ) -> None:
         self._mark = mark
+        self._is_launched = is_launched
         self._loop = asyncio.get_running_loop()
         self._read_to_end: asyncio.Future[None] = self._loop.create_future()
         self._left = False
         with _readable(given) as reading:
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", command],
+                argv,
                 stdin=reading,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT if given is None else subprocess.PIPE,
@@ -215,6 +227,8 @@ class _Running:
                 )
                 self._kill()
                 await asyncio.wait((self._exited,), timeout=limits.script_kill_grace_s)
+                if self._is_launched and not self._exited.done():
+                    self._process.kill()  # the command dies with its launcher
         finally:
             self._kill()
             for listener in self._listeners:
@@ -241,7 +255,12 @@ class _Running:
             self._signal_all(signal.SIGKILL)
 
     def _signal_all(self, number: signal.Signals) -> None:
-        """Signal the group, and whoever carries our mark elsewhere, also those that are just being forked."""
+        """Signal the group, and processes that carry our mark elsewhere, also those that are just being forked."""
+        if self._is_launched:
+            os.kill(
+                self._process.pid, signal.SIGQUIT if number == signal.SIGKILL else signal.SIGTERM
+            )
+            return
         self._signal_group(number)
         for _ in range(_HUNTS_MAX if number == signal.SIGKILL else 1):
             if not self._hunt(number):

@@ -20,6 +20,7 @@ from holdfast.core.items import Text
 from holdfast.tools.base import Json, Tool, ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.process import Exit, run_command
 from holdfast.tools.run import clean, failure
+from holdfast.tools.sandbox.sandbox import Sandbox, named_paths
 from holdfast.tools.schema import InvalidTool, checked, suggest
 
 PASSED_ON = frozenset(
@@ -51,6 +52,11 @@ class Script(Value):
     read_only: bool = False
     idempotent: bool = False
     timeout_s: float = 60.0
+    network: bool = False
+    roots: tuple[str, ...] = ()
+    """Where it may write in a sandbox, besides its directory."""
+    read_roots: tuple[str, ...] = ()
+    """What it may read in a sandbox, besides."""
 
 
 class ScriptToolset:
@@ -62,10 +68,12 @@ class ScriptToolset:
         *,
         directory: Path,
         environment: Mapping[str, str] | None = None,
+        sandbox: Sandbox | None = None,
     ) -> None:
         ours = os.environ if environment is None else environment
+        sandbox = sandbox or Sandbox()
         self._tools: tuple[Tool, ...] = tuple(
-            ScriptTool(name, script, directory=directory, environment=ours)
+            ScriptTool(name, script, directory=directory, environment=ours, sandbox=sandbox)
             for name, script in scripts.items()
         )
 
@@ -80,12 +88,27 @@ class ScriptTool:
     """One declared command, as a tool."""
 
     def __init__(
-        self, name: str, script: Script, *, directory: Path, environment: Mapping[str, str]
+        self,
+        name: str,
+        script: Script,
+        *,
+        directory: Path,
+        environment: Mapping[str, str],
+        sandbox: Sandbox | None = None,
     ) -> None:
+        sandbox = sandbox or Sandbox()
         self.spec = checked(spec_of(name, script))
         self._script = script
         self._directory = working_directory(name, script, directory)
         self._environment = {**passed_on(environment, also=script.pass_env), **script.env}
+        named = named_paths(self._directory, script.cmd)
+        sandbox.keep(*named.programs)
+        self._cell = sandbox.cell(
+            self._directory,
+            *script.roots,
+            read_roots=(directory, *named.projects, *script.read_roots),
+            network=script.network,
+        )
 
     async def run(self, run: ToolRun) -> ToolOutput:
         try:
@@ -96,6 +119,8 @@ class ScriptTool:
                 directory=self._directory,
                 mark=run.call_key,
                 timeout_s=self._script.timeout_s,
+                cell=self._cell,
+                tenant=run.tenant,
             )
         except (OSError, ValueError) as error:
             return failure(f"{self.spec.name!r} could not be started: {error}")

@@ -1,7 +1,7 @@
 """Running commands that a model writes: the `shell` toolset.
 
-It can do whatever this process's user can: it is never read-only, so it runs only where a rule allows it. What a
-command sees of our environment, and how it is ended, is as for declared commands (`script.py`, `process.py`).
+It is never read-only, so it runs only where a rule allows it, and in a sandbox where there is one. What a command sees
+of our environment, and how it is ended, is as for declared commands (`script.py`, `process.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from holdfast.tools.base import ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.built import BuiltTool, BuiltToolset, number_in, parameters, text_in
 from holdfast.tools.process import run_command
 from holdfast.tools.run import failure
+from holdfast.tools.sandbox.sandbox import Cell, Sandbox
 from holdfast.tools.script import in_words, passed_on
 
 TIMEOUT_S = 30
@@ -22,7 +23,8 @@ TIMEOUT_S_MAX = 600
 
 INSTRUCTION = """\
 Each command of your shell tool runs in a fresh shell: a directory or variable that one sets is not there for the next.
-Nobody can answer a prompt: use flags that make commands run without asking."""
+Nobody can answer a prompt: use flags that make commands run without asking.
+Commands may write to the working directory and to $TMPDIR; other files, and the network, may be out of their reach."""
 
 
 class ShellToolset(BuiltToolset):
@@ -34,9 +36,12 @@ class ShellToolset(BuiltToolset):
         *,
         env: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        cell: Cell | None = None,
     ) -> None:
-        """`env` is for the commands alone; of `environment` (ours) they see a small, listed part."""
+        """`env` is for the commands alone; of `environment` (ours) they see a small, listed part. `cell` is what
+        they may use of this machine: `directory`, unless it is given."""
         self._directory = directory
+        self._cell = cell or Sandbox().cell(directory)
         self._environment = {
             **passed_on(os.environ if environment is None else environment),
             **(env or {}),
@@ -71,6 +76,8 @@ class ShellToolset(BuiltToolset):
                 directory=self._directory / text_in(run.arguments, "cwd"),
                 mark=run.call_key,
                 timeout_s=float(number_in(run.arguments, "timeout", TIMEOUT_S)),
+                cell=self._cell,
+                tenant=run.tenant,
             )
         except (OSError, ValueError) as error:
             return failure(f"The command could not be started: {error}")

@@ -18,6 +18,13 @@ class Stdio(Value):
     env: Mapping[str, str] = {}
     """Everything that it sees; variables are filled in already: not to be shown."""
     directory: str = "."
+    network: bool = True
+    roots: tuple[str, ...] = ()
+    """Where it may write in a sandbox, besides its directory and its home."""
+    read_roots: tuple[str, ...] = ()
+    """What it may read in a sandbox, besides."""
+    home: str = ""
+    """Its home in a sandbox, kept over its starts. Empty: a new one each time."""
 
 
 class Remote(Value):

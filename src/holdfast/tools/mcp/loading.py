@@ -12,9 +12,10 @@ from typing import TypeAlias
 
 from holdfast.tools.mcp.config import Server
 from holdfast.tools.mcp.peer import Connect, OnChanged, Peer
+from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.threads import in_thread
 
-_Connect: TypeAlias = Callable[[Server, OnChanged], AbstractAsyncContextManager[Peer]]
+_Connect: TypeAlias = Callable[[Server, OnChanged, Sandbox], AbstractAsyncContextManager[Peer]]
 
 INSTALL = "MCP servers need an extra that is not installed: pip install 'holdfast[mcp]'"
 
@@ -23,13 +24,13 @@ def is_installed() -> bool:
     return find_spec("mcp") is not None
 
 
-def connecting_to(server: Server) -> Connect:
+def connecting_to(server: Server, sandbox: Sandbox) -> Connect:
     """How to connect to a server; nothing is loaded or started yet."""
 
     @asynccontextmanager
     async def connect(on_changed: OnChanged) -> AsyncIterator[Peer]:
         sdk_connect = await in_thread(_load, name="holdfast mcp")
-        async with sdk_connect(server, on_changed) as peer:
+        async with sdk_connect(server, on_changed, sandbox) as peer:
             yield peer
 
     return connect

@@ -15,6 +15,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias, cast
 
@@ -44,6 +45,7 @@ from holdfast.tools.mcp.peer import (
     Unavailable,
 )
 from holdfast.tools.process import Capture, kill_marked
+from holdfast.tools.sandbox.sandbox import Sandbox, named_paths
 from holdfast.tools.threads import in_thread
 from holdfast.version import VERSION
 
@@ -51,6 +53,8 @@ CALL_KEY = "holdfast/call_key"
 """Where in a request's `_meta` the stable key of a call is: what a server can tell a repetition by."""
 
 _MARK = "HOLDFAST_MCP_SERVER"
+_GRACE_S = 1.0
+"""From SIGTERM until a server's launcher ends all of it: before the SDK would end the launcher, after 2 s."""
 _GONE = (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT)
 _UNHEARD = re.compile(r"session (not found|terminated)|valid session|no session", re.IGNORECASE)
 """How servers over HTTP say that they do not know us: they have been started again since."""
@@ -81,13 +85,13 @@ _Streams: TypeAlias = tuple[_Incoming, _Outgoing]
 
 
 @asynccontextmanager
-async def connect(server: Server, on_changed: OnChanged) -> AsyncIterator[Peer]:
+async def connect(server: Server, on_changed: OnChanged, sandbox: Sandbox) -> AsyncIterator[Peer]:
     """A server, started if it is ours to start; stopped, with all that belongs to it, on leaving."""
     errors = _Stderr()
     opened = (
         _over_http(server.transport)
         if isinstance(server.transport, Remote)
-        else _over_stdio(server.transport, errors)
+        else _over_stdio(server.transport, errors, sandbox)
     )
     with closing(errors):
         async with opened as (read, write):
@@ -103,12 +107,23 @@ async def connect(server: Server, on_changed: OnChanged) -> AsyncIterator[Peer]:
 
 
 @asynccontextmanager
-async def _over_stdio(program: Stdio, errors: _Stderr) -> AsyncIterator[_Streams]:
+async def _over_stdio(program: Stdio, errors: _Stderr, sandbox: Sandbox) -> AsyncIterator[_Streams]:
     mark = secrets.token_hex(16)
+    named = named_paths(Path(program.directory), program.command, *program.args)
+    cell = sandbox.cell(
+        program.directory,
+        *named.folders,
+        *program.roots,
+        read_roots=(*named.projects, *program.read_roots),
+        network=program.network,
+        home=program.home,
+    )
+    argv, environment = [program.command, *program.args], {**program.env, _MARK: mark}
+    argv = await cell.launched(argv, environment, grace_s=_GRACE_S) or argv
     parameters = StdioServerParameters(
-        command=program.command,
-        args=list(program.args),
-        env={**program.env, _MARK: mark},
+        command=argv[0],
+        args=argv[1:],
+        env=environment,
         cwd=program.directory,
         encoding_error_handler="replace",
     )

@@ -18,6 +18,7 @@ from holdfast.tools.mcp.loading import INSTALL, connecting_to, is_installed
 from holdfast.tools.mcp.peer import CallFailed, Connect, Offered, ServerLost, Unavailable
 from holdfast.tools.names import valid_names
 from holdfast.tools.run import failure
+from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.schema import InvalidTool, checked
 
 log = logging.getLogger("holdfast.tools")
@@ -28,14 +29,16 @@ class McpToolset:
 
     foreign = True
 
-    def __init__(self, server: Server, *, connect: Connect | None = None) -> None:
+    def __init__(
+        self, server: Server, *, connect: Connect | None = None, sandbox: Sandbox | None = None
+    ) -> None:
         """`connect`: another way to reach it than the SDK's."""
         if connect is None and not is_installed():
             raise InvalidTool(INSTALL)
         self.server = server
         self._link = Link(
             server.shown,
-            connect or connecting_to(server),
+            connect or connecting_to(server, sandbox or Sandbox()),
             idle_s=server.idle_s,
             on_changed=self._forget,
             hide=server.hide,

@@ -1,0 +1,1 @@
+"""Where commands run: with the files that they were given, and nothing else of this machine."""

@@ -1,0 +1,72 @@
+"""Landlock, for the launcher: which files a process may open, for good."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+from holdfast.tools.sandbox.grants import Grants, Order
+from holdfast.tools.sandbox.system import Refused, call
+
+KERNEL_FACTS = """
+    /proc/cpuinfo /proc/filesystems /proc/loadavg /proc/meminfo /proc/stat /proc/sys /proc/uptime /proc/version
+""".split()
+"""Without a /proc of its own a command sees these; what is in a process's own folder could be another's."""
+
+DEVICES = "/dev/full /dev/null /dev/random /dev/urandom /dev/zero".split()
+
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, TRUNCATE, IOCTL = 1, 2, 4, 8, 1 << 14, 1 << 15
+ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL
+READING = EXECUTE | READ_FILE | READ_DIR
+RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
+"""ABI → the rights over files that it knows; 5 and later: one more."""
+SPECIAL_FILES = 1 << 6 | 1 << 11
+"""Making devices: never."""
+TRUNCATE_ABI, SIGNALS_ABI = 3, 6
+"""Since when Landlock judges these."""
+TCP, SCOPES = 3, 3
+"""To bind and to connect; to abstract sockets, and to signals for processes outside."""
+
+
+def landlock_abi() -> int:
+    """The version of Landlock here; 0 if there is none."""
+    try:
+        return call(CREATE_RULESET, None, 0, 1)
+    except OSError:
+        return 0
+
+
+def confine_files(order: Order, grants: Grants) -> None:
+    """Refuse this process, and all that it starts, whatever is not granted. For good."""
+    abi = order.abi
+    if not abi:
+        raise Refused("this kernel has no Landlock")
+    handled = RIGHTS.get(abi, (1 << 16) - 1)
+    attributes = struct.pack(
+        "<QQQ",
+        handled,
+        TCP if abi >= 4 and not order.network else 0,
+        SCOPES if abi >= SIGNALS_ABI else 0,
+    )
+    size = 24 if abi >= SIGNALS_ABI else 16 if abi >= 4 else 8
+    ruleset = call(CREATE_RULESET, attributes[:size], size, 0)
+    write = handled & ~SPECIAL_FILES & ~IOCTL
+    for paths, rights in (
+        (grants.write, write),
+        (grants.read, READING),
+        (grants.frozen, READ_DIR),
+        (KERNEL_FACTS, READING & ~EXECUTE),
+        (DEVICES, READ_FILE | WRITE_FILE | TRUNCATE),
+    ):
+        for path in paths:
+            try:
+                opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            except OSError:
+                continue  # gone, or closed to this user
+            is_directory = os.path.isdir(f"/proc/self/fd/{opened}")
+            allowed = rights & handled if is_directory else rights & handled & ON_FILES
+            call(ADD_RULE, ruleset, 1, struct.pack("<Qi", allowed, opened), 0)
+            os.close(opened)
+    call(RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)

@@ -1,0 +1,246 @@
+"""Which commands are confined, and to what.
+
+1. The operator decides: `required` refuses a command that cannot be confined, `auto` runs it as it is after one
+   warning, `off` confines none. Nothing that a request, a session or a model says changes that.
+2. A command reads programs and libraries, reads and writes its roots, and has a home and a /tmp of its own.
+   Network, and more roots, are declared in an agent file of the operator.
+3. What the server reads, reloads or runs is out of reach, whatever the roots: it is hidden, or cannot be changed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.tools.sandbox.backend import WAY_OUT, Backend, find_backend, launcher
+from holdfast.tools.threads import in_thread
+
+log = logging.getLogger("holdfast.sandbox")
+
+Mode: TypeAlias = Literal["required", "auto", "off"]
+
+MODES: tuple[Mode, ...] = ("required", "auto", "off")
+
+
+class NotConfined(OSError):
+    """A command must not run here without a sandbox, and there is none."""
+
+
+class Sandbox:
+    """The sandbox of one server."""
+
+    def __init__(self, mode: Mode = "auto", *, find: Callable[[], Backend] = find_backend) -> None:
+        self.mode: Mode = mode
+        self._find = find
+        self._backend: Backend | None = None
+        self._tenants: set[str] = set()
+        self._warned = False
+        self._hidden: set[str] = set()
+        package = os.path.dirname(os.path.abspath(sys.modules["holdfast"].__file__ or ""))
+        self._kept = {package, sys.prefix, sys.base_prefix}
+
+    def hide(self, *paths: str | Path) -> None:
+        """Files and directories that no command may even read. A file's name also hides what is named after it."""
+        self._hidden |= {os.path.abspath(each) for each in paths}
+
+    def keep(self, *paths: str | Path) -> None:
+        """Files and directories that no command may change."""
+        self._kept |= {os.path.abspath(each) for each in paths}
+
+    def require(self) -> None:
+        """From now on nothing runs unconfined, unless the operator has said `off`."""
+        if self.mode == "auto":
+            self.mode = "required"
+
+    def backend(self) -> Backend:
+        """What confines commands here. Slow when it is asked for the first time."""
+        if self._backend is None:
+            self._backend = self._find()
+        return self._backend
+
+    def refusal(self) -> str:
+        """Why commands must not run here; empty if they may."""
+        if self.mode != "required" or self.backend().kind != "none":
+            return ""
+        return f"commands have to be confined here, and there is {self.backend().words}; {WAY_OUT}"
+
+    def cell(
+        self,
+        *roots: str | Path,
+        read_roots: Iterable[str | Path] = (),
+        network: bool = False,
+        home: str = "",
+    ) -> Cell:
+        """What one kind of command is given: where it may write, and what else it may read or reach."""
+        return Cell(self, tuple(map(str, roots)), tuple(map(str, read_roots)), network, home)
+
+    async def chosen(self, tenant: str) -> Backend:
+        """How to run a command for a tenant now. Raises NotConfined."""
+        if self.mode == "off":
+            return Backend(kind="none", why="it is switched off")
+        self._tenants.add(tenant)
+        if len(self._tenants - {""}) > 1:
+            self.require()
+        if self._backend is None:
+            await in_thread(self.backend, name="holdfast sandbox")
+        found = self.backend()
+        if refused := self.refusal():
+            raise NotConfined(refused)
+        if found.kind == "none" and not self._warned:
+            self._warned = True
+            log.warning("commands run unconfined, since there is %s; %s", found.words, WAY_OUT)
+        return found
+
+    @property
+    def protected(self) -> tuple[list[str], list[str]]:
+        """What is hidden, and what is kept."""
+        return sorted(self._hidden), sorted(self._kept)
+
+    def __repr__(self) -> str:
+        return f"<Sandbox {self.mode} {self._backend.kind if self._backend else 'not looked for'}>"
+
+
+class Cell:
+    """What one kind of command is given."""
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        roots: tuple[str, ...],
+        read_roots: tuple[str, ...],
+        network: bool,
+        home: str,
+    ) -> None:
+        self._sandbox = sandbox
+        self._roots = roots
+        self._read_roots = read_roots
+        self._network = network
+        self._home = home
+
+    async def launched(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        tenant: str = "",
+        grace_s: float = 2 * limits.script_kill_grace_s,
+    ) -> list[str] | None:
+        """The words that start this command confined; None if it runs as it is. Raises NotConfined."""
+        backend = await self._sandbox.chosen(tenant)
+        if backend.kind == "none":
+            return None
+        hidden, kept = self._sandbox.protected
+        several = {
+            "--write": self._roots,
+            "--read": (*self._read_roots, *program_folders(environment)),
+            "--hide": hidden,
+            "--keep": kept,
+        }
+        options = [
+            word for name, paths in several.items() for path in paths for word in (name, path)
+        ]
+        bounds = {
+            "--grace-s": grace_s,
+            "--memory": limits.sandbox_memory_bytes_max,
+            "--processes": limits.sandbox_processes_max,
+            "--files": limits.sandbox_files_max,
+            "--file-bytes": limits.sandbox_file_bytes_max,
+        }
+        options += [word for name, most in bounds.items() for word in (name, str(most))]
+        options += ["--network"] if self._network else []
+        options += ["--bwrap", backend.program] if backend.program else ["--abi", str(backend.abi)]
+        if self._home:
+            os.makedirs(self._home, mode=0o700, exist_ok=True)
+            options += ["--home", self._home]
+        return [*launcher(*options), "--", *argv]
+
+
+_PROGRAMS = ("bin", "sbin", "shims")
+_BESIDE = ("bin", "include", "lib", "lib64", "libexec", "versions")
+
+
+def program_folders(environment: Mapping[str, str]) -> list[str]:
+    """What a command's PATH means: the folders of programs, and what lies beside them for those programs."""
+    entries = [
+        each for each in environment.get("PATH", "").split(os.pathsep) if each.startswith("/")
+    ]
+    found = [folder for each in entries for folder in _beside(each.rstrip("/"))]
+    found += [environment.get(name, "") for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")]
+    return [each for each in dict.fromkeys(found) if os.path.exists(each)]
+
+
+def _beside(folder: str) -> list[str]:
+    """What belongs to the programs in a folder. Of a prefix such as ~/.local the rest stays out of reach: that is where
+    people keep their data."""
+    prefix, name = os.path.split(folder)
+    if name not in _PROGRAMS:
+        return []
+    prefixes = [prefix, sys.base_prefix] if prefix == sys.prefix else [prefix]
+    return [os.path.join(each, name) for each in prefixes for name in (*_PROGRAMS, *_BESIDE)]
+
+
+def cache_home(name: str, environment: Mapping[str, str]) -> str:
+    """A home that a program of the operator keeps over its starts: what `npx` and `uvx` fetch lies there."""
+    base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return str(Path(base) / "holdfast" / "homes" / sha256(name.encode()).hexdigest()[:16])
+
+
+_SOURCES = (".bash", ".cjs", ".js", ".mjs", ".php", ".pl", ".py", ".rb", ".sh", ".ts")
+_PROJECT = ("package.json", "pyproject.toml", "node_modules")
+
+
+class Named(Value):
+    """The paths among the words of a command that the operator has written."""
+
+    files: tuple[str, ...]
+    folders: tuple[str, ...]
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The files that are run, as far as their names and modes tell."""
+        return tuple(
+            each for each in self.files if each.endswith(_SOURCES) or os.access(each, os.X_OK)
+        )
+
+    @property
+    def projects(self) -> tuple[str, ...]:
+        """The files, each with what belongs to it: the nearest directory that looks like a project, and, of a program,
+        what lies beside it, also where a link leads to."""
+        found: list[str] = []
+        for each in map(Path, self.files):
+            above = (up for up in each.parents if any((up / name).exists() for name in _PROJECT))
+            found.append(str(next(above, each)))
+            for path in (each, Path(os.path.realpath(each))):
+                found += _beside(str(path.parent))
+        return tuple(dict.fromkeys(found))
+
+
+def named_paths(directory: Path, *texts: str) -> Named:
+    """The files and folders that are named in these words and commands, relative to a directory or absolute."""
+    files, folders = [], []
+    for word in dict.fromkeys(word for text in texts for word in (text, *_words(text))):
+        path = os.path.join(directory, word)
+        try:
+            if os.path.isfile(path):
+                files.append(path)
+            elif "/" in word and os.path.isdir(path):
+                folders.append(path)
+        except ValueError:  # a NUL
+            continue
+    return Named(files=tuple(files), folders=tuple(folders))
+
+
+def _words(command: str) -> list[str]:
+    """The words of a shell command, as well as they can be told without running it."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return command.split()

@@ -1,0 +1,151 @@
+"""seccomp, for the launcher: which system calls are refused, and which the launcher answers."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+
+from holdfast.tools.sandbox.grants import Order
+from holdfast.tools.sandbox.landlock import SIGNALS_ABI, TRUNCATE_ABI
+from holdfast.tools.sandbox.system import call
+
+ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_NUMBERS = """
+    socket 41 198|ioctl 16 29|clone 56 220|fork 57 -|vfork 58 -|clone3 435 435|unshare 272 97|setns 308 268
+    io_uring_setup 425 425|io_uring_enter 426 426|io_uring_register 427 427|add_key 248 217|request_key 249 218
+    keyctl 250 219|bpf 321 280|perf_event_open 298 241|userfaultfd 323 282|open_by_handle_at 304 265
+    inotify_add_watch 254 27|fanotify_mark 301 263|shmget 29 194|shmat 30 196|msgget 68 186|semget 64 190
+    mq_open 240 180|truncate 76 45|chmod 90 -|fchmod 91 52|fchmodat 268 53|fchmodat2 452 452|chown 92 -|fchown 93 55
+    lchown 94 -|fchownat 260 54|utime 132 -|utimes 235 -|futimesat 261 -|utimensat 280 88|setxattr 188 5
+    lsetxattr 189 6|fsetxattr 190 7|removexattr 197 14|lremovexattr 198 15|fremovexattr 199 16|setxattrat 463 463
+    removexattrat 466 466|file_setattr 469 469|prlimit64 302 261|sched_setaffinity 203 122|sched_setscheduler 144 119
+    sched_setparam 142 118|sched_setattr 314 274|setpriority 141 140|ioprio_set 251 30|kill 62 129|tkill 200 130
+    tgkill 234 131|rt_sigqueueinfo 129 138|rt_tgsigqueueinfo 297 240|pidfd_send_signal 424 424|fcntl 72 25
+"""
+_COLUMN = {"x86_64": 1, "aarch64": 2}.get(os.uname().machine, 0)
+NUMBER = {
+    words[0]: int(words[_COLUMN])
+    for words in (line.split() for line in _NUMBERS.replace("\n", "|").split("|") if line.strip())
+    if _COLUMN and words[_COLUMN] != "-"
+}
+"""Name → number of a system call on this machine."""
+
+SIGNALS = ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
+ON_ONESELF = "prlimit64 sched_setaffinity sched_setscheduler sched_setparam sched_setattr".split()
+"""These change a process by its number: with 0 the caller."""
+ON_ONE_OF_A_KIND = {"setpriority": 2, "ioprio_set": 3}
+"""These, too, and with a first argument that must not be this: all processes of a user."""
+OWNERS = (8, 10, 15)
+"""What fcntl is asked to have signals sent elsewhere: F_SETOWN, F_SETSIG, F_SETOWN_EX; ioctl has two as well."""
+MODES = ("chmod", "fchmod", "fchmodat", "fchmodat2")
+ALLOW, KILL, ERROR, ASK = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
+LOAD, EQUAL, GREATER, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
+NEW_NAMESPACES = 0x7E020080
+"""The flags of clone that ask for a namespace."""
+TERMINAL_INPUT = (0x5412, 0x541C)
+"""TIOCSTI and TIOCLINUX: typing into a terminal for its user."""
+FIRST, SECOND = 16, 24
+"""Where in its description the lower halves of a call's arguments are."""
+
+Instruction = tuple[int, int, int, int]
+
+
+def unless(name: str, argument: int, allowed: list[int], error: int) -> list[Instruction]:
+    """Refuse a call whose argument is none of these."""
+    body = [(LOAD, 0, 0, argument)]
+    body += [(EQUAL, len(allowed) - n, 0, each) for n, each in enumerate(allowed)]
+    body += [(RETURN, 0, 0, ERROR | error), (RETURN, 0, 0, ALLOW)]
+    return [(EQUAL, 0, len(body), NUMBER[name]), *body]
+
+
+def if_any(name: str, argument: int, refused: list[int], error: int) -> list[Instruction]:
+    """Refuse a call whose argument is one of these; what else is said of it counts otherwise."""
+    body = [(LOAD, 0, 0, argument)]
+    body += [
+        (EQUAL, len(refused) - n - 1, 0 if n < len(refused) - 1 else 1, each)
+        for n, each in enumerate(refused)
+    ]
+    body += [(RETURN, 0, 0, ERROR | error), (LOAD, 0, 0, 0)]
+    return [(EQUAL, 0, len(body), NUMBER[name]), *body]
+
+
+def filter_program(order: Order) -> bytes:
+    """Which system calls are refused, and which of them the launcher is asked about, for the kernel's little machine."""
+    around = """
+        io_uring_setup io_uring_enter io_uring_register add_key request_key keyctl bpf perf_event_open userfaultfd
+        open_by_handle_at
+    """
+    refused = dict.fromkeys(around.split(), errno.EPERM)
+    refused["clone3"] = errno.ENOSYS  # its flags cannot be looked at; libraries then take clone
+    families, by_argument, asked = [INET, INET6, NETLINK], [], []
+    if order.bwrap and not order.network:
+        families.append(UNIX)  # in a namespace of its own, and with files of its own
+    if not order.bwrap:
+        families = families if order.network else []
+        refused |= beside_landlock(order)
+        by_argument = on_others(order)
+        asked = [*MODES, "utimensat", *(SIGNALS if order.abi < SIGNALS_ABI else ())]
+    program = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, ARCHITECTURES[os.uname().machine])]
+    program += [(RETURN, 0, 0, KILL), (LOAD, 0, 0, 0)]
+    program += [(GREATER, 0, 1, 0x40000000), (RETURN, 0, 0, ERROR | errno.ENOSYS)]
+    for name, number in refused.items():
+        if name in NUMBER:
+            program += [(EQUAL, 0, 1, NUMBER[name]), (RETURN, 0, 0, ERROR | number)]
+    program += unless("socket", FIRST, families, errno.EACCES)
+    program += if_any("ioctl", SECOND, [*TERMINAL_INPUT], errno.EPERM)
+    program += by_argument
+    for name in asked:
+        if name in NUMBER:
+            program += [(EQUAL, 0, 1, NUMBER[name]), (RETURN, 0, 0, ASK)]
+    program += [(RETURN, 0, 0, ALLOW)]
+    return b"".join(struct.pack("<HBBI", *each) for each in program)
+
+
+def beside_landlock(order: Order) -> dict[str, int]:
+    """Calls that reach other people's files, memory and namespaces, and that Landlock does not judge."""
+    refused = dict.fromkeys("inotify_add_watch fanotify_mark".split(), errno.EACCES)
+    refused |= dict.fromkeys("unshare setns".split(), errno.EPERM)
+    refused |= dict.fromkeys("shmget shmat msgget semget mq_open".split(), errno.EACCES)
+    refused |= dict.fromkeys("chown lchown fchown fchownat".split(), errno.EPERM)
+    refused |= dict.fromkeys("utime utimes futimesat file_setattr".split(), errno.ENOSYS)
+    attributes = "setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat"
+    refused |= dict.fromkeys(attributes.split(), errno.EOPNOTSUPP)
+    if order.abi < TRUNCATE_ABI:
+        refused["truncate"] = errno.EACCES
+    if order.abi < SIGNALS_ABI:
+        refused |= dict.fromkeys("tkill pidfd_send_signal".split(), errno.ENOSYS)
+    return refused
+
+
+def on_others(order: Order) -> list[Instruction]:
+    """Changes to processes by their number: there is no namespace that would hide those of others."""
+    program = []
+    for name in ON_ONESELF:
+        program += unless(name, FIRST, [0], errno.EPERM)
+    for name, all_of_a_user in ON_ONE_OF_A_KIND.items():
+        program += if_any(name, FIRST, [all_of_a_user], errno.EPERM)
+        program += unless(name, SECOND, [0], errno.EPERM)
+    program += [(EQUAL, 0, 4, NUMBER["clone"]), (LOAD, 0, 0, FIRST)]
+    program += [(ANY_BIT, 0, 1, NEW_NAMESPACES), (RETURN, 0, 0, ERROR | errno.EPERM)]
+    program += [(LOAD, 0, 0, 0)]
+    if order.abi < SIGNALS_ABI:
+        program += if_any("fcntl", SECOND, [*OWNERS], errno.EPERM)
+        program += if_any("ioctl", SECOND, [0x8901, 0x8902], errno.EPERM)
+    return program
+
+
+def install_filter(program: bytes) -> int:
+    """Hold this process, and all that it starts, to a program, for good; the descriptor by which it asks."""
+    number = {"x86_64": 317, "aarch64": 277}[os.uname().machine]
+    held = ctypes.create_string_buffer(program, len(program))
+    described = struct.pack("<HxxxxxxQ", len(program) // 8, ctypes.addressof(held))
+    asks, only_killed = 1 << 3, 1 << 5
+    try:
+        return call(number, 1, asks | only_killed, described)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # before Linux 5.19: a signal may break off what is asked
+            raise
+        return call(number, 1, asks, described)
