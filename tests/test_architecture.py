@@ -194,6 +194,16 @@ GUARDED = "try:\n    f()\nexcept {}"
             "with contextlib.suppress(Exception): f()",
             "with contextlib.suppress(OSError): f()",
         ),
+        (
+            architecture.start_rule,
+            "def f():\n    asyncio.create_task(sweep())",
+            "supervisor.keep('sweeper', sweep)",
+        ),
+        (
+            architecture.start_rule,
+            "class A:\n    def f(self):\n        Thread(target=main).start()",
+            "start_thread('writer', main)",
+        ),
         (architecture.untyped_rule, "x: dict[str, Any]", "x: dict[str, int]"),
         (architecture.untyped_rule, "x: list[Mapping[str, typing.Any]]", "x: list[str]"),
     ],
@@ -203,6 +213,12 @@ def test_each_rule_tells_bad_from_good(
 ) -> None:
     assert rule(parse("holdfast.core.sample", bad))
     assert rule(parse("holdfast.core.sample", good)) == []
+
+
+def test_what_may_be_started_without_a_supervisor_is_started() -> None:
+    """A line that is left over would let the next task of that name in."""
+    started = {place for module in MODULES.values() for place, _ in architecture.starts(module)}
+    assert set(architecture.BRIEF) <= started
 
 
 def test_every_rule_is_on_trial_above_and_at_work() -> None:

@@ -28,6 +28,7 @@ HoldfastError
 └── StoreError
     ├── StoreUnavailable   the store did not answer in time; nothing is known to have changed
     │   ├── StorageFull    no room left; nothing changed, reading still works
+    │   ├── StoreFault     it failed in a way that we do not know; asking again is right
     │   └── InDoubt        the answer was lost; it may have happened, and asking again may do it twice
     ├── StorePoisoned      the store lost its footing (EIO, failed fsync); reopen it, recovery runs then
     ├── StoreClosed        the store was closed, or belongs to the process that we were forked from
@@ -380,6 +381,12 @@ class StorageFull(StoreUnavailable):
     """The disk is full. Nothing changed; reading still works."""
 
     code = "storage_full"
+
+
+class StoreFault(StoreUnavailable):
+    """The store failed in a way that we do not know, which its cause tells. That is its fault, and may pass."""
+
+    code = "storage_fault"
 
 
 class InDoubt(StoreUnavailable):

@@ -10,13 +10,14 @@ import asyncio
 import os
 import socket
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from holdfast.config import Config, load_config
+from holdfast.observe.supervisor import TaskSupervisor, start_thread
 from holdfast.server.accounts import OwnAccounts
 from holdfast.server.agents import load_directory
 from holdfast.server.numbers import OwnNumbers
@@ -37,8 +38,7 @@ def private_server(sources: tuple[str, ...], store: str) -> Iterator[str]:
     config = load_config({**ALONE, "store": store}, os.environ, sources)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         corner = _Corner(Path(folder) / "socket")
-        thread = threading.Thread(target=corner.run, args=(config,), daemon=True)
-        thread.start()
+        thread = start_thread("holdfast-server", partial(corner.run, config))
         try:
             yield corner.address.result()
         finally:
@@ -72,11 +72,15 @@ class _Corner:
             self.address.set_exception(error)
 
     async def _serve(self, config: Config) -> None:
+        supervisor = TaskSupervisor()
         directory = await load_directory(
-            config.sources, aliases=dict(config.model_aliases), trust_remote=config.trust_remote
+            config.sources,
+            aliases=dict(config.model_aliases),
+            trust_remote=config.trust_remote,
+            supervisor=supervisor,
         )
         try:
-            await serve(config, directory, self)
+            await serve(config, directory, self, supervisor)
         finally:
             await directory.close()
 

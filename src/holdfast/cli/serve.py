@@ -13,6 +13,7 @@ import uvloop
 from holdfast.config import Config, Quota, load_config
 from holdfast.observe.events import configure, event
 from holdfast.observe.exporting import tracing
+from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.server.agents import load_directory
 from holdfast.server.listening import Port
 from holdfast.server.run import serve as serve_until_stopped
@@ -106,14 +107,16 @@ def _station(config: Config) -> Station | int:
 
 
 async def _serve(config: Config, station: Station) -> None:
+    supervisor = TaskSupervisor()
     directory = await load_directory(
         config.sources,
         aliases=dict(config.model_aliases),
         cache=_cache_folder(os.environ),
         trust_remote=config.trust_remote,
+        supervisor=supervisor,
     )
     try:
-        await serve_until_stopped(config, directory, station)
+        await serve_until_stopped(config, directory, station, supervisor)
     finally:
         await directory.close()
 

@@ -68,6 +68,7 @@ class Tally:
         "requests",
         "settling",
         "takeovers",
+        "task_failures",
         "tokens",
         "turning",
         "turns",
@@ -87,6 +88,8 @@ class Tally:
         self.first_words = Durations()
         """From a streaming request until its first words left."""
         self.takeovers = 0
+        self.task_failures: Counter[str] = Counter()
+        """How often rounds of supervised tasks have failed, by task; those that never did are here as well."""
         self.tokens: Counter[str] = Counter()
         self.cost_micros = 0
         self.requests: Counter[tuple[str, int]] = Counter()
@@ -106,6 +109,7 @@ class WrittenTally(Struct, frozen=True, kw_only=True):
     tokens: dict[str, int] = {}
     takeovers: int = 0
     cost_micros: int = 0
+    task_failures: dict[str, int] = {}
     durations: tuple[tuple[tuple[int, ...], float], ...] = ()
     """Counts and total of each, in the order of `Tally.durations`."""
 
@@ -118,6 +122,7 @@ def written(tally: Tally) -> WrittenTally:
         tokens=dict(tally.tokens),
         takeovers=tally.takeovers,
         cost_micros=tally.cost_micros,
+        task_failures=dict(tally.task_failures),
         durations=tuple((tuple(each.counts), each.total_s) for each in tally.durations),
     )
 
@@ -128,6 +133,7 @@ def sum_of(tallies: Iterable[WrittenTally]) -> Tally:
     for each in tallies:
         total.admissions.update(each.admissions)
         total.tokens.update(each.tokens)
+        total.task_failures.update(each.task_failures)
         for by, fate, number in each.turns:
             total.turns[by, fate] += number
         for route, status, number in each.requests:

@@ -110,6 +110,14 @@ def counted(tally: Tally) -> Iterator[Metric]:
         "Turns that were taken over from a node that was gone.",
         value=tally.takeovers,
     )
+    failures = CounterMetricFamily(
+        "holdfast_task_failures",
+        "Rounds of tasks that live as long as the process and ended in an error, by task.",
+        labels=("task",),
+    )
+    for task, number in sorted(tally.task_failures.items()):
+        failures.add_metric((task,), number)
+    yield failures
     yield _histogram(
         "holdfast_admission_seconds", "From a request for a turn to its begin.", tally.admitting
     )
@@ -132,6 +140,7 @@ def current(load: Load) -> Iterator[Metric]:
         ("holdfast_watchers", "Those who watch a turn that is played here.", load.watchers),
         ("holdfast_store_queue", "Calls that wait for the store.", load.store_queue),
         ("holdfast_lease_live", "1 if all of them may hold sessions.", int(load.live)),
+        ("holdfast_tasks_failing", "Tasks whose last round failed.", len(load.failing)),
     ):
         yield GaugeMetricFamily(name, told, value=number)
 

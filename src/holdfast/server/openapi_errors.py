@@ -111,7 +111,7 @@ CODES: Mapping[str, Meaning] = {
         outcome_unknown="the store went away in the middle; look before you ask again",
         server_shutting_down="another server goes on",
         storage_full="there is no room left; reading still works",
-        storage_unavailable="the store does not answer",
+        storage_unavailable="the store does not answer, or refuses in a way that we do not know",
         turn_crashed="the turn was lost with its server",
         turn_superseded="another server took the turn over",
     ),

@@ -19,6 +19,7 @@ from holdfast.config import Config
 from holdfast.errors import InvalidValue, StorePoisoned
 from holdfast.loop.play import Player
 from holdfast.observe.events import event
+from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.server.app import App
 from holdfast.server.auth import open_door
 from holdfast.server.connection import Connection
@@ -28,32 +29,34 @@ from holdfast.server.listening import shown
 from holdfast.server.playing import playing
 from holdfast.server.quotas import Quotas
 from holdfast.server.station import Ready, Station
-from holdfast.sessions.lease import HeartTask, HeartThread
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory import MemoryStore
 from holdfast.store.open import open_store
 
 
-async def serve(config: Config, directory: Directory, station: Station) -> None:
-    """Serve until told to stop. `station` says where from, and hears when connections are accepted.
+async def serve(
+    config: Config, directory: Directory, station: Station, supervisor: TaskSupervisor
+) -> None:
+    """Serve until told to stop. `station` says where from, and hears when connections are accepted;
+    `supervisor` keeps what lives as long as the process.
 
     Raises StorePoisoned if the store has lost its footing: whoever started us starts us again, and
     recovery reads what is really there.
     """
     alarm = _Alarm()
     with station.listen() as listener:
-        store = await open_store(config.store, on_poison=alarm)
+        store = await open_store(config.store, on_poison=alarm, supervisor=supervisor)
         try:
             door = await open_door(store, config.auth, beyond_loopback=config.beyond_loopback)
-            # A memory store lives on this loop; any other is renewed from a thread of its own, so
-            # that a loop that is busy for a while does not look like a dead process.
-            heart = HeartTask() if isinstance(store, MemoryStore) else HeartThread()
             play = playing(directory.playing(Player(directory.team_for)))
             async with Sessions(
                 store,
                 play,
                 choose=directory.choose,
-                heart=heart,
+                # A memory store lives on this loop; any other is renewed from a thread of its own, so
+                # that a loop that is busy for a while does not look like a dead process.
+                heart_in_thread=not isinstance(store, MemoryStore),
+                supervisor=supervisor,
                 lease_ttl_s=config.lease_ttl_s,
                 lease_renew_s=config.lease_ttl_s / 3,
                 background_max=config.background_turns,

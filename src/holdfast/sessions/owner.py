@@ -11,7 +11,7 @@ from holdfast.core.conversation import Snapshot
 from holdfast.core.journal import Record
 from holdfast.core.ports import Play
 from holdfast.core.turn import Turn
-from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.errors import StoreUnavailable
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
@@ -73,6 +73,8 @@ class Owner:
         """The task that plays each turn, as an event loop does not keep tasks alive; and the lane that it is in."""
         self._draining = False
         self._grace_is_over = False
+        self._hinted: asyncio.Event | None = None
+        """Set when there may be signals for us; None until we listen, or if the store gives no hints."""
 
     # ── claims ──
 
@@ -243,21 +245,18 @@ class Owner:
             case "interrupt":
                 live.interrupt("cancelled", "a newer request took its place")
 
-    async def keep_listening(self) -> None:
-        """Look for signals for ever: one plain read for all our turns. Hints only make it quicker."""
-        hinted: asyncio.Event | None = None
-        if isinstance(self._store, Hinting):
+    async def hear_signals(self) -> None:
+        """Wait, then look for signals: one plain read for all our turns. Hints only make it quicker.
+
+        A round for the supervisor; while the store is away, signals stay where they are."""
+        if self._hinted is None and isinstance(self._store, Hinting):
             hinted = asyncio.Event()
             self._store.listen(self.lease.node, hinted.set)
-        while True:
-            await wait_for_hint(hinted, at_most_s=limits.signal_poll_s)
-            if self._claims:
-                try:
-                    rows = await self._store.signals(self.lease.node)
-                except StoreError:
-                    continue  # the store is away; the signals stay where they are
-                for row in rows:
-                    self.deliver(row)
+            self._hinted = hinted
+        await wait_for_hint(self._hinted, at_most_s=limits.signal_poll_s)
+        if self._claims:
+            for row in await self._store.signals(self.lease.node):
+                self.deliver(row)
 
     # ── leaving ──
 

@@ -15,7 +15,6 @@ the turn. What it says decides:
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
@@ -32,7 +31,7 @@ from holdfast.core.journal import Folded, Record, decode_records, fold
 from holdfast.core.policy import Policy, Verdict, decide
 from holdfast.core.ports import OpenTurn, Play
 from holdfast.core.turn import Turn
-from holdfast.errors import StoreError, Superseded
+from holdfast.errors import Superseded
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.events import event
 from holdfast.observe.tally import Tally
@@ -102,8 +101,6 @@ def judge_recovered(policy: Policy, *, acted: bool, by: EndedBy) -> Verdict:
     return decide(policy, by, acted=acted)
 
 
-log = logging.getLogger("holdfast.sessions")
-
 # ── doing it ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -127,33 +124,19 @@ class Recovery:
         self._tally = tally
         self._side_by_side = asyncio.Semaphore(SIDE_BY_SIDE_MAX)
 
-    async def keep_sweeping(self) -> None:
-        """Look for orphans for ever."""
-        while True:
-            try:
-                await self.sweep()
-            except StoreError:
-                pass  # the store is away; so are its orphans, and the next round finds them
-            except Exception as error:
-                # Told, and tried again: without its sweeper a node cleans up after nobody.
-                log.error("a sweep failed unexpectedly", exc_info=error)
-            await wait_for_hint(self._owner.room, at_most_s=limits.sweep_s)
+    async def sweep_and_wait(self) -> None:
+        """Look for orphans, and wait until it is time to look again: a round for the supervisor."""
+        await self.sweep()
+        await wait_for_hint(self._owner.room, at_most_s=limits.sweep_s)
 
-    async def keep_noticing_losses(self) -> None:
-        """The part of it that goes on while this node leaves: it takes nothing over, but what it has lost it stops
-        playing."""
-        while True:
-            await asyncio.sleep(limits.sweep_s)
-            playing = self._owner.playing
-            try:
-                orphans, complete = await self._orphans()
-            except StoreError:
-                continue  # the store is away; what we have lost is found when it is back
-            except Exception as error:
-                log.error("looking for lost turns failed unexpectedly", exc_info=error)
-                continue
-            if complete:
-                self._notice_losses(playing, orphans)
+    async def find_losses(self) -> None:
+        """Wait, and then do the part of a sweep that goes on while this node leaves: it takes nothing over, but what
+        it has lost it stops playing. A round for the supervisor."""
+        await asyncio.sleep(limits.sweep_s)
+        playing = self._owner.playing
+        orphans, complete = await self._orphans()
+        if complete:
+            self._notice_losses(playing, orphans)
 
     async def sweep(self) -> int:
         """Take over what has no live holder, and open what has waited for its session; how many of both. What was
