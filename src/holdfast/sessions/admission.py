@@ -473,7 +473,7 @@ class Admissions:
             created=base_of(row) == Version(0) and how != "steered",
             how=how,  # type: ignore[arg-type]
         )
-        return Watch(self._store, ask.tenant, admission, self._owner.live.get(turn_id))
+        return Watch(self._store, ask.tenant, admission, self._owner.find(turn_id))
 
     # ── busy ──
 

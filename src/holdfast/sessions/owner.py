@@ -66,6 +66,8 @@ class Owner:
         """Set when there is room for one of those that wait, or a session is free that one waits for."""
         self.breaks: Counter[TurnId] = Counter()
         """How often turns have broken here that are still ours."""
+        self.unstored: dict[TurnId, LiveTurn] = {}
+        """Turns that are over here and open in the store, which did not take their end."""
         self._claims: dict[TurnId, int] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -145,6 +147,7 @@ class Owner:
             judge=judge,
         )
         self.claim(fence.turn_id)
+        self.unstored.pop(fence.turn_id, None)
         before = self.live.get(fence.turn_id)
         if before is not None:  # it was told to stop, and has not
             self.abandon(before)
@@ -173,6 +176,8 @@ class Owner:
         self.let_go(fence.turn_id)
         if live.broke:
             self.breaks[fence.turn_id] += 1
+        if live.unstored is not None:
+            self.unstored[fence.turn_id] = live
         if fence.turn_id in self._background:
             self._background.discard(fence.turn_id)
             self.look_for_waiting()
@@ -220,6 +225,10 @@ class Owner:
             return journaled(self._store, fence.tenant, fence.turn_id, since, upto)
 
         return read
+
+    def find(self, turn_id: TurnId) -> LiveTurn | None:
+        """A turn that this node plays, or has played and knows more of than the store."""
+        return self.live.get(turn_id) or self.unstored.get(turn_id)
 
     @property
     def playing(self) -> tuple[LiveTurn, ...]:

@@ -31,7 +31,7 @@ from holdfast.core.journal import Folded, Record, decode_records, fold
 from holdfast.core.policy import Policy, Verdict, decide
 from holdfast.core.ports import OpenTurn, Play
 from holdfast.core.turn import Turn
-from holdfast.errors import Superseded
+from holdfast.errors import StorageFull, StoreUnavailable, Superseded
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.events import event
 from holdfast.observe.tally import Tally
@@ -70,9 +70,10 @@ def plan(
     now_ms: int,
     handed_over: bool = False,
     breaks: int = 0,
+    unstored: StoreUnavailable | None = None,
 ) -> Plan:
     """Decide how a turn goes on that its holder has left; `handed_over` if it did so on purpose. `breaks` is how often
-    it has broken on this node, which lives on."""
+    it has broken on this node, which lives on; `unstored`, what kept the store from taking its end here."""
     deadline_ms = turn.request.deadline_at_ms
     if turn.interrupted is not None:
         return Plan(resume=False, cause=turn.interrupted)
@@ -86,12 +87,20 @@ def plan(
     if handed_over and turn.untouched:
         return Plan(resume=True, cause=None)
     if turn.request.policy.crash != "resume":
-        return Plan(resume=False, cause=ev.Interrupted(by="crash"))
+        return Plan(resume=False, cause=_crash(unstored))
     crashes = row.attempt - 1 + breaks
     if crashes >= limits.crash_attempts_max:
         detail = f"given up after {crashes} crashes"
         return Plan(resume=False, cause=ev.Interrupted(by="crash", detail=detail))
     return Plan(resume=True, cause=None)
+
+
+def _crash(unstored: StoreUnavailable | None) -> ev.Interrupted:
+    """What is said of a turn that its holder could not end: its node is gone, or its store was away."""
+    if unstored is None:
+        return ev.Interrupted(by="crash")
+    code = unstored.code if isinstance(unstored, StorageFull) else StoreUnavailable.code
+    return ev.Interrupted(by="crash", detail=str(unstored), code=code)
 
 
 def judge_recovered(policy: Policy, *, acted: bool, by: EndedBy) -> Verdict:
@@ -208,6 +217,8 @@ class Recovery:
         held = {each.turn_id for each in orphans if each.holder == self._owner.lease.node}
         for gone in self._owner.breaks.keys() - held:
             del self._owner.breaks[gone]
+        for gone in self._owner.unstored.keys() - held:
+            del self._owner.unstored[gone]
         for live in playing:
             if live.fence.turn_id in held:
                 continue
@@ -276,6 +287,7 @@ class Recovery:
         if here is not None and here.fence.token > fence.token:
             # We were slow, and are our own successor: whoever ended a turn that ignored its cancel has it.
             raise Superseded(fence.turn_id, token=fence.token)
+        left = self._owner.unstored.get(fence.turn_id)
         decided = plan(
             folded.turn,
             row,
@@ -284,6 +296,7 @@ class Recovery:
             now_ms=self._ambient.now_ms(),
             handed_over=handed_over,
             breaks=self._owner.breaks[fence.turn_id],
+            unstored=left.unstored if left is not None else None,
         )
         resumes = decided.resume and not (handed_over and folded.turn.untouched)
         play = retried(self._store, fence, row.retry_of, self._play)

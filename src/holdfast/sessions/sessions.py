@@ -146,7 +146,7 @@ class Sessions:
         admission = Admission(
             turn_id=turn_id, session_id=row.session_id, base=base_of(row), how="joined"
         )
-        return Watch(self.store, tenant, admission, self._owner.live.get(turn_id))
+        return Watch(self.store, tenant, admission, self._owner.find(turn_id))
 
     async def snapshot(
         self, tenant: Tenant, session_id: SessionId, version: Version | None = None

@@ -7,6 +7,8 @@ anything else. Connections only watch; none of them runs it.
    raises, or is cancelled has not succeeded.
 3. A turn that was lost to another node is not a failed turn: nothing is ended here, and whoever watched goes
    on watching it there.
+4. A turn that the store would not take for `store_retry_s` is left to recovery, and its watchers are told so: what
+   becomes of it is not known before the store is back.
 """
 
 from __future__ import annotations
@@ -89,6 +91,8 @@ class LiveTurn:
         """The numbers of the steers that became part of this turn."""
         self.error: Exception | None = None
         """What the player raised, if it did."""
+        self.unstored: StoreUnavailable | None = None
+        """Why the store did not take it, if that is why it was left."""
         self.after: Snapshot | None = None
         """The session after this turn, if it was kept."""
         self.loop = asyncio.get_running_loop()
@@ -220,12 +224,14 @@ class LiveTurn:
     # its life
 
     async def run(self, play: Play) -> None:
-        """Play it to its end. What became of it is in `done`; a store that is away leaves it Lost."""
+        """Play it to its end. What became of it is in `done`; a store that is away leaves it Lost, and `unstored`."""
         deadline = self._start_deadline()
         try:
             outcome = await self._play_and_settle(play)
-        except (Superseded, StoreUnavailable):
+        except Superseded:
             pass
+        except StoreUnavailable as error:
+            self.unstored = told_again(error)
         except Exception as error:
             self.broke = True
             if not isinstance(error, StoreError):
@@ -337,6 +343,11 @@ class LiveTurn:
 
     def __repr__(self) -> str:
         return f"<LiveTurn {self.fence.turn_id} of {self.fence.session_id}>"
+
+
+def told_again(error: StoreUnavailable) -> StoreUnavailable:
+    """The same in its words, without the frames that it has come through: for whoever is told later."""
+    return type(error)(*error.args)
 
 
 def _this_task() -> asyncio.Task[object]:
