@@ -321,6 +321,49 @@ def _passes_on(handler: ast.ExceptHandler) -> bool:
     )
 
 
+def raise_rule(module: Module) -> list[str]:
+    """An error that a frame holds is let go of when it is raised: `try: raise error` … `finally: del error`.
+
+    Else the error holds the frame, by its traceback, and the frame the error: a cycle, with everything in the frame.
+    """
+    if module.room == "testing":
+        return []
+    return [
+        module.at(node, f"{ast.unparse(node)}: the frame and the error hold each other")
+        for function in _functions(module)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Raise)
+        and isinstance(node.exc, ast.Name | ast.Subscript | ast.BoolOp)
+        and _names(node.exc) & _held(function) - _let_go(function, node)
+    ]
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _held(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """The names of a frame. That of an `except` is let go of at the end of its block."""
+    arguments = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
+    return arguments | {
+        each.id
+        for each in ast.walk(function)
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    }
+
+
+def _let_go(function: ast.AST, node: ast.Raise) -> set[str]:
+    """What is deleted on the way out."""
+    return {
+        name
+        for each in ast.walk(function)
+        if isinstance(each, ast.Try) and any(inner is node for inner in ast.walk(each))
+        for last in each.finalbody
+        if isinstance(last, ast.Delete)
+        for name in _names(last)
+    }
+
+
 def start_rule(module: Module) -> list[str]:
     """What lives as long as the process is started by the supervisor; who starts anything else says what ends it."""
     if module.name == SUPERVISOR or module.room == "testing":
@@ -385,6 +428,7 @@ MODULE_RULES: tuple[Callable[[Module], list[str]], ...] = (
     length_rule,
     swallow_rule,
     start_rule,
+    raise_rule,
     untyped_rule,
 )
 

@@ -195,6 +195,16 @@ GUARDED = "try:\n    f()\nexcept {}"
             "with contextlib.suppress(OSError): f()",
         ),
         (
+            architecture.raise_rule,
+            "def f():\n    error = made()\n    raise error",
+            "def f():\n    error = made()\n    try:\n        raise error\n    finally:\n        del error",
+        ),
+        (
+            architecture.raise_rule,
+            "def f(failures):\n    raise failures[0] or other()",
+            "def f():\n    try:\n        g()\n    except E as error:\n        raise made() from error",
+        ),
+        (
             architecture.start_rule,
             "def f():\n    asyncio.create_task(sweep())",
             "supervisor.keep('sweeper', sweep)",

@@ -40,9 +40,32 @@ Each error tells the facts and the way out, and carries the facts as attributes.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, TypeVar
 
 FailedBy: TypeAlias = Literal["model_error", "tool_error", "limit", "deadline"]
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def without_frames(error: E) -> E:
+    """The same error, and what caused it, for whoever keeps it.
+
+    An error holds the frames that it came through, with everything in them; a frame that holds the error in turn makes
+    a cycle, which stays in memory until the collector comes round. Log the trace first, if it is worth a log line.
+    """
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        each = left.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        each.__traceback__ = None
+        left += (each.__cause__, each.__context__)
+        if isinstance(each, BaseExceptionGroup):
+            left += each.exceptions
+    return error
 
 
 class HoldfastError(Exception):

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast import limits
 from holdfast.errors import StorageFull, StoreUnavailable
-from tests.simulation.stage import TENANT, Hand, Stage, on_stage
+from tests.simulation.clients import TENANT
+from tests.simulation.stage import Hand, Stage, on_stage
 from tests.simulation.world import Node
 
 AT_ONCE_S = 5.0

@@ -142,7 +142,10 @@ class Exchange:
             task.cancel()
             raise
         if task.done():
-            return task.result()
+            try:
+                return task.result()
+            finally:
+                del task  # which holds what is raised here, and with it this frame
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         raise ClientGone
@@ -271,6 +274,7 @@ class Exchange:
         """Stop listening."""
         if self._gone is not None:
             self._gone.cancel()
+            self._gone = None  # what it was cancelled with leads back to us
 
     def upgraded(self) -> Mapping[str, str]:
         """It is no request any more: the headers that its connection begins anew with."""

@@ -26,6 +26,9 @@ from holdfast.sessions.watch import journaled
 from holdfast.store.base import Fence, Hinting, Store
 from holdfast.store.rows import SignalRow
 
+ENDED_BYTES = 16 * 1024
+"""What a turn that is over weighs besides its events."""
+
 
 class Owner:
     """Takes turns on, sees them through, and remembers them for a while.
@@ -53,6 +56,8 @@ class Owner:
         self.live: dict[TurnId, LiveTurn] = {}
         self._ended: deque[tuple[float, LiveTurn]] = deque()
         """Turns that are over, and until when they are remembered."""
+        self._ended_bytes = 0
+        """About what they weigh."""
         self.playing_for: Counter[Tenant] = Counter()
         """How many turns are played here for each tenant that has one."""
         self._background: set[TurnId] = set()
@@ -68,6 +73,7 @@ class Owner:
         """How often turns have broken here that are still ours."""
         self.unstored: dict[TurnId, LiveTurn] = {}
         """Turns that are over here and open in the store, which did not take their end."""
+        self._forgetting: asyncio.TimerHandle | None = None
         self._claims: dict[TurnId, int] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -204,21 +210,27 @@ class Owner:
             del self.playing_for[tenant]
 
     def _remember(self, live: LiveTurn) -> None:
-        """Keep a turn that has ended for a while. They go in the order in which they came, so that one timer
-        does for all of them."""
+        """Keep a turn that has ended for a while, or until others need the room. They go in the order in which they
+        came, so that one timer does for all of them."""
         loop = live.loop
         self._ended.append((loop.time() + limits.feed_keep_s, live))
-        if len(self._ended) == 1:
-            loop.call_at(self._ended[0][0], self._forget)
+        self._ended_bytes += _weight(live)
+        while self._ended_bytes > limits.ended_turns_bytes:
+            self._forget_first()
+        if self._forgetting is None and self._ended:
+            self._forgetting = loop.call_at(self._ended[0][0], self._forget)
 
     def _forget(self) -> None:
         loop = asyncio.get_running_loop()
         while self._ended and self._ended[0][0] <= loop.time():
-            _, live = self._ended.popleft()
-            if self.live.get(live.fence.turn_id) is live:
-                del self.live[live.fence.turn_id]
-        if self._ended:
-            loop.call_at(self._ended[0][0], self._forget)
+            self._forget_first()
+        self._forgetting = loop.call_at(self._ended[0][0], self._forget) if self._ended else None
+
+    def _forget_first(self) -> None:
+        _, live = self._ended.popleft()
+        self._ended_bytes -= _weight(live)
+        if self.live.get(live.fence.turn_id) is live:
+            del self.live[live.fence.turn_id]
 
     def _older(self, fence: Fence) -> Older:
         def read(since: int, upto: int) -> AsyncIterator[Sequence[Record]]:
@@ -309,6 +321,11 @@ async def wait_for_hint(hinted: asyncio.Event | None, *, at_most_s: float) -> No
     except TimeoutError:
         pass
     hinted.clear()
+
+
+def _weight(live: LiveTurn) -> int:
+    """About what a turn that is over holds in memory that nobody else does."""
+    return ENDED_BYTES + live.feed.size_bytes
 
 
 class Claim:

@@ -178,7 +178,10 @@ class Recovery:
         found = await asyncio.gather(*each_apart, return_exceptions=True)
         for each in found:
             if isinstance(each, BaseException):
-                raise each
+                try:
+                    raise each
+                finally:
+                    del each, found
         return sum(each is True for each in found)
 
     async def _recover_in_turn(self, orphan: Orphan, apart: Apart) -> bool:

@@ -118,7 +118,10 @@ async def paused(
             finally:
                 coming.cancel()
                 await asyncio.gather(coming, return_exceptions=True)
-            records = coming.result()
+            try:
+                records = coming.result()
+            finally:
+                del coming  # which holds what is raised here, and with it this frame
             if records is None:
                 return
             yield records

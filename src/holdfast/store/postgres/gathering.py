@@ -84,7 +84,10 @@ class Gathering(Generic[A, D]):
             loop = asyncio.get_running_loop()
             asked = _Asked[A, D](what, loop.time() + self._engine.timeout_s, loop.create_future())
             self._queue.append(asked)
-            came = await asked.done
+            try:
+                came = await asked.done
+            finally:
+                del asked  # which holds what is raised here, and with it this frame
         return await self._alone(what) if came is None else came
 
     async def close(self) -> None:
