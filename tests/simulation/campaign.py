@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
-import logging
 import multiprocessing
 import os
 import secrets
@@ -148,7 +147,6 @@ def _settle_down() -> None:
     """Before the first of many runs: what is loaded stays, and little of what a run leaves behind is garbage by then."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
-    logging.disable()  # nodes tell of every fault that they meet
 
 
 def _judge(job: tuple[int, Home]) -> Verdict:

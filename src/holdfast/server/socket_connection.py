@@ -36,7 +36,7 @@ class SocketConnection(Paced, WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self.scope["extensions"] = None  # which leads back to us
+        self.scope["extensions"] = {}  # which led back to us
 
     def shutdown(self) -> None:
         if self.handshake_complete and not self.close_sent:
