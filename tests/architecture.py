@@ -87,6 +87,49 @@ installed; the MCP SDK, an extra that few agents need and that takes most of a s
 servers never speak; and a cipher, which few requests need."""
 
 
+SUPERVISOR = "holdfast.observe.supervisor"
+"""Starts what lives as long as the process."""
+
+STARTS = frozenset(
+    """
+    create_task ensure_future run_coroutine_threadsafe Thread Timer start_new_thread ThreadPoolExecutor
+    ProcessPoolExecutor
+    """.split()
+)
+"""Calls that start a task or a thread."""
+
+BRIEF: Mapping[str, str] = {
+    "holdfast.agents.registry.Registry.refresh": "ends with the group that it is in",
+    "holdfast.cli.talk.stopping.stopping.heard": "one request, of a command",
+    "holdfast.cli.tour.scenes.together": "two requests, of a command",
+    "holdfast.loop.play._Playing._start": "one effect of a turn, which waits for it",
+    "holdfast.server.exchange.Exchange.gone": "ends with its request",
+    "holdfast.server.exchange.Exchange.unless_gone": "ends with its request",
+    "holdfast.server.key_watch.KeyWatch._look": "one look at keys, which tells of its errors and asks for the next",
+    "holdfast.server.run.HttpServer.reload": "one reload, which tells what it could not read",
+    "holdfast.server.run.HttpServer.shutdown": "the drain, which the server waits for",
+    "holdfast.server.socket_responses.Sockets._talk": "one request of a socket, which waits for it",
+    "holdfast.server.sockets.WebSocket.messages": "ends with its socket",
+    "holdfast.server.sockets._any_of": "waits of its caller, who ends them",
+    "holdfast.sessions.embed._opened": "a wait of its caller, who ends it",
+    "holdfast.sessions.owner.Owner.take_on": "one turn, which its owner sees through",
+    "holdfast.sessions.recorder.Recorder._start_draining": "one append, which its turn waits for",
+    "holdfast.sessions.sessions.Sessions.note_handed_over": "one note, which closing waits for",
+    "holdfast.sessions.stateless.Stateless.submit": "one turn, which draining waits for",
+    "holdfast.sessions.watch.paused": "a wait of its caller, who ends it",
+    "holdfast.store.postgres.gathering.Gathering._go_on": "one statement, whose callers wait for it",
+    "holdfast.store.postgres.hints.Hints.tell": "one statement, which may be lost",
+    "holdfast.store.postgres.visits.Visits.engine": "does nothing until its loop ends",
+    "holdfast.tools.mcp.link.Link._greet": "a wait of its caller, who ends it",
+    "holdfast.tools.mcp.link._Holding.__init__": "one life of a server that calls need; its failure is told to them",
+    "holdfast.tools.mcp.link._Holding.wait_end": "a wait of its caller, who ends it",
+    "holdfast.tools.mcp.link._Holding.wait_for": "a wait of its caller, who ends it",
+    "holdfast.tools.process._Running.__init__": "ends with its command, which a call waits for",
+    "holdfast.tools.threads.in_thread": "one function, whose caller waits for it",
+}
+"""Where else tasks and threads are started, and what they end with."""
+
+
 @dataclass(frozen=True)
 class Module:
     """One source file, parsed."""
@@ -284,6 +327,79 @@ def _passes_on(handler: ast.ExceptHandler) -> bool:
     )
 
 
+def raise_rule(module: Module) -> list[str]:
+    """An error that a frame holds is let go of when it is raised: `try: raise error` … `finally: del error`.
+
+    Else the error holds the frame, by its traceback, and the frame the error: a cycle, with everything in the frame.
+    """
+    if module.room == "testing":
+        return []
+    return [
+        module.at(node, f"{ast.unparse(node)}: the frame and the error hold each other")
+        for function in _functions(module)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Raise)
+        and isinstance(node.exc, ast.Name | ast.Subscript | ast.BoolOp)
+        and _names(node.exc) & _held(function) - _let_go(function, node)
+    ]
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _held(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """The names of a frame. That of an `except` is let go of at the end of its block."""
+    arguments = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
+    return arguments | {
+        each.id
+        for each in ast.walk(function)
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    }
+
+
+def _let_go(function: ast.AST, node: ast.Raise) -> set[str]:
+    """What is deleted on the way out."""
+    return {
+        name
+        for each in ast.walk(function)
+        if isinstance(each, ast.Try) and any(inner is node for inner in ast.walk(each))
+        for last in each.finalbody
+        if isinstance(last, ast.Delete)
+        for name in _names(last)
+    }
+
+
+def start_rule(module: Module) -> list[str]:
+    """What lives as long as the process is started by the supervisor; who starts anything else says what ends it."""
+    if module.name == SUPERVISOR or module.room == "testing":
+        return []
+    return [
+        module.at(call, f"{place} starts a task or thread that nobody supervises")
+        for place, call in starts(module)
+        if place not in BRIEF
+    ]
+
+
+def starts(module: Module) -> Iterator[tuple[str, ast.Call]]:
+    """Every call that starts a task or a thread, with the function that it is in."""
+
+    def search(node: ast.AST, place: str) -> Iterator[tuple[str, ast.Call]]:
+        for inner in ast.iter_child_nodes(node):
+            match inner:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                    yield from search(inner, f"{place}.{name}")
+                    continue
+                case ast.ClassDef(name=name):
+                    yield from search(inner, f"{place}.{name}")
+                    continue
+                case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in STARTS:
+                    yield place, inner
+            yield from search(inner, place)
+
+    return search(module.tree, module.name)
+
+
 def untyped_rule(module: Module) -> list[str]:
     """Raw dictionaries end at the edge; in the core everything has a type."""
     if module.room != "core":
@@ -317,6 +433,8 @@ MODULE_RULES: tuple[Callable[[Module], list[str]], ...] = (
     pickle_rule,
     length_rule,
     swallow_rule,
+    start_rule,
+    raise_rule,
     untyped_rule,
 )
 

@@ -200,6 +200,26 @@ GUARDED = "try:\n    f()\nexcept {}"
             "with contextlib.suppress(Exception): f()",
             "with contextlib.suppress(OSError): f()",
         ),
+        (
+            architecture.raise_rule,
+            "def f():\n    error = made()\n    raise error",
+            "def f():\n    error = made()\n    try:\n        raise error\n    finally:\n        del error",
+        ),
+        (
+            architecture.raise_rule,
+            "def f(failures):\n    raise failures[0] or other()",
+            "def f():\n    try:\n        g()\n    except E as error:\n        raise made() from error",
+        ),
+        (
+            architecture.start_rule,
+            "def f():\n    asyncio.create_task(sweep())",
+            "supervisor.keep('sweeper', sweep)",
+        ),
+        (
+            architecture.start_rule,
+            "class A:\n    def f(self):\n        Thread(target=main).start()",
+            "start_thread('writer', main)",
+        ),
         (architecture.untyped_rule, "x: dict[str, Any]", "x: dict[str, int]"),
         (architecture.untyped_rule, "x: list[Mapping[str, typing.Any]]", "x: list[str]"),
     ],
@@ -209,6 +229,12 @@ def test_each_rule_tells_bad_from_good(
 ) -> None:
     assert rule(parse("holdfast.core.sample", bad))
     assert rule(parse("holdfast.core.sample", good)) == []
+
+
+def test_what_may_be_started_without_a_supervisor_is_started(modules: dict[str, Module]) -> None:
+    """A line that is left over would let the next task of that name in."""
+    started = {place for module in modules.values() for place, _ in architecture.starts(module)}
+    assert set(architecture.BRIEF) <= started
 
 
 def test_every_rule_is_on_trial_above_and_at_work() -> None:

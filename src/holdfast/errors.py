@@ -28,6 +28,7 @@ HoldfastError
 └── StoreError
     ├── StoreUnavailable   the store did not answer in time; nothing is known to have changed
     │   ├── StorageFull    no room left; nothing changed, reading still works
+    │   ├── StoreFault     it failed in a way that we do not know; asking again is right
     │   └── InDoubt        the answer was lost; it may have happened, and asking again may do it twice
     ├── StorePoisoned      the store lost its footing (EIO, failed fsync); reopen it, recovery runs then
     ├── StoreClosed        the store was closed, or belongs to the process that we were forked from
@@ -39,9 +40,32 @@ Each error tells the facts and the way out, and carries the facts as attributes.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, TypeVar
 
 FailedBy: TypeAlias = Literal["model_error", "tool_error", "limit", "deadline"]
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def without_frames(error: E) -> E:
+    """The same error, and what caused it, for whoever keeps it.
+
+    An error holds the frames that it came through, with everything in them; a frame that holds the error in turn makes
+    a cycle, which stays in memory until the collector comes round. Log the trace first, if it is worth a log line.
+    """
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        each = left.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        each.__traceback__ = None
+        left += (each.__cause__, each.__context__)
+        if isinstance(each, BaseExceptionGroup):
+            left += each.exceptions
+    return error
 
 
 class HoldfastError(Exception):
@@ -381,6 +405,12 @@ class StorageFull(StoreUnavailable):
     """The disk is full. Nothing changed; reading still works."""
 
     code = "storage_full"
+
+
+class StoreFault(StoreUnavailable):
+    """The store failed in a way that we do not know, which its cause tells. That is its fault, and may pass."""
+
+    code = "storage_fault"
 
 
 class InDoubt(StoreUnavailable):

@@ -176,11 +176,31 @@ busy_poll_s: Final = 0.25
 sweep_s: Final = 2.0
 """How often a node looks for turns that a dead one has left. TTL + this bounds how long they wait."""
 
-snapshot_cache_bytes: Final = 64 * 1024 * 1024
-"""Of encoded items. Missing the cache costs a read of the history, nothing else."""
+cache_bytes: Final = 192 * 1024 * 1024
+"""Of all that one process remembers only to be quicker: the shares below add up to it. A server that was busy for long
+needs so much more memory than one that has just started, and no more than that."""
 
-history_cache_bytes: Final = 64 * 1024 * 1024
+snapshot_cache_bytes: Final = 52 * 1024 * 1024
+"""Of sessions as they stand. Missing the cache costs a read of the history, nothing else."""
+
+history_cache_bytes: Final = 52 * 1024 * 1024
 """Of histories as models see them, encoded. Missing it costs encoding the history again."""
+
+page_cache_bytes: Final = 48 * 1024 * 1024
+"""Of pages of a SQLite file, over its three connections. The hot part of the indexes fits; the rest is the kernel's to
+cache."""
+
+ended_turns_bytes: Final = 16 * 1024 * 1024
+"""Of turns that have ended, for watchers who are late. Who is too late reads the store."""
+
+known_names_bytes: Final = 24 * 1024 * 1024
+"""Of what is remembered by name: the sessions of keys, API keys, rows of sessions, sizes of prompts."""
+
+known_keys_max: Final = 16_384
+"""Keys whose session is remembered; some 400 bytes each."""
+
+known_rows_max: Final = 4_096
+"""Sessions of a PostgreSQL store whose row is remembered; some 2 KB each."""
 
 compact_at_share: Final = 0.8
 """Of a model's window: a prompt that would be larger has its past summed up first. The rest is for the answer,
@@ -192,7 +212,7 @@ compact_keep_share: Final = 0.3
 summary_chars_max: Final = 20_000
 """One summary. A model that writes more is repeating the conversation."""
 
-gauge_entries_max: Final = 10_000
+gauge_entries_max: Final = 8_192
 """Sessions whose prompts' sizes are remembered; about 200 bytes each."""
 
 calls_side_by_side_max: Final = 8
@@ -205,7 +225,7 @@ feed_events_max: Final = 50_000
 """Events of one turn at hand in its owner's memory, about 10 MB. Older ones are packed, or read from the journal."""
 
 feed_keep_s: Final = 30.0
-"""How long the events of an ended turn stay in its owner's memory, for watchers who are late."""
+"""How long an ended turn stays in its owner's memory, for watchers who are late: unless others need the room."""
 
 store_retry_s: Final = 60.0
 """How long a turn whose store does not answer keeps trying before it is left to recovery. Longer than a TTL and
@@ -256,8 +276,8 @@ key_cache_s: Final = 0.5
 """How old what we know about an API key may be: one that is revoked is refused everywhere within a second, and what
 it has open ends."""
 
-key_cache_max: Final = 10_000
-"""API keys that are remembered for that long."""
+key_cache_max: Final = 4_096
+"""API keys that are remembered for that long; some 800 bytes each."""
 
 files_wanted: Final = 65_536
 """Open files that a server asks for at start, as far as the hard limit goes. Half of those that it gets are for

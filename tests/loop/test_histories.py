@@ -34,7 +34,7 @@ from holdfast.core.items import (
 from holdfast.errors import TurnFailed
 from holdfast.ids import MessageId, SessionId
 from holdfast.loop.context import prompt_for, view_for
-from holdfast.loop.histories import ENTRY_BYTES, PIECES_MAX, Histories, joined
+from holdfast.loop.histories import ENTRY_BYTES, PIECE_BYTES, PIECES_MAX, Histories, joined
 from holdfast.models.base import Prompt
 from holdfast.testing import says
 from holdfast.tools.base import ToolOutput, ToolRun
@@ -304,7 +304,7 @@ async def test_only_what_a_model_can_see_makes_the_past_anew() -> None:
 async def test_sessions_that_were_not_used_for_long_are_dropped_first() -> None:
     dialect = Counting()
     sessions = [with_turn(new_session(), user(f"I am {n}")) for n in range(4)]
-    histories = Histories(bytes_max=3 * ENTRY_BYTES + 3 * 200)
+    histories = Histories(bytes_max=3 * (ENTRY_BYTES + PIECE_BYTES + 200))
     for session in sessions[:3]:
         await asked_on(session, histories, dialect=dialect)
     await asked_on(sessions[0], histories, dialect=dialect)

@@ -229,6 +229,24 @@ async def test_an_unknown_turn_cannot_be_cancelled() -> None:
     assert (answer.status, answer.error["code"]) == (404, "turn_not_found")
 
 
+async def test_a_task_that_fails_is_shown_and_does_not_turn_requests_away() -> None:
+    async def fail() -> None:
+        raise ValueError("a mistake of ours")
+
+    async with serving(agent(answers())) as server:
+        supervisor = server.sessions.supervisor
+        failing = supervisor.keep("sources", fail)
+        await until(lambda: bool(supervisor.failing))
+        ready = await server.get("/readyz")
+        metrics = (await server.get("/metrics")).body.decode()
+        await supervisor.stop(failing)
+        assert (await server.get("/readyz")).json == {"status": "ready"}
+    assert (ready.status, ready.json) == (200, {"status": "ready", "failing": ["sources"]})
+    assert 'holdfast_task_failures_total{task="sources"} 1.0' in metrics
+    assert 'holdfast_task_failures_total{task="heart"} 0.0' in metrics
+    assert "holdfast_tasks_failing 1.0" in metrics
+
+
 async def test_health_and_readiness() -> None:
     async with serving(agent(answers())) as server:
         assert (await server.get("/healthz")).status == 200

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import limits
 from holdfast.core.items import EndedBy
-from holdfast.errors import InDoubt, StoreUnavailable
+from holdfast.errors import InDoubt, StoreFault, StoreUnavailable
 from holdfast.ids import SessionId, Tenant, TurnId, mint
 from holdfast.models.base import ModelFailed
 from holdfast.server.problems import after_begin, problem_of, problem_of_ending, shutting_down
@@ -362,3 +362,21 @@ async def test_an_answer_waits_for_a_store_that_is_away_for_a_moment_after_the_c
         answer = await server.request("POST", "/v1/responses", data=body)
     assert (answer.status, store.away) == (200, 0)
     assert answer.json["status"] == "completed"
+
+
+class RefusingStore(MemoryStore):
+    """Refuses to begin turns, in a way that nobody knows."""
+
+    async def begin(self, *_: Any, **__: Any) -> Any:
+        raise StoreFault("permission denied for table turn") from KeyError("42501")
+
+
+async def test_a_fault_of_the_store_that_we_do_not_know_is_a_503_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(agent(ScriptedModel()), store=RefusingStore()) as server:
+        answer = await server.chat("Hi", to="trip")
+    assert (answer.status, answer.error["code"]) == (503, "storage_unavailable")
+    assert answer.headers["x-should-retry"] == "true"
+    [told] = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert told.exc_info is not None and isinstance(told.exc_info[1], StoreFault)

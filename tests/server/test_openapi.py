@@ -108,6 +108,7 @@ NOT_OVER_HTTP = {
     "illegal_event": "a bug of the caller's, told as internal_error",
     "storage_closed": "told as storage_unavailable",
     "storage_error": "told as storage_unavailable",
+    "storage_fault": "told as storage_unavailable",
     "storage_poisoned": "told as storage_unavailable",
     "storage_unusable": "told as storage_unavailable",
     "source_unusable": "nobody is served who has it",

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.config import load_config
 from holdfast.errors import InvalidValue, StorePoisoned
+from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.server import run
 from holdfast.server.agents import load_directory
 from holdfast.server.listening import listen
@@ -30,9 +31,11 @@ async def test_a_poisoned_store_ends_the_server(
     """A library raises and lets its user decide; a server has nobody to ask."""
     alarms: list[Callable[[StorePoisoned], None]] = []
 
-    async def opened(url: str, *, on_poison: Callable[[StorePoisoned], None]) -> Store:
+    async def opened(
+        url: str, *, on_poison: Callable[[StorePoisoned], None], supervisor: TaskSupervisor
+    ) -> Store:
         alarms.append(on_poison)
-        return await open_store(url, on_poison=on_poison)
+        return await open_store(url, on_poison=on_poison, supervisor=supervisor)
 
     monkeypatch.setattr(run, "open_store", opened)
     config = load_config(
@@ -40,7 +43,9 @@ async def test_a_poisoned_store_ends_the_server(
     )
     directory = await load_directory(config.sources)
     ready = asyncio.Event()
-    serving = asyncio.create_task(run.serve(config, directory, alone(lambda _: ready.set())))
+    serving = asyncio.create_task(
+        run.serve(config, directory, alone(lambda _: ready.set()), TaskSupervisor())
+    )
     await ready.wait()
     rung = threading.Thread(target=alarms[0], args=(StorePoisoned("the disk is gone"),))
     rung.start()
@@ -56,7 +61,9 @@ async def test_a_server_that_others_can_reach_does_not_start_without_a_key(tmp_p
     config = load_config({"listen": "0.0.0.0:0", "store": store}, {}, ("demo",))
     directory = await load_directory(config.sources)
     with pytest.raises(InvalidValue, match="holdfast keys create"):
-        await run.serve(config, directory, alone(lambda _: pytest.fail("it is open")))
+        await run.serve(
+            config, directory, alone(lambda _: pytest.fail("it is open")), TaskSupervisor()
+        )
     await directory.close()
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import limits
 from holdfast.errors import StoreUnavailable
+from holdfast.observe.supervisor import Backoff, TaskSupervisor
 from holdfast.sessions.upkeep import Upkeep
 from holdfast.store.base import Indexed, Pruned
 from holdfast.store.memory import MemoryStore
@@ -47,9 +48,11 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_upkeep_goes_on_also_after_the_store_was_away() -> None:
     store = Worked()
     upkeep = Upkeep(store)
-    tasks = [asyncio.create_task(each) for each in (upkeep.keep_indexing(), upkeep.keep_pruning())]
+    supervisor, quick = TaskSupervisor(), Backoff(first_s=0.0)
+    tasks = [
+        supervisor.keep("indexer", upkeep.index, quick),
+        supervisor.keep("pruner", upkeep.prune, quick),
+    ]
     await store.enough.wait()
-    for task in tasks:
-        task.cancel()
-    ended = await asyncio.gather(*tasks, return_exceptions=True)
-    assert all(isinstance(each, asyncio.CancelledError) for each in ended)
+    await supervisor.stop(*tasks)
+    assert supervisor.tally.task_failures == {"indexer": 1, "pruner": 1}

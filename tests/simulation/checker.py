@@ -38,6 +38,7 @@ What it finds, by a stable code:
 from __future__ import annotations
 
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -274,7 +275,10 @@ def against_policy(facts: Facts) -> Iterator[str]:
                 yield f"{row.turn_id} never began, and is {row.state}"
             continue
         if policy.crash == "resume" and row.ended_by == "crash":
-            if row.attempt <= limits.crash_attempts_max:
+            # A node counts how often a turn has broken there; the row has only the takeovers.
+            given_up = re.fullmatch(r"given up after (\d+) crashes", row.detail)
+            crashes = int(given_up[1]) if given_up else row.attempt - 1
+            if crashes < limits.crash_attempts_max:
                 yield f"{row.turn_id} was not resumed after attempt {row.attempt}"
             policy = msgspec.structs.replace(policy, crash="auto")
         verdict = decide(policy, row.ended_by, acted=turn.acted)

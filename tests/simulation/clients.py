@@ -35,6 +35,7 @@ from holdfast.sessions.ask import Ask, Ending, OnBusy
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.watch import Watch
 from holdfast.store.base import Annotated, Attempt
+from tests.simulation.faults import Odd
 from tests.simulation.history import Act, Outcome, Send, Shown, Told, Watched
 from tests.simulation.world import ConnectionLost, Node, World
 
@@ -128,7 +129,7 @@ class Client:
         self._world.say(f"{self._name} does {act.kind} to {act.name or act.turn_id}")
         try:
             done = await work
-        except (StoreError, ConnectionLost):
+        except (StoreError, ConnectionLost, Odd):
             done = None
         except HoldfastError as error:
             self._world.say(f"{self._name} may not: {error}")
@@ -213,7 +214,7 @@ class Client:
             node = where[0] if where else self._node()
             async with asyncio.timeout(20.0):
                 await node.run(lambda: listen(node))
-        except (HoldfastError, ConnectionLost, TimeoutError):
+        except (HoldfastError, ConnectionLost, TimeoutError, Odd):
             return None
         return node
 
@@ -236,7 +237,7 @@ class Client:
             async with asyncio.timeout(20.0 * self._rng.random()):
                 await node.run(lambda: work(node))
             whole = True
-        except (HoldfastError, ConnectionLost, TimeoutError):
+        except (HoldfastError, ConnectionLost, TimeoutError, Odd):
             pass
         self._world.watched.append(
             Watched(turn_id=turn_id, since=since, shown=tuple(shown), whole=whole)
@@ -408,6 +409,8 @@ class Request:
                 ask = await self._ask(node, attempt)
                 exchange.send = msgspec.structs.replace(exchange.send, if_match=ask.if_match)
                 await node.run(lambda: exchange.serve(ask))
+        except Odd:  # as a server answers it
+            exchange.note("unavailable", "internal_error")
         except TimeoutError:
             exchange.note("left")
         except ConnectionLost:

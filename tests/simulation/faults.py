@@ -6,10 +6,14 @@ that what a node has sent arrives also when the node is stopped or dead by then.
     refused      nothing happened, and the caller is told that the store is unavailable
     lost         it happened, and the caller is told the same
     late         the caller is told the same, and then it happens
+    odd          it happened or not, and the caller gets an error that nobody has foreseen
 
 The store may be away for everybody (an outage) or for one node (a partition). In some runs one kind of call meets
 more trouble than all others, so that what can happen meanwhile does. And a node may freeze over a call: it is
 stopped when it has sent it, and the call is stuck on its way for as long.
+
+A node may be deprived of one kind of call for a time, as if a privilege were revoked: each of them is refused, in words
+that no list of ours has.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from random import Random
 from typing import Any, TypeAlias, cast
 
 from holdfast.core.codec import Value
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreFault, StoreUnavailable
 from holdfast.store.base import Store
 from tests.simulation.loop import Place, SimulatedLoop
 
@@ -31,12 +35,44 @@ class Weather(Value):
     refused: float = 0.0
     lost: float = 0.0
     late: float = 0.0
+    odd: float = 0.0
     slow: float = 0.1
     """How many calls take tens of milliseconds instead of next to nothing."""
     very_slow: float = 0.0
     """How many take seconds."""
     focus: str = ""
     """The kind of call that most of the trouble is about in this run."""
+
+
+class Odd(Exception):
+    """An error that nobody has foreseen. As code meets it, it may be of any kind."""
+
+
+class OddLookup(Odd, KeyError): ...
+
+
+class OddValue(Odd, ValueError): ...
+
+
+class OddTimeout(Odd, TimeoutError): ...
+
+
+class OddConnection(Odd, ConnectionResetError): ...
+
+
+class OddBug(Odd, AssertionError): ...
+
+
+ODD = (Odd, OddLookup, OddValue, OddTimeout, OddConnection, OddBug)
+
+
+def is_odd(error: BaseException | None) -> bool:
+    """Whether an error, or what caused it, was made here."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_odd, error.exceptions))
+    return error is not None and (
+        isinstance(error, Odd) or is_odd(error.__cause__) or is_odd(error.__context__)
+    )
 
 
 CALM = Weather()
@@ -87,6 +123,8 @@ class FaultyStore:
         self._instant = instant
         self._network: Place = loop.outside
         self.partitioned = False
+        self.deprived: set[str] = set()
+        """Kinds of calls that are refused."""
         self.dead = False
         self.calls: dict[str, int] = {}
         self.freeze: Freeze | None = None
@@ -133,7 +171,10 @@ class FaultyStore:
             self.on_freeze(frozen)
             ask = self._arriving(ask)
         fate = sky.rng.random()
-        troubled = fate < weather.refused + weather.lost + weather.late or self.is_away
+        known = weather.refused + weather.lost + weather.late
+        if name in self.deprived:
+            raise StoreFault(f"permission denied for {name}")
+        troubled = fate < known + weather.odd or self.is_away
         if self._instant and not troubled and before_s == after_s == 0.0:
             return await ask()
         answer: asyncio.Future[Any] = self._loop.create_future()
@@ -167,6 +208,10 @@ class FaultyStore:
         late = (
             weather.refused + weather.lost <= fate < weather.refused + weather.lost + weather.late
         )
+        odd = _odd(weather, fate)
+        if odd is not None and fate * 1e6 % 2 < 1:
+            _fail(answer, odd)
+            return
         if late:
             _fail(answer, _away("it did not answer in time"))
             await asyncio.sleep(2.0 * self._sky.rng.random())
@@ -178,6 +223,9 @@ class FaultyStore:
             return
         await asyncio.sleep(after_s)
         lost = weather.refused <= fate < weather.refused + weather.lost
+        if odd is not None:
+            _fail(answer, odd)
+            return
         if lost or self.is_away:
             _fail(answer, _away("its answer was lost"))
         elif not answer.done():
@@ -193,6 +241,14 @@ def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)
         answer.exception()  # whoever asked may have gone
+
+
+def _odd(weather: Weather, fate: float) -> Odd | None:
+    """The error that nobody has foreseen, if this is the fate of a call."""
+    known = weather.refused + weather.lost + weather.late
+    if not known <= fate < known + weather.odd:
+        return None
+    return ODD[int(fate * 1e9) % len(ODD)]("of a kind that nobody has foreseen")
 
 
 def _away(why: str) -> StoreUnavailable:

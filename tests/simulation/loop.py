@@ -193,6 +193,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if not task.done()
         )
 
+    def tasks(self, place: Place) -> list[asyncio.Task[Any]]:
+        """All that were ever started in a place."""
+        return [task for task, home in self._tasks.items() if home is place]
+
     def unheeded(self) -> list[str]:
         """What tasks have died of that nobody has asked about. In a place that is dead nobody can."""
         return [

@@ -353,6 +353,65 @@ MUTANTS: tuple[Mutant, ...] = (
         "somebody else's commit of the same items counts as one's own",
         ("store/decisions.py", "turn.lease_token == fence.token and turn.link ==", "turn.link =="),
     ),
+    mutant(
+        "a task that lives as long as the process ends with an error that nobody has foreseen",
+        (
+            "observe/supervisor.py",
+            "            except Exception as error:\n                pause_s = self.note_failure(error)\n",
+            (
+                "            except StoreUnavailable as error:\n"
+                "                pause_s = self.note_failure(error)\n"
+            ),
+        ),
+    ),
+    mutant(
+        "a task that lives as long as the process ends in silence when it loses a privilege",
+        (
+            "observe/supervisor.py",
+            "            except Exception as error:\n                pause_s = self.note_failure(error)\n",
+            (
+                "            except StoreFault:\n                return\n"
+                "            except Exception as error:\n"
+                "                pause_s = self.note_failure(error)\n"
+            ),
+        ),
+        telling=True,
+    ),
+    mutant(
+        "an append that failed in a way that nobody has foreseen counts as durable",
+        (
+            "sessions/recorder.py",
+            "        except BaseException as error:\n            if self._failure is None:  # not refused already",
+            (
+                "        except (ValueError, KeyError, TimeoutError, OSError, AssertionError):\n"
+                "            pass\n"
+                "        except BaseException as error:\n"
+                "            if self._failure is None:  # not refused already"
+            ),
+        ),
+    ),
+    mutant(
+        "a turn that breaks in a way that nobody has foreseen keeps its lane",
+        (
+            "sessions/owner.py",
+            "            if not live.abandoned:\n                self._part_from(live, lane)\n",
+            (
+                "            if not live.abandoned:\n"
+                "                self._part_from(live, None if live.broke else lane)\n"
+            ),
+        ),
+    ),
+    mutant(
+        "a turn that the store did not take stays claimed, so that nobody recovers it",
+        (
+            "sessions/owner.py",
+            "        self.let_go(fence.turn_id)\n        if live.broke:",
+            (
+                "        if not live.broke:\n            self.let_go(fence.turn_id)\n"
+                "        if live.broke:"
+            ),
+        ),
+    ),
 )
 
 

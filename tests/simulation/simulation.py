@@ -7,9 +7,11 @@ in some runs and absent in others, so that they are tried in many combinations i
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -19,6 +21,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Value
+from holdfast.errors import StoreError
 from holdfast.ids import SessionKey
 from holdfast.sessions.ask import OnBusy
 from holdfast.store.base import Store
@@ -28,12 +31,12 @@ from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.writer import InlineWriter
 from holdfast.store.verify import Finding, verify
 from tests.simulation.clients import DEADLINES_S, TENANT, Client, Habits, Request
-from tests.simulation.faults import Freeze, Weather
+from tests.simulation.faults import Freeze, Weather, is_odd
 from tests.simulation.finding import find_all
 from tests.simulation.history import Recording
 from tests.simulation.loop import SimulatedLoop, run
 from tests.simulation.plays import Temper, new_play
-from tests.simulation.world import EPOCH_MS, World
+from tests.simulation.world import EPOCH_MS, Node, World
 
 Home: TypeAlias = Literal["memory", "sqlite"]
 
@@ -279,6 +282,21 @@ def _queued(plan: Plan, rng: Random) -> Plan:
     )
 
 
+def _odd(plan: Plan, rng: Random) -> Plan:
+    """Calls fail in ways that nobody has foreseen: some of all of them, and many of one kind."""
+    return replaced(plan, weather=replaced(plan.weather, odd=rng.choice((0.01, 0.05, 0.2))))
+
+
+def _deprived(plan: Plan, rng: Random) -> Plan:
+    """Nodes lose single privileges, one after the other."""
+    return replaced(
+        plan,
+        faults=("deprive", "deprive", *plan.faults),
+        fault_every_s=rng.choice((1.0, 3.0)),
+        requests=max(plan.requests, 5),
+    )
+
+
 _THEMES = (
     *[None] * 6,
     *(_annotated, _retold, _crowded, _forbidden, _forbidden, _heckled, _heckled, _talked_over),
@@ -286,7 +304,10 @@ _THEMES = (
 )
 
 
-_STEADY = ((5, 2, _queued), (10, 4, _leaving), (20, 3, _unheard), (20, 6, _unheard))
+_STEADY = (
+    *((5, 2, _queued), (10, 4, _leaving), (20, 3, _unheard), (20, 6, _unheard)),
+    *((20, 9, _odd), (20, 17, _odd), (20, 5, _deprived), (20, 19, _deprived)),
+)
 """Every so many seeds, from which on, what. Not drawn: what other seeds do stays as it is."""
 
 
@@ -350,6 +371,11 @@ _BUSY: tuple[OnBusy, ...] = ("wait", "reject", "interrupt", "steer")
 _OPERATIONS = ("cancel", "heckle", "watch", "reset", "rewind", "fork", "delete", "annotate")
 _FAULTS = ("crash", "pause", "freeze", "outage", "partition", "drain")
 _FOCUS = ("", "", "", "begin", "append", "commit", "end", "signal", "signals")
+_PRIVILEGES = (
+    *("renew", "begin", "append", "commit", "end", "takeover", "release", "signal", "signals"),
+    *("orphans", "queued", "enqueue", "open_queued", "withdraw", "snapshot", "session", "turn"),
+    *("journal", "index", "resolve", "find_attempt", "find_signal", "acknowledge"),
+)
 _FREEZES = ("begin", "append", "commit", "commit", "end")
 
 
@@ -363,9 +389,32 @@ def simulate(seed: int, home: Home, *, trace: Trace | None = None) -> Recording:
         for every, first, theme in _STEADY:
             if seed % every == first:
                 plan = theme(plan, Random(f"holdfast/{theme.__name__[1:]}/{seed}"))
-        return run(loop, _simulate(loop, rng, plan, home, directory, trace))
+        with overheard() as errors:
+            recording = run(loop, _simulate(loop, rng, plan, home, directory, trace))
+        return replaced(recording, leftovers=(*recording.leftovers, *errors))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def overheard() -> Iterator[list[str]]:
+    """The unexpected errors that are logged in here, but for those that we have made ourselves."""
+    found: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            error = record.exc_info[1] if record.exc_info else None
+            if error is not None and not is_odd(error) and not isinstance(error, StoreError):
+                found.append(f"{record.getMessage()}: {error!r}")
+
+    log, handler = logging.getLogger("holdfast"), Handler(logging.ERROR)
+    log.addHandler(handler)
+    before, log.propagate = log.propagate, False
+    try:
+        yield found
+    finally:
+        log.removeHandler(handler)
+        log.propagate = before
 
 
 def scratch() -> str | None:
@@ -458,7 +507,8 @@ async def _simulate(
 
 def _may_miss_renewals(plan: Plan) -> bool:
     """Whether the weather alone can make a node look dead."""
-    return plan.weather.refused + plan.weather.lost + plan.weather.very_slow > 0
+    weather = plan.weather
+    return weather.refused + weather.lost + weather.very_slow + weather.odd > 0
 
 
 # ── faults ───────────────────────────────────────────────────────────────────────────────────
@@ -489,6 +539,9 @@ async def _befall(world: World, plan: Plan) -> None:
                 group.create_task(world.freeze(node, freeze))
             elif kind == "partition":
                 group.create_task(world.partition(node, for_s=long_s))
+            elif kind == "deprive":
+                name = rng.choice(_PRIVILEGES)
+                group.create_task(world.deprive(node, name, for_s=long_s))
             elif kind == "drain":
                 grace_s = rng.choice((0.0, 0.5, 5.0))
                 group.create_task(world.drain(node, grace_s=grace_s, down_s=3 * rng.random()))
@@ -502,6 +555,7 @@ async def _heal(world: World, fate: asyncio.Task[None]) -> None:
     for node in world.nodes:
         node.store.partitioned = False
         node.store.freeze = None
+        node.store.deprived.clear()
         if node.place.state == "paused":
             node.place.state = "up"
     for node in [each for each in world.nodes if each.draining]:
@@ -530,7 +584,23 @@ async def _left_over(world: World) -> list[str]:
     if any(node.store.froze for node in world.nodes):
         await asyncio.sleep(2 * limits.sweep_s + 1.0)
         await _settled(world)
-    return [each for node in world.nodes for each in node.leftovers()]
+    return [each for node in world.nodes for each in (*node.leftovers(), *_ill(world, node))]
+
+
+def _ill(world: World, node: Node) -> list[str]:
+    """What lives as long as a node, and has ended, or still fails although no fault is left."""
+    alive = {task.get_name() for task in world.loop.tasks(node.place) if not task.done()}
+    ended = [name for name in _LASTING if f"holdfast-{name}" not in alive]
+    failing = node.sessions.supervisor.failing
+    return [
+        *(f"{node.name} has lost its {name}" for name in ended),
+        *(f"{node.name} has a {name} that fails" for name in failing if name in _FREQUENT),
+    ]
+
+
+_LASTING = ("heart", "signals", "sweeper", "indexer", "pruner")
+_FREQUENT = ("heart", "sweeper", "indexer")
+"""Those that have had a round since the last fault, whatever else a node does."""
 
 
 async def _settled(world: World) -> None:

@@ -18,7 +18,7 @@ from holdfast.ids import Minter, NodeId, SessionId, TurnId
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.base import Pruned, Queued, Signalled, Started, Store, Taken
-from tests.simulation.faults import FaultyStore, Freeze, Sky, Weather
+from tests.simulation.faults import FaultyStore, Freeze, Odd, Sky, Weather
 from tests.simulation.history import Act, Effect, Played, Queueing, Send, Takeover, Watched
 from tests.simulation.loop import SimulatedLoop
 
@@ -107,8 +107,8 @@ class World:
             node = Node(self, f"n{self._boots}", self._play)
             try:
                 await self.loop.start(node.place, node.open(), name=f"boot-{node.name}")
-            except StoreError as error:
-                self.say(f"{node.name} cannot start: {error}")
+            except (StoreError, Odd) as error:
+                self.say(f"{node.name} cannot start: {error!r}")
                 self.bury(node)
                 await asyncio.sleep(1.0)
                 continue
@@ -169,6 +169,13 @@ class World:
         await asyncio.sleep(for_s)
         node.store.partitioned = False
 
+    async def deprive(self, node: Node, name: str, *, for_s: float) -> None:
+        self.say(f"{node.name} may not {name} for {for_s:.1f} s")
+        self.crashes += 1
+        node.store.deprived.add(name)
+        await asyncio.sleep(for_s)
+        node.store.deprived.discard(name)
+
     async def freeze(self, node: Node, freeze: Freeze) -> None:
         """Stop the node when it sends its next call of this kind. One that sends none is left alone."""
         self.say(f"{node.name} will freeze over {freeze.name}")
@@ -191,7 +198,7 @@ class World:
         node.draining = True
         try:
             await node.run(lambda: node.sessions.close(grace_s=grace_s))
-        except (ConnectionLost, StoreError) as error:
+        except (ConnectionLost, StoreError, Odd) as error:
             self.say(f"{node.name} did not drain: {error!r}")
         if node not in self.nodes:
             return  # it has crashed meanwhile, and whoever did that boots another one

@@ -370,10 +370,9 @@ class Registry:
         return tuple(reports)
 
     async def watch(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Refresh for ever, each source in its own time. Cancel it to stop."""
-        while True:
-            await sleep(limits.file_poll_s)
-            await self.refresh(only_due=True)
+        """Wait for a moment, then refresh each source whose time has come: a round for the supervisor."""
+        await sleep(limits.file_poll_s)
+        await self.refresh(only_due=True)
 
     async def close(self) -> None:
         """Close every version, those in use too: to be called when no turn is played any more."""

@@ -316,7 +316,8 @@ class UrlSource:
             self._loaded = newer
             return False
         if self._refused is not None and newer.body == self._refused[0]:
-            raise self._refused[1]
+            refused = self._refused[1]
+            raise SourceUnusable(refused.source, *refused.problems)
         self._newer = newer
         return True
 

@@ -10,13 +10,14 @@ import asyncio
 import os
 import socket
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from holdfast.config import Config, load_config
+from holdfast.observe.supervisor import TaskSupervisor, start_thread
 from holdfast.server.accounts import OwnAccounts
 from holdfast.server.agents import load_directory
 from holdfast.server.confinement import sandbox_for
@@ -38,8 +39,7 @@ def private_server(sources: tuple[str, ...], store: str) -> Iterator[str]:
     config = load_config({**ALONE, "store": store}, os.environ, sources)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         corner = _Corner(Path(folder) / "socket")
-        thread = threading.Thread(target=corner.run, args=(config,), daemon=True)
-        thread.start()
+        thread = start_thread("holdfast-server", partial(corner.run, config))
         try:
             yield corner.address.result()
         finally:
@@ -74,6 +74,7 @@ class _Corner:
 
     async def _serve(self, config: Config) -> None:
         sandbox = sandbox_for(config)
+        supervisor = TaskSupervisor()
         directory = await load_directory(
             config.sources,
             aliases=dict(config.model_aliases),
@@ -81,9 +82,10 @@ class _Corner:
             reserved=files_of(config),
             tenants=config.tenant_agents,
             sandbox=sandbox,
+            supervisor=supervisor,
         )
         try:
-            await serve(config, directory, self, sandbox=sandbox)
+            await serve(config, directory, self, supervisor, sandbox=sandbox)
         finally:
             await directory.close()
 

@@ -14,6 +14,7 @@ from holdfast.cli import output
 from holdfast.config import Config, Quota, load_config
 from holdfast.observe.events import configure, event, warn
 from holdfast.observe.exporting import tracing
+from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.server.agents import load_directory
 from holdfast.server.confinement import sandbox_for
 from holdfast.server.connection_register import raise_files_limit
@@ -123,6 +124,7 @@ def _station(config: Config) -> Station | int:
 async def _serve(config: Config, station: Station) -> None:
     cache = _cache_folder(os.environ)
     sandbox = sandbox_for(config, cache=cache)
+    supervisor = TaskSupervisor()
     directory = await load_directory(
         config.sources,
         aliases=dict(config.model_aliases),
@@ -131,9 +133,10 @@ async def _serve(config: Config, station: Station) -> None:
         reserved=files_of(config),
         tenants=config.tenant_agents,
         sandbox=sandbox,
+        supervisor=supervisor,
     )
     try:
-        await serve_until_stopped(config, directory, station, sandbox=sandbox)
+        await serve_until_stopped(config, directory, station, supervisor, sandbox=sandbox)
     finally:
         await directory.close()
 

@@ -26,6 +26,7 @@ from holdfast.core.conversation import Snapshot, seen_by_model, summary_seen
 from holdfast.core.items import Path, StoredItem, Summary, UserMessage, plain_text
 from holdfast.core.ports import OpenTurn
 from holdfast.core.transcript import ends, portions, transcript
+from holdfast.errors import without_frames
 from holdfast.ids import ItemId, MessageId, Minter, NoteId, SessionId
 from holdfast.loop.context import View, summed_up, view_for
 from holdfast.loop.gauge import Gauge
@@ -66,14 +67,17 @@ class Compaction:
             )
         refused_bytes, failure = self._refused.get(path, (view.size_bytes + 1, None))
         if failure is not None and view.size_bytes >= refused_bytes:
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure
         return view
 
     def may_help(self, agent: Agent, path: Path, view: View, failure: ModelFailed) -> bool:
         """Whether a step that failed is worth another try: the first time that a prompt was too long."""
         if failure.reason != TOO_LONG or path in self._refused:
             return False
-        self._refused[path] = (view.size_bytes, failure)
+        self._refused[path] = (view.size_bytes, without_frames(failure))
         self._gauge.learn_refused(agent, self._session, view.size_bytes)
         return True
 

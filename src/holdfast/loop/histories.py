@@ -35,6 +35,10 @@ ENTRY_BYTES = 1024
 """What remembering a past costs besides its pieces, so that many small ones are bounded too."""
 
 
+PIECE_BYTES = 256
+"""What a piece costs besides its bytes."""
+
+
 class Piece(Value):
     """Some messages in a model's dialect, and the digests of the blobs that they name."""
 
@@ -70,7 +74,7 @@ class _Kept(Value):
 
     @property
     def size_bytes(self) -> int:
-        return ENTRY_BYTES + sum(len(each.data) for each in self.pieces)
+        return ENTRY_BYTES + sum(PIECE_BYTES + len(each.data) for each in self.pieces)
 
 
 _Name: TypeAlias = tuple[SessionId, str]

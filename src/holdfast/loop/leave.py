@@ -158,7 +158,10 @@ async def _all_of(work: Iterable[Awaitable[T]]) -> list[T]:
     ended = await asyncio.gather(*work, return_exceptions=True)
     for each in ended:
         if isinstance(each, BaseException):
-            raise each
+            try:
+                raise each
+            finally:
+                del each, ended
     return [each for each in ended if not isinstance(each, BaseException)]
 
 

@@ -144,7 +144,10 @@ class _Playing:
             del self._running[name]
         failures = [failure for failure in map(_failure, done.values()) if failure is not None]
         if failures:
-            raise failures[0]
+            try:
+                raise failures[0]
+            finally:
+                del failures, done
 
     async def _stop(self) -> None:
         """Leave nobody at work. Being cancelled once more does not make it leave sooner."""
@@ -158,8 +161,12 @@ class _Playing:
                 cancelled = error
         for task in self._running.values():
             _failure(task)  # they were told to stop: what else they say is of no interest
+        self._running.clear()  # what they ended with leads back to us
         if cancelled is not None:
-            raise cancelled
+            try:
+                raise cancelled
+            finally:
+                del cancelled
 
     # ── models ──
 
@@ -210,7 +217,10 @@ class _Playing:
                     if events:
                         await turn.record(*events)
                     if failure is not None:
-                        raise failure
+                        try:
+                            raise failure
+                        finally:
+                            del failure
                     # Counted here: looking at the turn would fold every piece by itself.
                     weight += sum(map(_weight, events))
                     if weight - looked_at >= LOOK_EVERY:

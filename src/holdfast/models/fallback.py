@@ -16,6 +16,7 @@ from contextlib import aclosing
 import msgspec
 
 from holdfast.core.accumulate import Delta
+from holdfast.errors import without_frames
 from holdfast.models.base import CountedBy, Dialect, Model, ModelFailed, Prompt, beginning
 from holdfast.models.dialects import SeveralDialects
 
@@ -50,7 +51,7 @@ class FallbackModel(CountedBy):
                 try:
                     begun = await beginning(answer)
                 except ModelFailed as failure:
-                    failed.append((model.name, failure))
+                    failed.append((model.name, without_frames(failure)))
                     if failure.transient:
                         self._resting_until[place] = self._clock() + self._cooldown_s
                 else:

@@ -23,7 +23,7 @@ import msgspec
 from holdfast import limits
 from holdfast.core.accumulate import Delta
 from holdfast.core.codec import Value
-from holdfast.errors import InvalidValue
+from holdfast.errors import InvalidValue, without_frames
 from holdfast.libraries import aiohttp
 from holdfast.models import failures
 from holdfast.models.base import Counting, Dialect, ModelFailed, Prompt, Wire
@@ -154,6 +154,7 @@ class HttpModel:
             if failure is None:
                 await _use_again(response)
         finally:
+            del failure
             silence.end()
             response.close()
 
@@ -169,7 +170,10 @@ class HttpModel:
                 return await self._count(self._counting, prompt)
         except TimeoutError:
             failure = _timed_out(f"{self._host} gave no count in {limits.upstream_count_s:g} s")
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure
 
     async def _count(self, counting: Counting, prompt: Prompt) -> int:
         response = await self._sent(self._count_url, partial(counting.body, prompt))
@@ -181,7 +185,10 @@ class HttpModel:
         finally:
             silence.end()
             response.close()
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure
 
     async def close(self) -> None:
         """Close the connections, unless they are shared."""
@@ -207,22 +214,27 @@ class HttpModel:
         failure: ModelFailed
         try:
             response = await self._post(url, body, call_key)
-        except aiohttp.ConnectionTimeoutError:
+        except aiohttp.ConnectionTimeoutError as error:
+            without_frames(error)
             failure = _timed_out(
                 f"no connection to {self._host} within {self._timeouts.connect_s:g} s"
             )
-        except aiohttp.ServerTimeoutError:
+        except aiohttp.ServerTimeoutError as error:
+            without_frames(error)
             failure = _timed_out(
                 f"{self._host} gave no answer in {self._timeouts.first_byte_s:g} s"
             )
         except (aiohttp.ClientError, OSError) as error:
-            failure = self._unreachable(error)
+            failure = self._unreachable(without_frames(error))
         else:
             if response.status == 200:
                 return response
             raise await self._refused(response)
         # Not from within `except`: aiohttp's errors hold on to the request, and so to its key.
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure
 
     async def _post(self, url: str, body: bytes, call_key: str) -> aiohttp.ClientResponse:
         headers = {**self._headers, "X-Client-Request-Id": call_key} if call_key else self._headers
@@ -267,11 +279,15 @@ class HttpModel:
             return self._wire.whole(body)
         except (aiohttp.ClientError, Failing) as error:
             failure = self._failure(error, silence)
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure
 
     # ── failures ──
 
     def _failure(self, error: aiohttp.ClientError | Failing, silence: _Silence) -> ModelFailed:
+        without_frames(error)
         if silence.too_long:
             return _timed_out(f"{self._host} fell silent for {silence.allowed_s:g} s")
         if isinstance(error, Garbled):

@@ -69,6 +69,7 @@ class Tally:
         "requests",
         "settling",
         "takeovers",
+        "task_failures",
         "tokens",
         "turning",
         "turns",
@@ -88,6 +89,8 @@ class Tally:
         self.first_words = Durations()
         """From a streaming request until its first words left."""
         self.takeovers = 0
+        self.task_failures: Counter[str] = Counter()
+        """How often rounds of supervised tasks have failed, by task; those that never did are here as well."""
         self.tokens: Counter[str] = Counter()
         self.cost_micros = 0
         self.files_exhausted: Counter[str] = Counter()
@@ -110,6 +113,7 @@ class WrittenTally(Struct, frozen=True, kw_only=True):
     files_exhausted: dict[str, int] = {}
     takeovers: int = 0
     cost_micros: int = 0
+    task_failures: dict[str, int] = {}
     durations: tuple[tuple[tuple[int, ...], float], ...] = ()
     """Counts and total of each, in the order of `Tally.durations`."""
 
@@ -123,6 +127,7 @@ def written(tally: Tally) -> WrittenTally:
         files_exhausted=dict(tally.files_exhausted),
         takeovers=tally.takeovers,
         cost_micros=tally.cost_micros,
+        task_failures=dict(tally.task_failures),
         durations=tuple((tuple(each.counts), each.total_s) for each in tally.durations),
     )
 
@@ -134,6 +139,7 @@ def sum_of(tallies: Iterable[WrittenTally]) -> Tally:
         total.admissions.update(each.admissions)
         total.tokens.update(each.tokens)
         total.files_exhausted.update(each.files_exhausted)
+        total.task_failures.update(each.task_failures)
         for by, fate, number in each.turns:
             total.turns[by, fate] += number
         for route, status, number in each.requests:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -28,6 +27,7 @@ from holdfast.core.events import TurnRequest
 from holdfast.core.ports import Play
 from holdfast.errors import AgentUnavailable, ModelNotFound, SourceUnusable
 from holdfast.ids import Tenant
+from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
 from holdfast.server.directory import BrokenSource, ModelEntry
 from holdfast.server.models import Models
 from holdfast.sessions.ask import AgentChoice, Ask
@@ -46,11 +46,13 @@ class AgentDirectory:
         registry: Registry,
         models: Models | None = None,
         tenants: TenantAgents = TenantAgents(),  # noqa: B008
+        supervisor: TaskSupervisor | None = None,
     ) -> None:
         self._registry = registry
         self._tenants = tenants
         self._models = models
-        self._watching: asyncio.Task[None] | None = None
+        self._supervisor = supervisor or TaskSupervisor()
+        self._watching: SupervisedTask | None = None
 
     def entries(self, tenant: Tenant | None = None) -> tuple[ModelEntry, ...]:
         return tuple(
@@ -141,13 +143,12 @@ class AgentDirectory:
 
     def start_watching(self) -> None:
         """Load new versions of sources as they come, until `close`."""
-        self._watching = asyncio.create_task(self._registry.watch(), name="holdfast-sources")
+        self._watching = self._supervisor.keep("sources", self._registry.watch)
 
     async def close(self) -> None:
         """Stop watching, and close every agent: to be called when no turn is played any more."""
         if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+            await self._supervisor.stop(self._watching)
         await self._registry.close()
         if self._models is not None:
             await self._models.close()
@@ -164,6 +165,7 @@ async def load_directory(
     reserved: Reserved = Reserved(),  # noqa: B008
     tenants: TenantAgents = TenantAgents(),  # noqa: B008
     sandbox: Sandbox | None = None,
+    supervisor: TaskSupervisor | None = None,
 ) -> AgentDirectory:
     """Load the agents of these sources; copies of remote ones are kept in `cache`, if there is one. Those are
     fetched from any address, and may do what files on this machine may, if `trust_remote`. No tool reaches what is
@@ -193,7 +195,7 @@ async def load_directory(
             tell(report)
 
     registry = Registry(origins, aliases=aliases, report=hear, reserved=reserved)
-    directory = AgentDirectory(registry, models, tenants)
+    directory = AgentDirectory(registry, models, tenants, supervisor)
     try:
         await registry.refresh()
         if not registry.listing():

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from holdfast import limits
 from holdfast.core.policy import Policy
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreFault
 from holdfast.observe.events import audit, bind, event
 from holdfast.observe.tracing import NO_SPAN, Span, is_tracing, span
 from holdfast.server.api import Api
@@ -169,7 +169,7 @@ class App:
             problem = problem_of(error, busy_status=self._busy_status)
             if "x-turn-id" in exchange.about:
                 problem = after_begin(problem, exchange.headers)
-            if problem.status == 500:
+            if problem.status == 500 or isinstance(error, StoreFault):
                 log.exception("%s %s (%s)", exchange.method, exchange.path, exchange.request_id)
         except ClientGone:
             raise

@@ -59,6 +59,11 @@ class Connection(Paced, HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_there()
         super().connection_lost(exc)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Of what leads back to us: no request comes after this, and the last one has all that it needs."""
+        self.scope, self.cycle, self.parser = None, None, None  # type: ignore[assignment]
 
     async def wait_writable(self) -> None:
         if self.flow.write_paused:
@@ -68,9 +73,9 @@ class Connection(Paced, HttpToolsProtocol):
 
     @property
     def is_writable(self) -> bool:
-        cycle: RequestResponseCycle = self.cycle
+        cycle: RequestResponseCycle | None = self.cycle
         # A request that was sent ahead has no encoding yet: while it is the latest, nobody is written to in this way.
-        writable = cycle.chunked_encoding and not cycle.response_complete
+        writable = cycle is not None and cycle.chunked_encoding and not cycle.response_complete
         return bool(writable) and not self.flow.write_paused and not self.transport.is_closing()
 
     def write_piece(self, piece: bytes) -> None:
@@ -85,6 +90,7 @@ class Connection(Paced, HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         self.ws_protocol_class = socket_protocol(self.register)
         super().handle_websocket_upgrade()
+        self._let_go()
 
     # ── rest ──
 

@@ -160,7 +160,10 @@ class Exchange:
         finally:
             self._left_by = outer
         if task.done():
-            return task.result()
+            try:
+                return task.result()
+            finally:
+                del task  # which holds what is raised here, and with it this frame
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         raise ClientGone
@@ -303,6 +306,7 @@ class Exchange:
         self._let_go()
         if self._gone is not None:
             self._gone.cancel()
+            self._gone = None  # what it was cancelled with leads back to us
 
     def upgraded(self) -> Mapping[str, str]:
         """It is no request any more: the headers that its connection begins anew with."""

@@ -27,4 +27,7 @@ class Health:
             status, why = 503, "the store has not been reached for a while"
         else:
             status, why = 200, "ready"
-        await call.exchange.answer(status, msgspec.json.encode({"status": why}))
+        said: dict[str, object] = {"status": why}
+        if failing := self._sessions.supervisor.failing:
+            said["failing"] = failing
+        await call.exchange.answer(status, msgspec.json.encode(said))

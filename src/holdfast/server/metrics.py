@@ -101,6 +101,14 @@ def counted(tally: Tally) -> Iterator[prometheus.Metric]:
     for cause in CAUSES.values():
         files.add_metric((cause,), tally.files_exhausted[cause])
     yield files
+    failures = prometheus.metrics_core.CounterMetricFamily(
+        "holdfast_task_failures",
+        "Rounds of tasks that live as long as the process and ended in an error, by task.",
+        labels=("task",),
+    )
+    for task, number in sorted(tally.task_failures.items()):
+        failures.add_metric((task,), number)
+    yield failures
     yield _histogram(
         "holdfast_admission_seconds", "From a request for a turn to its begin.", tally.admitting
     )
@@ -123,6 +131,7 @@ def current(load: Load) -> Iterator[prometheus.Metric]:
         ("holdfast_watchers", "Those who watch a turn that is played here.", load.watchers),
         ("holdfast_store_queue", "Calls that wait for the store.", load.store_queue),
         ("holdfast_lease_live", "1 if all of them may hold sessions.", int(load.live)),
+        ("holdfast_tasks_failing", "Tasks whose last round failed.", len(load.failing)),
     ):
         yield prometheus.metrics_core.GaugeMetricFamily(name, told, value=number)
 

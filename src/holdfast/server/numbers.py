@@ -105,6 +105,7 @@ def _load(loads: Sequence[Load]) -> Load:
         watchers=sum(each.watchers for each in loads),
         store_queue=sum(each.store_queue for each in loads),
         live=all(each.live for each in loads),
+        failing=tuple(sorted({name for each in loads for name in each.failing})),
     )
 
 
@@ -161,18 +162,16 @@ class SharedNumbers:
     ) -> AsyncIterator[None]:
         """Show them every second, and once more at the end."""
 
-        async def keep_showing() -> None:
-            while True:
-                self.show(sessions)
-                refresh()
-                await asyncio.sleep(limits.numbers_s)
+        async def show_and_wait() -> None:
+            self.show(sessions)
+            refresh()
+            await asyncio.sleep(limits.numbers_s)
 
-        task = asyncio.create_task(keep_showing(), name="holdfast-numbers")
+        task = sessions.supervisor.keep("numbers", show_and_wait)
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await sessions.supervisor.stop(task)
             self.show(sessions)
 
 

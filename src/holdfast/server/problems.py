@@ -160,6 +160,7 @@ CAUSES: dict[str, Cause] = {
     "upstream_garbled": Cause(status=502, may_pass=True),
     "upstream_timeout": Cause(status=504, may_pass=True),
     "storage_unavailable": Cause(status=503, may_pass=True, words="the store could not be asked"),
+    "storage_full": Cause(status=503, may_pass=True, words="the store had no room for the turn"),
     "agent_not_found": Cause(status=409, kind="conflict_error"),
     "internal_error": Cause(status=500),
 }
@@ -236,7 +237,7 @@ def problem_of_ending(
     """
     code, cause, words = _ENDINGS[ending.by]
     said, detail = _coded(ending.detail)
-    if said and ending.by in ("model_error", "tool_error"):
+    if said and ending.by in ("model_error", "tool_error", "crash"):
         code, cause = said, CAUSES.get(said, REFUSED_BY_UPSTREAM)
         words = cause.words or words
     elif said and ending.by == "superseded":

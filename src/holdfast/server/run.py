@@ -24,6 +24,7 @@ from holdfast.errors import InvalidValue, StorePoisoned
 from holdfast.loop.play import Player
 from holdfast.observe.events import event, warn
 from holdfast.observe.log_files import reopen_all, standard_files
+from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.server.app import App
 from holdfast.server.auth import open_door
 from holdfast.server.bodies import Bodies, memory_bytes
@@ -38,7 +39,6 @@ from holdfast.server.listening import shown
 from holdfast.server.playing import playing
 from holdfast.server.quotas import Quotas
 from holdfast.server.station import Ready, Station
-from holdfast.sessions.lease import HeartTask, HeartThread
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory import MemoryStore
 from holdfast.store.open import InFile, InMemory, InPostgres, open_store, parse_url
@@ -47,30 +47,35 @@ from holdfast.tools.sandbox.sandbox import Sandbox
 
 
 async def serve(
-    config: Config, directory: Directory, station: Station, *, sandbox: Sandbox | None = None
+    config: Config,
+    directory: Directory,
+    station: Station,
+    supervisor: TaskSupervisor,
+    *,
+    sandbox: Sandbox | None = None,
 ) -> None:
-    """Serve until told to stop. `station` says where from, and hears when connections are accepted.
-    `sandbox` is where the agents' commands run.
+    """Serve until told to stop. `station` says where from, and hears when connections are accepted; `supervisor` keeps
+    what lives as long as the process; `sandbox` is where the agents' commands run.
 
     Raises StorePoisoned if the store has lost its footing: whoever started us starts us again, and
     recovery reads what is really there.
     """
     alarm = _Alarm()
     with station.listen() as listener:
-        store = await open_store(config.store, on_poison=alarm)
+        store = await open_store(config.store, on_poison=alarm, supervisor=supervisor)
         try:
             door = await open_door(store, config.auth, beyond_loopback=config.beyond_loopback)
             if sandbox is not None:
                 await require_for_tenants(sandbox, store)
-            # A memory store lives on this loop; any other is renewed from a thread of its own, so
-            # that a loop that is busy for a while does not look like a dead process.
-            heart = HeartTask() if isinstance(store, MemoryStore) else HeartThread()
             play = playing(directory.playing(Player(directory.team_for)))
             async with Sessions(
                 store,
                 play,
                 choose=directory.choose,
-                heart=heart,
+                # A memory store lives on this loop; any other is renewed from a thread of its own, so
+                # that a loop that is busy for a while does not look like a dead process.
+                heart_in_thread=not isinstance(store, MemoryStore),
+                supervisor=supervisor,
                 lease_ttl_s=config.lease_ttl_s,
                 lease_renew_s=config.lease_ttl_s / 3,
                 background_max=config.background_turns,

@@ -55,6 +55,10 @@ class SocketConnection(Paced, WebSocketsSansIOProtocol):
         self.scope["extensions"] = {**(self.scope["extensions"] or {}), CONNECTION: self}  # type: ignore[dict-item]
         await super().run_asgi()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.scope["extensions"] = {}  # which led back to us
+
     def shutdown(self) -> None:
         if self.handshake_complete and not self.close_sent:
             self.leaving.set()

@@ -172,7 +172,10 @@ class Admissions:
         """Raise QueueFull if too many turns wait already."""
         full = await self._fullness(ask)
         if full is not None:
-            raise full
+            try:
+                raise full
+            finally:
+                del full
 
     async def _fullness(self, ask: Ask) -> QueueFull | None:
         """Why nothing else may wait, if so."""
@@ -211,7 +214,10 @@ class Admissions:
             full = await self._fullness(ask)
             if full is not None:
                 if behind or await self._is_wanted(ask.tenant, seen.expected):
-                    raise full
+                    try:
+                        raise full
+                    finally:
+                        del full
                 return None
             request = await self._with_blobs(ask.tenant, seen, request)
             outcome = await self._store.enqueue(self._ask_store(ask, seen, request), behind=behind)
@@ -473,7 +479,7 @@ class Admissions:
             created=base_of(row) == Version(0) and how != "steered",
             how=how,  # type: ignore[arg-type]
         )
-        return Watch(self._store, ask.tenant, admission, self._owner.live.get(turn_id))
+        return Watch(self._store, ask.tenant, admission, self._owner.find(turn_id))
 
     # ── busy ──
 

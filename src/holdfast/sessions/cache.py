@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from holdfast import limits
 from holdfast.core.conversation import Snapshot
 from holdfast.ids import SessionId, SessionKey, Tenant
 
 ENTRY_BYTES = 2048
 """What an entry weighs besides its items."""
 
-KEYS_MAX = 65_536
-"""Keys whose session is remembered; each is a few hundred bytes."""
+ITEM_BYTES = 400
+"""What an item weighs besides its encoded form: its objects, measured with short messages."""
 
 
 class SnapshotCache:
@@ -59,7 +60,7 @@ class SnapshotCache:
     def learn(self, tenant: Tenant, key: SessionKey, session_id: SessionId) -> None:
         self._keys[tenant, key] = session_id
         self._keys.move_to_end((tenant, key))
-        if len(self._keys) > KEYS_MAX:
+        if len(self._keys) > limits.known_keys_max:
             self._keys.popitem(last=False)
 
     def forget(self, tenant: Tenant, key: SessionKey) -> None:
@@ -77,4 +78,4 @@ class SnapshotCache:
 
 
 def _weight(snapshot: Snapshot) -> int:
-    return ENTRY_BYTES + snapshot.size_bytes
+    return ENTRY_BYTES + snapshot.size_bytes + ITEM_BYTES * len(snapshot.items)

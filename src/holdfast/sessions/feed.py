@@ -35,6 +35,10 @@ PACKED_TOGETHER = 1_000
 """How many events are packed at a time: enough to squeeze them well, and under a millisecond of the turn's time."""
 
 
+EVENT_BYTES = 220
+"""What an event weighs in memory."""
+
+
 class Feed:
     """One turn's log. `publish` in the turn's task, `watch` in anybody's."""
 
@@ -79,6 +83,11 @@ class Feed:
         for waiter in self._waiting:
             waiter.wake()
         self._waiting = []
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it weighs."""
+        return EVENT_BYTES * len(self._log) + sum(len(each.raw) for each in self._packed)
 
     @property
     def ended(self) -> bool:

@@ -12,28 +12,19 @@ lives on one loop, runs the same heartbeat as a task.
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Coroutine
-from typing import Protocol, TypeAlias
+from collections.abc import Callable
 
 from holdfast import limits
-from holdfast.errors import StoreError
+from holdfast.errors import StoreUnavailable
 from holdfast.ids import NodeId
+from holdfast.observe.supervisor import Backoff
 from holdfast.store.base import Store
 
 PATIENCE_SHARE = 1 / 3
 """Of a lease, for one renewal: then there is time for another one before it ends."""
 
-Beat: TypeAlias = Callable[[], Coroutine[None, None, None]]
-"""One renewal after the other, until cancelled."""
-
-
-class Heart(Protocol):
-    """What keeps a lease renewed."""
-
-    async def start(self, beat: Beat) -> None: ...
-
-    async def stop(self) -> None: ...
+RETRY_SHARE = 1 / 5
+"""Of the time between two renewals, after one that failed: some can fail before a lease ends."""
 
 
 class Lease:
@@ -66,16 +57,20 @@ class Lease:
         await self._store.renew(self.node, ttl_ms=round(self.ttl_s * 1000))
         self._live_until = max(self._live_until, asked + self.ttl_s)
 
-    async def keep_renewing(self) -> None:
-        """Renew for ever. A renewal that fails is tried again soon; the next one counts."""
-        while True:
-            try:
-                async with asyncio.timeout(self._patience_s):
-                    await self.renew()
-                pause_s = self._renew_s
-            except (StoreError, TimeoutError):
-                pause_s = self._renew_s / 5
-            await asyncio.sleep(pause_s)
+    async def beat(self) -> None:
+        """Renew, and wait until the next renewal is due: a round for the supervisor."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self.renew()
+        except TimeoutError as error:
+            raise StoreUnavailable("the store did not answer a renewal in time") from error
+        await asyncio.sleep(self._renew_s)
+
+    @property
+    def backoff(self) -> Backoff:
+        """A renewal that fails is tried again soon, however often it has failed."""
+        pause_s = self._renew_s * RETRY_SHARE
+        return Backoff(first_s=pause_s, most_s=pause_s)
 
     @property
     def _patience_s(self) -> float | None:
@@ -87,50 +82,3 @@ class Lease:
         """Say that this node is gone."""
         self._live_until = float("-inf")
         await self._store.resign(self.node)
-
-
-class HeartTask:
-    """Beats as a task of the running loop: for simulations, and stores that live on one loop."""
-
-    def __init__(self) -> None:
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self, beat: Beat) -> None:
-        self._task = asyncio.create_task(beat(), name="holdfast-heart")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
-
-
-class HeartThread:
-    """Beats in a thread with a loop of its own, so that only a dead process stops it."""
-
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._stop: Callable[[], object] | None = None
-
-    async def start(self, beat: Beat) -> None:
-        begun = threading.Event()
-
-        def run() -> None:
-            asyncio.run(self._beat(beat, begun))
-
-        self._thread = threading.Thread(target=run, name="holdfast-heart", daemon=True)
-        self._thread.start()
-        await asyncio.to_thread(begun.wait)
-
-    async def _beat(self, beat: Beat, begun: threading.Event) -> None:
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(beat())
-        self._stop = lambda: loop.call_soon_threadsafe(task.cancel)
-        begun.set()
-        await asyncio.gather(task, return_exceptions=True)
-
-    async def stop(self) -> None:
-        if self._thread is not None and self._stop is not None:
-            self._stop()
-            await asyncio.to_thread(self._thread.join)
-            self._thread = None

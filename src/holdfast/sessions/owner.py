@@ -11,7 +11,7 @@ from holdfast.core.conversation import Snapshot
 from holdfast.core.journal import Record
 from holdfast.core.ports import Play
 from holdfast.core.turn import Turn
-from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.errors import StoreUnavailable
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
@@ -25,6 +25,9 @@ from holdfast.sessions.transaction import LiveTurn
 from holdfast.sessions.watch import journaled
 from holdfast.store.base import Fence, Hinting, Store
 from holdfast.store.rows import SignalRow
+
+ENDED_BYTES = 16 * 1024
+"""What a turn that is over weighs besides its events."""
 
 
 class Owner:
@@ -53,6 +56,8 @@ class Owner:
         self.live: dict[TurnId, LiveTurn] = {}
         self._ended: deque[tuple[float, LiveTurn]] = deque()
         """Turns that are over, and until when they are remembered."""
+        self._ended_bytes = 0
+        """About what they weigh."""
         self.playing_for: Counter[Tenant] = Counter()
         """How many turns are played here for each tenant that has one."""
         self._background: dict[TurnId, Tenant] = {}
@@ -66,6 +71,9 @@ class Owner:
         """Set when there is room for one of those that wait, or a session is free that one waits for."""
         self.breaks: Counter[TurnId] = Counter()
         """How often turns have broken here that are still ours."""
+        self.unstored: dict[TurnId, LiveTurn] = {}
+        """Turns that are over here and open in the store, which did not take their end."""
+        self._forgetting: asyncio.TimerHandle | None = None
         self._claims: dict[TurnId, int] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -73,6 +81,8 @@ class Owner:
         """The task that plays each turn, as an event loop does not keep tasks alive; and the lane that it is in."""
         self._draining = False
         self._grace_is_over = False
+        self._hinted: asyncio.Event | None = None
+        """Set when there may be signals for us; None until we listen, or if the store gives no hints."""
 
     # ── claims ──
 
@@ -150,6 +160,7 @@ class Owner:
             judge=judge,
         )
         self.claim(fence.turn_id)
+        self.unstored.pop(fence.turn_id, None)
         before = self.live.get(fence.turn_id)
         if before is not None:  # it was told to stop, and has not
             self.abandon(before)
@@ -178,6 +189,8 @@ class Owner:
         self.let_go(fence.turn_id)
         if live.broke:
             self.breaks[fence.turn_id] += 1
+        if live.unstored is not None:
+            self.unstored[fence.turn_id] = live
         if fence.turn_id in self._background:
             del self._background[fence.turn_id]
             self.look_for_waiting(fence.tenant)
@@ -204,27 +217,37 @@ class Owner:
             del self.playing_for[tenant]
 
     def _remember(self, live: LiveTurn) -> None:
-        """Keep a turn that has ended for a while. They go in the order in which they came, so that one timer
-        does for all of them."""
+        """Keep a turn that has ended for a while, or until others need the room. They go in the order in which they
+        came, so that one timer does for all of them."""
         loop = live.loop
         self._ended.append((loop.time() + limits.feed_keep_s, live))
-        if len(self._ended) == 1:
-            loop.call_at(self._ended[0][0], self._forget)
+        self._ended_bytes += _weight(live)
+        while self._ended_bytes > limits.ended_turns_bytes:
+            self._forget_first()
+        if self._forgetting is None and self._ended:
+            self._forgetting = loop.call_at(self._ended[0][0], self._forget)
 
     def _forget(self) -> None:
         loop = asyncio.get_running_loop()
         while self._ended and self._ended[0][0] <= loop.time():
-            _, live = self._ended.popleft()
-            if self.live.get(live.fence.turn_id) is live:
-                del self.live[live.fence.turn_id]
-        if self._ended:
-            loop.call_at(self._ended[0][0], self._forget)
+            self._forget_first()
+        self._forgetting = loop.call_at(self._ended[0][0], self._forget) if self._ended else None
+
+    def _forget_first(self) -> None:
+        _, live = self._ended.popleft()
+        self._ended_bytes -= _weight(live)
+        if self.live.get(live.fence.turn_id) is live:
+            del self.live[live.fence.turn_id]
 
     def _older(self, fence: Fence) -> Older:
         def read(since: int, upto: int) -> AsyncIterator[Sequence[Record]]:
             return journaled(self._store, fence.tenant, fence.turn_id, since, upto)
 
         return read
+
+    def find(self, turn_id: TurnId) -> LiveTurn | None:
+        """A turn that this node plays, or has played and knows more of than the store."""
+        return self.live.get(turn_id) or self.unstored.get(turn_id)
 
     @property
     def playing(self) -> tuple[LiveTurn, ...]:
@@ -250,21 +273,18 @@ class Owner:
             case "interrupt":
                 live.interrupt("cancelled", "a newer request took its place")
 
-    async def keep_listening(self) -> None:
-        """Look for signals for ever: one plain read for all our turns. Hints only make it quicker."""
-        hinted: asyncio.Event | None = None
-        if isinstance(self._store, Hinting):
+    async def hear_signals(self) -> None:
+        """Wait, then look for signals: one plain read for all our turns. Hints only make it quicker.
+
+        A round for the supervisor; while the store is away, signals stay where they are."""
+        if self._hinted is None and isinstance(self._store, Hinting):
             hinted = asyncio.Event()
             self._store.listen(self.lease.node, hinted.set)
-        while True:
-            await wait_for_hint(hinted, at_most_s=limits.signal_poll_s)
-            if self._claims:
-                try:
-                    rows = await self._store.signals(self.lease.node)
-                except StoreError:
-                    continue  # the store is away; the signals stay where they are
-                for row in rows:
-                    self.deliver(row)
+            self._hinted = hinted
+        await wait_for_hint(self._hinted, at_most_s=limits.signal_poll_s)
+        if self._claims:
+            for row in await self._store.signals(self.lease.node):
+                self.deliver(row)
 
     # ── leaving ──
 
@@ -308,6 +328,11 @@ async def wait_for_hint(hinted: asyncio.Event | None, *, at_most_s: float) -> No
     except TimeoutError:
         pass
     hinted.clear()
+
+
+def _weight(live: LiveTurn) -> int:
+    """About what a turn that is over holds in memory that nobody else does."""
+    return ENDED_BYTES + live.feed.size_bytes
 
 
 class Claim:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from holdfast.core import events as ev
 from holdfast.core.journal import Record, encode_records, numbered
 from holdfast.core.turn import Turn, advance, advance_all, demand_growable, grow, same_text
+from holdfast.errors import without_frames
 from holdfast.sessions.feed import Feed
 from holdfast.sessions.persistence import persistently
 from holdfast.store.base import Fence, TurnStore
@@ -168,6 +169,9 @@ class Recorder:
 
     def stop(self) -> None:
         """The turn is not ours any more: leave what is not written yet to whoever has it now."""
+        self._on_failure = _told_nobody
+        if self._failure is not None:
+            without_frames(self._failure)
         if self._drain is not None:
             self._drain.cancel()
 
@@ -196,7 +200,7 @@ class Recorder:
                     self.feed.publish(*batch)
         except BaseException as error:
             if self._failure is None:  # not refused already
-                self._failure = error
+                self._failure = without_frames(error)
                 self._on_failure(error)
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -211,6 +215,10 @@ class Recorder:
         await persistently(
             lambda: self._store.append(self._fence, n=batch[0].n, records=records, consumed=heard)
         )
+
+
+def _told_nobody(failure: BaseException) -> None:
+    """Nobody plays any more."""
 
 
 def _goes_on(turn: Turn) -> bool:

@@ -15,7 +15,6 @@ the turn. What it says decides:
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
@@ -32,7 +31,7 @@ from holdfast.core.journal import Folded, Record, decode_records, fold
 from holdfast.core.policy import Policy, Verdict, decide
 from holdfast.core.ports import OpenTurn, Play
 from holdfast.core.turn import Turn
-from holdfast.errors import StoreError, Superseded
+from holdfast.errors import StorageFull, StoreUnavailable, Superseded
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.events import event
 from holdfast.observe.tally import Tally
@@ -71,9 +70,10 @@ def plan(
     now_ms: int,
     handed_over: bool = False,
     breaks: int = 0,
+    unstored: StoreUnavailable | None = None,
 ) -> Plan:
     """Decide how a turn goes on that its holder has left; `handed_over` if it did so on purpose. `breaks` is how often
-    it has broken on this node, which lives on."""
+    it has broken on this node, which lives on; `unstored`, what kept the store from taking its end here."""
     deadline_ms = turn.request.deadline_at_ms
     if turn.interrupted is not None:
         return Plan(resume=False, cause=turn.interrupted)
@@ -87,12 +87,20 @@ def plan(
     if handed_over and turn.untouched:
         return Plan(resume=True, cause=None)
     if turn.request.policy.crash != "resume":
-        return Plan(resume=False, cause=ev.Interrupted(by="crash"))
+        return Plan(resume=False, cause=_crash(unstored))
     crashes = row.attempt - 1 + breaks
     if crashes >= limits.crash_attempts_max:
         detail = f"given up after {crashes} crashes"
         return Plan(resume=False, cause=ev.Interrupted(by="crash", detail=detail))
     return Plan(resume=True, cause=None)
+
+
+def _crash(unstored: StoreUnavailable | None) -> ev.Interrupted:
+    """What is said of a turn that its holder could not end: its node is gone, or its store was away."""
+    if unstored is None:
+        return ev.Interrupted(by="crash")
+    code = unstored.code if isinstance(unstored, StorageFull) else StoreUnavailable.code
+    return ev.Interrupted(by="crash", detail=str(unstored), code=code)
 
 
 def judge_recovered(policy: Policy, *, acted: bool, by: EndedBy) -> Verdict:
@@ -101,8 +109,6 @@ def judge_recovered(policy: Policy, *, acted: bool, by: EndedBy) -> Verdict:
         policy = msgspec.structs.replace(policy, crash="auto")
     return decide(policy, by, acted=acted)
 
-
-log = logging.getLogger("holdfast.sessions")
 
 # ── doing it ─────────────────────────────────────────────────────────────────────────────────
 
@@ -127,33 +133,19 @@ class Recovery:
         self._tally = tally
         self._side_by_side = asyncio.Semaphore(SIDE_BY_SIDE_MAX)
 
-    async def keep_sweeping(self) -> None:
-        """Look for orphans for ever."""
-        while True:
-            try:
-                await self.sweep()
-            except StoreError:
-                pass  # the store is away; so are its orphans, and the next round finds them
-            except Exception as error:
-                # Told, and tried again: without its sweeper a node cleans up after nobody.
-                log.error("a sweep failed unexpectedly", exc_info=error)
-            await wait_for_hint(self._owner.room, at_most_s=limits.sweep_s)
+    async def sweep_and_wait(self) -> None:
+        """Look for orphans, and wait until it is time to look again: a round for the supervisor."""
+        await self.sweep()
+        await wait_for_hint(self._owner.room, at_most_s=limits.sweep_s)
 
-    async def keep_noticing_losses(self) -> None:
-        """The part of it that goes on while this node leaves: it takes nothing over, but what it has lost it stops
-        playing."""
-        while True:
-            await asyncio.sleep(limits.sweep_s)
-            playing = self._owner.playing
-            try:
-                orphans, complete = await self._orphans()
-            except StoreError:
-                continue  # the store is away; what we have lost is found when it is back
-            except Exception as error:
-                log.error("looking for lost turns failed unexpectedly", exc_info=error)
-                continue
-            if complete:
-                self._notice_losses(playing, orphans)
+    async def find_losses(self) -> None:
+        """Wait, and then do the part of a sweep that goes on while this node leaves: it takes nothing over, but what
+        it has lost it stops playing. A round for the supervisor."""
+        await asyncio.sleep(limits.sweep_s)
+        playing = self._owner.playing
+        orphans, complete = await self._orphans()
+        if complete:
+            self._notice_losses(playing, orphans)
 
     async def sweep(self) -> int:
         """Take over what has no live holder, and open what has waited for its session; how many of both. What was
@@ -186,7 +178,10 @@ class Recovery:
         found = await asyncio.gather(*each_apart, return_exceptions=True)
         for each in found:
             if isinstance(each, BaseException):
-                raise each
+                try:
+                    raise each
+                finally:
+                    del each, found
         return sum(each is True for each in found)
 
     async def _recover_in_turn(self, orphan: Orphan, apart: Apart) -> bool:
@@ -225,6 +220,8 @@ class Recovery:
         held = {each.turn_id for each in orphans if each.holder == self._owner.lease.node}
         for gone in self._owner.breaks.keys() - held:
             del self._owner.breaks[gone]
+        for gone in self._owner.unstored.keys() - held:
+            del self._owner.unstored[gone]
         for live in playing:
             if live.fence.turn_id in held:
                 continue
@@ -293,6 +290,7 @@ class Recovery:
         if here is not None and here.fence.token > fence.token:
             # We were slow, and are our own successor: whoever ended a turn that ignored its cancel has it.
             raise Superseded(fence.turn_id, token=fence.token)
+        left = self._owner.unstored.get(fence.turn_id)
         decided = plan(
             folded.turn,
             row,
@@ -301,6 +299,7 @@ class Recovery:
             now_ms=self._ambient.now_ms(),
             handed_over=handed_over,
             breaks=self._owner.breaks[fence.turn_id],
+            unstored=left.unstored if left is not None else None,
         )
         resumes = decided.resume and not (handed_over and folded.turn.untouched)
         play = retried(self._store, fence, row.retry_of, self._play)

@@ -22,13 +22,13 @@ from holdfast.core.conversation import Snapshot
 from holdfast.core.ports import Play
 from holdfast.errors import SessionMissing, StoreError, StoreUnavailable
 from holdfast.ids import Minter, NodeId, SessionId, Tenant, TurnId, Version
-from holdfast.observe.tally import Tally
+from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
 from holdfast.sessions.admission import Admissions
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Admission, Ask, Choose, as_asked, base_of
 from holdfast.sessions.cache import SnapshotCache
 from holdfast.sessions.lanes import Lanes
-from holdfast.sessions.lease import Heart, HeartTask, Lease
+from holdfast.sessions.lease import Lease
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.queue import Queue
@@ -50,6 +50,8 @@ class Load(Value):
     watchers: int
     store_queue: int
     live: bool
+    failing: tuple[str, ...] = ()
+    """Supervised tasks whose last round ended in an error."""
 
 
 class Sessions:
@@ -62,8 +64,8 @@ class Sessions:
         *,
         choose: Choose = as_asked,
         ambient: Ambient | None = None,
-        heart: Heart | None = None,
-        tally: Tally | None = None,
+        heart_in_thread: bool = False,
+        supervisor: TaskSupervisor | None = None,
         cache_bytes: int = limits.snapshot_cache_bytes,
         lane_waiting_max: int = limits.lane_waiting_max,
         background_max: int = limits.background_turns_max,
@@ -72,8 +74,8 @@ class Sessions:
     ) -> None:
         """`play` plays recovered turns, and submitted ones that bring no player of their own.
 
-        `heart` keeps the node's lease: a task of this loop by default, `HeartThread` for a server
-        whose loop may be blocked for longer than a TTL. `background_max` turns that nobody waits for are
+        The node's lease is renewed by a task of this loop; `heart_in_thread` is for a server whose loop may be blocked
+        for longer than a TTL, and a store that can be asked from another one. `background_max` turns that nobody waits for are
         played here at a time; more of them wait in the store, for any node that has room.
         """
         self.store = store
@@ -81,10 +83,14 @@ class Sessions:
         self._ambient = ambient or Ambient()
         self.mint: Minter = self._ambient.mint
         """Makes ids, for whoever needs one beside a turn."""
-        self._heart = heart or HeartTask()
-        self._background: list[asyncio.Task[None]] = []
+        self.supervisor = supervisor or TaskSupervisor()
+        """Of all that lives as long as this node."""
+        self._heart_in_thread = heart_in_thread
+        self._heart: tuple[SupervisedTask, ...] = ()
+        """What keeps the lease: it ends last."""
+        self._background: tuple[SupervisedTask, ...] = ()
         """What takes something on, or can wait: it ends when this node begins to leave."""
-        self._lasting: list[asyncio.Task[None]] = []
+        self._lasting: tuple[SupervisedTask, ...] = ()
         """What turns that are played here depend on: it ends after the last of them."""
         self._noting: set[asyncio.Task[None]] = set()
         """Notes on their way to the store."""
@@ -98,7 +104,7 @@ class Sessions:
         )
         cache = SnapshotCache(bytes_max=cache_bytes)
         lanes = Lanes(waiting_max=lane_waiting_max)
-        self.tally = tally or Tally()
+        self.tally = self.supervisor.tally
         """How much has happened here."""
         self._lanes = lanes
         self._owner = Owner(
@@ -140,7 +146,7 @@ class Sessions:
         admission = Admission(
             turn_id=turn_id, session_id=row.session_id, base=base_of(row), how="joined"
         )
-        return Watch(self.store, tenant, admission, self._owner.live.get(turn_id))
+        return Watch(self.store, tenant, admission, self._owner.find(turn_id))
 
     async def snapshot(
         self, tenant: Tenant, session_id: SessionId, version: Version | None = None
@@ -178,28 +184,33 @@ class Sessions:
             watchers=self._owner.watchers,
             store_queue=self.store.queue_length,
             live=self.lease.is_live,
+            failing=self.supervisor.failing,
         )
 
     async def __aenter__(self) -> Self:
         await self.lease.renew()
         try:
-            await self._heart.start(self.lease.keep_renewing)
+            self._heart = (await self._start_heart(),)
             await self._recovery.sweep()
         except BaseException:
             # Nobody will close what could not be opened, and the sweep may have taken turns on.
             with suppress(StoreError):
                 await self.close(grace_s=0.0)
             raise
-        upkeep = Upkeep(self.store)
-        self._lasting = [
-            asyncio.create_task(self._owner.keep_listening(), name="holdfast-signals"),
-        ]
-        self._background = [
-            asyncio.create_task(self._recovery.keep_sweeping(), name="holdfast-sweeper"),
-            asyncio.create_task(upkeep.keep_indexing(), name="holdfast-index"),
-            asyncio.create_task(upkeep.keep_pruning(), name="holdfast-retention"),
-        ]
+        upkeep, keep = Upkeep(self.store), self.supervisor.keep
+        self._lasting = (keep("signals", self._owner.hear_signals),)
+        self._background = (
+            keep("sweeper", self._recovery.sweep_and_wait),
+            keep("indexer", upkeep.index),
+            keep("pruner", upkeep.prune),
+        )
         return self
+
+    async def _start_heart(self) -> SupervisedTask:
+        lease = self.lease
+        if self._heart_in_thread:
+            return await self.supervisor.keep_in_thread("heart", lease.beat, lease.backoff)
+        return self.supervisor.keep("heart", lease.beat, lease.backoff)
 
     async def __aexit__(
         self,
@@ -214,28 +225,22 @@ class Sessions:
 
         The store is the caller's and stays open.
         """
-        await _call_off(self._background)
-        losses = self._recovery.keep_noticing_losses()
-        self._lasting.append(asyncio.create_task(losses, name="holdfast-losses"))
+        stop = self.supervisor.stop
+        await stop(*self._background)
+        losses = self.supervisor.keep("losses", self._recovery.find_losses)
         # What is stored and what is not leave side by side, within one grace time.
         try:
             await asyncio.gather(
                 self._owner.drain(grace_s=grace_s), self._stateless.drain(grace_s=grace_s)
             )
         finally:
-            await _call_off(self._lasting)
+            await stop(*self._lasting, losses)
         await asyncio.gather(*self._noting, return_exceptions=True)
-        await self._heart.stop()
+        await stop(*self._heart)
         try:
             await self.lease.resign()
         except StoreUnavailable:
             pass  # its row expires by itself, and nothing is left that it could hold up
-
-
-async def _call_off(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _loop_time() -> float:

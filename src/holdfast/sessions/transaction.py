@@ -7,11 +7,15 @@ anything else. Connections only watch; none of them runs it.
    raises, or is cancelled has not succeeded.
 3. A turn that was lost to another node is not a failed turn: nothing is ended here, and whoever watched goes
    on watching it there.
+4. A turn that the store would not take for `store_retry_s` is left to recovery, and its watchers are told so: what
+   becomes of it is not known before the store is back.
+5. Nothing of a turn is left when its last watcher has gone, however it ended: no cycle leads from it to itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from holdfast import limits
@@ -24,7 +28,13 @@ from holdfast.core.items import Blob, EndedBy, UserMessage
 from holdfast.core.policy import Verdict, decide
 from holdfast.core.ports import Play
 from holdfast.core.turn import Turn
-from holdfast.errors import StoreError, StoreUnavailable, Superseded, TurnFailed
+from holdfast.errors import (
+    StoreError,
+    StoreUnavailable,
+    Superseded,
+    TurnFailed,
+    without_frames,
+)
 from holdfast.ids import Minter, Tenant
 from holdfast.sessions.ask import Ending
 from holdfast.sessions.ending import HandedOver, Judge, NotYet, Settled, settle
@@ -34,6 +44,8 @@ from holdfast.sessions.persistence import persistently
 from holdfast.sessions.recorder import Recorder
 from holdfast.store.base import Fence, GrantFilter, TurnStore
 from holdfast.store.rows import SignalRow
+
+log = logging.getLogger("holdfast.sessions")
 
 _steering: Decoder[tuple[UserMessage, ...]] = Decoder(tuple[UserMessage, ...])
 
@@ -67,7 +79,7 @@ class LiveTurn:
         self._lease = lease
         self._mint = mint
         self._now_ms = now_ms
-        self._judge = judge or self._by_policy
+        self._instead = judge
         self._recorder = Recorder(
             store, fence, turn, feed, now_ms=now_ms, on_failure=self._unrecorded
         )
@@ -89,6 +101,8 @@ class LiveTurn:
         """The numbers of the steers that became part of this turn."""
         self.error: Exception | None = None
         """What the player raised, if it did."""
+        self.unstored: StoreUnavailable | None = None
+        """Why the store did not take it, if that is why it was left."""
         self.after: Snapshot | None = None
         """The session after this turn, if it was kept."""
         self.loop = asyncio.get_running_loop()
@@ -216,23 +230,29 @@ class LiveTurn:
             await waiting
         return self.done.result()
 
-    def _by_policy(self, by: EndedBy) -> Verdict:
+    def _judge(self, by: EndedBy) -> Verdict:
+        if self._instead is not None:
+            return self._instead(by)
         turn = self.turn
         return decide(turn.request.policy, by, acted=turn.acted)
 
     # its life
 
     async def run(self, play: Play) -> None:
-        """Play it to its end. What became of it is in `done`; a store that is away leaves it Lost."""
+        """Play it to its end. What became of it is in `done`; a store that is away leaves it Lost, and `unstored`."""
         deadline = self._start_deadline()
         try:
             outcome = await self._play_and_settle(play)
-        except (Superseded, StoreUnavailable):
-            pass
+        except Superseded as error:
+            without_frames(error)
+        except StoreUnavailable as error:
+            without_frames(error)
+            self.unstored = told_again(error)
         except Exception as error:
             self.broke = True
             if not isinstance(error, StoreError):
-                raise
+                log.error("turn %s broke", self.fence.turn_id, exc_info=error)
+            without_frames(error)
         else:
             self.after = outcome.after
             self.done.set_result(outcome.ending)
@@ -282,21 +302,21 @@ class LiveTurn:
         if self._lost or self._cause is not None or self.turn.interrupted is not None:
             return
         task = self._playing = _this_task()
-        failure: Exception | None = None
         try:
             await play(self)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if task.cancelling() > self._stops:
                 raise  # we ourselves are being torn down with the event loop
+            without_frames(error)
+        except (Superseded, StoreError):
+            raise
         except Exception as error:
-            failure = error
+            self._failed(without_frames(error))
         finally:
             self._playing = None
             while self._stops:  # the player was told to stop, not we
                 self._stops -= 1
                 task.uncancel()
-        if failure is not None:
-            self._failed(failure)
 
     def _stop_playing(self) -> None:
         if self._playing is not None:
@@ -305,8 +325,7 @@ class LiveTurn:
 
     def _failed(self, failure: Exception) -> None:
         """A player that raises says why its turn cannot go on, in our words or in its own."""
-        if isinstance(failure, Superseded | StoreError):
-            raise failure
+        self._playing = None  # it has stopped already
         self.error = failure
         if isinstance(failure, TurnFailed):
             self.interrupt(failure.ended_by, failure.detail, failure.reason)
@@ -340,6 +359,11 @@ class LiveTurn:
 
     def __repr__(self) -> str:
         return f"<LiveTurn {self.fence.turn_id} of {self.fence.session_id}>"
+
+
+def told_again(error: StoreUnavailable) -> StoreUnavailable:
+    """The same in its words, without the frames that it has come through: for whoever is told later."""
+    return type(error)(*error.args)
 
 
 def _this_task() -> asyncio.Task[object]:

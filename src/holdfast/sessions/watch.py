@@ -21,9 +21,10 @@ from holdfast.errors import SessionMissing, StoreUnavailable
 from holdfast.ids import Tenant, TurnId
 from holdfast.sessions.ask import Admission, Ending, ending_of
 from holdfast.sessions.feed import Take
-from holdfast.sessions.transaction import LiveTurn, Lost
+from holdfast.sessions.persistence import persistently
+from holdfast.sessions.transaction import LiveTurn, Lost, told_again
 from holdfast.store.base import Store
-from holdfast.store.rows import JournalRow, TurnRow
+from holdfast.store.rows import TurnRow
 
 
 class Watch:
@@ -62,18 +63,29 @@ class Watch:
             since = max(since, feed.next_n)
             if isinstance(await self.live.done, Ending):
                 return
+            await self._demand_stored(self.live)
         elsewhere = followed(self._store, self._tenant, self.admission.turn_id, since)
         async with aclosing(elsewhere if quiet_s is None else paused(elsewhere, quiet_s)) as read:
             async for records in read:
                 yield records
 
     async def ended(self) -> Ending:
-        """Wait for the end, wherever the turn is played by then."""
+        """Wait for the end, wherever the turn is played by then.
+
+        Raises StoreUnavailable if the store did not take the turn, or cannot be asked, for `store_retry_s`.
+        """
         if self.live is not None:
             outcome = await self.live.wait_end()
             if not isinstance(outcome, Lost):
                 return outcome
+            await self._demand_stored(self.live)
         return await ended_elsewhere(self._store, self._tenant, self.admission.turn_id)
+
+    async def _demand_stored(self, live: LiveTurn) -> None:
+        """Raise what kept the store from taking the turn. It has its end all the same if only the answer was lost."""
+        if live.unstored is not None:
+            if await find_ending(self._store, self._tenant, self.admission.turn_id) is None:
+                raise told_again(live.unstored)
 
     async def __aenter__(self) -> Self:
         if self.live is not None:
@@ -106,7 +118,10 @@ async def paused(
             finally:
                 coming.cancel()
                 await asyncio.gather(coming, return_exceptions=True)
-            records = coming.result()
+            try:
+                records = coming.result()
+            finally:
+                del coming  # which holds what is raised here, and with it this frame
             if records is None:
                 return
             yield records
@@ -121,12 +136,12 @@ async def followed(
     """
     while True:
         # In this order: what the row says to have ended is in the journal as a whole.
-        row = await _find_row(store, tenant, turn_id)
-        if row is not None and row.state != "queued":
+        row = await persistently(lambda: _find_row(store, tenant, turn_id))
+        if row.state != "queued":
             async for records in journaled(store, tenant, turn_id, since):
                 yield records
                 since = records[-1].n + 1
-        if row is not None and row.ended_by is not None:
+        if row.ended_by is not None:
             return
         await asyncio.sleep(limits.busy_poll_s)
 
@@ -134,15 +149,12 @@ async def followed(
 async def journaled(
     store: Store, tenant: Tenant, turn_id: TurnId, since: int, upto: int | None = None
 ) -> AsyncIterator[Sequence[Record]]:
-    """The records that a journal holds now, as far as they can be read, row by row.
-
-    Waits while the store is away: a watcher has nothing else to do, and nothing to lose.
-    """
+    """The records that a journal holds now, as far as they can be read, row by row."""
 
     def wanted(record: Record | Unreadable) -> bool:
         return isinstance(record, Record) and (upto is None or record.n < upto)
 
-    for row in await _read_journal(store, tenant, turn_id, since):
+    for row in await persistently(lambda: store.journal(tenant, turn_id, since=since)):
         records = decode_records(row.records)
         readable = [each for each in takewhile(wanted, records) if isinstance(each, Record)]
         if news := [each for each in readable if each.n >= since]:
@@ -151,20 +163,10 @@ async def journaled(
             return
 
 
-async def _read_journal(
-    store: Store, tenant: Tenant, turn_id: TurnId, since: int
-) -> tuple[JournalRow, ...]:
-    while True:
-        try:
-            return await store.journal(tenant, turn_id, since=since)
-        except StoreUnavailable:
-            await asyncio.sleep(limits.busy_poll_s)
-
-
 async def ended_elsewhere(store: Store, tenant: Tenant, turn_id: TurnId) -> Ending:
     """Wait until a turn's row says what became of it."""
     while True:
-        ending = await find_ending(store, tenant, turn_id)
+        ending = ending_of(await persistently(lambda: _find_row(store, tenant, turn_id)))
         if ending is not None:
             return ending
         await asyncio.sleep(limits.busy_poll_s)
@@ -172,16 +174,15 @@ async def ended_elsewhere(store: Store, tenant: Tenant, turn_id: TurnId) -> Endi
 
 async def find_ending(store: Store, tenant: Tenant, turn_id: TurnId) -> Ending | None:
     """What became of a turn; None while it is open, or the store is away for a moment."""
-    row = await _find_row(store, tenant, turn_id)
-    return ending_of(row) if row else None
-
-
-async def _find_row(store: Store, tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
-    """A turn's row; None while the store is away. Raises SessionMissing."""
     try:
-        row = await store.turn(tenant, turn_id)
+        return ending_of(await _find_row(store, tenant, turn_id))
     except StoreUnavailable:
         return None
+
+
+async def _find_row(store: Store, tenant: Tenant, turn_id: TurnId) -> TurnRow:
+    """A turn's row. Raises SessionMissing."""
+    row = await store.turn(tenant, turn_id)
     if row is None:
         raise SessionMissing("turn", turn_id)
     return row

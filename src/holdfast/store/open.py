@@ -18,6 +18,7 @@ import apsw
 
 from holdfast.core.codec import Value
 from holdfast.errors import StoreUnusable
+from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.store.base import Store
 from holdfast.store.condition import Condition
 from holdfast.store.memory import MemoryStore
@@ -73,11 +74,14 @@ class InMemory(Value):
 Address = InFile | InPostgres | InMemory
 
 
-async def open_store(url: str, *, on_poison: OnPoison | None = None) -> Store:
+async def open_store(
+    url: str, *, on_poison: OnPoison | None = None, supervisor: TaskSupervisor | None = None
+) -> Store:
     """Open the store at this URL; a file or the tables are made if there are none, and brought up to date.
 
     Raises StoreUnusable, with the way out, if there can be none. `on_poison` is told once, in some
     thread, if the store has to stop for good; without it, calls raise StorePoisoned and that is all.
+    `supervisor` keeps what the store has running for as long as it is open.
     """
     match parse_url(url):
         case InFile(path=path):
@@ -85,7 +89,7 @@ async def open_store(url: str, *, on_poison: OnPoison | None = None) -> Store:
             engine = partial(Engine.open, on_poison=on_poison)
             return await HintingStore.open(path, engine=engine)
         case InPostgres(url=address):
-            return await _postgres().open(parse_address(address))
+            return await _postgres().open(parse_address(address), supervisor=supervisor)
         case InMemory():
             return MemoryStore()
 

@@ -536,3 +536,5 @@ class ConversationDeleted(Told):
 
 class Health(Told):
     status: str
+    failing: list[str] | UnsetType = UNSET
+    """Tasks of the server whose last round ended in an error."""

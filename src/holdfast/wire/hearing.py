@@ -23,6 +23,7 @@ from holdfast.core.accumulate import (
     UsageDelta,
 )
 from holdfast.core.events import Finish
+from holdfast.errors import without_frames
 from holdfast.wire.chunks import (
     Chunk,
     ChunkCall,
@@ -98,7 +99,7 @@ class ChatHearing:
         except EventTooLong as error:
             self.failure = Garbled(ErrorObject(message=str(error)))
         except Failing as failure:
-            self.failure = failure
+            self.failure = without_frames(failure)
         return deltas
 
     def heard(self, chunk: Chunk) -> list[Delta]:

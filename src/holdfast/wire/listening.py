@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core.accumulate import Delta
+from holdfast.errors import without_frames
 from holdfast.wire.chunks import ErrorObject, mended
 from holdfast.wire.hearing import Failing, Garbled
 from holdfast.wire.sse import EventTooLong, SseParser
@@ -55,7 +56,7 @@ class Listening:
         except EventTooLong as error:
             self.failure = Garbled(ErrorObject(message=str(error)))
         except Failing as failure:
-            self.failure = failure
+            self.failure = without_frames(failure)
         return deltas
 
     def hear(self, data: bytes, deltas: list[Delta]) -> None:

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 from asyncpg import exceptions as pg
 
-from holdfast.errors import StorageFull, StoreUnavailable
+from holdfast.errors import StorageFull, StoreFault, StoreUnavailable
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.faults import Fault, Stale, fault_of, is_harmless, translated
 from holdfast.store.postgres.store import PostgresStore
@@ -34,8 +34,13 @@ from holdfast.store.postgres.tables import compiled
         (pg.QueryCanceledError("57014"), "passing"),
         (pg.LockNotAvailableError("55P03"), "passing"),
         (pg.ReadOnlySQLTransactionError("25006"), "passing"),
+        (pg.UndefinedTableError("42P01"), "unknown"),
+        (pg.InsufficientPrivilegeError("42501"), "unknown"),
+        (pg.InternalServerError("XX000"), "unknown"),
+        (pg.PostgresError("of a kind that is yet to be invented"), "unknown"),
         (pg.CheckViolationError("23514"), None),
-        (pg.UndefinedTableError("42P01"), None),
+        (pg.NumericValueOutOfRangeError("22003"), None),
+        (pg.PostgresSyntaxError("42601"), None),
         (ValueError("ours"), None),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, Exception) else str(each),
@@ -47,6 +52,8 @@ def test_an_error_is_of_a_kind(error: Exception, fault: Fault | None) -> None:
             assert translated(error) is error
         case "full":
             assert isinstance(translated(error), StorageFull)
+        case "unknown":
+            assert isinstance(translated(error), StoreFault)
         case _:
             assert isinstance(translated(error), StoreUnavailable)
 

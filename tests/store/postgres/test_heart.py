@@ -9,7 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 from holdfast.ids import NodeId
-from holdfast.sessions.lease import HeartTask, Lease
+from holdfast.observe.supervisor import TaskSupervisor
+from holdfast.sessions.lease import Lease
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from tests.replicas.wire import Wire
@@ -36,8 +37,7 @@ async def test_a_renewal_that_is_not_answered_is_given_up_while_there_is_time_fo
         await lease.renew()
         ends_s = time.monotonic() + TTL_S
         wire.forget()
-        heart = HeartTask()
-        await heart.start(lease.keep_renewing)
+        heart = TaskSupervisor().keep("heart", lease.beat, lease.backoff)
         for _ in range(int(TTL_S / 0.05)):
             if lease._live_until > ends_s:
                 break

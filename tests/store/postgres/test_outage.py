@@ -7,13 +7,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 
 import asyncpg
 import pytest
 
 from holdfast.errors import StoreClosed, StoreError, StoreUnavailable, StoreUnusable
 from holdfast.ids import NodeId
-from holdfast.sessions.lease import HeartThread, Lease
+from holdfast.observe.supervisor import TaskSupervisor
+from holdfast.sessions.lease import Lease
 from holdfast.store.base import Committed
 from holdfast.store.migrations import Migration
 from holdfast.store.open import open_existing
@@ -167,16 +169,14 @@ async def test_a_heart_beats_in_a_thread_of_its_own(postgres: PostgresStore) -> 
     """Connections belong to a loop; whoever comes from another one gets one of its own."""
     node = random_mint()(NodeId)
     lease = Lease(postgres, node, monotonic=time.monotonic, renew_s=0.01)
-    beaten = threading.Event()
+    beats, beaten = count(1), threading.Event()
 
     async def beat() -> None:
-        for _ in range(3):
-            await lease.renew()
-        beaten.set()
-        await lease.keep_renewing()
+        await lease.beat()
+        if next(beats) == 3:
+            beaten.set()
 
-    heart = HeartThread()
-    await heart.start(beat)
+    heart = await TaskSupervisor().keep_in_thread("heart", beat)
     assert await asyncio.to_thread(beaten.wait, 30)
     await heart.stop()
     assert lease.is_live

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast import limits
 from holdfast.core import events as ev
 from holdfast.core.conversation import Titled
 from holdfast.core.items import UserMessage, plain_text
@@ -26,7 +27,6 @@ from holdfast.store.base import (
     Started,
     Unconsumed,
 )
-from holdfast.store.postgres import recall
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.tables import Bindings, Query
@@ -117,7 +117,7 @@ async def test_what_is_known_is_what_the_row_says(
 async def test_what_is_known_has_a_bound(
     postgres: PostgresStore, ada: Player, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recall, "KNOWN_MAX", 2)
+    monkeypatch.setattr(limits, "known_rows_max", 2)
     for name in ("one", "two", "three"):
         await ada.play(name)
     names = [known.key for known in postgres.recall]

@@ -173,7 +173,6 @@ async def test_a_bug_in_the_writer_tells_everybody(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread that has died without a word would leave its callers waiting."""
-    monkeypatch.setattr("threading.excepthook", lambda _: None)
     monkeypatch.setattr(engine._desk, "_still_there", lambda: 1 / 0)
     with pytest.raises(StorePoisoned, match="ZeroDivisionError"):
         await engine.write(add("a"))

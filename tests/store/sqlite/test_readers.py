@@ -6,6 +6,7 @@ import apsw
 import pytest
 from apsw import Connection
 
+from holdfast.errors import StoreFault
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.jobs import Done, Failed
 from holdfast.store.sqlite.readers import read
@@ -51,6 +52,6 @@ def test_a_disk_that_fails_the_second_time_is_believed(connection: Connection) -
 
 async def test_a_reader_goes_on_after_a_query_that_cannot_be_understood(engine: Engine) -> None:
     await engine.write(add("a"))
-    with pytest.raises(apsw.SQLError):
+    with pytest.raises(StoreFault, match="SQLError"):
         await engine.read(lambda db: db.execute("select * from nothing").fetchall())
     assert await engine.read(texts) == ["a"]

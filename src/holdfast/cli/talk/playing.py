@@ -119,7 +119,10 @@ def _stopped(
         screen.note("Stopped, before there was an answer.")
         return Played(turn_id=None)
     if isinstance(error, ServerRefused) and error.reason != "turn_cancelled":
-        raise error  # it came to another end before it could be stopped
+        try:
+            raise error  # it came to another end before it could be stopped
+        finally:
+            del error
     turn = client.turn(turn_id)
     return _told(screen, turn_id, turn.version, turn.ended_by or turn.state, turn.detail)
 

@@ -5,6 +5,10 @@ again    the statement did not happen, and would now: another transaction came f
 lost     the connection is gone, and with it the answer: whether a write happened is not known
 full     no room left
 passing  the database cannot serve us now: starting, stopping, out of connections, out of time
+unknown  whatever else the database says: a privilege that was taken away, an internal error, a table that is being
+         restored. That is its fault and not a mistake of ours, and may pass
+
+What is left is ours: a value that does not fit or breaks a constraint, and whatever our own code raises.
 """
 
 from __future__ import annotations
@@ -14,9 +18,9 @@ from typing import Literal, TypeAlias
 import asyncpg
 from asyncpg import exceptions as pg
 
-from holdfast.errors import InDoubt, StorageFull, StoreUnavailable
+from holdfast.errors import InDoubt, StorageFull, StoreFault, StoreUnavailable
 
-Fault: TypeAlias = Literal["again", "lost", "full", "passing"]
+Fault: TypeAlias = Literal["again", "lost", "full", "passing", "unknown"]
 
 
 class Stale(Exception):
@@ -54,6 +58,11 @@ _PASSING = (
     pg.ReadOnlySQLTransactionError,
     pg.PostgresIOError,
 )
+_OURS = (
+    pg.DataError,
+    pg.IntegrityConstraintViolationError,
+    pg.PostgresSyntaxError,
+)
 
 
 def fault_of(error: BaseException) -> Fault | None:
@@ -64,7 +73,10 @@ def fault_of(error: BaseException) -> Fault | None:
         return "full"
     if isinstance(error, _LOST):
         return "lost"
-    return "passing" if isinstance(error, _PASSING) else None
+    if isinstance(error, _PASSING):
+        return "passing"
+    is_theirs = isinstance(error, asyncpg.PostgresError) and not isinstance(error, _OURS)
+    return "unknown" if is_theirs else None
 
 
 def is_harmless(error: BaseException) -> bool:
@@ -106,6 +118,11 @@ def translated(error: Exception, *, in_doubt: bool = False) -> Exception:
         case "passing":
             return StoreUnavailable(
                 f"the database cannot serve us now ({described(error)}); retry in a few seconds"
+            )
+        case "unknown":
+            return StoreFault(
+                f"the database refused in a way that we do not know ({described(error)}); "
+                "its log says more; retry in a few seconds"
             )
 
 

@@ -5,7 +5,7 @@ has queued goes in the next. The previous sync is the wait, there is no timer. W
 goes at once.
 
 1. A statement writes what it can, and leaves out what it cannot: that is looked at alone.
-2. If it fails as a whole because of one of them, all of them were left out; the others need not suffer for it.
+2. If it fails as a whole, perhaps because of one of them, all of them were left out; the others need not suffer for it.
 3. Nobody waits in the queue beyond the time that a call may take: who is too late is told so, and nothing was sent.
 4. A statement has the time of the youngest call in it. With that of the oldest, an overloaded database would fail calls
    that had just come, and their retries would keep it overloaded.
@@ -86,7 +86,10 @@ class Gathering(Generic[A, D]):
             loop = asyncio.get_running_loop()
             asked = _Asked[A, D](what, loop.time() + self._engine.timeout_s, loop.create_future())
             self._queue.append(asked)
-            came = await asked.done
+            try:
+                came = await asked.done
+            finally:
+                del asked  # which holds what is raised here, and with it this frame
         return await self._alone(what) if came is None else came
 
     async def close(self) -> None:
@@ -174,7 +177,7 @@ class Gathering(Generic[A, D]):
             try:
                 return await self._write(db, group)
             except PostgresError as error:
-                if fault_of(error) not in ("again", None):
+                if fault_of(error) not in ("again", "unknown", None):
                     raise
                 return [None] * len(group)
 

@@ -18,13 +18,11 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.store.base import Fence
 from holdfast.store.rows import SessionRow
-
-KNOWN_MAX = 4096
-"""Sessions; a few kilobytes each. One that is left out costs a read."""
 
 
 class Known(Value):
@@ -62,7 +60,7 @@ class Recall:
         place = known.session.tenant, known.session.id
         self._known[place] = known
         self._known.move_to_end(place)
-        if len(self._known) > KNOWN_MAX:
+        if len(self._known) > limits.known_rows_max:
             self._known.popitem(last=False)
 
     def take(

@@ -26,6 +26,7 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
+from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.store import base
 from holdfast.store.granting import ANY_GRANT, GrantFilter
 from holdfast.store.migrations import Migrated, missing
@@ -76,7 +77,12 @@ class PostgresStore:
     """Conversations in one PostgreSQL database."""
 
     def __init__(
-        self, engine: Engine, *, migrated: Migrated | None = None, listen: str | None = None
+        self,
+        engine: Engine,
+        *,
+        migrated: Migrated | None = None,
+        listen: str | None = None,
+        supervisor: TaskSupervisor | None = None,
     ) -> None:
         self.engine = engine
         self.migrated = migrated
@@ -87,10 +93,16 @@ class PostgresStore:
         self.commits = gathered_commits(engine, self.recall)
         self._acknowledging = Acknowledging()
         self._visits = Visits(engine)
-        self._hints = Hints(engine, listen=listen)
+        self._hints = Hints(engine, listen=listen, supervisor=supervisor)
 
     @classmethod
-    async def open(cls, address: Address, *, clock: Clock = database_clock) -> PostgresStore:
+    async def open(
+        cls,
+        address: Address,
+        *,
+        clock: Clock = database_clock,
+        supervisor: TaskSupervisor | None = None,
+    ) -> PostgresStore:
         """Open a store, make its tables if there are none, and bring them up to date.
 
         Raises StoreUnusable, with the way out, if the database cannot be one, and StoreUnavailable if it does
@@ -105,7 +117,7 @@ class PostgresStore:
         except BaseException:
             await engine.close()
             raise
-        return cls(engine, migrated=migrated, listen=address.listen)
+        return cls(engine, migrated=migrated, listen=address.listen, supervisor=supervisor)
 
     @classmethod
     async def open_existing(cls, address: Address) -> PostgresStore:

@@ -21,14 +21,15 @@ from weakref import WeakKeyDictionary
 import apsw
 from apsw import Connection
 
+from holdfast import limits
 from holdfast.errors import StoreUnusable
 from holdfast.store.sqlite.faults import translated
 
 STATEMENTS_CACHED = 256
 """More than the store has queries, so each is prepared once per connection."""
 
-CACHE_KIB = 16 * 1024
-"""Of pages, per connection. The hot part of the indexes fits; the rest is the kernel's to cache."""
+CONNECTIONS = 3
+"""How many a server has open: a writer and two readers, which share the pages that may be cached."""
 
 LOG_BYTES_KEPT = 64 * 1024 * 1024
 """A log that starts over is cut to this, so one huge transaction does not keep its disk space."""
@@ -109,7 +110,7 @@ def _configure(connection: Connection) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA mmap_size = 0")  # an I/O error would be a signal, not a result
     connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    connection.execute(f"PRAGMA cache_size = -{limits.page_cache_bytes // CONNECTIONS // 1024}")
     connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_KEPT}").fetchall()
     # The first read: here SQLite looks into the file, and recovers the log if it has to.
     connection.execute("PRAGMA schema_version").fetchall()

@@ -283,6 +283,8 @@ class Engine:
         except asyncio.CancelledError:
             inbox.withdraw(job)
             raise
+        finally:
+            del future, made, job  # which hold what is raised here, and with it this frame
 
 
 def beside(path: Path, name: str) -> Path:

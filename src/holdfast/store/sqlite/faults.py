@@ -3,13 +3,17 @@
 *Fatal* ones leave us without knowing what is on disk. After a failed sync the kernel may have
 dropped the pages it could not write and reports success the next time; so we never try again,
 but stop, and let recovery read what is really there.
+
+*Passing* ones mean that nothing changed, and that asking again is right. So does whatever else SQLite says that we do
+not know: that is a fault of the store. What is left is *ours*: a value that does not fit or breaks a constraint, and
+whatever our own code raises.
 """
 
 from __future__ import annotations
 
 import apsw
 
-from holdfast.errors import StorageFull, StorePoisoned, StoreUnavailable
+from holdfast.errors import StorageFull, StoreFault, StorePoisoned, StoreUnavailable
 
 _FATAL = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.InternalError)
 
@@ -22,6 +26,15 @@ _PASSING = (
     apsw.ReadOnlyError,
     apsw.PermissionsError,
     apsw.InterruptError,
+)
+
+_OURS = (
+    apsw.ConstraintError,
+    apsw.TooBigError,
+    apsw.MismatchError,
+    apsw.RangeError,
+    apsw.MisuseError,
+    apsw.BindingsError,
 )
 
 
@@ -42,7 +55,7 @@ def is_fatal(error: BaseException) -> bool:
 
 
 def translated(error: Exception) -> Exception:
-    """Our error for one of SQLite's; any other, a broken constraint included, stays as it is."""
+    """Our error for one of SQLite's; one of our own making, a broken constraint included, stays as it is."""
     if is_fatal(error):
         return poisoned(described(error))
     if isinstance(error, apsw.FullError):
@@ -53,6 +66,13 @@ def translated(error: Exception) -> Exception:
     if isinstance(error, _PASSING):
         return caused(
             StoreUnavailable(f"the database did not answer ({described(error)}); retry later"),
+            error,
+        )
+    if isinstance(error, apsw.Error) and not isinstance(error, _OURS):
+        return caused(
+            StoreFault(
+                f"the database refused in a way that we do not know ({described(error)}); nothing changed, retry later"
+            ),
             error,
         )
     if isinstance(error, StopIteration):

@@ -8,13 +8,14 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import apsw
 from apsw import Connection
 
+from holdfast.observe.supervisor import start_thread
 from holdfast.store.sqlite.deadlines import too_late
 from holdfast.store.sqlite.desk import Clock
 from holdfast.store.sqlite.faults import described, is_fatal, poisoned, translated
@@ -100,11 +101,8 @@ class ReaderThreads:
         health.when_poisoned(self.inbox.close)
         readers = [Reader(opener, health, clock) for _ in range(count)]
         self._threads = [
-            threading.Thread(target=self._main, args=(reader,), name="holdfast-reader", daemon=True)
-            for reader in readers
+            start_thread("holdfast-reader", partial(self._main, reader)) for reader in readers
         ]
-        for thread in self._threads:
-            thread.start()
 
     def submit(self, job: AnyJob) -> None:
         self.inbox.put(job)

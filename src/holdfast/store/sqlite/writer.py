@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import Protocol
 
+from holdfast.observe.supervisor import start_thread
 from holdfast.store.sqlite.desk import Desk
 from holdfast.store.sqlite.faults import described
 from holdfast.store.sqlite.jobs import AnyJob, resolve
@@ -36,9 +36,7 @@ class WriterThread:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        # A daemon, because it may be waiting for a turn that never comes when the process ends.
-        self._thread = threading.Thread(target=self._main, name="holdfast-writer", daemon=True)
-        self._thread.start()
+        self._thread = start_thread("holdfast-writer", self._main)
 
     def submit(self, job: AnyJob, *, wake: bool = True) -> None:
         self._desk.accept(job, wake=wake)

@@ -124,7 +124,10 @@ class Link:
             except asyncio.CancelledError as error:
                 cancelled = error  # what has been started has to be ended all the same
         if cancelled is not None:
-            raise cancelled
+            try:
+                raise cancelled
+            finally:
+                del cancelled
 
     # what a holding tells
 

@@ -1,0 +1,145 @@
+"""A store that does not take a turn: its clients are told in time, and truly."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast import limits
+from holdfast.errors import StorageFull, StoreUnavailable
+from tests.simulation.clients import TENANT
+from tests.simulation.stage import Hand, Stage, on_stage
+from tests.simulation.world import Node
+
+AT_ONCE_S = 5.0
+
+WRITES = ("renew", "begin", "append", "commit", "end", "release", "takeover", "acknowledge")
+
+
+def fill_disk(node: Node) -> Callable[[], None]:
+    """From now on nothing can be written, and everything can be read. Returns what makes room again."""
+
+    async def refuse(*_: Any, **__: Any) -> Any:
+        raise StorageFull("no space is left for the database")
+
+    before: dict[str, Callable[..., Awaitable[Any]]] = {n: getattr(node.store, n) for n in WRITES}
+    for name in WRITES:
+        node.store.override(name, refuse)
+
+    def make_room() -> None:
+        for name, method in before.items():
+            node.store.override(name, method)
+
+    return make_room
+
+
+async def say_and_wait(hand: Hand) -> None:
+    """Answers when the disk is full."""
+    await hand.stage.sleep(1)
+    await hand.say("Hello.")
+
+
+async def act_when_full(hand: Hand) -> None:
+    """Starts a tool when the disk is full, and the lease has ended."""
+    await hand.stage.sleep(2 * limits.lease_ttl_s)
+    [call] = await hand.call("a")
+    await hand.start(call)
+
+
+@on_stage
+async def test_a_client_is_told_in_time_that_its_turn_cannot_be_stored(stage: Stage) -> None:
+    node = await stage.boot()
+    stage.parts["Hi"] = say_and_wait
+    asked = stage.send(node, "Hi", key="k1")
+    await stage.sleep(0.5)
+    make_room = fill_disk(node)
+    began_s = stage.loop.time()
+    with pytest.raises(StorageFull, match="no space is left"):
+        await asked
+    assert stage.loop.time() - began_s <= limits.store_retry_s + AT_ONCE_S
+    # Whoever asks again meanwhile is told the same, at once, for as long as it is so.
+    for _ in range(2):
+        began_s = stage.loop.time()
+        with pytest.raises(StorageFull):
+            await stage.send(node, "Hi", key="k1")
+        assert stage.loop.time() - began_s < AT_ONCE_S
+        await stage.sleep(2 * limits.feed_keep_s)
+    make_room()
+    await stage.until(lambda: not node.sessions._owner.unstored)
+    assert (await stage.send(node, "Hi", key="k1")).ok, "it was resumed"
+    assert await stage.said() == ["Hi", "re: Hi"]
+
+
+@on_stage
+async def test_a_turn_that_could_not_be_stored_says_so_and_not_that_its_server_died(
+    stage: Stage,
+) -> None:
+    node = await stage.boot()
+    stage.parts["Hi"] = say_and_wait
+    asked = stage.send(node, "Hi")
+    await stage.sleep(0.5)
+    make_room = fill_disk(node)
+    with pytest.raises(StorageFull):
+        await asked
+    make_room()
+    await stage.until(lambda: not node.sessions._owner.unstored)
+    await stage.sleep(1)
+    [turn] = await stage.turns()
+    assert (turn.state, turn.ended_by) == ("discarded", "crash")
+    assert turn.detail == "storage_full: no space is left for the database"
+
+
+@on_stage
+async def test_a_tool_that_cannot_be_noted_costs_one_wait_and_not_two(stage: Stage) -> None:
+    """The lease cannot be renewed, and then the intent cannot be written: it is one outage."""
+    node = await stage.boot()
+    stage.parts["Hi"] = act_when_full
+    asked = stage.send(node, "Hi")
+    await stage.sleep(0.5)
+    make_room = fill_disk(node)
+    began_s = stage.loop.time()
+    with pytest.raises(StorageFull):
+        await asked
+    wait_s = 2 * limits.lease_ttl_s + limits.store_retry_s + AT_ONCE_S
+    assert stage.loop.time() - began_s <= wait_s
+    assert stage.done == []
+    make_room()
+    await stage.until(lambda: not node.sessions._owner.unstored)
+
+
+@on_stage
+async def test_a_commit_whose_answer_was_lost_is_an_answer_all_the_same(stage: Stage) -> None:
+    node = await stage.boot()
+    commit = node.store.commit
+
+    async def commit_and_lose(*args: Any, **kwargs: Any) -> Any:
+        await commit(*args, **kwargs)
+        raise StoreUnavailable("its answer was lost")
+
+    node.store.override("commit", commit_and_lose)
+    ending = await stage.send(node, "Hi")
+    assert (ending.by, ending.kept) == ("completed", True)
+
+
+@on_stage
+async def test_a_watcher_elsewhere_is_not_kept_waiting_by_a_store_that_is_away(
+    stage: Stage,
+) -> None:
+    node, other = await stage.boot(), await stage.boot()
+    stage.parts["Hi"] = lambda hand: hand.stage.sleep(1000)
+    watch = await stage.submit(node, "Hi")
+    follower = await other.run(lambda: other.sessions.watch(TENANT, watch.admission.turn_id))
+    other.store.partitioned = True
+    began_s = stage.loop.time()
+    with pytest.raises(StoreUnavailable):
+        await other.run(follower.ended)
+    with pytest.raises(StoreUnavailable):
+        [each async for each in follower.events()]
+    assert stage.loop.time() - began_s <= 2 * (limits.store_retry_s + AT_ONCE_S)
+    other.store.partitioned = False
+    live = watch.live
+    assert live is not None
+    live.interrupt("cancelled")
+    await node.run(watch.ended)
