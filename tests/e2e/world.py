@@ -58,20 +58,23 @@ agents:
           act:
             cmd: 'echo ran >> "$RAN"; while [ ! -e "$GO" ]; do sleep 0.02; done; echo acted'
             description: Does something.
+            roots: [{here}/tools]
             env:
-              RAN: {here}/ran
-              GO: {here}/go
+              RAN: {here}/tools/ran
+              GO: {here}/tools/go
           order:
             cmd: 'echo ran >> "$RAN"; echo ordered'
             description: Has to be asked about.
+            roots: [{here}/tools]
             env:
-              RAN: {here}/ran
+              RAN: {here}/tools/ran
           look:
             cmd: 'echo ran >> "$RAN"; echo seen'
             description: Sees something.
             read_only: true
+            roots: [{here}/tools]
             env:
-              RAN: {here}/ran
+              RAN: {here}/tools/ran
 """
 
 Respond: TypeAlias = Callable[[Request], Reply | Script | str]
@@ -363,11 +366,11 @@ class World:
     @property
     def runs(self) -> int:
         """How often the tool has run."""
-        path = self.here / "ran"
+        path = self.here / "tools" / "ran"
         return len(path.read_text().split()) if path.exists() else 0
 
     def let_tools_go(self) -> None:
-        (self.here / "go").touch()
+        (self.here / "tools" / "go").touch()
 
 
 class Member(NamedTuple):
@@ -474,6 +477,7 @@ async def world(
         found._http = await entered.enter_async_context(aiohttp.ClientSession(connector=connector))
         text = AGENT.format(base_url=found.upstream.base_url, here=here)
         (here / "agent.yaml").write_text(text)
+        (here / "tools").mkdir(exist_ok=True)  # commands make no files beside what the server reads
         try:
             yield found
         finally:
