@@ -22,7 +22,7 @@ from holdfast.store.open import open_store
 from holdfast.testing import ScriptedModel, says
 from holdfast.tools.base import Json
 from holdfast.tools.filesystem import FilesystemToolset
-from holdfast.tools.reserved import Reserved, data_named_by
+from holdfast.tools.reserved import Names, Reserved, data_named_by
 from holdfast.tools.run import execute
 from holdfast.tools.sandbox.backend import Kind
 from holdfast.tools.sandbox.sandbox import Sandbox
@@ -169,21 +169,22 @@ CHANGES: dict[str, str] = {
     "link to it, and write": "ln {name} sub/hard && echo evil >>sub/hard",
     "link in its place": "ln -sf ../notes.txt {name}",
     "a symbolic link to it": "ln -sfn ../{name} sub/soft && echo evil >>sub/soft",
-    "another name that it has": "echo evil >>links/{number}",
+    "another name that it has": "test -e links/{number} && echo evil >>links/{number}",
 }
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+@pytest.mark.parametrize("linked", [False, True])
 @pytest.mark.parametrize("kind", ["landlock", "bubblewrap"])
 async def test_no_command_changes_a_file_of_the_server_or_reads_a_secret_one(
-    home: Path, reserved: Reserved, kind: Kind
+    home: Path, reserved: Reserved, kind: Kind, linked: bool
 ) -> None:
-    """Everything of the server lies in a directory that the command may write to, under other names as well."""
+    """Everything of the server lies in a directory that the command may write to, maybe under other names as well."""
     box, names = sandbox(kind), [*FILES, *STORE, *ABSENT]
     (home / "sub").mkdir()
     (home / "links").mkdir()
     for number, name in enumerate(names):
-        if (home / name).exists():
+        if linked and (home / name).exists():
             os.link(home / name, home / "links" / str(number))
     box.reserved = lambda: reserved
     before = {name: looks(home / name) for name in names}
@@ -199,7 +200,8 @@ async def test_no_command_changes_a_file_of_the_server_or_reads_a_secret_one(
         or how in ("write", "replace", "make a directory of it", "link in its place")
     }
     done = await succeeded(attacks, home, box)
-    reading = {(name, how) for name in READABLE for how in ("read", "read by another name")}
+    ways = ("read", "read by another name") if linked else ("read",)
+    reading = {(name, how) for name in READABLE for how in ways}
     assert done == reading
     assert {name: looks(home / name) for name in names} == before
     mine = {
@@ -231,39 +233,43 @@ async def test_no_command_changes_what_runs_us(home: Path, monkeypatch: pytest.M
     (home / "json.py").write_text("")
     (home / "sub").mkdir()
     monkeypatch.syspath_prepend(str(home))  # as `python -m holdfast` does
-    package = os.path.dirname(sys.modules["holdfast"].__file__ or "")
     attacks = {
         (name, "write"): f"echo evil >>{name}"
-        for name in ("mcp.py", "mcp/__init__.py", "json.py", "__pycache__", f"{package}/errors.py")
+        for name in ("mcp.py", "mcp/__init__.py", "json.py", "__pycache__")
     }
     attacks["a package", "move"] = "mv sub yaml"
     box = sandbox("landlock")
     assert await succeeded(attacks, home, box) == set()
     fine = {("sub", "write"): "echo fine >sub/json.py", ("notes", "write"): "echo >>notes.txt"}
     assert await succeeded(fine, home, box) == set(fine)
-    assert await succeeded(attacks, Path(package), box) == set()
+    package = Path(sys.modules["holdfast"].__file__ or "").parent
+    opened = {("package", "write"): ": >>errors.py", ("package", "read"): "cat errors.py"}
+    assert await succeeded(opened, package, box) == {("package", "read")}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 async def test_no_command_moves_a_link_on_the_way_to_a_file(home: Path) -> None:
-    (home / "releases" / "v1").mkdir(parents=True)
-    (home / "releases" / "v1" / "agent.yaml").write_text("agents: {}")
-    (home / "sub").mkdir()
-    (home / "current").symlink_to("releases/v1")
-    mine = Reserved(files=frozenset({str(home / "current" / "agent.yaml")}))
+    """The file itself is nowhere near; but who moves the link says which file it is."""
+    (home / "releases").mkdir()
+    (home / "releases" / "agent.yaml").write_text("agents: {}")
+    work = home / "work"
+    (work / "sub").mkdir(parents=True)
+    (work / "current").symlink_to("../releases")
     box = sandbox("landlock")
-    box.reserved = lambda: mine
-    attacks = {
-        ("link", how): attack
-        for how, attack in {
-            "replace": "ln -sfn sub current",
-            "remove": "rm current",
-            "read": "cat current/agent.yaml",
-            "read directly": "cat releases/v1/agent.yaml",
-        }.items()
-    }
-    assert await succeeded(attacks, home, box) == set()
-    assert os.readlink(home / "current") == "releases/v1"
+    for mine in (
+        Reserved(files=frozenset({f"{work}/current/agent.yaml"})),
+        Reserved(names=frozenset({Names(directory=f"{work}/current", end=".yaml")})),
+        Reserved(trees=frozenset({f"{work}/current"})),
+    ):
+        box.reserved = lambda mine=mine: mine  # type: ignore[misc]
+        attacks = {
+            ("link", "replace"): "ln -sfn sub current",
+            ("link", "remove"): "rm current",
+            ("link", "move"): "mv current sub",
+            ("link", "read"): "cat current/agent.yaml",
+        }
+        assert await succeeded(attacks, work, box) == set()
+        assert os.readlink(work / "current") == "../releases"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -320,6 +326,14 @@ async def test_a_link_on_the_way_to_a_file_is_reserved_too(home: Path) -> None:
     (home / "current").symlink_to("releases/v2")  # nowhere yet
     told = await use(home, mine, "write_file", path="releases/v2/agent.yaml", content="evil")
     assert "server's own" in told
+
+
+async def test_a_name_is_no_pattern(home: Path) -> None:
+    mine = Reserved(files=frozenset({str(home / "agent[1].yaml")}))
+    told = await use(home, mine, "write_file", path="agent[1].yaml", content="evil")
+    assert "server's own" in told
+    told = await use(home, mine, "write_file", path="agent1.yaml", content="mine")
+    assert told.startswith("ok")
 
 
 async def test_what_runs_us_is_reserved_wherever_an_agent_may_write(

@@ -188,6 +188,7 @@ UVICORN = (
     "config",
     "force_exit",
     "main_loop",
+    "serve",
     "server_state",
     "servers",
     "should_exit",
@@ -302,6 +303,14 @@ class HttpServer(uvicorn.Server):
         if self._refresh is not None:
             await self._refresh()
         event("server.reloaded")
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        supervisor = self._sessions.supervisor
+        keys = supervisor.keep("keys", self._app.keys.look)
+        try:
+            await super().serve(sockets)
+        finally:
+            await supervisor.stop(keys)
 
     async def main_loop(self) -> None:
         while not self._stopping.is_set():
