@@ -20,6 +20,7 @@ from pathlib import Path
 from holdfast.tools.mcp.config import Remote, Server, Stdio
 from tests.means import skip_without, with_certificates
 from tests.postgres import free_port
+from tests.scratch import MEMORY
 
 HERE = Path(__file__).parent / "mcp_servers"
 DESK = HERE / "desk.py"
@@ -87,7 +88,7 @@ def program(*command: str | Path, **env: str) -> Stdio:
     first, *args = map(str, command)
     seen = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **env}
     # Tests speak to their servers by files of their own, too.
-    roots = (tempfile.gettempdir(),)
+    roots = (tempfile.gettempdir(), *([str(MEMORY)] if MEMORY else []))
     return Stdio(command=first, args=tuple(args), env=seen, directory=str(HERE), roots=roots)
 
 

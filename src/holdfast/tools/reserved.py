@@ -46,6 +46,7 @@ _SCRIPTS = (
     ".php",
     ".jar",
 )
+_MODULES = ("py", "pyc", "so")
 
 
 class Names(Value):
@@ -137,7 +138,7 @@ class Held:
 def is_imported(directory: os.stat_result, name: str) -> bool:
     """Whether a file of this name in this directory would be imported in place of an installed module."""
     module, _, suffix = _folded(name).partition(".")
-    if not suffix.endswith(("py", "pyc", "so")):
+    if not suffix.endswith(_MODULES):
         return False
     where = identity(directory)
     for place in _import_places():
@@ -249,10 +250,11 @@ def _streams() -> Iterator[str]:
     """The files that a shell has given us for our output, where the system can tell their names."""
     for descriptor in (1, 2):
         try:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                yield os.readlink(f"/proc/self/fd/{descriptor}")
+            there, path = os.fstat(descriptor), os.readlink(f"/proc/self/fd/{descriptor}")
         except OSError:
             continue
+        if stat.S_ISREG(there.st_mode) and identity_at(path) == identity(there):
+            yield path
 
 
 def _import_places() -> list[str]:
@@ -272,11 +274,15 @@ def _imported_now() -> frozenset[str]:
     for place in _import_places():
         found.add(os.path.join(os.path.realpath(place), "__pycache__"))
         for name in _entries(place):
-            if _folded(name).partition(".")[0] in _installed():
-                path = os.path.realpath(os.path.join(place, name))
-                inside = _entries(path)
-                is_package = not inside or any(each.startswith("__init__.") for each in inside)
-                found.add(path if is_package else os.path.join(path, "__init__.py"))
+            module, _, suffix = _folded(name).partition(".")
+            if module not in _installed():
+                continue
+            path = os.path.realpath(os.path.join(place, name))
+            is_package = any(each.startswith("__init__.") for each in _entries(path))
+            if is_package or suffix.endswith(_MODULES):
+                found.add(path)
+            elif os.path.isdir(path):
+                found.add(os.path.join(path, "__init__.py"))
     return frozenset(found)
 
 
