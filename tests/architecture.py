@@ -105,7 +105,6 @@ BRIEF: Mapping[str, str] = {
     "holdfast.loop.play._Playing._start": "one effect of a turn, which waits for it",
     "holdfast.server.exchange.Exchange.gone": "ends with its request",
     "holdfast.server.exchange.Exchange.unless_gone": "ends with its request",
-    "holdfast.server.key_watch.KeyWatch._look": "one look at keys, which tells of its errors and asks for the next",
     "holdfast.server.run.HttpServer.reload": "one reload, which tells what it could not read",
     "holdfast.server.run.HttpServer.shutdown": "the drain, which the server waits for",
     "holdfast.server.socket_responses.Sockets._talk": "one request of a socket, which waits for it",

@@ -11,7 +11,8 @@ import pytest
 
 from holdfast.agents.base import Agent
 from holdfast.agents.file import Checked, check_agent_file
-from holdfast.agents.sources import Directory, FileSource, Supplies
+from holdfast.agents.registry import Registry
+from holdfast.agents.sources import Supplies, parse_source
 from holdfast.tools.base import ToolOutput
 from holdfast.tools.hooks import Verdict, run_hook
 from holdfast.tools.run import execute
@@ -72,15 +73,17 @@ def test_hooks_are_commands_too_and_a_server_elsewhere_is_none(tmp_path: Path) -
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
 
-async def loaded(here: Path, box: Sandbox, *, shell: str = "") -> Agent:
+async def loaded(here: Path, box: Sandbox, *, shell: str = "", source: str = "agent.yaml") -> Agent:
     """An agent with a shell, a command and a hook, all in the directory of its file."""
     (here / "agent.yaml").write_text(AGENT.format(shell=shell))
     (here / "count.sh").write_text("echo counted")
     (here / "guard.sh").write_text("exit 0")
     (here / "work").mkdir()
     supplies = Supplies(make_model=Factory(), environment=ENVIRONMENT, sandbox=box)
-    team = await FileSource(here / "agent.yaml", supplies).load()
-    return team.agents[team.entry]
+    registry = Registry([parse_source(str(here / source), supplies)])
+    box.reserved = registry.reserved
+    await registry.refresh()
+    return registry.agent(registry.choose(registry.listing()[0].id))
 
 
 async def ran(agent: Agent, name: str, **arguments: str) -> ToolOutput:
@@ -117,8 +120,7 @@ async def test_a_shell_cannot_rewrite_the_agent_that_it_belongs_to(tmp_path: Pat
 @needs_linux
 async def test_no_command_adds_an_agent_to_a_directory_of_them(tmp_path: Path) -> None:
     box = sandbox("landlock")
-    Directory(tmp_path, Supplies(make_model=Factory(), sandbox=box)).sources()
-    agent = await loaded(tmp_path, box)
+    agent = await loaded(tmp_path, box, source=".")
     assert (await ran(agent, "shell", cmd="echo >new.yaml")).outcome == "error"
 
 

@@ -14,6 +14,7 @@ import pytest
 from holdfast import limits
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import KeyId
+from holdfast.observe.supervisor import Backoff, TaskSupervisor
 from holdfast.server.exchange import Exchange
 from holdfast.server.key_watch import KeyWatch
 from holdfast.store.access import ShownKey
@@ -102,7 +103,7 @@ async def test_what_is_open_ends_when_its_key_is_revoked_on_another_server(opene
         await gate.reached.wait()
         turn = begun.json["id"].replace("resp_", "turn_")
         reading = asyncio.create_task(opened(server, key, turn))
-        entered = server.app._keys._open
+        entered = server.app.keys._open
         await until(lambda: key.key_id in entered and len(entered[key.key_id]) >= _at_once(opened))
         await elsewhere.sessions.store.revoke_api_key(key.key_id)
         async with asyncio.timeout(10):
@@ -136,6 +137,7 @@ async def test_nothing_ends_while_the_store_does_not_answer(
     outcomes: list[Exception | Problem | None] = [
         StoreUnavailable("it is away"),
         RuntimeError("a bug"),
+        RuntimeError("the same"),
         None,
         Problem(status=401, code="invalid_api_key", message="gone"),
     ]
@@ -150,11 +152,14 @@ async def test_nothing_ends_while_the_store_does_not_answer(
     scope = {"method": "GET", "path": "/", "query_string": b"", "headers": []}
     exchange = Exchange(scope, None, None, request_id="req_1")  # type: ignore[arg-type]
     exchange.on_end = ended.set
-    watch = KeyWatch(judge)
+    watch, supervisor = KeyWatch(judge), TaskSupervisor()
     with caplog.at_level(logging.ERROR):
         watch.enter(KeyId("key_" + "0" * 26), exchange)
+        looking = supervisor.keep("keys", watch.look, Backoff(first_s=0.01, most_s=0.01))
         async with asyncio.timeout(10):
             await ended.wait()
     watch.leave(KeyId("key_" + "0" * 26), exchange)
+    await supervisor.stop(looking)
     assert outcomes == []
     assert [each.exc_info is not None for each in caplog.records] == [True]
+    assert supervisor.tally.task_failures["keys"] == 2

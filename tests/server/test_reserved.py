@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 
@@ -22,10 +22,13 @@ from holdfast.store.open import open_store
 from holdfast.testing import ScriptedModel, says
 from holdfast.tools.base import Json
 from holdfast.tools.filesystem import FilesystemToolset
-from holdfast.tools.reserved import Reserved
+from holdfast.tools.reserved import Names, Reserved, data_named_by
 from holdfast.tools.run import execute
+from holdfast.tools.sandbox.backend import Kind
+from holdfast.tools.sandbox.sandbox import Sandbox
 from tests.server.stubs import serving
 from tests.tools.running import Blobs, call_of, said
+from tests.tools.sandboxes import run, sandbox
 
 AGENT = """
 permissions: {allow: [write_file, edit_file, create_directory]}
@@ -43,10 +46,11 @@ agents:
       stop: [{type: command, command: python3 later.py}]
 """
 SECRET = "plum jam"
-FILES = (
-    "agent.yaml served/other.yaml house.md deploy.sh tools/server.js rules.json shop.yaml guard.sh "
-    "allowed.txt tls/key.pem tls/cert.pem"
+READABLE = (
+    "house.md deploy.sh tools/server.js rules.json shop.yaml guard.sh allowed.txt tls/cert.pem"
 ).split()
+"""A command runs some of these, and may read all of them."""
+FILES = ["agent.yaml", ".env", "served/other.yaml", "served/.env", "tls/key.pem", *READABLE]
 ABSENT = (
     "later.py served/new.yaml served/NEW.YML data/holdfast.db-journal data/HOLDFAST.db-x".split()
 )
@@ -150,6 +154,142 @@ def looks(path: Path) -> tuple[int, ...] | None:
     return there.st_ino, there.st_size, there.st_mtime_ns
 
 
+# ── commands ──
+
+READ = "cat {name}"
+CHANGES: dict[str, str] = {
+    "write": "echo evil >>{name}",
+    "write in place": "echo evil 1<>{name}",
+    "replace": "echo evil >sub/new && mv -f sub/new {name}",
+    "make a directory of it": "mkdir {name}",
+    "remove": "rm {name}",
+    "move": "mv {name} sub/taken",
+    "move its directory": "mv {directory} moved",
+    "mode": "chmod 777 {name}",
+    "link to it, and write": "ln {name} sub/hard && echo evil >>sub/hard",
+    "link in its place": "ln -sf ../notes.txt {name}",
+    "a symbolic link to it": "ln -sfn ../{name} sub/soft && echo evil >>sub/soft",
+    "another name that it has": "test -e links/{number} && echo evil >>links/{number}",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("kind", ["landlock", "bubblewrap"])
+async def test_no_command_changes_a_file_of_the_server_or_reads_a_secret_one(
+    home: Path, reserved: Reserved, kind: Kind, linked: bool
+) -> None:
+    """Everything of the server lies in a directory that the command may write to, maybe under other names as well."""
+    box, names = sandbox(kind), [*FILES, *STORE, *ABSENT]
+    (home / "sub").mkdir()
+    (home / "links").mkdir()
+    for number, name in enumerate(names):
+        if linked and (home / name).exists():
+            os.link(home / name, home / "links" / str(number))
+    box.reserved = lambda: reserved
+    before = {name: looks(home / name) for name in names}
+    attacks = {
+        (name, how): attack.format(name=name, directory=os.path.dirname(name) or ".", number=number)
+        for number, name in enumerate(names)
+        for how, attack in {
+            "read": READ,
+            "read by another name": "cat links/{number}",
+            **CHANGES,
+        }.items()
+        if before[name]
+        or how in ("write", "replace", "make a directory of it", "link in its place")
+    }
+    done = await succeeded(attacks, home, box)
+    ways = ("read", "read by another name") if linked else ("read",)
+    reading = {(name, how) for name in READABLE for how in ways}
+    assert done == reading
+    assert {name: looks(home / name) for name in names} == before
+    mine = {
+        ("notes", "write"): "echo mine >>notes.txt",
+        (
+            "new",
+            "write",
+        ): "echo mine >sub/new.yaml && mkdir -p sub/er && mv sub/new.yaml sub/er/agent.yaml",
+    }
+    assert await succeeded(mine, home, box) == set(mine)
+
+
+async def succeeded(
+    attacks: Mapping[tuple[str, str], str], home: Path, box: Sandbox
+) -> set[tuple[str, str]]:
+    """Those that ended well, of these commands, run one after the other as one."""
+    lines = [f"({each}) >/dev/null 2>&1 && echo {n}" for n, each in enumerate(attacks.values())]
+    ended = await run("\n".join([*lines, "echo end"]), home, box.cell(home))
+    *well, end = ended.output.decode().split()
+    assert end == "end", ended.output
+    every = list(attacks)
+    return {every[int(each)] for each in well}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+async def test_no_command_changes_what_runs_us(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packages, and modules that would be imported in their place."""
+    (home / "mcp").mkdir()
+    (home / "json.py").write_text("")
+    (home / "sub").mkdir()
+    monkeypatch.syspath_prepend(str(home))  # as `python -m holdfast` does
+    attacks = {
+        (name, "write"): f"echo evil >>{name}"
+        for name in ("mcp.py", "mcp/__init__.py", "json.py", "__pycache__")
+    }
+    attacks["a package", "move"] = "mv sub yaml"
+    box = sandbox("landlock")
+    assert await succeeded(attacks, home, box) == set()
+    fine = {("sub", "write"): "echo fine >sub/json.py", ("notes", "write"): "echo >>notes.txt"}
+    assert await succeeded(fine, home, box) == set(fine)
+    package = Path(sys.modules["holdfast"].__file__ or "").parent
+    opened = {("package", "write"): ": >>errors.py", ("package", "read"): "cat errors.py"}
+    assert await succeeded(opened, package, box) == {("package", "read")}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+async def test_no_command_moves_a_link_on_the_way_to_a_file(home: Path) -> None:
+    """The file itself is nowhere near; but who moves the link says which file it is."""
+    (home / "releases").mkdir()
+    (home / "releases" / "agent.yaml").write_text("agents: {}")
+    work = home / "work"
+    (work / "sub").mkdir(parents=True)
+    (work / "current").symlink_to("../releases")
+    box = sandbox("landlock")
+    for mine in (
+        Reserved(files=frozenset({f"{work}/current/agent.yaml"})),
+        Reserved(names=frozenset({Names(directory=f"{work}/current", end=".yaml")})),
+        Reserved(trees=frozenset({f"{work}/current"})),
+    ):
+        box.reserved = lambda mine=mine: mine  # type: ignore[misc]
+        attacks = {
+            ("link", "replace"): "ln -sfn sub current",
+            ("link", "remove"): "rm current",
+            ("link", "move"): "mv current sub",
+            ("link", "read"): "cat current/agent.yaml",
+        }
+        assert await succeeded(attacks, work, box) == set()
+        assert os.readlink(work / "current") == "../releases"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+async def test_a_command_changes_the_data_that_its_own_words_name(
+    home: Path, reserved: Reserved
+) -> None:
+    """An MCP server with a database as its argument works on it; the agent's shell does not."""
+    box, words = sandbox("landlock"), ["node", "tools/server.js", "--rules=rules.json"]
+    box.reserved = lambda: reserved
+    own = data_named_by(words, home)
+    command = "echo more >>rules.json; echo evil >>tools/server.js; echo evil >>agent.yaml"
+    await run(command, home, box.cell(home, own=own))
+    assert (home / "rules.json").read_text() == f"# {SECRET}\nmore\n"
+    assert (home / "tools" / "server.js").read_text() == f"# {SECRET}\n"
+    assert "evil" not in (home / "agent.yaml").read_text()
+
+
+# ── searches, and what is not the server's ──
+
+
 async def test_searches_leave_them_out(home: Path, reserved: Reserved) -> None:
     os.link(home / "tls" / "key.pem", home / "innocent.txt")
     (home / "mine.txt").write_text("my jam\n")
@@ -186,6 +326,14 @@ async def test_a_link_on_the_way_to_a_file_is_reserved_too(home: Path) -> None:
     (home / "current").symlink_to("releases/v2")  # nowhere yet
     told = await use(home, mine, "write_file", path="releases/v2/agent.yaml", content="evil")
     assert "server's own" in told
+
+
+async def test_a_name_is_no_pattern(home: Path) -> None:
+    mine = Reserved(files=frozenset({str(home / "agent[1].yaml")}))
+    told = await use(home, mine, "write_file", path="agent[1].yaml", content="evil")
+    assert "server's own" in told
+    told = await use(home, mine, "write_file", path="agent1.yaml", content="mine")
+    assert told.startswith("ok")
 
 
 async def test_what_runs_us_is_reserved_wherever_an_agent_may_write(

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import limits
+from holdfast.tools.reserved import Names, Reserved
 from holdfast.tools.sandbox.backend import Kind
 from holdfast.tools.sandbox.sandbox import Cell, Sandbox
 from tests.tools.running import Lifeline
@@ -279,8 +280,12 @@ async def test_what_the_server_uses_is_out_of_reach_in_a_root_too(
         (own / name).write_text("secret")
     (own / "notes").write_text("notes")
     (own / "link").symlink_to("agent.yaml")
-    box.hide(own / "agent.yaml", own / "holdfast.db", own / "agents" / ".yaml")
-    box.keep(deep / "guard.sh", deep / "prompt.md")
+    reserved = Reserved(
+        files=frozenset({f"{own}/agent.yaml"}),
+        names=frozenset({Names(directory=str(own), begin="holdfast.db")}),
+        readable=frozenset({f"{deep}/guard.sh", f"{deep}/prompt.md"}),
+    )
+    box.reserved = lambda: reserved
     attacks = (
         "cat agent.yaml",
         "cat link",

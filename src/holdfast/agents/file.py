@@ -396,7 +396,6 @@ class _Reading:
         for n, name in enumerate(shape.add_prompt_files):
             try:
                 told.append(prompt_file(self._directory, name))
-                self._sandbox.keep(self._directory / name)
             except NoPrompt as error:
                 self._found.wrong((*where, "add_prompt_files", n), str(error))
         return tuple(told)

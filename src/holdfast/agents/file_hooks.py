@@ -12,7 +12,7 @@ from holdfast.agents.file_models import UNTRUSTED
 from holdfast.agents.shape import HookMatcherShape, HookShape, HooksShape
 from holdfast.agents.shaping import Findings
 from holdfast.tools.hooks import EVERY_TOOL, Hook, Hooks
-from holdfast.tools.sandbox.sandbox import Sandbox, named_paths
+from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.script import passed_on
 
 
@@ -74,7 +74,6 @@ class FileHooks:
         for n, shape in enumerate(shapes):
             if not shape.command.strip() or "\0" in shape.command:
                 self._found.wrong((*where, n, "command"), "there is no command")
-            self._sandbox.keep(*named_paths(self._directory, shape.command).programs)
         return tuple(
             Hook(
                 command=shape.command,

@@ -35,14 +35,14 @@ def files_of(file: FileShape, directory: Path) -> Reserved:
     for server in _servers(file):
         words = [server.command, *server.args]
         found |= files_run_by(words, directory / server.working_dir, all_named=True)
-    return Reserved(files=frozenset(found))
+    return Reserved(readable=frozenset(found))
 
 
 def files_of_hooks(hooks: Hooks) -> Reserved:
     """What an agent's hooks run, and every other file that their commands name: they are guards."""
     kinds = (getattr(hooks, name) for name in get_args(HookEvent))
     commands = [hook.command for kind in kinds for hook in kind]
-    return Reserved(files=files_run_by(commands, hooks.directory, all_named=True))
+    return Reserved(readable=files_run_by(commands, hooks.directory, all_named=True))
 
 
 def _servers(file: FileShape) -> Iterator[McpShape]:

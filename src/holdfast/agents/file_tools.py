@@ -48,7 +48,7 @@ from holdfast.tools.memory import MemoryToolset
 from holdfast.tools.openapi import Api, OpenApiToolset
 from holdfast.tools.openapi_document import Unusable
 from holdfast.tools.permissions import permission_for
-from holdfast.tools.sandbox.sandbox import Sandbox, cache_home, named_paths
+from holdfast.tools.sandbox.sandbox import Sandbox, cache_home
 from holdfast.tools.schema import TOOL_NAME, InvalidTool
 from holdfast.tools.script import Script, ScriptToolset, passed_on
 from holdfast.tools.shell import ShellToolset
@@ -326,7 +326,6 @@ class FileTools:
 
     def _program(self, shape: McpShape, env: Mapping[str, str], at: Where) -> Stdio:
         directory = self._below(shape.working_dir, (*at, "working_dir"))
-        self._sandbox.keep(*named_paths(directory, shape.command, *shape.args).programs)
         return Stdio(
             command=shape.command,
             args=shape.args,

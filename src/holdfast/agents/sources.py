@@ -38,10 +38,11 @@ from holdfast.agents.fetch import Fetched, Fetcher, FetchFailed, shown
 from holdfast.agents.file import Checked, assemble, check_agent_file, check_models
 from holdfast.core.codec import Value
 from holdfast.errors import HoldfastError, InvalidValue, SourceUnusable
-from holdfast.tools.reserved import Reserved
+from holdfast.tools.reserved import Names, Reserved
 from holdfast.tools.sandbox.sandbox import Sandbox
 
 SUFFIXES = (".yaml", ".yml")
+_SECRETS = ".env"
 _READS_MAX = 3
 _FRESH_S = 2.0
 
@@ -67,7 +68,7 @@ class Supplies(Value):
     trust_remote: bool = False
     """Whether a file from a URL may declare commands, and say where our keys are sent."""
     sandbox: Sandbox = msgspec.field(default_factory=Sandbox)
-    """Where commands of agents run; what they must not reach is told to it."""
+    """Where commands of agents run."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
@@ -82,7 +83,6 @@ class Directory:
         self._path = path
         self._supplies = supplies
         self._known: dict[str, FileSource] = {}
-        supplies.sandbox.hide(path / SUFFIXES[0])  # so that no command can add a file
 
     def sources(self) -> tuple[FileSource, ...]:
         """The sources that are there now, by name. Raises SourceUnusable if it cannot be read."""
@@ -151,12 +151,16 @@ def _absolute(text: str) -> Path:
 
 
 def reserved_by(origin: Origin) -> Reserved:
-    """The files that a source is read from, there or not: no tool reaches them."""
+    """The files that a source is read from, there or not, and a `.env` beside them: no tool reaches them."""
     match origin:
         case FileSource():
-            return Reserved(files=frozenset({origin.key}))
+            beside = os.path.join(os.path.dirname(origin.key), _SECRETS)
+            return Reserved(files=frozenset({origin.key, beside}))
         case Directory():
-            return Reserved(names=frozenset((origin.key, f"*{suffix}") for suffix in SUFFIXES))
+            return Reserved(
+                files=frozenset({os.path.join(origin.key, _SECRETS)}),
+                names=frozenset(Names(directory=origin.key, end=suffix) for suffix in SUFFIXES),
+            )
         case UrlSource(cache=Path() as cache):
             return Reserved(trees=frozenset({str(cache)}))
         case ModuleSource():
@@ -180,7 +184,6 @@ class FileSource:
         self._supplies = supplies
         self._seen: tuple[int, ...] = ()
         self._digest = ""
-        supplies.sandbox.hide(path, path.with_name(".env"))
         self._failed: SourceUnusable | None = None
         """Why what was seen last could not be loaded."""
 
@@ -452,7 +455,7 @@ class ModuleSource:
         lies = trees[0] if trees else os.path.abspath(getattr(top, "__file__", None) or "")
         files = (getattr(each, "__file__", None) for each in tuple(sys.modules.values()))
         beside = (each for each in files if each and os.path.dirname(each) == os.path.dirname(lies))
-        return Reserved(files=frozenset(beside), trees=frozenset(trees))
+        return Reserved(readable=frozenset({*beside, *trees}))
 
     async def _value(self) -> object:
         here = os.getcwd()

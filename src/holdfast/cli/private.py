@@ -20,10 +20,10 @@ from holdfast.config import Config, load_config
 from holdfast.observe.supervisor import TaskSupervisor, start_thread
 from holdfast.server.accounts import OwnAccounts
 from holdfast.server.agents import load_directory
-from holdfast.server.confinement import sandbox_for
 from holdfast.server.numbers import OwnNumbers
 from holdfast.server.run import files_of, serve
 from holdfast.server.station import Ready, Stoppable
+from holdfast.tools.sandbox.sandbox import Sandbox
 
 ALONE = {"listen": "127.0.0.1:0", "auth": "off", "tls_cert": "", "tls_key": ""}
 """Settings that are about who else may come in: nobody."""
@@ -73,7 +73,7 @@ class _Corner:
             self.address.set_exception(error)
 
     async def _serve(self, config: Config) -> None:
-        sandbox = sandbox_for(config)
+        sandbox = Sandbox(config.sandbox)
         supervisor = TaskSupervisor()
         directory = await load_directory(
             config.sources,

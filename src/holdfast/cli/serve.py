@@ -16,7 +16,6 @@ from holdfast.observe.events import configure, event, warn
 from holdfast.observe.exporting import tracing
 from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.server.agents import load_directory
-from holdfast.server.confinement import sandbox_for
 from holdfast.server.connection_register import raise_files_limit
 from holdfast.server.listening import Port
 from holdfast.server.run import files_of
@@ -24,6 +23,7 @@ from holdfast.server.run import serve as serve_until_stopped
 from holdfast.server.station import Alone, Ready, Station
 from holdfast.server.workers import Supervisor
 from holdfast.store.open import without_password
+from holdfast.tools.sandbox.sandbox import Sandbox
 
 GARBAGE = (10_000, 10, 10)
 """How many new objects it takes until the youngest are looked through; and how many such looks, for older ones."""
@@ -123,7 +123,7 @@ def _station(config: Config) -> Station | int:
 
 async def _serve(config: Config, station: Station) -> None:
     cache = _cache_folder(os.environ)
-    sandbox = sandbox_for(config, cache=cache)
+    sandbox = Sandbox(config.sandbox)
     supervisor = TaskSupervisor()
     directory = await load_directory(
         config.sources,

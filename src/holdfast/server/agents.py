@@ -169,7 +169,7 @@ async def load_directory(
 ) -> AgentDirectory:
     """Load the agents of these sources; copies of remote ones are kept in `cache`, if there is one. Those are
     fetched from any address, and may do what files on this machine may, if `trust_remote`. No tool reaches what is
-    `reserved`. Commands run in `sandbox`.
+    `reserved`. Commands run in `sandbox`, which is told what no command may change.
 
     A source that cannot be loaded is reported, and does not keep the others from being served; once it is
     corrected, it is served too. Raises SourceUnusable, with everything that is wrong, if there is nobody to serve.
@@ -195,6 +195,7 @@ async def load_directory(
             tell(report)
 
     registry = Registry(origins, aliases=aliases, report=hear, reserved=reserved)
+    supplies.sandbox.reserved = registry.reserved
     directory = AgentDirectory(registry, models, tenants, supervisor)
     try:
         await registry.refresh()

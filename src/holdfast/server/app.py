@@ -122,7 +122,7 @@ class App:
         self._guard = guard or Guard()
         self._door = door or Door(sessions.store, "off")
         self._quotas = quotas or Quotas()
-        self._keys = KeyWatch(self._door.judge)
+        self.keys = KeyWatch(self._door.judge)
         self._bodies = bodies or Bodies(memory_bytes())
 
     def drain(self) -> None:
@@ -152,7 +152,7 @@ class App:
             finally:
                 exchange.close()
                 if (caller := asked.caller) is not None and caller.key_id is not None:
-                    self._keys.leave(caller.key_id, exchange)
+                    self.keys.leave(caller.key_id, exchange)
                 if asked.visit is not None:
                     asked.visit.end()
                 self._note(exchange, asked)
@@ -211,7 +211,7 @@ class App:
         self._guard.check(exchange)
         caller = asked.caller = await self._door.admit(exchange, route.scope)
         if caller.key_id is not None:
-            self._keys.enter(caller.key_id, exchange)
+            self.keys.enter(caller.key_id, exchange)
         asked.names = names
         asked.visit = visit = self._quotas.enter(exchange, caller)
         if route.load is not None:

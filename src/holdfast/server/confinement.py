@@ -1,27 +1,11 @@
-"""The sandbox of a server: what its settings say of it, and which of its own files no command may reach."""
+"""Whether a server runs commands unconfined: not if its keys are those of several tenants."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from holdfast.config import Config
 from holdfast.store.access import KeyStore
-from holdfast.store.open import InFile, parse_url
 from holdfast.tools.sandbox.sandbox import Sandbox
 
 _PAGE = 100
-
-
-def sandbox_for(config: Config, *, cache: Path | None = None) -> Sandbox:
-    """The sandbox of a server with these settings, that keeps copies of agent files in `cache`."""
-    sandbox = Sandbox(config.sandbox)
-    match parse_url(config.store):
-        case InFile(path=path):
-            sandbox.hide(path)
-        case _:
-            pass
-    sandbox.hide(*(each for each in (*(config.tls or ()), cache) if each))
-    return sandbox
 
 
 async def require_for_tenants(sandbox: Sandbox, store: KeyStore) -> None:

@@ -8,7 +8,6 @@ a second. What was asked for goes on as if its client had gone: the policy of it
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
 from holdfast import limits
@@ -16,8 +15,6 @@ from holdfast.errors import StoreError
 from holdfast.ids import KeyId
 from holdfast.server.exchange import Exchange
 from holdfast.wire.problems import Problem
-
-log = logging.getLogger("holdfast.server")
 
 
 class KeyWatch:
@@ -27,13 +24,13 @@ class KeyWatch:
         """`judge` says what is wrong with a key, if anything. It may raise StoreError."""
         self._judge = judge
         self._open: dict[KeyId, set[Exchange]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._some = asyncio.Event()
+        """There are open requests."""
 
     def enter(self, key_id: KeyId, exchange: Exchange) -> None:
         """A request was let in by this key."""
         self._open.setdefault(key_id, set()).add(exchange)
-        self._look_later()
+        self._some.set()
 
     def leave(self, key_id: KeyId, exchange: Exchange) -> None:
         """A request has ended."""
@@ -41,18 +38,13 @@ class KeyWatch:
         exchanges.discard(exchange)
         if not exchanges:
             self._open.pop(key_id, None)
+        if not self._open:
+            self._some.clear()
 
-    def _look_later(self) -> None:
-        if self._timer is None and self._looking is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(limits.key_cache_s, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        if self._open:
-            self._looking = asyncio.create_task(self._look_at_all())
-
-    async def _look_at_all(self) -> None:
+    async def look(self) -> None:
+        """A round of the server's supervisor: wait for open requests, and then until it is time to look at their keys."""
+        await self._some.wait()
+        await asyncio.sleep(limits.key_cache_s)
         try:
             for key_id in tuple(self._open):
                 problem = await self._judge(key_id)
@@ -61,9 +53,3 @@ class KeyWatch:
                         exchange.end(problem)
         except StoreError:
             pass  # nothing is known of the keys, and requests that come now are told so
-        except Exception as error:
-            log.error("the keys of open requests could not be looked at", exc_info=error)
-        finally:
-            self._looking = None
-            if self._open:
-                self._look_later()

@@ -13,7 +13,6 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from glob import escape
 from typing import Any
 
 import uvicorn
@@ -42,7 +41,7 @@ from holdfast.server.station import Ready, Station
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory import MemoryStore
 from holdfast.store.open import InFile, InMemory, InPostgres, open_store, parse_url
-from holdfast.tools.reserved import Reserved
+from holdfast.tools.reserved import Names, Reserved
 from holdfast.tools.sandbox.sandbox import Sandbox
 
 
@@ -126,17 +125,20 @@ async def serve(
 
 
 def files_of(config: Config) -> Reserved:
-    """The files of a server's settings, which no tool reaches: the store with all that lies beside it, and TLS's."""
-    files = {os.path.abspath(each) for each in config.tls or ()}
-    names: set[tuple[str, str]] = set()
+    """The files of a server's settings, which no tool reaches: the store with all that is named after it, and TLS's."""
+    tls = [os.path.abspath(each) for each in config.tls or ()]  # a certificate, and its key
+    files = set(tls[1:])
+    names: set[Names] = set()
     match parse_url(config.store):
         case InFile(path=path):
             files.add(os.path.abspath(path))  # links on the way to it are reserved, too
             for each in (os.path.abspath(path), os.path.realpath(path)):
-                names.add((os.path.dirname(each), f"{escape(os.path.basename(each))}*"))
+                names.add(Names(directory=os.path.dirname(each), begin=os.path.basename(each)))
         case InPostgres() | InMemory():
             pass
-    return Reserved(files=frozenset(files), names=frozenset(names))
+    return Reserved(
+        files=frozenset(files), names=frozenset(names), readable=frozenset(tls).difference(files)
+    )
 
 
 class _Alarm:
@@ -186,6 +188,7 @@ UVICORN = (
     "config",
     "force_exit",
     "main_loop",
+    "serve",
     "server_state",
     "servers",
     "should_exit",
@@ -300,6 +303,14 @@ class HttpServer(uvicorn.Server):
         if self._refresh is not None:
             await self._refresh()
         event("server.reloaded")
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        supervisor = self._sessions.supervisor
+        keys = supervisor.keep("keys", self._app.keys.look)
+        try:
+            await super().serve(sockets)
+        finally:
+            await supervisor.stop(keys)
 
     async def main_loop(self) -> None:
         while not self._stopping.is_set():

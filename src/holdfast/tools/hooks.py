@@ -24,6 +24,7 @@ from holdfast.core.codec import Value
 from holdfast.tools.base import Json
 from holdfast.tools.hook_answers import WAY_OUT, NotUnderstood, quoted, read_answer
 from holdfast.tools.process import Exit, run_command
+from holdfast.tools.reserved import data_named_by
 from holdfast.tools.run import clean
 from holdfast.tools.sandbox.sandbox import Sandbox, named_paths
 
@@ -100,6 +101,7 @@ async def run_hook(
                 hooks.directory,
                 *hook.roots,
                 read_roots=named_paths(hooks.directory, hook.command).projects,
+                own=data_named_by([hook.command], hooks.directory),
                 network=hook.network,
             ),
         )

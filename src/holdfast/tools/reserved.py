@@ -1,12 +1,15 @@
-"""Files that the server reads, reloads or runs: no toolset reaches them, whatever its roots.
+"""Files that the server reads, reloads or runs: no tool changes them, whatever its roots.
 
 1. They are told apart by what they are (device and number) and by where they would be (a name in a directory), so
    neither a link, another name nor a file that is not there yet leads to one.
 2. Every link on the way to such a file is reserved, too: who can move a link moves the file.
 3. What belongs to the process is always reserved: the package and its environment, modules that would be imported in
    place of installed ones, its log files, and the file systems through which the kernel shows its memory.
+4. A file toolset reaches none of them. A command (`sandbox/`) may read those that are `readable`, because nothing runs
+   without programs, packages and scripts; the others are hidden from it.
 
-A `Reserved` says it in paths. `now` looks at the disk, which changes: it is asked for every call of a tool.
+A `Reserved` says it in paths. `now` and `for_commands` look at the disk, which changes: one of them is asked for every
+call of a tool.
 """
 
 from __future__ import annotations
@@ -18,8 +21,7 @@ import stat
 import sys
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
@@ -44,80 +46,105 @@ _SCRIPTS = (
     ".php",
     ".jar",
 )
-_KERNEL = ("/proc", "/sys")
+_MODULES = ("py", "pyc", "so")
+
+
+class Names(Value):
+    """Every file in a directory whose name begins and ends so, also one that is not there yet."""
+
+    directory: str
+    begin: str = ""
+    end: str = ""
+
+    @property
+    def folded(self) -> tuple[str, str]:
+        return _folded(self.begin), _folded(self.end)
 
 
 class Reserved(Value):
-    """Files, names in directories, and whole directories."""
+    """Files and whole directories, there or not. A path that is `readable` and one of the others is hidden."""
 
     files: frozenset[str] = frozenset()
-    names: frozenset[tuple[str, str]] = frozenset()
-    """A directory and a pattern: every file of such a name in it, also one that is not there yet."""
+    names: frozenset[Names] = frozenset()
     trees: frozenset[str] = frozenset()
+    readable: frozenset[str] = frozenset()
+    """Files, and whole directories, that a command may read."""
 
     def __or__(self, other: Reserved) -> Reserved:
         return Reserved(
             files=self.files | other.files,
             names=self.names | other.names,
             trees=self.trees | other.trees,
+            readable=self.readable | other.readable,
         )
 
     def now(self) -> Held:
         """What is reserved as the disk is now."""
         return Held(self | of_process())
 
+    def for_commands(self, *, own: Iterable[str] = ()) -> Withheld:
+        """What a command must not reach as the disk is now. It may change those of its `own` that are readable."""
+        every = self | of_process()
+        secret, shown = every.files | every.trees, every.readable.difference(own)
+        steps = [step for path in secret | shown for step in _steps(path)]
+        steps += [step for each in every.names for step in _links(each.directory)]
+        named = {(os.path.realpath(each.directory), *each.folded) for each in every.names}
+        return Withheld(
+            hidden=frozenset(map(os.path.realpath, secret)),
+            named=frozenset(named),
+            kept=frozenset(os.path.join(*each) for each in steps) | _imported_now(),
+        )
+
+
+class Withheld(Value):
+    """What a command must not reach: files and whole directories, there or not, in paths without links on the way."""
+
+    hidden: frozenset[str]
+    named: frozenset[tuple[str, str, str]]
+    """Directories, and how the names of hidden files in them begin and end."""
+    kept: frozenset[str]
+    """Can be read, and not be changed, unless it is hidden as well."""
+
 
 class Held:
     """What is reserved, as the disk is at one moment."""
 
     def __init__(self, reserved: Reserved) -> None:
-        self._files: set[Identity] = set()
-        self._names: dict[Identity, list[str]] = {}
-        self._trees = {found for each in reserved.trees if (found := identity_at(each))}
-        for path in reserved.files:
-            for directory, name in _steps(path):
-                self._add_name(directory, name)
-            self._add_file(path)
-        for directory, pattern in reserved.names:
-            self._add_name(directory, pattern)
-            for path in _named(directory, pattern):
-                self._add_file(path)
-
-    def _add_file(self, path: str) -> None:
-        found = identity_at(path)
-        if found is not None:
-            self._files.add(found)
-
-    def _add_name(self, directory: str, pattern: str) -> None:
-        found = identity_at(directory)
-        if found is not None:
-            self._names.setdefault(found, []).append(_folded(pattern))
+        paths = reserved.files | reserved.trees | reserved.readable
+        steps = [step for path in paths for step in _steps(path)]
+        steps += [step for each in reserved.names for step in _links(each.directory)]
+        self._names = {(identity_at(directory), _folded(name)) for directory, name in steps}
+        self._named = [(identity_at(each.directory), *each.folded) for each in reserved.names]
+        named = (path for each in reserved.names for path in _named(each))
+        self._there = {identity_at(path) for path in (*paths, *named)}
 
     def has_file(self, there: os.stat_result) -> bool:
         """Whether this file is reserved, or this directory with all that is below it."""
-        return identity(there) in (self._trees if stat.S_ISDIR(there.st_mode) else self._files)
+        return identity(there) in self._there
 
     def has_name(self, directory: os.stat_result, name: str) -> bool:
         """Whether a file of this name in this directory would be one."""
-        folded = _folded(name)
-        return any(fnmatchcase(folded, each) for each in self._names.get(identity(directory), ()))
+        where, folded = identity(directory), _folded(name)
+        return (where, folded) in self._names or any(
+            where == found and _is_named(folded, begin, end) for found, begin, end in self._named
+        )
 
     def has_any_above(self, path: Path) -> bool:
         """Whether a directory lies below one that is reserved."""
         above = (identity_at(str(each)) for each in Path(os.path.realpath(path)).parents)
-        return any(each in self._trees for each in above)
+        return any(each in self._there for each in above if each is not None)
 
 
 def is_imported(directory: os.stat_result, name: str) -> bool:
     """Whether a file of this name in this directory would be imported in place of an installed module."""
     module, _, suffix = _folded(name).partition(".")
-    if not suffix.endswith(("py", "pyc", "so")):
+    if not suffix.endswith(_MODULES):
         return False
     where = identity(directory)
     for place in _import_places():
         if identity_at(place) == where and module in _installed():
             return True
-        packages = _installed() & frozenset(os.listdir(place)) if module == "__init__" else ()
+        packages = _installed() & frozenset(_entries(place)) if module == "__init__" else ()
         if any(identity_at(os.path.join(place, each)) == where for each in packages):
             return True
     return False
@@ -165,15 +192,29 @@ def _steps(path: str) -> Iterator[tuple[str, str]]:
         left.extendleft(reversed(parts))
 
 
-def _named(directory: str, pattern: str) -> list[str]:
-    if not set("*?[") & set(pattern):
-        return [os.path.join(directory, pattern)]
+def _links(path: str) -> Iterator[tuple[str, str]]:
+    """The names of the links that lead to a directory."""
+    return (each for each in _steps(path) if os.path.islink(os.path.join(*each)))
+
+
+def _named(names: Names) -> list[str]:
+    return [
+        os.path.join(names.directory, each)
+        for each in _entries(names.directory)
+        if _is_named(_folded(each), *names.folded)
+    ]
+
+
+def _is_named(folded: str, begin: str, end: str) -> bool:
+    fits = len(folded) >= len(begin) + len(end)
+    return fits and folded.startswith(begin) and folded.endswith(end)
+
+
+def _entries(directory: str) -> list[str]:
     try:
-        names = os.listdir(directory)
+        return os.listdir(directory)
     except OSError:
         return []
-    wanted = _folded(pattern)
-    return [os.path.join(directory, each) for each in names if fnmatchcase(_folded(each), wanted)]
 
 
 # ── what belongs to the process ──────────────────────────────────────────────────────────────
@@ -182,10 +223,15 @@ def _named(directory: str, pattern: str) -> list[str]:
 @cache
 def of_process() -> Reserved:
     """What every process reserves. Its standard streams are looked at once: they stay what they are."""
-    package, settings = Path(__file__).parents[1], os.path.join(sys.prefix, "pyvenv.cfg")
-    files = {*_streams(), *([settings] if os.path.exists(settings) else ())}
-    trees = {str(package), *_KERNEL, *_installation()}
-    return Reserved(files=frozenset(files), trees=frozenset(trees))
+    libraries = os.path.join(sys.base_prefix, "lib")
+    python = [os.path.join(sys.prefix, "pyvenv.cfg"), sys.executable]
+    python += _named(Names(directory=libraries, begin="libpython"))
+    there = (os.path.abspath(each) for each in python if os.path.exists(each))
+    return Reserved(
+        files=frozenset(_streams()),
+        trees=frozenset({"/proc"}),
+        readable=frozenset({str(Path(__file__).parents[1]), "/sys", *there, *_installation()}),
+    )
 
 
 def _installation() -> set[str]:
@@ -204,10 +250,11 @@ def _streams() -> Iterator[str]:
     """The files that a shell has given us for our output, where the system can tell their names."""
     for descriptor in (1, 2):
         try:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                yield os.readlink(f"/proc/self/fd/{descriptor}")
+            there, path = os.fstat(descriptor), os.readlink(f"/proc/self/fd/{descriptor}")
         except OSError:
             continue
+        if stat.S_ISREG(there.st_mode) and identity_at(path) == identity(there):
+            yield path
 
 
 def _import_places() -> list[str]:
@@ -219,6 +266,24 @@ def _import_places() -> list[str]:
         for each in sorted(places)
         if os.path.isdir(each) and not any(_is_below(each, top) for top in ours)
     ]
+
+
+def _imported_now() -> frozenset[str]:
+    """What is, or would be, imported from such directories in place of what is installed; and compiled modules."""
+    found = set()
+    for place in _import_places():
+        found.add(os.path.join(os.path.realpath(place), "__pycache__"))
+        for name in _entries(place):
+            module, _, suffix = _folded(name).partition(".")
+            if module not in _installed():
+                continue
+            path = os.path.realpath(os.path.join(place, name))
+            is_package = any(each.startswith("__init__.") for each in _entries(path))
+            if is_package or suffix.endswith(_MODULES):
+                found.add(path)
+            elif os.path.isdir(path):
+                found.add(os.path.join(path, "__init__.py"))
+    return frozenset(found)
 
 
 def _is_below(path: str, top: str) -> bool:
@@ -244,6 +309,8 @@ def files_run_by(commands: Iterable[str], directory: Path, *, all_named: bool) -
     found: set[str] = set()
     for command in commands:
         words = _words(command)
+        if " " in command and _status(directory / command, stat.S_ISREG):  # an argument as it is
+            words.append(command)
         for place in (directory, *_directories(words, directory)):
             for n, word in enumerate(words):
                 path = _file_named(word, place, first=n == 0, all_named=all_named)
@@ -252,6 +319,12 @@ def files_run_by(commands: Iterable[str], directory: Path, *, all_named: bool) -
                 if path is not None:
                     found.add(str(path))
     return frozenset(found)
+
+
+def data_named_by(commands: Sequence[str], directory: Path) -> frozenset[str]:
+    """The files that these commands name and do not run, as far as their words tell."""
+    named = files_run_by(commands, directory, all_named=True)
+    return named - files_run_by(commands, directory, all_named=False)
 
 
 def _words(command: str) -> list[str]:

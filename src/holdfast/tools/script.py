@@ -102,7 +102,6 @@ class ScriptTool:
         self._directory = working_directory(name, script, directory)
         self._environment = {**passed_on(environment, also=script.pass_env), **script.env}
         named = named_paths(self._directory, script.cmd)
-        sandbox.keep(*named.programs)
         self._cell = sandbox.cell(
             self._directory,
             *script.roots,

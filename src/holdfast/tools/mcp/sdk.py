@@ -45,6 +45,7 @@ from holdfast.tools.mcp.peer import (
     Unavailable,
 )
 from holdfast.tools.process import Capture, kill_marked
+from holdfast.tools.reserved import data_named_by
 from holdfast.tools.sandbox.sandbox import Sandbox, named_paths
 from holdfast.tools.threads import in_thread
 from holdfast.version import VERSION
@@ -108,13 +109,15 @@ async def connect(server: Server, on_changed: OnChanged, sandbox: Sandbox) -> As
 
 @asynccontextmanager
 async def _over_stdio(program: Stdio, errors: _Stderr, sandbox: Sandbox) -> AsyncIterator[_Streams]:
-    mark = secrets.token_hex(16)
-    named = named_paths(Path(program.directory), program.command, *program.args)
+    mark, directory = secrets.token_hex(16), Path(program.directory)
+    words = (program.command, *program.args)
+    named = named_paths(directory, *words)
     cell = sandbox.cell(
         program.directory,
         *named.folders,
         *program.roots,
         read_roots=(*named.projects, *program.read_roots),
+        own=data_named_by(words, directory),
         network=program.network,
         home=program.home,
     )

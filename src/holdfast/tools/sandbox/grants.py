@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from holdfast.tools.sandbox.system import Refused
 
@@ -20,6 +21,9 @@ PROGRAMS = """
 ENTRIES_MAX = 5000
 """In a directory that has to be granted entry by entry."""
 
+SEARCHED_MAX = 200_000
+"""Entries below the directories that are granted, where a protected file has several names."""
+
 
 class Order:
     """What the server wants to be run, and how; from the arguments."""
@@ -36,6 +40,8 @@ class Order:
         self.read: list[str] = []
         self.write: list[str] = []
         self.hide: list[str] = []
+        self.hide_named: list[str] = []
+        """A directory, how names in it begin, and how they end: `/data/holdfast.db/`, `/agents//.yaml`."""
         self.keep: list[str] = []
         words = iter(arguments)
         for word in words:
@@ -59,8 +65,11 @@ class Grants:
     """Which paths a command may use: all of them real, none of them a link."""
 
     def __init__(self, order: Order) -> None:
-        self._hidden = ["/proc", *map(os.path.realpath, order.hide)]
-        self._kept = [os.path.realpath(each) for each in order.keep]
+        self._named = [each.rsplit("/", 2) for each in order.hide_named]
+        # A name that begins and ends so: whether there is such a file or not, its directory gains no entries.
+        self._hidden = [*order.hide, *(f"{each[0]}/{each[1]}{each[2]}" for each in self._named)]
+        self._kept = list(order.keep)
+        self._find_links(order)
         self.read: list[str] = []
         self.write: list[str] = []
         self.frozen: list[str] = []
@@ -73,16 +82,15 @@ class Grants:
     def _grant(self, path: str, to: list[str]) -> None:
         if not os.path.lexists(path) or any(is_in(path, each) for each in self._hidden):
             return
-        if is_in(path, "/dev") and not is_in(path, "/dev/shm"):  # memory, which a root may be in
+        if self._is_named(path):
             return
-        # What belongs to the store is named after it: its log, its locks, copies of it.
-        if any(path.startswith((f"{each}-", f"{each}.")) for each in self._hidden):
+        if is_in(path, "/dev") and not is_in(path, "/dev/shm"):  # memory, which a root may be in
             return
         if any(is_in(path, each) for each in self._kept):
             to = self.read
         elif any(is_in(each, path) for each in self._protected(to)):
             self.frozen.append(path)
-            entries = sorted(os.scandir(path), key=lambda each: each.name)
+            entries = entries_of(path)
             if len(entries) > ENTRIES_MAX:
                 raise Refused(
                     f"{path} holds what the server uses, and more than {ENTRIES_MAX} entries beside it; "
@@ -94,9 +102,72 @@ class Grants:
             return
         to.append(path)
 
+    def _is_named(self, path: str) -> bool:
+        folder, name = os.path.split(path)
+        name = name.casefold()
+        return any(
+            folder == where and name.startswith(begin) and name.endswith(end)
+            for where, begin, end in self._named
+        )
+
+    def _find_links(self, order: Order) -> None:
+        """Protect the other names of protected files, too, in what is granted."""
+        named = [each.path for where, _, _ in self._named for each in entries_of(where)]
+        hidden = _linked([*self._hidden, *filter(self._is_named, named)])
+        either = hidden | _linked(self._kept)
+        for roots, wanted in ((order.write, either), (order.read, hidden)):
+            for path, found in _names_below(roots, wanted):
+                (self._hidden if found in hidden else self._kept).append(path)
+
     def _protected(self, to: list[str]) -> list[str]:
         """What must not be granted, or not to be written to."""
         return ["/dev", *self._hidden, *(() if to is self.read else self._kept)]
+
+
+def entries_of(folder: str) -> list[os.DirEntry[str]]:
+    """What is in a directory, by name. Nothing, if it cannot be read."""
+    try:
+        return sorted(os.scandir(folder), key=lambda each: each.name)
+    except OSError:
+        return []
+
+
+def _linked(paths: list[str]) -> set[tuple[int, int]]:
+    """Device and number of the files among these that have several names."""
+    found = set()
+    for path in paths:
+        try:
+            at = os.lstat(path)
+        except OSError:
+            continue
+        if at.st_nlink > 1 and stat.S_ISREG(at.st_mode):
+            found.add((at.st_dev, at.st_ino))
+    return found
+
+
+def _names_below(
+    roots: list[str], wanted: set[tuple[int, int]]
+) -> list[tuple[str, tuple[int, int]]]:
+    """Every name that these files have below these directories."""
+    found: list[tuple[str, tuple[int, int]]] = []
+    real = {os.path.realpath(each) for each in roots} if wanted else set()
+    left, seen = [each for each in real if not any(is_in(each, top) for top in PROGRAMS)], 0
+    while left:
+        entries = entries_of(left.pop())
+        seen += len(entries)
+        if seen > SEARCHED_MAX:
+            raise Refused(
+                f"a file that the server uses has several names, and there are more than {SEARCHED_MAX} files to look "
+                "for them in; give the command a directory of its own"
+            )
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                left.append(entry.path)
+            elif entry.is_file(follow_symlinks=False):
+                at = entry.stat(follow_symlinks=False)
+                if (at.st_dev, at.st_ino) in wanted:
+                    found.append((entry.path, (at.st_dev, at.st_ino)))
+    return found
 
 
 def is_in(path: str, folder: str) -> bool:

@@ -4,7 +4,8 @@
    warning, `off` confines none. Nothing that a request, a session or a model says changes that.
 2. A command reads programs and libraries, reads and writes its roots, and has a home and a /tmp of its own.
    Network, and more roots, are declared in an agent file of the operator.
-3. What the server reads, reloads or runs is out of reach, whatever the roots: it is hidden, or cannot be changed.
+3. What the server reads, reloads or runs (`tools/reserved.py`) is out of reach, whatever the roots: it is hidden, or
+   cannot be changed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Literal, TypeAlias
 
 from holdfast import limits
 from holdfast.core.codec import Value
+from holdfast.tools.reserved import Reserved
 from holdfast.tools.sandbox.backend import WAY_OUT, Backend, find_backend, launcher
 from holdfast.tools.threads import in_thread
 
@@ -43,17 +45,8 @@ class Sandbox:
         self._backend: Backend | None = None
         self._tenants: set[str] = set()
         self._warned = False
-        self._hidden: set[str] = set()
-        package = os.path.dirname(os.path.abspath(sys.modules["holdfast"].__file__ or ""))
-        self._kept = {package, sys.prefix, sys.base_prefix}
-
-    def hide(self, *paths: str | Path) -> None:
-        """Files and directories that no command may even read. A file's name also hides what is named after it."""
-        self._hidden |= {os.path.abspath(each) for each in paths}
-
-    def keep(self, *paths: str | Path) -> None:
-        """Files and directories that no command may change."""
-        self._kept |= {os.path.abspath(each) for each in paths}
+        self.reserved: Callable[[], Reserved] = Reserved
+        """What the server reads, reloads or runs now, besides what belongs to every process."""
 
     def require(self) -> None:
         """From now on nothing runs unconfined, unless the operator has said `off`."""
@@ -76,11 +69,13 @@ class Sandbox:
         self,
         *roots: str | Path,
         read_roots: Iterable[str | Path] = (),
+        own: frozenset[str] = frozenset(),
         network: bool = False,
         home: str = "",
     ) -> Cell:
-        """What one kind of command is given: where it may write, and what else it may read or reach."""
-        return Cell(self, tuple(map(str, roots)), tuple(map(str, read_roots)), network, home)
+        """What one kind of command is given: where it may write, and what else it may read or reach. `own` is what its
+        words name and do not run: reserved for the sake of this command, which may change it itself."""
+        return Cell(self, tuple(map(str, roots)), tuple(map(str, read_roots)), own, network, home)
 
     async def chosen(self, tenant: str) -> Backend:
         """How to run a command for a tenant now. Raises NotConfined."""
@@ -99,11 +94,6 @@ class Sandbox:
             log.warning("commands run unconfined, since there is %s; %s", found.words, WAY_OUT)
         return found
 
-    @property
-    def protected(self) -> tuple[list[str], list[str]]:
-        """What is hidden, and what is kept."""
-        return sorted(self._hidden), sorted(self._kept)
-
     def __repr__(self) -> str:
         return f"<Sandbox {self.mode} {self._backend.kind if self._backend else 'not looked for'}>"
 
@@ -116,12 +106,14 @@ class Cell:
         sandbox: Sandbox,
         roots: tuple[str, ...],
         read_roots: tuple[str, ...],
+        own: frozenset[str],
         network: bool,
         home: str,
     ) -> None:
         self._sandbox = sandbox
         self._roots = roots
         self._read_roots = read_roots
+        self._own = own
         self._network = network
         self._home = home
 
@@ -137,12 +129,13 @@ class Cell:
         backend = await self._sandbox.chosen(tenant)
         if backend.kind == "none":
             return None
-        hidden, kept = self._sandbox.protected
+        withheld = self._sandbox.reserved().for_commands(own=self._own)
         several = {
             "--write": self._roots,
             "--read": (*self._read_roots, *program_folders(environment)),
-            "--hide": hidden,
-            "--keep": kept,
+            "--hide": sorted(withheld.hidden),
+            "--hide-named": sorted(map("/".join, withheld.named)),
+            "--keep": sorted(withheld.kept),
         }
         options = [
             word for name, paths in several.items() for path in paths for word in (name, path)
@@ -193,7 +186,6 @@ def cache_home(name: str, environment: Mapping[str, str]) -> str:
     return str(Path(base) / "holdfast" / "homes" / sha256(name.encode()).hexdigest()[:16])
 
 
-_SOURCES = (".bash", ".cjs", ".js", ".mjs", ".php", ".pl", ".py", ".rb", ".sh", ".ts")
 _PROJECT = ("package.json", "pyproject.toml", "node_modules")
 
 
@@ -202,13 +194,6 @@ class Named(Value):
 
     files: tuple[str, ...]
     folders: tuple[str, ...]
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """The files that are run, as far as their names and modes tell."""
-        return tuple(
-            each for each in self.files if each.endswith(_SOURCES) or os.access(each, os.X_OK)
-        )
 
     @property
     def projects(self) -> tuple[str, ...]:
