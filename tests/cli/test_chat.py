@@ -31,7 +31,7 @@ agents:
       - type: script
         shell:
           pay:
-            cmd: echo paid >> paid; echo paid
+            cmd: echo paid >> till/paid; echo paid
             description: Pays.
 """
 
@@ -42,6 +42,7 @@ def clerk(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(elsewhere / "state"))
     for name in ("HOLDFAST_SERVER", "HOLDFAST_API_KEY"):
         monkeypatch.delenv(name, raising=False)
+    (elsewhere / "till").mkdir()
     path = elsewhere / "clerk.yaml"
     path.write_text(CLERK)
     return path
@@ -128,7 +129,7 @@ def test_lines_are_completed_continued_and_remembered(elsewhere: Path) -> None:
 
 
 def test_calls_are_asked_about_in_place(elsewhere: Path, run: Run) -> None:
-    paid = elsewhere / "paid"
+    paid = elsewhere / "till" / "paid"
     with chat("clerk.yaml", "--session", "till") as terminal:
         terminal.type("call pay with {}")
         terminal.expect("clerk wants to use pay")
