@@ -55,6 +55,8 @@ class Habits(Value):
     counted: float = 0.3
     """Retries that say which one they are."""
     retries: float = 0.7
+    attempts: int = 4
+    """How often a request is sent at most."""
     asks_again: float = 0.0
     """Requests without a key that are sent again after they have failed."""
     doubts: float = 0.0
@@ -385,7 +387,7 @@ class Request:
     async def insist(self) -> Send | None:
         """Send it, and again where that makes sense. The last attempt."""
         send = None
-        for attempt in range(4):
+        for attempt in range(self._habits.attempts):
             send = await self.send(attempt, self._world.any_node())
             again = send.outcome in ("unavailable", "left") or send.error == "conversation_locked"
             if send.told is not None and self._key:

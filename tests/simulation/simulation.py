@@ -300,6 +300,7 @@ def _broken_off(plan: Plan, rng: Random) -> Plan:
             on_busy=("wait", "steer"),
             keyed=rng.choice((0, 0.5, 0.9)),
             retries=1.0,
+            attempts=7,
             asks_again=1.0,
             doubts=0.3,
             leaves=0.2,
