@@ -119,7 +119,9 @@ class Hand:
 
 def said_last(turn: OpenTurn) -> str:
     """The newest words of the people in this turn."""
-    said = [text_of(each.content) for each in turn.turn.items if isinstance(each, UserMessage)]
+    before = turn.snapshot.items if turn.turn.request.continues else ()
+    items = (*before, *turn.turn.items)
+    said = [text_of(each.content) for each in items if isinstance(each, UserMessage)]
     return said[-1] if said else ""
 
 

@@ -90,10 +90,8 @@ async def goes_on_with(store: Store, tenant: Tenant, watch: Watch, ending: Endin
 
 
 async def said_before(store: Store, tenant: Tenant, watch: Watch) -> Items:
-    """What the turns have said and done that a watched one continues; nothing, if it is no continuation."""
+    """What the turns have said and done that a watched one continues."""
     admission = watch.admission
-    if admission.continues is None:
-        return ()
     snapshot = watch.live.snapshot if watch.live else None
     if snapshot is None:
         snapshot = await persistently(

@@ -59,7 +59,9 @@ class Chat:
         with exchange.while_present():
             watch = await self._submit(ask)
         exchange.about |= conversation_headers(naming, watch)
-        before = await said_before(self._sessions.store, call.tenant, watch)
+        before: Items = ()
+        if watch.admission.continues is not None:
+            before = await said_before(self._sessions.store, call.tenant, watch)
         answering = _Answering(self._sessions, call, watch, naming, asked, before)
         async with watch:
             if asked.stream:

@@ -102,7 +102,9 @@ class Responses:
         if asked.store:
             naming = msgspec.structs.replace(naming, name=watch.admission.session_id)
         exchange.about |= conversation_headers(naming, watch)
-        before = await said_before(self._sessions.store, call.tenant, watch)
+        before: Items = ()
+        if watch.admission.continues is not None:
+            before = await said_before(self._sessions.store, call.tenant, watch)
         answering = _Answering(
             self._sessions,
             call,

@@ -192,16 +192,13 @@ class Admissions:
     async def _find_known(self, ask: Ask) -> Watch | Unfinished | None:
         """The turn that this request has begun before, if so: with a key, as an SDK's retry, or because the head of
         its session is unfinished, as far as we remember, and is its own."""
-        if ask.attempt.key is not None or ask.attempt.client_attempt or self._may_be_again(ask):
+        attempt = ask.attempt
+        if attempt.key or attempt.client_attempt or self._resolver.remembers_unfinished(ask):
             target = None if ask.name is None else named(ask.name)
-            found = await self._store.find_attempt(ask.tenant, ask.attempt, target)
+            found = await self._store.find_attempt(ask.tenant, attempt, target)
             if found is not None:
                 return found if isinstance(found, Unfinished) else await self._attach(ask, found)
         return None if ask.continues is None else await self._find_continuation(ask)
-
-    def _may_be_again(self, ask: Ask) -> bool:
-        seen = self._resolver.remembered(ask)
-        return seen is not None and seen.snapshot.is_unfinished
 
     async def _find_continuation(self, ask: Ask) -> Watch | None:
         """The turn that is at work on what this request wants to be continued, if there is one."""
@@ -366,12 +363,13 @@ class Admissions:
                 seen = None if verify else self._resolver.remembered(ask)
                 if seen is None:
                     seen = await self._resolver.look(ask, verify=verify)
-                known = await self._known_in(ask, seen)
-                if isinstance(known, Unfinished):
-                    ask = await self._continuing(ask, known)
-                    continue
-                if known is not None:
-                    return known
+                if seen.snapshot.is_unfinished and ask.continues is None:
+                    known = await self._known_in(ask, seen)
+                    if isinstance(known, Unfinished):
+                        ask = await self._continuing(ask, known)
+                        continue
+                    if known is not None:
+                        return known
                 request, new = request_of(ask, seen.snapshot, self._ambient, self._choose)
             except StoreError:
                 raise

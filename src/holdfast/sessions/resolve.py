@@ -72,6 +72,13 @@ class Resolver:
             target = ByKey(key=name, create=ask.create)
         return Seen(target=target, expected=known, snapshot=snapshot, verified=False)
 
+    def remembers_unfinished(self, ask: Ask) -> bool:
+        """Whether the last turn of what this request names broke off, as far as we have that in mind."""
+        name = ask.name
+        known = self._cache.meaning(ask.tenant, name) if isinstance(name, SessionKey) else name
+        snapshot = None if known is None else self._cache.get(ask.tenant, known)
+        return snapshot is not None and snapshot.is_unfinished
+
     async def look(self, ask: Ask, *, verify: bool) -> Seen:
         """What this request's name means. With `verify`, nothing remembered is taken on trust.
 

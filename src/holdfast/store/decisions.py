@@ -180,6 +180,12 @@ def settled(
     return msgspec.structs.replace(row, state=state, expires_ms=expires_ms)
 
 
+def may_be_recognised(attempt: Attempt) -> bool:
+    """Whether a request can turn out to be a retry by anything else than its key: one with a key of its own is new,
+    unless an SDK says that it has sent it before."""
+    return attempt.key is None or attempt.client_attempt > 0
+
+
 def recognised(
     attempt: Attempt,
     session: SessionRow | None,

@@ -77,7 +77,7 @@ def find_attempt(
         find_claim(tables, tenant, attempt),
         meant=key.session_id if key else None,
     )
-    if known is not None or session is None:
+    if known is not None or session is None or not decisions.may_be_recognised(attempt):
         return known
     return decisions.recognised(
         attempt,

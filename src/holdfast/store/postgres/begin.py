@@ -48,7 +48,7 @@ async def find_attempt(
         known = decisions.judge_claim(attempt, claim, meant=meant)
         if known is not None:
             return known
-    if target is None:
+    if target is None or not decisions.may_be_recognised(attempt):
         return None
     found = await _recognising(db, tenant, target)
     return decisions.recognised(
@@ -56,7 +56,7 @@ async def find_attempt(
         found.session,
         open_turn=found.open_turn,
         head_turn=found.head_turn,
-        queued=await queued_of(db, found.session),
+        queued=await queued_of(db, found.session) if attempt.client_attempt else (),
         now_ms=found.now_ms,
     )
 

@@ -57,13 +57,13 @@ def find_claim(db: Connection, tenant: Tenant, attempt: Attempt) -> decisions.Cl
 def find_attempt(
     db: Connection, tenant: Tenant, attempt: Attempt, target: Target | None, *, now_ms: int
 ) -> Known | None:
+    claim = find_claim(db, tenant, attempt)
+    if claim is None and not decisions.may_be_recognised(attempt):
+        return None
     key, session = _find_target(db, tenant, target) if target else (None, None)
-    known = decisions.judge_claim(
-        attempt,
-        find_claim(db, tenant, attempt),
-        meant=key.session_id if key else None,
-    )
-    if known is not None or session is None:
+    meant = key.session_id if key else None
+    known = decisions.judge_claim(attempt, claim, meant=meant)
+    if known is not None or session is None or not decisions.may_be_recognised(attempt):
         return known
     return decisions.recognised(
         attempt,
