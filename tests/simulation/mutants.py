@@ -76,8 +76,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a continuation leaves the keys with the turn that it goes on with",
         (
             "store/memory/turns.py",
-            '        if row.state == "done" and row.expires_ms > now_ms:',
-            "        if row.steer is None and row.expires_ms < 0:",
+            '        if row.state == "done":\n            tables.claims',
+            "        if row.expires_ms < 0:\n            tables.claims",
         ),
         (
             "store/memory/turns.py",

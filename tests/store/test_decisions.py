@@ -299,7 +299,7 @@ def test_keys_of_a_continuation_that_it_has_discarded_lead_back_all_the_same(
         tenant=ACME, id=NEW, head=Version(1), unfinished=unfinished, retries_left=left
     )
     attempt = Attempt(request_hash=b"same", key=key.key)
-    known = judge_claim(attempt, Claim(row=key, turn=turn, session=session), now_ms=NOW_MS)
+    known = judge_claim(attempt, Claim(row=key, turn=turn, session=session))
     assert turn.continues is not None
     if goes_on:
         assert known == Unfinished(session_id=NEW, version=Version(1), retries_left=2)
