@@ -21,6 +21,7 @@ from systems.holdfast import Holdfast
 BY_NAME = {each.name: each for each in BEHAVIOURS}
 CAUGHT = {
     "fail_and_retry": "is there 2 times",
+    "fail_after_tool": "is there 2 times",
     "kill_in_tool": "has no result",
     "first_requests": "has stayed without an answer",
 }
@@ -78,6 +79,7 @@ async def test_a_system_that_forgets_what_it_answered_before_a_crash_is_caught(
 
 MISSING = {
     "lost_answer": "It has no idempotency key.",
+    "fail_after_tool_keyed": "It has no idempotency key.",
     "deadline_in_tool": "It has no deadline for a turn.",
     "moved": "It has no address of an agent: who it is stands in every request.",
 }

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.core.events import Answered, Ended, ToolFinished, ToolStarted
+from holdfast import limits
+from holdfast.core.events import Answered, Began, Ended, ToolFinished, ToolStarted
 from holdfast.core.items import AssistantMessage, ToolResult, UserMessage, item_decoder, text_of
 from holdfast.ids import IdempotencyKey, ItemId, SessionId, SessionKey, TurnId, Version
 from holdfast.store.rows import ItemRow
@@ -740,6 +741,34 @@ def a_session_is_still_held(run: Recording) -> Recording | None:
 @noticed_as("found")
 def verify_found_something(run: Recording) -> Recording | None:
     return replaced(run, findings=("acme/conv_1: not_dense",))
+
+
+@noticed_as("said_again")
+def a_retry_began_anew(run: Recording) -> Recording | None:
+    """A retry stands on a turn that broke off, and does not go on with it."""
+    known = {turn.row.turn_id: turn for turn in _turns(run)}
+    for send in run.sends:
+        turn = known.get(send.turn_id) if send.turn_id else None
+        before = [
+            each
+            for each in run.sends
+            if each.text == send.text and each.invoked_s < send.invoked_s and each.how != "steered"
+        ]
+        if turn is None or turn.row.continues is None or send.how != "began" or not before:
+            continue
+        last = max(before, key=lambda each: each.invoked_s)
+        if last.turn_id == turn.row.continues:
+            return _with_turn(run, turn.row.turn_id, continues=None)
+    return None
+
+
+@noticed_as("gone_on_too_often")
+def a_fourth_retry_went_on(run: Recording) -> Recording | None:
+    for turn in _turns(run):
+        began = turn.journal[0].event if turn.journal else None
+        if turn.row.continues is not None and isinstance(began, Began) and began.request.links:
+            return _with_turn(run, turn.row.continues, links=limits.continuations_max)
+    return None
 
 
 @noticed_as("leftover")

@@ -100,7 +100,7 @@ class Send(Value):
 class Act(Value):
     """Something else that a client did. `failed` may still have happened."""
 
-    kind: Literal["cancel", "reset", "rewind", "fork", "delete", "annotate"]
+    kind: Literal["cancel", "continue", "reset", "rewind", "fork", "delete", "annotate"]
     name: SessionKey | SessionId | None = None
     session_id: SessionId | None = None
     """The session that it made, or that it was done to."""

@@ -47,6 +47,48 @@ UNTOUCHED = Mutant(name="(nothing is changed)", edits=())
 
 MUTANTS: tuple[Mutant, ...] = (
     mutant(
+        "the request of a turn that broke off, said again, is a new one",
+        (
+            "store/decisions.py",
+            "    return is_retry and attempt.key is None and bool(attempt.request_hash)",
+            "    return False",
+        ),
+        telling=True,
+    ),
+    mutant(
+        "a retry brings its message along to what it goes on with",
+        ("sessions/continuation.py", "        messages=(),\n", ""),
+        (
+            "sessions/resolve.py",
+            "Fresh(input=()) if ask.continues else _reconciled(ask, snapshot, ambient)",
+            "_reconciled(ask, snapshot, ambient)",
+        ),
+    ),
+    mutant(
+        "retries go on with a turn without end",
+        (
+            "store/shaping.py",
+            "retries_left=session.retries_left - 1)",
+            "retries_left=session.retries_left)",
+        ),
+    ),
+    mutant(
+        "a continuation leaves the keys with the turn that it goes on with",
+        (
+            "store/memory/turns.py",
+            '        if row.state == "done":\n            tables.claims',
+            "        if row.expires_ms < 0:\n            tables.claims",
+        ),
+        (
+            "store/memory/turns.py",
+            "    claim_key(tables, ask.tenant, ask.attempt, request.turn_id)\n\n\ndef _move_keys",
+            (
+                "    if request.continues is None:\n"
+                "        claim_key(tables, ask.tenant, ask.attempt, request.turn_id)\n\n\ndef _move_keys"
+            ),
+        ),
+    ),
+    mutant(
         "a cancel is answered at once, also while the commit is on its way",
         (
             "sessions/transaction.py",

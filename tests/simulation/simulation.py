@@ -297,6 +297,40 @@ def _deprived(plan: Plan, rng: Random) -> Plan:
     )
 
 
+def _broken_off(plan: Plan, rng: Random) -> Plan:
+    """Turns fail after they have acted, and everybody asks again: with a key, without one, or for the turn itself."""
+    return replaced(
+        _conversed(plan, rng),
+        nodes=rng.choice((1, 2, 3)),
+        clients=rng.choice((1, 3)),
+        temper=replaced(
+            plan.temper,
+            calls=0.8,
+            fails=0.3,
+            passes=True,
+            hangs=0.02,
+            looks=0,
+            pace_s=0.1,
+            tools_s=0.3,
+        ),
+        habits=replaced(
+            plan.habits,
+            on_busy=("wait", "steer"),
+            keyed=rng.choice((0, 0.5, 0.9)),
+            retries=1.0,
+            attempts=7,
+            asks_again=1.0,
+            doubts=0.3,
+            leaves=0.2,
+            operates=0.3,
+            operations=("continue", "continue", "cancel", "watch"),
+            pause_s=1.0,
+        ),
+        faults=("crash", "pause", "drain"),
+        fault_every_s=15.0,
+    )
+
+
 _THEMES = (
     *[None] * 6,
     *(_annotated, _retold, _crowded, _forbidden, _forbidden, _heckled, _heckled, _talked_over),
@@ -305,8 +339,8 @@ _THEMES = (
 
 
 _STEADY = (
-    *((5, 2, _queued), (10, 4, _leaving), (20, 3, _unheard), (20, 6, _unheard)),
-    *((20, 9, _odd), (20, 17, _odd), (20, 5, _deprived), (20, 19, _deprived)),
+    *((5, 2, _queued), (10, 4, _leaving), (10, 8, _broken_off), (20, 3, _unheard)),
+    *((20, 6, _unheard), (20, 9, _odd), (20, 17, _odd), (20, 5, _deprived), (20, 19, _deprived)),
 )
 """Every so many seeds, from which on, what. Not drawn: what other seeds do stays as it is."""
 

@@ -119,7 +119,9 @@ class Hand:
 
 def said_last(turn: OpenTurn) -> str:
     """The newest words of the people in this turn."""
-    said = [text_of(each.content) for each in turn.turn.items if isinstance(each, UserMessage)]
+    before = turn.snapshot.items if turn.turn.request.continues else ()
+    items = (*before, *turn.turn.items)
+    said = [text_of(each.content) for each in items if isinstance(each, UserMessage)]
     return said[-1] if said else ""
 
 
@@ -139,10 +141,11 @@ class Stage:
 
     def play(self, world: World, node: Node) -> Play:
         async def play(turn: OpenTurn) -> None:
+            request = turn.turn.request
+            # A continuation brings no words of its own: it goes on with the last ones.
+            said = turn.snapshot.items if request.continues else request.input
             opening = next(
-                text_of(each.content)
-                for each in reversed(turn.turn.request.input)
-                if isinstance(each, UserMessage)
+                text_of(each.content) for each in reversed(said) if isinstance(each, UserMessage)
             )
             self.played.append(opening)
             hand = Hand(self, node, turn)

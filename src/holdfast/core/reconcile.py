@@ -25,6 +25,7 @@ from typing import Literal, TypeAlias, assert_never
 
 import msgspec
 
+from holdfast.core.closing import is_ours
 from holdfast.core.codec import Unreadable, Value
 from holdfast.core.conversation import Snapshot, seen_by_people
 from holdfast.core.items import (
@@ -47,6 +48,7 @@ from holdfast.core.items import (
     ToolResult,
     UserMessage,
     is_substantial,
+    item_id,
     result_for,
     text_of,
 )
@@ -222,7 +224,9 @@ def _history_in(snapshot: Snapshot, spoken: Sequence[Incoming]) -> int | None:
         return 0  # whoever tells the history again tells an answer, too; and most do not
     told = _merged((seen, n + 1) for n, each in enumerate(spoken) if (seen := _told(each)))
     held = _merged(
-        (seen, _broke_off(each)) for each in seen_by_people(snapshot) if (seen := _held(each))
+        (seen, _broke_off(each))
+        for each in seen_by_people(snapshot)
+        if (seen := _held(each)) and item_id(each) not in snapshot.broken_off
     )
     theirs, end = next(told, _NOTHING)
     consumed, answered, left_out = 0, False, False
@@ -281,7 +285,8 @@ def _told(message: Incoming) -> _Seen | None:
     if message.role == "tool":
         return "tool", "", (message.call_id,)
     if message.role == "assistant":
-        return "assistant", text_of(message.content), tuple(call.call_id for call in message.calls)
+        text = text_of(message.content)
+        return "assistant", "" if is_ours(text) else text, tuple(c.call_id for c in message.calls)
     return message.role, text_of(message.content), _media(message.content)
 
 

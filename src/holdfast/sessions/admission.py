@@ -21,6 +21,7 @@ from holdfast.core.ports import Play
 from holdfast.core.reconcile import Fresh
 from holdfast.core.turn import begin
 from holdfast.errors import (
+    CannotContinue,
     HoldfastError,
     KeyReused,
     QueueFull,
@@ -36,18 +37,21 @@ from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Admission, Ask, Choose, base_of
 from holdfast.sessions.cache import SnapshotCache
+from holdfast.sessions.continuation import retried_by
 from holdfast.sessions.lanes import Lane, LaneFull, LaneName, Lanes
 from holdfast.sessions.noting import note_admission, note_refusal, note_signal
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.recovery import Recovery
-from holdfast.sessions.resolve import Resolver, Seen, request_of
+from holdfast.sessions.resolve import Resolver, Seen, named, request_of
 from holdfast.sessions.retry import retried
 from holdfast.sessions.transaction import LiveTurn, steering_payload
 from holdfast.sessions.watch import Watch, find_ending
 from holdfast.store.base import (
     Begin,
     Busy,
+    ById,
+    Finished,
     Free,
     Gone,
     Joined,
@@ -61,6 +65,7 @@ from holdfast.store.base import (
     Started,
     Store,
     TooLate,
+    Unfinished,
 )
 from holdfast.store.rows import SignalRow
 from holdfast.wire.problems import Refused
@@ -114,6 +119,24 @@ class Admissions:
         note_admission(self._tally, ask, watch.admission, clock() - began_s)
         return watch
 
+    async def submit_again(self, ask: Ask, play: Play) -> Watch | None:
+        """The turn that this very request has begun before in a session that it cannot name, if so."""
+        tenant, attempt = ask.tenant, ask.attempt
+        if attempt.key is not None:
+            found = await self._store.find_attempt(tenant, attempt)
+        else:
+            row = await self._store.turn_unfinished(tenant, attempt.request_hash)
+            target = ById(session_id=row.session_id) if row else None
+            found = await self._store.find_attempt(tenant, attempt, target) if target else None
+        if found is None:
+            return None
+        if not isinstance(found, Unfinished):
+            return await self._attach(ask, found)
+        try:
+            return await self.submit(await self._continuing(ask, found), play)
+        except CannotContinue:
+            return None  # somebody else was here meanwhile
+
     async def _submit_claimed(self, ask: Ask, key: IdempotencyKey, play: Play) -> Watch:
         try:
             claim = await self._claims.enter((ask.tenant, key))
@@ -125,10 +148,21 @@ class Admissions:
             self._claims.leave(claim)
 
     async def _submit(self, ask: Ask, play: Play) -> Watch:
-        if ask.attempt.key is not None or ask.attempt.client_attempt:
+        while True:
             known = await self._find_known(ask)
-            if known is not None:
+            if isinstance(known, Watch):
                 return known
+            try:
+                return await self._admit(
+                    ask if known is None else await self._continuing(ask, known), play
+                )
+            except CannotContinue:
+                if ask.continues is not None:
+                    raise
+                # A retry: somebody else was here meanwhile, so that it is something else by now.
+
+    async def _admit(self, ask: Ask, play: Play) -> Watch:
+        """Begin a turn, or wait until that is possible. Raises CannotContinue if there is nothing to continue."""
         patience = _Patience(ask)
         if ask.on_busy == "steer":
             steered = await self._steer_holder(ask)
@@ -155,14 +189,34 @@ class Admissions:
             self._lanes.leave(lane)
         return watch
 
-    async def _find_known(self, ask: Ask) -> Watch | None:
-        """The turn that a request with a key, or an SDK's retry, has begun before, if so."""
-        target = None
-        if ask.attempt.client_attempt and ask.name is not None:
-            seen = await self._look(ask, verify=True)
-            target = seen.target if seen else None
-        found = await self._store.find_attempt(ask.tenant, ask.attempt, target)
-        return None if found is None else await self._attach(ask, found)
+    async def _find_known(self, ask: Ask) -> Watch | Unfinished | None:
+        """The turn that this request has begun before, if so: with a key, as an SDK's retry, or because the head of
+        its session is unfinished, as far as we remember, and is its own."""
+        attempt = ask.attempt
+        if attempt.key or attempt.client_attempt or self._resolver.remembers_unfinished(ask):
+            target = None if ask.name is None else named(ask.name)
+            found = await self._store.find_attempt(ask.tenant, attempt, target)
+            if found is not None:
+                return found if isinstance(found, Unfinished) else await self._attach(ask, found)
+        return None if ask.continues is None else await self._find_continuation(ask)
+
+    async def _find_continuation(self, ask: Ask) -> Watch | None:
+        """The turn that is at work on what this request wants to be continued, if there is one."""
+        assert isinstance(ask.name, SessionId) and ask.continues is not None
+        session = await self._store.session(ask.tenant, ask.name)
+        if session is None or session.open_turn is None or session.head != ask.continues.version:
+            return None
+        row = await self._store.turn(ask.tenant, session.open_turn)
+        if row is None or row.continues is None:
+            return None
+        return await self._watch(ask, row.turn_id, how="joined")
+
+    async def _continuing(self, ask: Ask, found: Unfinished) -> Ask:
+        """A retry of an unfinished turn, as the request that goes on with it. Raises CannotContinue."""
+        snapshot = await self._resolver.snapshot(ask.tenant, found.session_id, verify=True)
+        if snapshot.version != found.version:
+            raise CannotContinue(f"version {int(found.version)}", "turn_not_head")
+        return await retried_by(ask, found, snapshot.marks[-1].turn_id, self._store)
 
     def _has_to_wait(self, ask: Ask) -> bool:
         """Whether a turn that nobody waits for has to wait itself: for room, or behind those that wait already."""
@@ -188,13 +242,6 @@ class Admissions:
             return QueueFull(all_of_them, yours=False, retry_after_s=QUEUE_RETRY_AFTER_S)
         return None
 
-    async def _look(self, ask: Ask, *, verify: bool) -> Seen | None:
-        """What the name means, or None where only T1 can say what a missing one is worth."""
-        try:
-            return await self._resolver.look(ask, verify=verify)
-        except (SessionMissing, SessionGone):
-            return None
-
     # ── waiting for the session ──
 
     async def _queue(self, ask: Ask, *, behind: bool, bound: SessionId | None) -> Watch | None:
@@ -207,7 +254,7 @@ class Admissions:
             seen = await self._resolver.look(ask, verify=True)
             if bound is not None:
                 await self._demand_not_deleted(ask, seen, bound)
-            if seen.expected is None:
+            if seen.expected is None or await self._known_in(ask, seen) is not None:
                 return None
             request, new = request_of(ask, seen.snapshot, self._ambient, self._choose)
             self._owner.demand_open()
@@ -224,7 +271,7 @@ class Admissions:
             match outcome:
                 case Queued():
                     return await self._queued(ask, outcome, new)
-                case Free():
+                case Free() | Unfinished():
                     return None
                 case Moved():
                     continue
@@ -322,6 +369,13 @@ class Admissions:
                 seen = None if verify else self._resolver.remembered(ask)
                 if seen is None:
                     seen = await self._resolver.look(ask, verify=verify)
+                if seen.snapshot.is_unfinished and ask.continues is None:
+                    known = await self._known_in(ask, seen)
+                    if isinstance(known, Unfinished):
+                        ask = await self._continuing(ask, known)
+                        continue
+                    if known is not None:
+                        return known
                 request, new = request_of(ask, seen.snapshot, self._ambient, self._choose)
             except StoreError:
                 raise
@@ -349,6 +403,10 @@ class Admissions:
                     if known is not None:
                         return known
                     verify = True
+                case Unfinished():
+                    ask, verify = await self._continuing(ask, outcome), True
+                case Finished():
+                    raise CannotContinue(str(request.continues), "turn_complete")
                 case Missing():
                     raise SessionMissing("session", str(ask.name))
                 case Moved():
@@ -368,6 +426,15 @@ class Admissions:
                     if steered is not None:
                         return steered
                     verify = True
+
+    async def _known_in(self, ask: Ask, seen: Seen) -> Watch | Unfinished | None:
+        """What a request is on top of a head that broke off: that turn's own retry, before it is anything else."""
+        if ask.continues is not None or not seen.snapshot.is_unfinished:
+            return None
+        found = await self._store.find_attempt(ask.tenant, ask.attempt, seen.target)
+        if found is None or isinstance(found, Unfinished):
+            return found
+        return await self._attach(ask, found)
 
     async def _with_blobs(
         self, tenant: Tenant, seen: Seen, request: ev.TurnRequest
@@ -444,6 +511,7 @@ class Admissions:
             created=started.created,
             diverged=new.diverged,
             input=request.input,
+            continues=request.continues,
         )
         return Watch(self._store, ask.tenant, admission, live)
 
@@ -478,6 +546,7 @@ class Admissions:
             base=base_of(row),
             created=base_of(row) == Version(0) and how != "steered",
             how=how,  # type: ignore[arg-type]
+            continues=row.continues,
         )
         return Watch(self._store, ask.tenant, admission, self._owner.find(turn_id))
 
@@ -530,7 +599,7 @@ class Admissions:
             ask.tenant, turn_id, kind="steer", payload=payload, attempt=ask.attempt
         )
         note_signal(ask.tenant, turn_id, "steer")
-        if isinstance(sent, TooLate):
+        if isinstance(sent, TooLate | Unfinished):
             return None
         if not isinstance(sent, Signalled):  # another node was faster with the same request
             return await self._attach(ask, sent)
@@ -589,9 +658,10 @@ class _Patience:
 def _may_queue(ask: Ask) -> bool:
     """Whether a request may wait in the store for a session that is busy.
 
-    One that names the version it wants would find another one then; one that wants to be told so is.
+    One that names the version it wants, or goes on with it, would find another one then; one that wants to be told so
+    is.
     """
-    waits = ask.on_busy not in ("reject", "steer")
+    waits = ask.on_busy not in ("reject", "steer") and ask.continues is None
     return ask.queues and ask.name is not None and ask.if_match is None and waits
 
 

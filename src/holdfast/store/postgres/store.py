@@ -155,7 +155,7 @@ class PostgresStore:
 
     async def find_attempt(
         self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
-    ) -> base.Joined | base.Replay | base.Mismatch | base.Gone | None:
+    ) -> base.Known | None:
         if attempt.client_attempt:
             await self._acknowledging.wait_arrived()
         return await self.engine.run(lambda db: begin.find_attempt(db, tenant, attempt, target))
@@ -394,6 +394,9 @@ class PostgresStore:
 
     async def turn(self, tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
         return await self.engine.run(lambda db: turns.find_turn(db, tenant, turn_id))
+
+    async def turn_unfinished(self, tenant: Tenant, request_hash: bytes) -> TurnRow | None:
+        return await self.engine.run(lambda db: turns.turn_unfinished(db, tenant, request_hash))
 
     async def turns(
         self,

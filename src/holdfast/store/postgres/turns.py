@@ -128,6 +128,7 @@ async def end(
         is_new=is_new,
         settlement=settlement,
         expires_ms=found.now_ms + CLAIM_KEEP_MS,
+        continues=found.turn.continues,
         **_own(fence),
     )
     return msgspec.structs.replace(
@@ -308,6 +309,10 @@ async def find_session(db: Db, tenant: Tenant, session_id: SessionId) -> Session
 
 async def find_turn(db: Db, tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
     return await db.one(tables.turns, "turn", tenant=tenant, turn_id=turn_id)
+
+
+async def turn_unfinished(db: Db, tenant: Tenant, request_hash: bytes) -> TurnRow | None:
+    return await db.one(tables.turns, "turn_unfinished", tenant=tenant, request_hash=request_hash)
 
 
 async def queued_of(db: Db, session: SessionRow | None) -> tuple[TurnRow, ...]:

@@ -124,7 +124,7 @@ class SqliteStore:
 
     async def find_attempt(
         self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
-    ) -> base.Joined | base.Replay | base.Mismatch | base.Gone | None:
+    ) -> base.Known | None:
         # Whether an answer has arrived is noted in passing. A read could come before that note.
         ask = self.engine.write if attempt.client_attempt else self.engine.read
         return await ask(
@@ -409,6 +409,9 @@ class SqliteStore:
 
     async def turn(self, tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
         return await self.engine.read(lambda db: turns.find_turn(db, tenant, turn_id))
+
+    async def turn_unfinished(self, tenant: Tenant, request_hash: bytes) -> TurnRow | None:
+        return await self.engine.read(lambda db: turns.turn_unfinished(db, tenant, request_hash))
 
     async def turns(
         self,

@@ -121,7 +121,7 @@ select * from unnest(
        :client_attempt::bigint[], :lease_token::bigint[], :agent::bytea[], :source_digest::bytea[],
        :request_hash::bytea[], :replayable::boolean[], :start::bigint[], :end::bigint[],
        :rev::bigint[], :changes::bytea[], :link::bytea[], :usage::bytea[], :acked::boolean[],
-       :began_ms::bigint[], :ended_ms::bigint[]);
+       :began_ms::bigint[], :ended_ms::bigint[], :continues::text[], :links::bigint[]);
 
 -- insert_state
 -- A value of session state that is imported.
