@@ -215,13 +215,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a keyed message is steered without its key",
-        ("sessions/admission.py", "payload=payload, attempt=ask.attempt", "payload=payload"),
+        (
+            "sessions/steering.py",
+            "                attempt=ask.attempt,\n                after=last_n,\n",
+            "                after=last_n,\n",
+        ),
     ),
     mutant(
         "a steer that was never heard is answered",
         (
             "sessions/admission.py",
-            "if steer is not None and not await self._is_heard(ask.tenant, turn_id, steer):",
+            (
+                "if steer is not None and not await self._steering.is_heard(\n"
+                "                    ask.tenant, turn_id, steer\n"
+                "                ):"
+            ),
             "if steer is not None and steer < 0:",
         ),
     ),

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
-
 from holdfast import limits
 from holdfast.core import events as ev
-from holdfast.core.attachments import are_words, set_aside
-from holdfast.core.items import UserMessage
+from holdfast.core.attachments import are_words
+from holdfast.core.conversation import Snapshot
 from holdfast.core.journal import Record
 from holdfast.core.ports import Play
 from holdfast.core.reconcile import Fresh
+from holdfast.core.resends import Overtaken
 from holdfast.core.turn import begin
 from holdfast.errors import (
     HoldfastError,
@@ -36,15 +35,16 @@ from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Admission, Ask, Choose, base_of
 from holdfast.sessions.cache import SnapshotCache
-from holdfast.sessions.lanes import Lane, LaneFull, LaneName, Lanes
+from holdfast.sessions.lanes import Base, Lane, LaneFull, LaneName, Lanes
 from holdfast.sessions.noting import note_admission, note_refusal, note_signal
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.recovery import Recovery
-from holdfast.sessions.resolve import Resolver, Seen, request_of
+from holdfast.sessions.resolve import Resolver, Seen, request_after, request_of
 from holdfast.sessions.retry import retried
-from holdfast.sessions.transaction import LiveTurn, steering_payload
-from holdfast.sessions.watch import Watch, find_ending
+from holdfast.sessions.steering import Heard, Steering
+from holdfast.sessions.transaction import LiveTurn
+from holdfast.sessions.watch import Watch
 from holdfast.store.base import (
     Begin,
     Busy,
@@ -57,12 +57,9 @@ from holdfast.store.base import (
     NotLive,
     Queued,
     Replay,
-    Signalled,
     Started,
     Store,
-    TooLate,
 )
-from holdfast.store.rows import SignalRow
 from holdfast.wire.problems import Refused
 
 QUEUE_RETRY_AFTER_S = 10.0
@@ -95,6 +92,7 @@ class Admissions:
         self._choose = choose
         self._tally = tally
         self._resolver = Resolver(store, cache, ambient)
+        self._steering = Steering(store, owner, self._resolver, ambient, choose)
         # Requests with one idempotency key are admitted one after the other, so that the second
         # finds what the first has begun instead of queueing behind it.
         self._claims = Lanes(waiting_max=limits.retries_waiting_max)
@@ -213,7 +211,7 @@ class Admissions:
                 if behind or await self._is_wanted(ask.tenant, seen.expected):
                     raise full
                 return None
-            request = await self._with_blobs(ask.tenant, seen, request)
+            request = await self._resolver.with_blobs(ask.tenant, seen, request)
             outcome = await self._store.enqueue(self._ask_store(ask, seen, request), behind=behind)
             match outcome:
                 case Queued():
@@ -311,12 +309,14 @@ class Admissions:
     ) -> Watch:
         """T1, until it says something final. `bound` is the session that the request has waited for."""
         verify = False
+        patience.came_at = lane.came_at
         while True:
             try:
                 seen = None if verify else self._resolver.remembered(ask)
                 if seen is None:
                     seen = await self._resolver.look(ask, verify=verify)
-                request, new = request_of(ask, seen.snapshot, self._ambient, self._choose)
+                since = patience.since(seen.snapshot)
+                taken = request_after(ask, seen.snapshot, self._ambient, self._choose, since=since)
             except StoreError:
                 raise
             except (HoldfastError, Refused):
@@ -326,11 +326,15 @@ class Admissions:
                 continue
             if bound is not None:
                 await self._demand_not_deleted(ask, seen, bound)
+            if isinstance(taken, Overtaken):
+                assert taken.turn_id is not None, "nothing is open that it was said to"
+                return await self._watch(ask, taken.turn_id, how="replayed")
+            request, new = taken
             self._owner.demand_open()
             if self._has_to_wait(ask):
                 await self._demand_room(ask)
             if not are_words(request.input):
-                request = await self._with_blobs(ask.tenant, seen, request)
+                request = await self._resolver.with_blobs(ask.tenant, seen, request)
             with self._owner.claiming(request.turn_id):
                 outcome = await self._store.begin(self._ask_store(ask, seen, request))
                 if isinstance(outcome, Started):
@@ -357,21 +361,12 @@ class Admissions:
                     verify = True
                 case Busy(session_id=bound, turn_id=turn_id):
                     lane.session, lane.awaited = bound, turn_id
+                    await self._note_base(ask, lane, patience, turn_id)
                     steered = await self._wait_for_release(ask, outcome, patience)
                     lane.awaited = None
                     if steered is not None:
                         return steered
                     verify = True
-
-    async def _with_blobs(
-        self, tenant: Tenant, seen: Seen, request: ev.TurnRequest
-    ) -> ev.TurnRequest:
-        """Keep what is too large for an item, before the turn that names it begins. A session that is not
-        there yet has its id already; if another one turns out to be meant, it is kept there, too."""
-        items, large = set_aside(request.input)
-        for data in large:
-            await self._store.put_blob(tenant, seen.snapshot.session_id, data)
-        return msgspec.structs.replace(request, input=items) if large else request
 
     async def _demand_not_deleted(self, ask: Ask, seen: Seen, bound: SessionId) -> None:
         """Whoever has waited for a session wants that one. A reset is adopted: somebody has said that the
@@ -420,6 +415,7 @@ class Admissions:
             self._owner.look_for_waiting()
         else:
             lane.turn, lane.session = fence.turn_id, fence.session_id
+            lane.stand_on((fence.session_id, request.base))
             self._lanes.alias((ask.tenant, fence.session_id), lane)
             began = ev.Began(request=request)
             live = self._owner.take_on(
@@ -456,7 +452,9 @@ class Admissions:
             case Gone(session_id=session_id, why=why):
                 raise SessionGone(session_id, why=why)
             case Joined(turn_id=turn_id, steer=steer):
-                if steer is not None and not await self._is_heard(ask.tenant, turn_id, steer):
+                if steer is not None and not await self._steering.is_heard(
+                    ask.tenant, turn_id, steer
+                ):
                     return None
                 return await self._watch(ask, turn_id, how="joined")
             case Replay(turn_id=turn_id):
@@ -502,6 +500,13 @@ class Admissions:
             if not busy.holder_alive:
                 return None  # ask T1 again: whoever may take it over has to be asked again, too
 
+    async def _note_base(self, ask: Ask, lane: Lane, patience: _Patience, turn_id: TurnId) -> None:
+        """Note what the session is while this turn is open: neither this request nor those behind it know more."""
+        row = await self._store.turn(ask.tenant, turn_id)
+        if row is not None and row.state == "open":
+            lane.stand_on((row.session_id, row.base_head))
+            patience.came_at = patience.came_at or (row.session_id, row.base_head)
+
     # ── steering ──
 
     async def _steer_holder(self, ask: Ask) -> Watch | None:
@@ -509,52 +514,11 @@ class Admissions:
         return await self._steer(ask, turn_id) if turn_id else None
 
     async def _steer(self, ask: Ask, turn_id: TurnId) -> Watch | None:
-        """Hand the message to the running turn. None if it is too late: then it begins the next one.
-
-        A request with an idempotency key claims it for that turn: a retry finds the turn instead of speaking again.
-        """
-        seen = await self._resolver.look(ask, verify=True)
-        request, _ = request_of(ask, seen.snapshot, self._ambient, self._choose)
-        said = (await self._with_blobs(ask.tenant, seen, request)).input
-        messages = tuple(each for each in said if isinstance(each, UserMessage))
-        if len(messages) != len(said):
-            return None  # results are answers, not remarks: they begin a turn of their own
-        payload = steering_payload(messages)
-        sent = await self._store.signal(
-            ask.tenant, turn_id, kind="steer", payload=payload, attempt=ask.attempt
-        )
-        note_signal(ask.tenant, turn_id, "steer")
-        if isinstance(sent, TooLate):
-            return None
-        if not isinstance(sent, Signalled):  # another node was faster with the same request
-            return await self._attach(ask, sent)
-        n = sent.n
-        self._owner.deliver(
-            SignalRow(tenant=ask.tenant, turn_id=turn_id, n=n, kind="steer", payload=payload)
-        )
-        if not await self._is_heard(ask.tenant, turn_id, n):
-            return None
-        return await persistently(lambda: self._watch(ask, turn_id, how="steered"))
-
-    async def _is_heard(self, tenant: Tenant, turn_id: TurnId, n: int) -> bool:
-        """Wait until a turn has heard a signal, or has ended without."""
-        while not await self._was_heard(tenant, turn_id, n):
-            if await find_ending(self._store, tenant, turn_id) is not None:
-                # It may have been heard at the last moment, after we had looked.
-                return await self._was_heard(tenant, turn_id, n)
-            await asyncio.sleep(limits.busy_poll_s)
-        return True
-
-    async def _was_heard(self, tenant: Tenant, turn_id: TurnId, n: int) -> bool:
-        """Whether a turn has heard a signal. Waits while the store is away: it has been sent, and whoever were told
-        to send it again would be heard twice."""
-        while True:
-            try:
-                row = await self._store.find_signal(tenant, turn_id, n)
-            except StoreUnavailable:
-                await asyncio.sleep(limits.busy_poll_s)
-            else:
-                return row is not None and row.consumed
+        """Hand the message to the running turn. None if it is too late: then it begins the next one."""
+        outcome = await self._steering.steer(ask, turn_id)
+        if isinstance(outcome, Heard):
+            return await persistently(lambda: self._watch(ask, turn_id, how="steered"))
+        return None if outcome is None else await self._attach(ask, outcome)
 
 
 class _Patience:
@@ -564,6 +528,14 @@ class _Patience:
         self._loop = asyncio.get_running_loop()
         self._until = self._loop.time() + ask.wait_s
         self._used: bool = False
+        self.came_at: Base | None = None
+        """What the session was when the request came, if it has waited since."""
+
+    def since(self, snapshot: Snapshot) -> Version | None:
+        """The version that the session of this snapshot had when the request came, if it has waited for that one."""
+        if self.came_at is None or self.came_at[0] != snapshot.session_id:
+            return None
+        return self.came_at[1]
 
     @property
     def left_s(self) -> float:

@@ -154,7 +154,7 @@ class LiveTurn:
         heard, self._steers = self._steers, {}
         # Before it is durable: a poll that was under way brings them again, as if they were new.
         self.heard |= heard.keys()
-        messages = tuple(each for row in heard.values() for each in _steering.strict(row.payload))
+        messages = tuple(each for row in heard.values() for each in steering_messages(row))
         await self._recorder.record(ev.Steered(items=messages, signals=tuple(heard)))
         return messages
 
@@ -348,3 +348,8 @@ def _this_task() -> asyncio.Task[object]:
 def steering_payload(messages: tuple[UserMessage, ...]) -> bytes:
     """What a steer signal carries."""
     return encode(messages)
+
+
+def steering_messages(row: SignalRow) -> tuple[UserMessage, ...]:
+    """The messages that a steer signal carries."""
+    return _steering.strict(row.payload)

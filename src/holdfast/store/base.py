@@ -312,7 +312,13 @@ class TooLate(Value):
     turn: TurnRow
 
 
-SignalOutcome: TypeAlias = Signalled | TooLate | Joined | Replay | Mismatch | Gone
+class ToldMore(Value):
+    """The turn was told something else meanwhile, under this number; look at it and decide again."""
+
+    n: int
+
+
+SignalOutcome: TypeAlias = Signalled | TooLate | ToldMore | Joined | Replay | Mismatch | Gone
 """The last four are what the request's idempotency key says. All but `Signalled` leave nothing behind."""
 
 
@@ -563,8 +569,10 @@ class Store(TurnStore, KeyStore, GrantStore, Protocol):
         kind: SignalKind,
         payload: bytes = b"",
         attempt: Attempt | None = None,
+        after: int | None = None,
     ) -> SignalOutcome:
-        """Tell the turn's owner something. Raises SessionMissing if there is no such turn.
+        """Tell the turn's owner something. Raises SessionMissing if there is no such turn. With `after`, only if the
+        signal of that number is still the last (0: there was none).
 
         With the `attempt` of a request that has an idempotency key, the key is looked at first, as `begin` does, and
         claimed for this turn together with the signal: the same request again is `Joined`, and is not said twice.

@@ -49,6 +49,7 @@ from holdfast.store.base import (
     Started,
     Taken,
     Target,
+    ToldMore,
     TooLate,
     Unconsumed,
     Waiting,
@@ -515,9 +516,11 @@ def judge_signal(
     last_n: int,
     attempt: Attempt | None = None,
     claim: Claim | None = None,
+    after: int | None = None,
     now_ms: int = 0,
 ) -> SignalOutcome:
-    """Whether a turn can still hear. `last_n` is the number of its last signal, 0 before the first.
+    """Whether a turn can still hear. `last_n` is the number of its last signal, 0 before the first; `after` the one
+    that the caller knows to be the last.
 
     `claim` is what is known under the key of this `attempt`. `Signalled` means: write the signal, and claim the key.
     """
@@ -526,6 +529,8 @@ def judge_signal(
         return known
     if session is None or session.open_turn != turn.turn_id:
         return TooLate(turn=turn)
+    if after is not None and after != last_n:
+        return ToldMore(n=last_n)
     return Signalled(n=last_n + 1)
 
 

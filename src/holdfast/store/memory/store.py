@@ -198,6 +198,7 @@ class MemoryStore:
         kind: SignalKind,
         payload: bytes = b"",
         attempt: base.Attempt | None = None,
+        after: int | None = None,
     ) -> base.SignalOutcome:
         return turns.signal(
             self.tables,
@@ -206,6 +207,7 @@ class MemoryStore:
             kind=kind,
             payload=payload,
             attempt=attempt,
+            after=after,
             now_ms=self._now_ms(),
         )
 

@@ -411,6 +411,7 @@ def signal(
     kind: SignalKind,
     payload: bytes,
     attempt: Attempt | None,
+    after: int | None,
     now_ms: int,
 ) -> SignalOutcome:
     turn = tables.find_turn(tenant, turn_id)
@@ -424,6 +425,7 @@ def signal(
         last_n=sent[-1].n if sent else 0,
         attempt=attempt,
         claim=find_claim(tables, tenant, attempt) if attempt else None,
+        after=after,
         now_ms=now_ms,
     )
     if isinstance(outcome, Signalled):

@@ -1,0 +1,264 @@
+"""Which part of a request is a resend: messages that its client knows to be in the conversation already.
+
+A client compares with nothing; it sends what it has seen. So a request is compared with what its client could have
+seen when it sent it, and that is decided anew whenever the conversation has moved:
+
+1. What the client could have seen whole: the history as it stood when the request arrived. It has to be told from its
+   first message to its last, or it is not a resend. An answer that broke off may be told in part or left out. So may
+   every answer after the last one that is told: the client sent its message before it had that answer.
+2. What the client could have seen in part: the turns since then, and the turn that is open. Their messages are known
+   again where the client tells them, in their order. The others came from other clients, and are not missed. A turn
+   that was discarded is not among them, so what it brought is new again.
+3. The last message of a request is never taken for a resend of one of those: it was sent to be answered. But if a
+   later request has overtaken this one, and has brought that message along with a newer one, then it is answered
+   there (`Overtaken`).
+4. A telling that parts from the history is anchored by the last answer that it tells: what follows it is new, but for
+   the messages that follow that answer in the history as well.
+
+White space is nothing, and neighbouring answers are one: a chat client has heard one answer, however many steps it took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from itertools import pairwise
+from typing import TypeAlias, TypeVar, assert_never
+
+from holdfast.core.codec import Unreadable, Value
+from holdfast.core.conversation import Snapshot, seen_by_people
+from holdfast.core.items import (
+    AssistantMessage,
+    Blob,
+    Inline,
+    Item,
+    Link,
+    Parts,
+    Refusal,
+    Source,
+    StoredItem,
+    SystemMessage,
+    Text,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+    text_of,
+)
+from holdfast.ids import TurnId, Version
+
+Seen: TypeAlias = tuple[str, str, tuple[str, ...]]
+"""What a client sees of a message: role, trimmed text, and what else identifies it: calls, or other parts."""
+
+Told: TypeAlias = list[tuple[Seen, int]]
+"""The messages of a request, each with the number of those that come up to it, itself included."""
+
+
+class Resend(Value):
+    """How many of a request's messages are known already; `diverged` if it tells another history than ours."""
+
+    dropped: int
+    diverged: bool = False
+
+
+class Overtaken(Value):
+    """All that the request says was brought by a later one, together with something newer, and is answered there."""
+
+    turn_id: TurnId | None
+    """The turn that a later request has begun; None: the one that is open."""
+
+
+def find_resend(
+    snapshot: Snapshot, told: Told, *, answers_end: int, since: Version, running: Sequence[Item]
+) -> Resend | Overtaken:
+    """What of a request its client has sent before.
+
+    `answers_end` is how many of its messages come up to its last answer. `since` is the version that the session had
+    when the request arrived, `running` what was said to the turn that is open, if the request is for that one.
+    """
+    later = _later(snapshot, since, running)
+    if len(told) == 1 and told[0][0][0] != "assistant" and not later:
+        return Resend(dropped=0)  # whoever tells the history again tells more; and most do not
+    whole = _whole_history(_held_at(snapshot, since), told)
+    if whole is None:
+        return _anchored(snapshot, told, answers_end, since, later)
+    at, last = _known_again(told, whole, later)
+    if at > whole and answers_end > told[at - 1][1]:
+        # It tells another answer than the one that it was given meanwhile.
+        return Resend(dropped=answers_end, diverged=True)
+    return _overtaking(told, at, later[last:]) or Resend(dropped=told[at - 1][1] if at else 0)
+
+
+def still_new(
+    head: Snapshot, items: Sequence[Item], *, since: Version
+) -> tuple[Item, ...] | Overtaken:
+    """What is new on top of `head` of items that were taken in as new on top of the version `since`."""
+    told = list(merged((seen, n + 1) for n, each in enumerate(items) if (seen := held(each))))
+    later = _later(head, since, ())
+    at, last = _known_again(told, 0, later)
+    overtaken = _overtaking(told, at, later[last:])
+    return overtaken or tuple(items[told[at - 1][1] if at else 0 :])
+
+
+# ── comparing ────────────────────────────────────────────────────────────────────────────────
+
+_Later: TypeAlias = list[tuple[Seen, TurnId | None]]
+"""What was said since a request arrived, each with its turn; None: the one that is open."""
+
+
+def _whole_history(history: Iterable[tuple[Seen, bool]], told: Told) -> int | None:
+    """How many of these messages are the whole history, or None if they do not begin with it.
+
+    Stops at the first difference, so a request with only new messages costs one comparison.
+    """
+    answers = max((n + 1 for n, (seen, _) in enumerate(told) if seen[0] == "assistant"), default=0)
+    at, answered, left_out = 0, False, False
+    for ours, broke_off in history:
+        theirs = told[at][0] if at < len(told) else None
+        if theirs is not None and (ours == theirs or (broke_off and _is_part_of(theirs, ours))):
+            at, answered = at + 1, answered or ours[0] == "assistant"
+        elif (
+            ours[0] == "assistant"
+            and (broke_off or at >= answers)
+            and (theirs is None or theirs[0] != "assistant")
+        ):
+            left_out = True
+        else:
+            return None
+    if at < len(told):
+        return at
+    if left_out:
+        return None  # nothing follows what was left out: it is said again
+    # The same words, and no answer to any of them: they are said again.
+    return at if answered else 0
+
+
+def _known_again(told: Told, at: int, later: _Later) -> tuple[int, int]:
+    """How many of these messages are known if those before `at` are, and how many of the later ones come up to them.
+    The last one is never known."""
+    last = 0
+    for n, (ours, _) in enumerate(later):
+        if at >= len(told) - 1:
+            break
+        theirs = told[at][0]
+        if ours == theirs or (ours[0] == "assistant" and _is_part_of(theirs, ours)):
+            at, last = at + 1, n + 1
+    return at, last
+
+
+def _overtaking(told: Told, at: int, later: _Later) -> Overtaken | None:
+    """The turn that has brought the last of these messages together with a newer one, if there is such a turn."""
+    if at != len(told) - 1:
+        return None
+    for (ours, turn_id), (newer, its_turn_id) in pairwise(later):
+        if ours == told[at][0] and newer[0] == ours[0] == "user" and turn_id == its_turn_id:
+            return Overtaken(turn_id=turn_id)
+    return None
+
+
+def _anchored(
+    snapshot: Snapshot, told: Told, answers_end: int, since: Version, later: _Later
+) -> Resend | Overtaken:
+    """What is known of a request that tells another history than ours: what comes up to its last answer, and after
+    it what follows that answer with us."""
+    at = sum(end <= answers_end for _, end in told)
+    followed: _Later = []
+    if 0 < at < len(told) - 1:
+        # Only then can one of the messages that follow be known: the last one never is.
+        history = [seen for seen, _ in _held_at(snapshot, since)]
+        anchors = (n for n in reversed(range(len(history))) if history[n] == told[at - 1][0])
+        followed = [(seen, None) for seen in history[next(anchors, len(history)) + 1 :]]
+    known, last = _known_again(told, at, [*followed, *later])
+    overtaken = _overtaking(told, known, later[max(0, last - len(followed)) :])
+    dropped = told[known - 1][1] if known > at else answers_end
+    return overtaken or Resend(dropped=dropped, diverged=answers_end > 0)
+
+
+def _is_part_of(told: Seen, whole: Seen) -> bool:
+    return told[0] == whole[0] and whole[1].startswith(told[1]) and told[2] == whole[2]
+
+
+# ── what clients see ─────────────────────────────────────────────────────────────────────────
+
+
+def _held_at(snapshot: Snapshot, version: Version) -> Iterator[tuple[Seen, bool]]:
+    """The history at a version as clients have seen it, each message with whether it broke off."""
+    upto = None
+    if version < snapshot.version:
+        upto = snapshot.marks[version - 1].end if version else 0
+    items = seen_by_people(snapshot, upto=upto)
+    return merged((seen, _broke_off(each)) for each in items if (seen := held(each)))
+
+
+def _later(snapshot: Snapshot, since: Version, running: Sequence[Item]) -> _Later:
+    found: _Later = []
+    for mark in snapshot.marks.since(since):
+        items = seen_by_people(snapshot, since=mark.start, upto=mark.end)
+        found += merged((seen, mark.turn_id) for each in items if (seen := held(each)))
+    found += merged((seen, None) for each in running if (seen := held(each)))
+    return found
+
+
+def _broke_off(item: StoredItem) -> bool:
+    return isinstance(item, AssistantMessage) and item.state == "interrupted"
+
+
+def held(item: Item | Unreadable) -> Seen | None:
+    """An item as a client has seen it, or None if clients do not see such items."""
+    if isinstance(item, Unreadable) or item.path:
+        return None
+    match item:
+        case UserMessage():
+            return "user", text_of(item.content), media(item.content)
+        case SystemMessage():
+            return "system", text_of(item.content), media(item.content)
+        case AssistantMessage() if item.state != "set_aside":
+            return "assistant", text_of(item.content), ()
+        case ToolCall() if item.waits_for == "client":
+            return "assistant", "", (item.call_id,)
+        case ToolResult() if item.from_client and item.outcome != "not_answered":
+            return "tool", "", (item.call_id,)
+        case _:
+            return None
+
+
+def media(parts: Parts) -> tuple[str, ...]:
+    """What identifies the parts of a message that are not text."""
+    return tuple(_mark(part.source) for part in parts if not isinstance(part, Text | Refusal))
+
+
+def _mark(source: Source) -> str:
+    match source:
+        case Blob():
+            return source.digest
+        case Inline():
+            return f"sha256:{sha256(source.data).hexdigest()}"
+        case Link():
+            return source.url
+        case _:  # pragma: no cover
+            assert_never(source)
+
+
+T = TypeVar("T")
+
+
+def merged(said: Iterable[tuple[Seen, T]]) -> Iterator[tuple[Seen, T]]:
+    """Neighbouring answers as one, with what belongs to the last of them. What says nothing is left out."""
+    before: tuple[Seen, T] | None = None
+    for (role, text, marks), of_it in said:
+        if before is not None and role == before[0][0] == "assistant":
+            (_, so_far, earlier), _ = before
+            before = (("assistant", so_far + text, earlier + marks), of_it)
+            continue
+        if before is not None:
+            yield from _stripped(before)
+        before = ((role, text, marks), of_it)
+    if before is not None:
+        yield from _stripped(before)
+
+
+def _stripped(said: tuple[Seen, T]) -> Iterator[tuple[Seen, T]]:
+    """Trimmed, and an answer without any white space: clients put it between its steps as they like."""
+    (role, text, marks), of_it = said
+    text = "".join(text.split()) if role == "assistant" else text.strip()
+    if text or marks:
+        yield (role, text, marks), of_it
