@@ -151,8 +151,8 @@ class Stage:
 
         return play
 
-    async def boot(self) -> Node:
-        return await self.world.boot()
+    async def boot(self, *, ahead_s: float | None = None) -> Node:
+        return await self.world.boot(ahead_s=ahead_s)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

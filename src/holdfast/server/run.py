@@ -28,6 +28,7 @@ from holdfast.server.listening import shown
 from holdfast.server.playing import playing
 from holdfast.server.quotas import Quotas
 from holdfast.server.station import Ready, Station
+from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.lease import HeartTask, HeartThread
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory import MemoryStore
@@ -44,7 +45,13 @@ async def serve(config: Config, directory: Directory, station: Station) -> None:
     with station.listen() as listener:
         store = await open_store(config.store, on_poison=alarm)
         try:
-            door = await open_door(store, config.auth, beyond_loopback=config.beyond_loopback)
+            ambient = Ambient()
+            door = await open_door(
+                store,
+                config.auth,
+                beyond_loopback=config.beyond_loopback,
+                now_ms=ambient.now_ms,
+            )
             # A memory store lives on this loop; any other is renewed from a thread of its own, so
             # that a loop that is busy for a while does not look like a dead process.
             heart = HeartTask() if isinstance(store, MemoryStore) else HeartThread()
@@ -53,6 +60,7 @@ async def serve(config: Config, directory: Directory, station: Station) -> None:
                 store,
                 play,
                 choose=directory.choose,
+                ambient=ambient,
                 heart=heart,
                 lease_ttl_s=config.lease_ttl_s,
                 lease_renew_s=config.lease_ttl_s / 3,
