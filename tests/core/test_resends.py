@@ -100,6 +100,18 @@ def test_what_a_turn_was_told_while_it_ran_is_told_again_like_any_message() -> N
     assert isinstance(found, Fresh) and texts_of(found.input) == ["c"]
 
 
+def test_all_that_a_turn_said_anchors_like_one_answer() -> None:
+    """A client whose second message was steered in has heard the same answer to both, and all of it."""
+    turn = after(turn_on(new_session(), user("a")), asked(), answered(said("so far")))
+    turn = after(turn, steered("b"), asked(), answered(said("re: b")))
+    session = talk(("c",), on=ending(new_session(), turn))
+    whole = heard("so far re: b")
+    told = (*says("a"), whole, *says("b"), whole, *says("c", "d"))
+    found = reconcile(session, told, mint)
+    assert isinstance(found, Fresh)
+    assert (texts_of(found.input), found.diverged) == (["d"], True)
+
+
 @pytest.mark.parametrize("text", ["a", "b"])
 def test_a_request_is_overtaken_by_one_that_has_brought_its_message_with_a_newer_one(
     text: str,
@@ -304,3 +316,15 @@ def test_a_queued_request_keeps_what_only_its_client_has_said() -> None:
             limits=opened.limits,
         )
     )
+
+
+def test_an_answer_that_was_given_twice_anchors_where_it_was_asked_for() -> None:
+    """The last one that is like it would be another one, with less after it."""
+    session = with_turn(talk(("z",)), user("a"), answer="Hm")
+    session = with_turn(talk(("b",), on=session), user("c"), answer="Hm")
+    told = (*says("a"), heard("Hm"), *says("b", "c", "d"))
+    found = reconcile(session, told, mint)
+    assert isinstance(found, Fresh) and texts_of(found.input) == ["d"]
+    # Without what it was asked for, nobody can tell.
+    found = reconcile(session, told[1:], mint)
+    assert isinstance(found, Fresh) and texts_of(found.input) == ["b", "c", "d"]

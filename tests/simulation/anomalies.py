@@ -745,3 +745,25 @@ def verify_found_something(run: Recording) -> Recording | None:
 @noticed_as("leftover")
 def a_lane_was_never_left(run: Recording) -> Recording | None:
     return replaced(run, leftovers=("n1 has 1 lanes that somebody is in",))
+
+
+# ── what clients resend, and how long turns have ─────────────────────────────────────────────
+
+
+@noticed_as("resent_lost")
+def a_message_of_a_hasty_client_vanishes(run: Recording) -> Recording | None:
+    hasty = next((send for send in run.sends if send.hasty), None)
+    if hasty is None:
+        return None
+    lost = replaced(hasty, text="says-nothing-that-was-kept")
+    return replaced(run, sends=(*run.sends, lost))
+
+
+@noticed_as("ended_early")
+def a_turn_is_judged_by_a_clock_that_is_ahead(run: Recording) -> Recording | None:
+    for turn in _turns(run):
+        asked = [send for send in run.sends if send.text == opening_of(turn)]
+        if turn.row.ended_by == "deadline" and asked and asked[0].deadline_s > 10:
+            began_ms = EPOCH_MS + int(asked[0].invoked_s * 1000)
+            return _with_turn(run, turn.row.turn_id, ended_ms=began_ms)
+    return None

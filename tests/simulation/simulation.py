@@ -30,6 +30,7 @@ from holdfast.store.verify import Finding, verify
 from tests.simulation.clients import DEADLINES_S, TENANT, Client, Habits, Request
 from tests.simulation.faults import Freeze, Weather
 from tests.simulation.finding import find_all
+from tests.simulation.hasty import HastyClient
 from tests.simulation.history import Recording
 from tests.simulation.loop import SimulatedLoop, run
 from tests.simulation.plays import Temper, new_play
@@ -63,6 +64,8 @@ class Plan(Value):
     waiting_max: int
     background_max: int
     ttl_s: float
+    hasty: int = 0
+    """How many clients resend everything with every message, and do not wait for answers."""
 
 
 def draw_plan(rng: Random) -> Plan:
@@ -286,7 +289,18 @@ _THEMES = (
 )
 
 
-_STEADY = ((5, 2, _queued), (10, 4, _leaving), (20, 3, _unheard), (20, 6, _unheard))
+def _hasty(plan: Plan, rng: Random) -> Plan:
+    """Chat pages, among everybody else."""
+    return replaced(
+        plan,
+        hasty=rng.choice((1, 2)),
+        requests=rng.choice((5, 8)),
+        waiting_max=8,
+        temper=replaced(plan.temper, pace_s=rng.choice((0.1, 1.0))),
+    )
+
+
+_STEADY = ((5, 2, _queued), (10, 4, _leaving), (20, 3, _unheard), (20, 6, _unheard), (5, 3, _hasty))
 """Every so many seeds, from which on, what. Not drawn: what other seeds do stays as it is."""
 
 
@@ -419,6 +433,14 @@ async def _simulate(
         )
         for n in range(plan.clients)
     ]
+    pages = [
+        HastyClient(world, f"h{n}", Random(rng.random()), pause_s=plan.habits.pause_s)
+        for n in range(plan.hasty)
+    ]
+    clients += [
+        loop.create_task(page.live(requests=plan.requests), name=f"h{n}")
+        for n, page in enumerate(pages)
+    ]
     fate = loop.create_task(_befall(world, plan), name="fate")
     # Long enough for most clients to be done; the rest goes on while the sky clears.
     await asyncio.wait(clients, timeout=plan.requests * plan.habits.pause_s + 20.0)
@@ -429,6 +451,8 @@ async def _simulate(
     _, busy = await asyncio.wait(clients, timeout=20 * PATIENCE_S)
     leftovers = [f"{task.get_name()} is not done" for task in busy]
     await _probe(world, keys)
+    for page in pages:
+        await page.say_last()
     for task in clients:
         if task.done():
             task.result()

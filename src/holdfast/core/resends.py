@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TypeAlias, TypeVar, assert_never
 
 from holdfast.core.codec import Unreadable, Value
-from holdfast.core.conversation import Snapshot, seen_by_people
+from holdfast.core.conversation import Snapshot, TurnMark, seen_by_people
 from holdfast.core.items import (
     AssistantMessage,
     Blob,
@@ -150,7 +150,8 @@ def _overtaking(told: Told, at: int, later: _Later) -> Overtaken | None:
     if at != len(told) - 1:
         return None
     for (ours, turn_id), (newer, its_turn_id) in pairwise(later):
-        if ours == told[at][0] and newer[0] == ours[0] == "user" and turn_id == its_turn_id:
+        both_asked = newer[0] == ours[0] == "user" and turn_id == its_turn_id
+        if both_asked and ours == told[at][0] != newer:  # what follows its like was said again
             return Overtaken(turn_id=turn_id)
     return None
 
@@ -164,13 +165,40 @@ def _anchored(
     followed: _Later = []
     if 0 < at < len(told) - 1:
         # Only then can one of the messages that follow be known: the last one never is.
-        history = [seen for seen, _ in _held_at(snapshot, since)]
-        anchors = (n for n in reversed(range(len(history))) if history[n] == told[at - 1][0])
-        followed = [(seen, None) for seen in history[next(anchors, len(history)) + 1 :]]
+        asked = told[at - 2][0] if at > 1 else None
+        followed = _following(snapshot, since, told[at - 1][0], asked)
     known, last = _known_again(told, at, [*followed, *later])
     overtaken = _overtaking(told, known, later[max(0, last - len(followed)) :])
     dropped = told[known - 1][1] if known > at else answers_end
     return overtaken or Resend(dropped=dropped, diverged=answers_end > 0)
+
+
+def _following(snapshot: Snapshot, version: Version, answer: Seen, asked: Seen | None) -> _Later:
+    """What follows an answer to what was `asked` in the history at a version; if it was never given to that, the last one
+    that is like it.
+
+    A turn may have been told more than one request brought, and all of them were answered with all that it said. So the
+    messages that it was told after this one follow it as well.
+    """
+    followed: _Later = []
+    likely: _Later | None = None
+    for mark in reversed(snapshot.marks[:version]):
+        turn = _said_in(snapshot, mark)
+        said = [seen for seen, _ in turn]
+        if answer in said or answer == _whole_answer(said):
+            if asked in said:
+                return [*turn[len(said) - said[::-1].index(asked) :], *followed]
+            if likely is None:
+                after = len(said) - said[::-1].index(answer) if answer in said else len(said)
+                likely = [*turn[after:], *followed]
+        followed = [*turn, *followed]
+    return likely or []
+
+
+def _whole_answer(said: Sequence[Seen]) -> Seen:
+    answers = [seen for seen in said if seen[0] == "assistant"]
+    texts, marks = (text for _, text, _ in answers), (marks for _, _, marks in answers)
+    return "assistant", "".join(texts), tuple(chain.from_iterable(marks))
 
 
 def _is_part_of(told: Seen, whole: Seen) -> bool:
@@ -192,10 +220,14 @@ def _held_at(snapshot: Snapshot, version: Version) -> Iterator[tuple[Seen, bool]
 def _later(snapshot: Snapshot, since: Version, running: Sequence[Item]) -> _Later:
     found: _Later = []
     for mark in snapshot.marks.since(since):
-        items = seen_by_people(snapshot, since=mark.start, upto=mark.end)
-        found += merged((seen, mark.turn_id) for each in items if (seen := held(each)))
+        found += _said_in(snapshot, mark)
     found += merged((seen, None) for each in running if (seen := held(each)))
     return found
+
+
+def _said_in(snapshot: Snapshot, mark: TurnMark) -> _Later:
+    items = seen_by_people(snapshot, since=mark.start, upto=mark.end)
+    return list(merged((seen, mark.turn_id) for each in items if (seen := held(each))))
 
 
 def _broke_off(item: StoredItem) -> bool:

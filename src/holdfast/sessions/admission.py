@@ -127,9 +127,9 @@ class Admissions:
             known = await self._find_known(ask)
             if known is not None:
                 return known
-        patience = _Patience(ask)
+        patience = _Patience(ask, self._ambient.now_ms())
         if ask.on_busy == "steer":
-            steered = await self._steer_holder(ask)
+            steered = await self._steer_holder(ask, patience)
             if steered is not None:
                 return steered
         wanted = None
@@ -309,7 +309,7 @@ class Admissions:
     ) -> Watch:
         """T1, until it says something final. `bound` is the session that the request has waited for."""
         verify = False
-        patience.came_at = lane.came_at
+        patience.came_at = patience.came_at or lane.came_at
         while True:
             try:
                 seen = None if verify else self._resolver.remembered(ask)
@@ -484,7 +484,7 @@ class Admissions:
         elif ask.on_busy == "interrupt" and patience.once():
             await self._interrupt(ask.tenant, busy.turn_id)
         elif ask.on_busy == "steer":
-            steered = await self._steer(ask, busy.turn_id)
+            steered = await self._steer(ask, busy.turn_id, patience)
             if steered is not None:
                 return steered
         while True:
@@ -509,13 +509,17 @@ class Admissions:
 
     # ── steering ──
 
-    async def _steer_holder(self, ask: Ask) -> Watch | None:
+    async def _steer_holder(self, ask: Ask, patience: _Patience) -> Watch | None:
         turn_id = self._lanes.holder(self._lane_name(ask))
-        return await self._steer(ask, turn_id) if turn_id else None
+        live = self._owner.live.get(turn_id) if turn_id else None
+        if live is None:
+            return None
+        patience.came_at = (live.fence.session_id, live.turn.request.base)
+        return await self._steer(ask, live.fence.turn_id, patience)
 
-    async def _steer(self, ask: Ask, turn_id: TurnId) -> Watch | None:
+    async def _steer(self, ask: Ask, turn_id: TurnId, patience: _Patience) -> Watch | None:
         """Hand the message to the running turn. None if it is too late: then it begins the next one."""
-        outcome = await self._steering.steer(ask, turn_id)
+        outcome = await self._steering.steer(ask, turn_id, patience.since)
         if isinstance(outcome, Heard):
             return await persistently(lambda: self._watch(ask, turn_id, how="steered"))
         return None if outcome is None else await self._attach(ask, outcome)
@@ -524,18 +528,26 @@ class Admissions:
 class _Patience:
     """How long a request may still wait for its session."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, came_ms: int) -> None:
         self._loop = asyncio.get_running_loop()
+        self._came_ms = came_ms
         self._until = self._loop.time() + ask.wait_s
         self._used: bool = False
         self.came_at: Base | None = None
         """What the session was when the request came, if it has waited since."""
 
-    def since(self, snapshot: Snapshot) -> Version | None:
-        """The version that the session of this snapshot had when the request came, if it has waited for that one."""
-        if self.came_at is None or self.came_at[0] != snapshot.session_id:
-            return None
-        return self.came_at[1]
+    def since(self, snapshot: Snapshot) -> Version:
+        """The version that a session had when the request came.
+
+        Turns that were asked for later tell so by their ids: others may overtake a request although nothing is in its
+        way, if its own T1 is slow.
+        """
+        version = snapshot.version
+        if self.came_at is not None and self.came_at[0] == snapshot.session_id:
+            version = min(version, self.came_at[1])
+        while version and snapshot.marks[version - 1].turn_id.minted_at_ms >= self._came_ms:
+            version = Version(version - 1)
+        return version
 
     @property
     def left_s(self) -> float:

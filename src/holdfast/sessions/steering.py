@@ -7,20 +7,22 @@ that turn was told so far, and the store takes it only if the turn was told noth
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from holdfast import limits
 from holdfast.core import events as ev
 from holdfast.core.codec import Value
+from holdfast.core.conversation import Snapshot
 from holdfast.core.items import Item, Items, UserMessage
 from holdfast.core.journal import Record, decode_records
 from holdfast.core.resends import Overtaken
 from holdfast.errors import StoreUnavailable, TurnRejected
-from holdfast.ids import Tenant, TurnId
+from holdfast.ids import Tenant, TurnId, Version
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Ask, Choose
 from holdfast.sessions.noting import note_signal
 from holdfast.sessions.owner import Owner
-from holdfast.sessions.resolve import Resolver, request_after
+from holdfast.sessions.resolve import Resolver, Seen, request_after
 from holdfast.sessions.transaction import steering_messages, steering_payload
 from holdfast.sessions.watch import find_ending
 from holdfast.store.base import Gone, Joined, Mismatch, Replay, Signalled, Store, ToldMore, TooLate
@@ -44,38 +46,32 @@ class Steering:
         self._choose = choose
 
     async def steer(
-        self, ask: Ask, turn_id: TurnId
+        self, ask: Ask, turn_id: TurnId, since: Callable[[Snapshot], Version]
     ) -> Heard | Joined | Replay | Mismatch | Gone | None:
-        """Hand the message to the running turn. None if it is too late: then it begins the next one.
+        """Hand the message to the running turn. None if it is too late: then it begins the next one. `since` tells the
+        version that the session had when the request came.
 
         A request with an idempotency key claims it for that turn: a retry finds the turn instead of speaking again.
         """
         while True:
+            here = self._owner.live.get(turn_id)
             seen = await self._resolver.look(ask, verify=True)
-            running, last_n = await self._said_to(ask, turn_id)
-            try:
-                taken = request_after(
-                    ask, seen.snapshot, self._ambient, self._choose, running=running
-                )
-            except TurnRejected:
-                if seen.snapshot.waiting:
-                    return None  # it may be an answer to calls that wait again if the turn is discarded
-                raise
-            if isinstance(taken, Overtaken):
-                return Heard()
-            request, _ = taken
-            said = (await self._resolver.with_blobs(ask.tenant, seen, request)).input
-            messages = tuple(each for each in said if isinstance(each, UserMessage))
-            if len(messages) != len(said):
-                return None  # results are answers, not remarks: they begin a turn of their own
-            payload = steering_payload(messages)
+            running, earlier = await self._said_to(ask, turn_id)
+            last_n = earlier[-1].n if earlier else 0
+            messages = await self._new(ask, seen, since=since(seen.snapshot), running=running)
+            if isinstance(messages, Overtaken):
+                if messages.turn_id is None:
+                    return await self._heard(ask, turn_id, last_n)
+                return Replay(turn_id=messages.turn_id, session_id=seen.snapshot.session_id)
+            if messages is None:
+                return None
             sent = await self._store.signal(
                 ask.tenant,
                 turn_id,
                 kind="steer",
-                payload=payload,
+                payload=steering_payload(messages),
                 attempt=ask.attempt,
-                after=last_n,
+                after=last_n if running else None,
             )
             note_signal(ask.tenant, turn_id, "steer")
             match sent:
@@ -84,26 +80,53 @@ class Steering:
                 case TooLate():
                     return None
                 case Signalled(n=n):
-                    row = SignalRow(
-                        tenant=ask.tenant, turn_id=turn_id, n=n, kind="steer", payload=payload
-                    )
-                    self._owner.deliver(row)
-                    return Heard() if await self.is_heard(ask.tenant, turn_id, n) else None
+                    # What it was decided on top of may still be on its way, unless the turn has changed hands since.
+                    if here is self._owner.live.get(turn_id):
+                        self._deliver(*(each for each in earlier if not each.consumed))
+                    self._deliver(_row(ask, turn_id, n, messages))
+                    return await self._heard(ask, turn_id, n)
                 case _:  # another node was faster with the same request
                     return sent
 
-    async def _said_to(self, ask: Ask, turn_id: TurnId) -> tuple[Items, int | None]:
-        """What was said to a turn so far, and the number of its last signal. A request with one message resends
-        nothing, so it need not know."""
+    async def _new(
+        self, ask: Ask, seen: Seen, *, since: Version, running: Items
+    ) -> tuple[UserMessage, ...] | Overtaken | None:
+        """The messages that are new to the turn; None if the request has more to say than a turn can be told."""
+        try:
+            taken = request_after(
+                ask, seen.snapshot, self._ambient, self._choose, since=since, running=running
+            )
+        except TurnRejected:
+            if seen.snapshot.waiting:
+                return None  # it may answer calls that wait again if the turn is discarded
+            raise
+        if isinstance(taken, Overtaken):
+            return taken
+        said = (await self._resolver.with_blobs(ask.tenant, seen, taken[0])).input
+        messages = tuple(each for each in said if isinstance(each, UserMessage))
+        # Results are answers, not remarks: they begin a turn of their own.
+        return messages if len(messages) == len(said) else None
+
+    def _deliver(self, *rows: SignalRow) -> None:
+        for row in rows:
+            self._owner.deliver(row)
+
+    async def _heard(self, ask: Ask, turn_id: TurnId, n: int) -> Heard | None:
+        """Wait until the turn has heard what it was told up to this signal, or has ended without; 0: it began so."""
+        return Heard() if not n or await self.is_heard(ask.tenant, turn_id, n) else None
+
+    async def _said_to(self, ask: Ask, turn_id: TurnId) -> tuple[Items, tuple[SignalRow, ...]]:
+        """What was said to a turn so far, and its signals. A request with one message resends nothing, so it need not
+        know."""
         if len(ask.messages) < 2:
-            return (), None
+            return (), ()
         said: list[Item] = [*await self._input(ask.tenant, turn_id)]
-        n = 0
-        while (row := await self._store.find_signal(ask.tenant, turn_id, n + 1)) is not None:
-            n = row.n
+        rows: list[SignalRow] = []
+        while row := await self._store.find_signal(ask.tenant, turn_id, len(rows) + 1):
+            rows.append(row)
             if row.kind == "steer":
                 said += steering_messages(row)
-        return tuple(said), n
+        return tuple(said), tuple(rows)
 
     async def _input(self, tenant: Tenant, turn_id: TurnId) -> Items:
         live = self._owner.live.get(turn_id)
@@ -134,3 +157,8 @@ class Steering:
                 await asyncio.sleep(limits.busy_poll_s)
             else:
                 return row is not None and row.consumed
+
+
+def _row(ask: Ask, turn_id: TurnId, n: int, messages: tuple[UserMessage, ...]) -> SignalRow:
+    payload = steering_payload(messages)
+    return SignalRow(tenant=ask.tenant, turn_id=turn_id, n=n, kind="steer", payload=payload)

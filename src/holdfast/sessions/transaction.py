@@ -154,7 +154,8 @@ class LiveTurn:
         heard, self._steers = self._steers, {}
         # Before it is durable: a poll that was under way brings them again, as if they were new.
         self.heard |= heard.keys()
-        messages = tuple(each for row in heard.values() for each in steering_messages(row))
+        rows = [heard[n] for n in sorted(heard)]  # hints come in any order
+        messages = tuple(each for row in rows for each in steering_messages(row))
         await self._recorder.record(ev.Steered(items=messages, signals=tuple(heard)))
         return messages
 
