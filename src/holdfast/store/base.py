@@ -681,7 +681,9 @@ class Store(TurnStore, KeyStore, GrantStore, Protocol):
         before: TurnId | None = None,
         limit: int = 100,
     ) -> tuple[TurnRow, ...]:
-        """The session's own turns, newest first, in every state."""
+        """The session's own turns, newest first, in every state: by the version that they made, or that they began from;
+        those that wait come last. With `before`, those that come before that turn of the session's own; none if it is
+        not one."""
         ...
 
     async def journal(

@@ -8,6 +8,7 @@ and the contract suite and the model test hold them to the same answers.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -425,6 +426,21 @@ def in_order(queued: Iterable[tuple[Tenant, SessionId, TurnId, bool]]) -> Iterab
         yield Waiting(
             tenant=tenant, session_id=session_id, turn_id=turn_id, ready=is_free and is_first
         )
+
+
+def place_of(turn: TurnRow) -> tuple[float, int, int, TurnId]:
+    """Where a turn stands among its session's own: by the version that it made, or that it began from; those that wait
+    come last. No clock decides that."""
+    match turn.state:
+        case "committed":
+            assert turn.seq is not None
+            return turn.seq, 0, 0, turn.turn_id
+        case "discarded":
+            return turn.base_head, 1, 0, turn.turn_id
+        case "open":
+            return turn.base_head, 2, 0, turn.turn_id
+        case "queued":
+            return inf, 2, turn.began_ms, turn.turn_id
 
 
 # ── writing under a fence ────────────────────────────────────────────────────────────────────
