@@ -32,6 +32,7 @@ What it finds, by a stable code:
   reborn             who waited for a session that was deleted has started another one
   stuck              a session was not usable in time after the last fault
   overtaken          of two turns that waited in the store for one session, the second was opened first
+  starved            a turn that waits in the store was overtaken by a request that came much later, and did not interrupt
   left_open          a turn is still open, or waits
   found              `verify` complains about the store
   leftover           a node holds something, or a task died of something
@@ -662,6 +663,30 @@ def overtaken(facts: Facts) -> Iterator[str]:
         queue.remove(each.turn_id)
 
 
+KNOWN_S = 2 * limits.sweep_s
+"""After so long every node has heard of a turn that waits, if nothing keeps it from looking."""
+
+
+def starved(facts: Facts) -> Iterator[str]:
+    if facts.run.crashes or facts.run.shutdowns:
+        return
+    queued_s = {each.turn_id: each.at_s for each in facts.run.queueings if not each.opened}
+    opened_s = {each.turn_id: each.at_s for each in facts.run.queueings if each.opened}
+    waited: dict[SessionId, list[tuple[TurnId, float, float]]] = defaultdict(list)
+    for turn_id, came_s in queued_s.items():
+        row = facts.turns[turn_id].row
+        until_s = opened_s.get(turn_id, (row.ended_ms - EPOCH_MS) / 1000)
+        waited[row.session_id].append((turn_id, came_s, until_s))
+    for send in facts.run.sends:
+        turn = facts.turns.get(send.turn_id) if send.turn_id and send.how == "began" else None
+        if turn is None or send.on_busy == "interrupt" or turn.row.turn_id in queued_s:
+            continue
+        began_s = (turn.row.began_ms - EPOCH_MS) / 1000
+        for turn_id, came_s, until_s in waited[turn.row.session_id]:
+            if came_s + KNOWN_S < send.invoked_s and began_s < until_s - 0.5:
+                yield f"{turn_id} waited from {came_s:.1f} s on, and {send.text} went first"
+
+
 def left_open(facts: Facts) -> Iterator[str]:
     for session in facts.run.sessions:
         if session.open_turn is not None:
@@ -713,6 +738,7 @@ RULES: dict[str, Rule] = {
         reborn,
         stuck,
         overtaken,
+        starved,
         left_open,
         found,
         leftover,

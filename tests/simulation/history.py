@@ -156,6 +156,7 @@ class Queueing(Value):
     opened: bool
     ahead: bool = False
     """It was queued before those who waited already."""
+    at_s: float = 0.0
 
 
 class FoundTurn(Value):

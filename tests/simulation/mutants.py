@@ -352,6 +352,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "who is at the door goes before turns that wait",
+        (
+            "sessions/queue.py",
+            "            if first is None or first.turn_id.minted_at_ms > than_ms:\n",
+            "            if True:\n",
+        ),
+    ),
+    mutant(
         "a node judges deadlines by its own clock",
         (
             "sessions/ambient.py",

@@ -261,7 +261,9 @@ def on_stage(scenario: Scenario) -> Callable[[Home], None]:
     return test
 
 
-def act_out(scenario: Scenario, home: Home, *, cache_bytes: int = 1 << 20) -> None:
+def act_out(
+    scenario: Scenario, home: Home, *, cache_bytes: int = 1 << 20, background_max: int = 64
+) -> None:
     """Run a scenario on a stage of its own."""
     loop = SimulatedLoop(Random(scenario.__name__))
     with tempfile.TemporaryDirectory(dir=scratch()) as directory:
@@ -278,6 +280,7 @@ def act_out(scenario: Scenario, home: Home, *, cache_bytes: int = 1 << 20) -> No
                 play=lambda world, node: stage.play(world, node),
                 instant=home == "memory",
                 cache_bytes=cache_bytes,
+                background_max=background_max,
             )
             stage = Stage(loop, world)
             await scenario(stage)

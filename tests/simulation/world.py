@@ -233,9 +233,17 @@ class World:
     def _note_queueing(
         self, turn_id: TurnId, session_id: SessionId, *, opened: bool, ahead: bool = False
     ) -> None:
-        noted = Queueing(turn_id=turn_id, session_id=session_id, opened=opened, ahead=ahead)
-        if noted not in self.queueings:  # else it was asked for again
-            self.queueings.append(noted)
+        if any((each.turn_id, each.opened) == (turn_id, opened) for each in self.queueings):
+            return  # it was asked for again
+        self.queueings.append(
+            Queueing(
+                turn_id=turn_id,
+                session_id=session_id,
+                opened=opened,
+                ahead=ahead,
+                at_s=self.loop.time(),
+            )
+        )
 
     async def find_zombies(self) -> list[tuple[Node, TurnId]]:
         """The turns that players play although they are not their node's. What is being settled finds out itself."""

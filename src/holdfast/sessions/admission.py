@@ -40,7 +40,7 @@ from holdfast.sessions.noting import note_admission, note_refusal, note_signal
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.recovery import Recovery
-from holdfast.sessions.resolve import Resolver, Seen, request_after, request_of
+from holdfast.sessions.resolve import Resolver, Seen, request_after
 from holdfast.sessions.retry import retried
 from holdfast.sessions.steering import Heard, Steering
 from holdfast.sessions.transaction import LiveTurn
@@ -136,7 +136,7 @@ class Admissions:
         if _may_queue(ask):
             name = self._lane_name(ask)
             behind, wanted = self._lanes.is_held(name), self._lanes.session(name)
-            queued = await self._queue(ask, behind=behind, bound=wanted)
+            queued = await self._queue(ask, patience, behind=behind, bound=wanted)
             if queued is not None:
                 return queued
         lane, bound = self._lanes.enter_free(self._lane_name(ask)), None
@@ -166,6 +166,13 @@ class Admissions:
         """Whether a turn that nobody waits for has to wait itself: for room, or behind those that wait already."""
         return ask.queues and (self._owner.others_wait or not self._owner.has_room)
 
+    async def _gives_way(self, ask: Ask, seen: Seen, patience: _Patience) -> bool:
+        """Let a turn begin first that has waited in the store since before the request came. Whether one has."""
+        if ask.on_busy == "interrupt" or seen.expected is None:
+            return False
+        came_ms = patience.came_ms
+        return await self._recovery.open_earlier(ask.tenant, seen.expected, than_ms=came_ms)
+
     async def _demand_room(self, ask: Ask) -> None:
         """Raise QueueFull if too many turns wait already."""
         full = await self._fullness(ask)
@@ -190,9 +197,21 @@ class Admissions:
         except (SessionMissing, SessionGone):
             return None
 
+    def _taken(
+        self, ask: Ask, seen: Seen, patience: _Patience
+    ) -> tuple[ev.TurnRequest, Fresh] | Overtaken:
+        since = patience.since(seen.snapshot)
+        return request_after(ask, seen.snapshot, self._ambient, self._choose, since=since)
+
+    async def _answered_by(self, ask: Ask, overtaken: Overtaken) -> Watch:
+        assert overtaken.turn_id is not None, "nothing is open that it was said to"
+        return await self._watch(ask, overtaken.turn_id, how="replayed")
+
     # ── waiting for the session ──
 
-    async def _queue(self, ask: Ask, *, behind: bool, bound: SessionId | None) -> Watch | None:
+    async def _queue(
+        self, ask: Ask, patience: _Patience, *, behind: bool, bound: SessionId | None
+    ) -> Watch | None:
         """Let a request wait in the store if its session is busy, or if others wait for it; else None: it may begin.
 
         `behind`: somebody here wants the session already, and is not to be overtaken. `bound` is the session that
@@ -204,7 +223,10 @@ class Admissions:
                 await self._demand_not_deleted(ask, seen, bound)
             if seen.expected is None:
                 return None
-            request, new = request_of(ask, seen.snapshot, self._ambient, self._choose)
+            taken = self._taken(ask, seen, patience)
+            if isinstance(taken, Overtaken):
+                return await self._answered_by(ask, taken)
+            request, new = taken
             self._owner.demand_open()
             full = await self._fullness(ask)
             if full is not None:
@@ -315,8 +337,7 @@ class Admissions:
                 seen = None if verify else self._resolver.remembered(ask)
                 if seen is None:
                     seen = await self._resolver.look(ask, verify=verify)
-                since = patience.since(seen.snapshot)
-                taken = request_after(ask, seen.snapshot, self._ambient, self._choose, since=since)
+                taken = self._taken(ask, seen, patience)
             except StoreError:
                 raise
             except (HoldfastError, Refused):
@@ -327,12 +348,15 @@ class Admissions:
             if bound is not None:
                 await self._demand_not_deleted(ask, seen, bound)
             if isinstance(taken, Overtaken):
-                assert taken.turn_id is not None, "nothing is open that it was said to"
-                return await self._watch(ask, taken.turn_id, how="replayed")
+                return await self._answered_by(ask, taken)
             request, new = taken
             self._owner.demand_open()
             if self._has_to_wait(ask):
                 await self._demand_room(ask)
+            wanted = (ask.tenant, seen.expected)
+            if wanted in self._owner.waited_for and await self._gives_way(ask, seen, patience):
+                verify = True
+                continue
             if not are_words(request.input):
                 request = await self._resolver.with_blobs(ask.tenant, seen, request)
             with self._owner.claiming(request.turn_id):
@@ -355,7 +379,7 @@ class Admissions:
                     await self._owner.lease.renew()
                     patience.demand(ask, None)
                 case Busy(session_id=bound) if _may_queue(ask):
-                    queued = await self._queue(ask, behind=False, bound=bound)
+                    queued = await self._queue(ask, patience, behind=False, bound=bound)
                     if queued is not None:
                         return queued
                     verify = True
@@ -530,7 +554,8 @@ class _Patience:
 
     def __init__(self, ask: Ask, came_ms: int) -> None:
         self._loop = asyncio.get_running_loop()
-        self._came_ms = came_ms
+        self.came_ms = came_ms
+        """By the store's clock."""
         self._until = self._loop.time() + ask.wait_s
         self._used: bool = False
         self.came_at: Base | None = None
@@ -545,7 +570,7 @@ class _Patience:
         version = snapshot.version
         if self.came_at is not None and self.came_at[0] == snapshot.session_id:
             version = min(version, self.came_at[1])
-        while version and snapshot.marks[version - 1].turn_id.minted_at_ms >= self._came_ms:
+        while version and snapshot.marks[version - 1].turn_id.minted_at_ms >= self.came_ms:
             version = Version(version - 1)
         return version
 

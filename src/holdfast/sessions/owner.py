@@ -102,6 +102,10 @@ class Owner:
         """Whether one more turn that nobody waits for can be played here."""
         return len(self._background) < self._background_max and not self._draining
 
+    def is_wanted(self, tenant: Tenant, session_id: SessionId) -> bool:
+        """Whether a request here is at the door of a session, or plays it."""
+        return self._lanes.is_held((tenant, session_id))
+
     def look_for_waiting(self) -> None:
         """See to it that what waits is begun as far as there is room."""
         if self.others_wait and self.has_room:
