@@ -328,3 +328,16 @@ def test_an_answer_that_was_given_twice_anchors_where_it_was_asked_for() -> None
     # Without what it was asked for, nobody can tell.
     found = reconcile(session, told[1:], mint)
     assert isinstance(found, Fresh) and texts_of(found.input) == ["b", "c", "d"]
+
+
+def test_an_answer_to_several_messages_anchors_also_if_it_was_given_meanwhile() -> None:
+    """The turn was open when the request came, as far as the server knows, and its client had all of its answer."""
+    turn = after(turn_on(new_session(), user("a")), asked(), answered(said("so far")))
+    turn = after(turn, steered("b"), asked(), answered(said("re: b")))
+    session = talk(("c",), on=ending(new_session(), turn))
+    told = (*says("a"), heard("so far re: b"), *says("b", "c", "d"))
+    found = reconcile(session, told, mint, since=Version(0))
+    assert isinstance(found, Fresh) and texts_of(found.input) == ["d"]
+    running = (user("c"),)
+    found = reconcile(ending(new_session(), turn), told, mint, since=Version(0), running=running)
+    assert isinstance(found, Fresh) and texts_of(found.input) == ["d"]

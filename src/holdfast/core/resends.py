@@ -80,11 +80,11 @@ def find_resend(
         return Resend(dropped=0)  # whoever tells the history again tells more; and most do not
     whole = _whole_history(_held_at(snapshot, since), told)
     if whole is None:
-        return _anchored(snapshot, told, answers_end, since, later)
+        return _anchored(snapshot, told, answers_end, later)
     at, last = _known_again(told, whole, later)
     if at > whole and answers_end > told[at - 1][1]:
-        # It tells another answer than the one that it was given meanwhile.
-        return Resend(dropped=answers_end, diverged=True)
+        # It tells another answer than the one that was given meanwhile.
+        return _anchored(snapshot, told, answers_end, later)
     return _overtaking(told, at, later[last:]) or Resend(dropped=told[at - 1][1] if at else 0)
 
 
@@ -157,42 +157,45 @@ def _overtaking(told: Told, at: int, later: _Later) -> Overtaken | None:
 
 
 def _anchored(
-    snapshot: Snapshot, told: Told, answers_end: int, since: Version, later: _Later
+    snapshot: Snapshot, told: Told, answers_end: int, later: _Later
 ) -> Resend | Overtaken:
     """What is known of a request that tells another history than ours: what comes up to its last answer, and after
     it what follows that answer with us."""
     at = sum(end <= answers_end for _, end in told)
-    followed: _Later = []
+    after = later
     if 0 < at < len(told) - 1:
         # Only then can one of the messages that follow be known: the last one never is.
         asked = told[at - 2][0] if at > 1 else None
-        followed = _following(snapshot, since, told[at - 1][0], asked)
-    known, last = _known_again(told, at, [*followed, *later])
-    overtaken = _overtaking(told, known, later[max(0, last - len(followed)) :])
+        followed = _following(snapshot, told[at - 1][0], asked)
+        if followed is not None:
+            after = [*followed, *(each for each in later if each[1] is None)]
+    known, last = _known_again(told, at, after)
+    overtaken = _overtaking(told, known, [each for each in after[last:] if each in later])
     dropped = told[known - 1][1] if known > at else answers_end
     return overtaken or Resend(dropped=dropped, diverged=answers_end > 0)
 
 
-def _following(snapshot: Snapshot, version: Version, answer: Seen, asked: Seen | None) -> _Later:
-    """What follows an answer to what was `asked` in the history at a version; if it was never given to that, the last one
-    that is like it.
+def _following(snapshot: Snapshot, answer: Seen, asked: Seen | None) -> _Later | None:
+    """What follows an answer to what was `asked`; if it was never given to that, the last one that is like it. None if
+    there is none.
 
     A turn may have been told more than one request brought, and all of them were answered with all that it said. So the
     messages that it was told after this one follow it as well.
     """
-    followed: _Later = []
-    likely: _Later | None = None
-    for mark in reversed(snapshot.marks[:version]):
+    followed: list[_Later] = []
+    likely: list[_Later] | None = None
+    for mark in reversed(snapshot.marks):
         turn = _said_in(snapshot, mark)
         said = [seen for seen, _ in turn]
         if answer in said or answer == _whole_answer(said):
             if asked in said:
-                return [*turn[len(said) - said[::-1].index(asked) :], *followed]
+                likely = [*followed, turn[len(said) - said[::-1].index(asked) :]]
+                break
             if likely is None:
                 after = len(said) - said[::-1].index(answer) if answer in said else len(said)
-                likely = [*turn[after:], *followed]
-        followed = [*turn, *followed]
-    return likely or []
+                likely = [*followed, turn[after:]]
+        followed.append(turn)
+    return None if likely is None else [each for turn in reversed(likely) for each in turn]
 
 
 def _whole_answer(said: Sequence[Seen]) -> Seen:
