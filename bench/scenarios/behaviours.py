@@ -250,6 +250,30 @@ async def concurrent_turns(stage: Stage) -> list[str]:
     return found
 
 
+@behaviour(
+    "A message before the answer, by a client that resends everything",
+    "Each message is there once, and each is answered.",
+)
+async def message_before_answer(stage: Stage) -> list[str]:
+    if not stage.system.knows_resends:
+        raise NotOffered(
+            "way to send again what was said: a client says what is new, and nothing else"
+        )
+    await stage.start()
+    gate = Gate()
+    stage.plan(HELLO, stops_at(gate, HELLO))
+    first = stage.asking(HELLO)
+    await stage.soon(gate.reached, "the model began to answer")
+    second = stage.asking(WELL, before=(HELLO,))
+    await asyncio.sleep(NOTICED_S)
+    gate.release()
+    answers = [await first, await second]
+    await stage.settled()
+    texts = [HELLO, WELL]
+    found = [each for answer in answers for each in not_answered(answer)]
+    return found + await gone_on(stage, texts, answered=texts)
+
+
 # ── lost answers ─────────────────────────────────────────────────────────────────────────────
 
 

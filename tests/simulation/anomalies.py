@@ -774,3 +774,45 @@ def a_fourth_retry_went_on(run: Recording) -> Recording | None:
 @noticed_as("leftover")
 def a_lane_was_never_left(run: Recording) -> Recording | None:
     return replaced(run, leftovers=("n1 has 1 lanes that somebody is in",))
+
+
+# ── what clients resend, and how long turns have ─────────────────────────────────────────────
+
+
+@noticed_as("resent_lost")
+def a_message_of_a_hasty_client_vanishes(run: Recording) -> Recording | None:
+    hasty = next((send for send in run.sends if send.hasty), None)
+    if hasty is None:
+        return None
+    lost = replaced(hasty, text="says-nothing-that-was-kept")
+    return replaced(run, sends=(*run.sends, lost))
+
+
+@noticed_as("ended_early")
+def a_turn_is_judged_by_a_clock_that_is_ahead(run: Recording) -> Recording | None:
+    for turn in _turns(run):
+        asked = [send for send in run.sends if send.text == opening_of(turn)]
+        if turn.row.ended_by == "deadline" and asked and asked[0].deadline_s > 10:
+            began_ms = EPOCH_MS + int(asked[0].invoked_s * 1000)
+            return _with_turn(run, turn.row.turn_id, ended_ms=began_ms)
+    return None
+
+
+@noticed_as("starved")
+def a_request_goes_before_a_turn_that_has_waited_for_long(run: Recording) -> Recording | None:
+    if run.crashes or run.shutdowns:
+        return None
+    opened = {each.turn_id: each for each in run.queueings if each.opened}
+    for send in _acknowledged(run):
+        for each in run.queueings:
+            later = opened.get(each.turn_id)
+            usable = send.on_busy != "interrupt" and send.turn_id not in opened
+            if later is None or each.opened or not usable or send.session_id != each.session_id:
+                continue
+            if send.invoked_s > later.at_s:
+                # It was opened long after the request, instead of before.
+                waited = replaced(later, at_s=send.done_s + 100.0)
+                came = replaced(each, at_s=send.invoked_s - 100.0)
+                others = [one for one in run.queueings if one not in (each, later)]
+                return replaced(run, queueings=(*others, came, waited))
+    return None

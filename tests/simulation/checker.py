@@ -4,6 +4,7 @@ What it finds, by a stable code:
   lost_ack           an acknowledged turn is not in the history, or elsewhere than its client was told
   told_otherwise     a client was told an end that the store does not know of
   refused_present    a request that was refused has left a turn
+  resent_lost        a message of a client that resends everything is not in its conversation in the end, or out of order
   twice              something is in the history more often than it was said (under a key: more than once)
   said_again         a retry of a turn that was kept unfinished brought its message again, or went on with something else
   gone_on_too_often  retries have continued a turn more often in a row than they may
@@ -14,6 +15,7 @@ What it finds, by a stable code:
   uninvited          a turn that nobody asked for
   against_policy     a turn was kept or discarded, resumed or not, otherwise than its policy says
   unexplained        a turn ended in a way that nothing in the run explains
+  ended_early        a turn ran out of time before its time was over
   trace_left         a turn that was not kept has items in the history
   malformed          a history is not well formed (`core.check`, `store.audit`)
   effect_twice       a tool acted twice for one call, and is not declared idempotent
@@ -32,6 +34,7 @@ What it finds, by a stable code:
   reborn             who waited for a session that was deleted has started another one
   stuck              a session was not usable in time after the last fault
   overtaken          of two turns that waited in the store for one session, the second was opened first
+  starved            a turn that waits in the store was overtaken by a request that came much later, and neither interrupts nor continues
   left_open          a turn is still open, or waits
   found              `verify` complains about the store
   leftover           a node holds something, or a task died of something
@@ -190,6 +193,8 @@ def told_otherwise(facts: Facts) -> Iterator[str]:
 def refused_present(facts: Facts) -> Iterator[str]:
     begun = {facts.opening_of(turn) for turn in facts.turns.values()} | facts.places.keys()
     for text, attempts in facts.ops.items():
+        if any(send.hasty for send in attempts):
+            continue  # the next message of its client brings it along
         if all(send.outcome == "refused" for send in attempts) and text in begun:
             yield f"{text} was refused ({attempts[0].error}), and is there"
 
@@ -200,6 +205,23 @@ def twice(facts: Facts) -> Iterator[str]:
         allowed = 1 if attempts and attempts[0].key else len(attempts)
         if attempts and len(turns) > allowed:
             yield f"{text} is in {len(turns)} places, and was said {allowed} times"
+
+
+def resent_lost(facts: Facts) -> Iterator[str]:
+    said: dict[str, list[Send]] = defaultdict(list)
+    for send in sorted(facts.run.sends, key=lambda each: each.op):
+        if send.hasty:
+            said[send.client].append(send)
+    for client, sends in said.items():
+        last = sends[-1]
+        if not last.acknowledged or last.session_id is None:
+            yield f"{client} has never got an answer to its last message, {last.text}: {last.error}"
+            continue
+        kept = [turn for turn in facts.sessions[last.session_id].turns if turn.row.seq is not None]
+        kept.sort(key=lambda turn: turn.row.seq or 0)
+        stored = list(dict.fromkeys(text for turn in kept for text in said_in(turn.items)))
+        if stored != [each.text for each in sends]:
+            yield f"{client} has said {[each.text for each in sends]}, and {stored} is there"
 
 
 def mangled(facts: Facts) -> Iterator[str]:
@@ -370,7 +392,8 @@ def unexplained(facts: Facts) -> Iterator[str]:
             case "deleted":
                 explained = row.session_id in deleted
             case "superseded":
-                explained = False
+                # Its message has come with a later one of its client's.
+                explained = any(send.hasty for send in facts.op_of(turn))
             case "model_error":
                 explained = "stopped in the middle" not in row.detail
             case _:
@@ -386,6 +409,19 @@ def _opened_unheard(facts: Facts, turn_id: TurnId) -> bool:
     taken_s = [each.at_s for each in run.takeovers if each.turn_id == turn_id]
     played_s = [each.at_s for each in run.played if each.turn_id == turn_id]
     return opened and bool(taken_s) and all(at_s >= taken_s[0] for at_s in played_s)
+
+
+CLOCK_S = 10.0
+"""How far a node may be from the store's time: as long as a renewal of its lease takes."""
+
+
+def ended_early(facts: Facts) -> Iterator[str]:
+    for turn in facts.turns.values():
+        op = facts.op_of(turn)
+        if turn.row.ended_by == "deadline" and op:
+            lasted_s = (turn.row.ended_ms - EPOCH_MS) / 1000 - _invoked_s(facts, turn)
+            if lasted_s < op[0].deadline_s - CLOCK_S:
+                yield f"{turn.row.turn_id} had {op[0].deadline_s} s, and was given {lasted_s:.1f} s"
 
 
 def trace_left(facts: Facts) -> Iterator[str]:
@@ -704,6 +740,32 @@ def overtaken(facts: Facts) -> Iterator[str]:
         queue.remove(each.turn_id)
 
 
+KNOWN_S = 2 * limits.sweep_s
+"""After so long every node has heard of a turn that waits, if nothing keeps it from looking."""
+
+
+def starved(facts: Facts) -> Iterator[str]:
+    if facts.run.crashes or facts.run.shutdowns:
+        return
+    queued_s = {each.turn_id: each.at_s for each in facts.run.queueings if not each.opened}
+    opened_s = {each.turn_id: each.at_s for each in facts.run.queueings if each.opened}
+    waited: dict[SessionId, list[tuple[TurnId, float, float]]] = defaultdict(list)
+    for turn_id, came_s in queued_s.items():
+        row = facts.turns[turn_id].row
+        until_s = opened_s.get(turn_id, (row.ended_ms - EPOCH_MS) / 1000)
+        waited[row.session_id].append((turn_id, came_s, until_s))
+    for send in facts.run.sends:
+        turn = facts.turns.get(send.turn_id) if send.turn_id and send.how == "began" else None
+        if turn is None or send.on_busy == "interrupt" or turn.row.turn_id in queued_s:
+            continue
+        if turn.row.continues is not None:
+            continue  # it goes on with what has begun before
+        began_s = (turn.row.began_ms - EPOCH_MS) / 1000
+        for turn_id, came_s, until_s in waited[turn.row.session_id]:
+            if came_s + KNOWN_S < send.invoked_s and began_s < until_s - 0.5:
+                yield f"{turn_id} waited from {came_s:.1f} s on, and {send.text} went first"
+
+
 def left_open(facts: Facts) -> Iterator[str]:
     for session in facts.run.sessions:
         if session.open_turn is not None:
@@ -727,6 +789,7 @@ RULES: dict[str, Rule] = {
         lost_ack,
         told_otherwise,
         refused_present,
+        resent_lost,
         twice,
         said_again,
         gone_on_too_often,
@@ -737,6 +800,7 @@ RULES: dict[str, Rule] = {
         uninvited,
         against_policy,
         unexplained,
+        ended_early,
         trace_left,
         malformed,
         effect_twice,
@@ -755,6 +819,7 @@ RULES: dict[str, Rule] = {
         reborn,
         stuck,
         overtaken,
+        starved,
         left_open,
         found,
         leftover,

@@ -412,6 +412,7 @@ class Request:
             policy=self._policy,
             key=self._key,
             on_busy=self._on_busy,
+            deadline_s=self._deadline_s,
             counted=self._counted,
             queues=self._queues,
             probe=self._probe,
@@ -540,7 +541,8 @@ class Exchange:
             base=admission.base,
             how=admission.how,
         )
-        self._world.seen_turns.append((admission.turn_id, admission.session_id))
+        if not self.send.hasty:  # nobody else speaks in such a conversation
+            self._world.seen_turns.append((admission.turn_id, admission.session_id))
         self._world.say(
             f"{self.send.client} {admission.how} {admission.turn_id} of {admission.session_id} "
             f"with {self.send.text}/{self.send.attempt} on {node.name}"

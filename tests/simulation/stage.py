@@ -154,8 +154,8 @@ class Stage:
 
         return play
 
-    async def boot(self) -> Node:
-        return await self.world.boot()
+    async def boot(self, *, ahead_s: float | None = None) -> Node:
+        return await self.world.boot(ahead_s=ahead_s)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -264,7 +264,9 @@ def on_stage(scenario: Scenario) -> Callable[[Home], None]:
     return test
 
 
-def act_out(scenario: Scenario, home: Home, *, cache_bytes: int = 1 << 20) -> None:
+def act_out(
+    scenario: Scenario, home: Home, *, cache_bytes: int = 1 << 20, background_max: int = 64
+) -> None:
     """Run a scenario on a stage of its own."""
     loop = SimulatedLoop(Random(scenario.__name__))
     with tempfile.TemporaryDirectory(dir=scratch()) as directory:
@@ -281,6 +283,7 @@ def act_out(scenario: Scenario, home: Home, *, cache_bytes: int = 1 << 20) -> No
                 play=lambda world, node: stage.play(world, node),
                 instant=home == "memory",
                 cache_bytes=cache_bytes,
+                background_max=background_max,
             )
             stage = Stage(loop, world)
             await scenario(stage)

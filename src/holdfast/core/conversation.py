@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TypeAlias, assert_never
 
 import msgspec
@@ -405,12 +406,14 @@ def changed_memories(
 # ── who sees what ────────────────────────────────────────────────────────────────────────────
 
 
-def seen_by_people(snapshot: Snapshot) -> Iterator[StoredItem]:
-    """The history as people see it: everything but what was hidden from them, damage included."""
+def seen_by_people(
+    snapshot: Snapshot, *, since: int = 0, upto: int | None = None
+) -> Iterator[StoredItem]:
+    """The history as people see it: everything but what was hidden from them, damage included. Of all of it, or from
+    position `since` on to before `upto`."""
     hidden = snapshot.notes.hidden_from_people
-    return (
-        each for each in snapshot.items if isinstance(each, Unreadable) or each.id not in hidden
-    )
+    items = islice(snapshot.items, since, upto)
+    return (each for each in items if isinstance(each, Unreadable) or each.id not in hidden)
 
 
 def hidden_from_model(snapshot: Snapshot) -> frozenset[ItemId]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast import limits
+from holdfast.core.attachments import set_aside
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
@@ -26,6 +27,7 @@ from holdfast.core.reconcile import (
     reconcile,
     take_in,
 )
+from holdfast.core.resends import Overtaken
 from holdfast.core.unfinished import Spent
 from holdfast.errors import (
     CannotContinue,
@@ -34,7 +36,7 @@ from holdfast.errors import (
     SessionMissing,
     TurnRejected,
 )
-from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
+from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Ask, Choose, Continuation, as_asked
 from holdfast.sessions.cache import SnapshotCache
@@ -113,6 +115,14 @@ class Resolver:
         snapshot = await self.snapshot(ask.tenant, known, verify=verify)
         return Seen(target=target, expected=known, snapshot=snapshot, verified=verify)
 
+    async def with_blobs(self, tenant: Tenant, seen: Seen, request: TurnRequest) -> TurnRequest:
+        """Keep what is too large for an item, before the turn that names it begins. A session that is not
+        there yet has its id already; if another one turns out to be meant, it is kept there, too."""
+        items, large = set_aside(request.input)
+        for data in large:
+            await self._store.put_blob(tenant, seen.snapshot.session_id, data)
+        return msgspec.structs.replace(request, input=items) if large else request
+
     async def snapshot(self, tenant: Tenant, session_id: SessionId, *, verify: bool) -> Snapshot:
         """A session as it stands, or stood when it was last seen. Raises SessionMissing and SessionGone."""
         known = self._cache.get(tenant, session_id)
@@ -156,7 +166,24 @@ def _may_be_first(ask: Ask) -> bool:
 def request_of(
     ask: Ask, snapshot: Snapshot, ambient: Ambient, choose: Choose
 ) -> tuple[TurnRequest, Fresh]:
-    """The turn that this request becomes on top of this snapshot.
+    """The turn that a request becomes on top of this snapshot, which it has found at once. Raises what `request_after`
+    raises."""
+    taken = request_after(ask, snapshot, ambient, choose)
+    assert not isinstance(taken, Overtaken), "nothing can have overtaken it"
+    return taken
+
+
+def request_after(
+    ask: Ask,
+    snapshot: Snapshot,
+    ambient: Ambient,
+    choose: Choose,
+    *,
+    since: Version | None = None,
+    running: Items | None = None,
+) -> tuple[TurnRequest, Fresh] | Overtaken:
+    """The turn that a request becomes on top of this snapshot, which may have moved while the request waited: `since`
+    and `running` are for `reconcile`.
 
     Raises SessionConflict if `if_match` names another version, TurnRejected if nothing is new or
     results are missing, CannotContinue if it is to continue what is not the head, and whatever `choose` raises.
@@ -165,7 +192,9 @@ def request_of(
         raise SessionConflict(snapshot.session_id, expected=ask.if_match, found=snapshot.version)
     if ask.approvals:
         _demand_in_time(snapshot, ambient.now_ms())
-    new = Fresh(input=()) if ask.continues else _reconciled(ask, snapshot, ambient)
+    new = Fresh(input=()) if ask.continues else _reconciled(ask, snapshot, ambient, since, running)
+    if isinstance(new, Overtaken):
+        return new
     if not isinstance(new, Fresh):
         raise _rejected(new, snapshot)
     continued = _continued(ask.continues, snapshot) if ask.continues else None
@@ -212,7 +241,13 @@ def _continued(asked: Continuation, snapshot: Snapshot) -> TurnId:
     return turn_id
 
 
-def _reconciled(ask: Ask, snapshot: Snapshot, ambient: Ambient) -> Reconciled:
+def _reconciled(
+    ask: Ask,
+    snapshot: Snapshot,
+    ambient: Ambient,
+    since: Version | None,
+    running: Items | None,
+) -> Reconciled:
     if ask.verbatim:
         return take_in(snapshot, ask.messages, ambient.mint)
     return reconcile(
@@ -221,6 +256,8 @@ def _reconciled(ask: Ask, snapshot: Snapshot, ambient: Ambient) -> Reconciled:
         ambient.mint,
         approvals=dict(ask.approvals),
         system_is_stored=ask.system_is_stored,
+        since=since,
+        running=running,
     )
 
 

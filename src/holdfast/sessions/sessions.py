@@ -23,7 +23,7 @@ from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.ports import Play
 from holdfast.errors import SessionMissing, StoreError, StoreUnavailable
-from holdfast.ids import Minter, NodeId, SessionId, Tenant, TurnId, Version
+from holdfast.ids import Minter, SessionId, Tenant, TurnId, Version
 from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
 from holdfast.sessions.admission import Admissions
 from holdfast.sessions.ambient import Ambient
@@ -100,8 +100,9 @@ class Sessions:
         loop_time = _loop_time
         self.lease = Lease(
             store,
-            self._ambient.mint(NodeId),
+            self._ambient.node_id(),
             monotonic=loop_time,
+            ambient=self._ambient,
             ttl_s=lease_ttl_s,
             renew_s=lease_renew_s,
         )

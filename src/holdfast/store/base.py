@@ -216,7 +216,15 @@ class TooLate(Value):
     turn: TurnRow
 
 
-SignalOutcome: TypeAlias = Signalled | TooLate | Joined | Replay | Unfinished | Mismatch | Gone
+class ToldMore(Value):
+    """The turn was told something else meanwhile, under this number; look at it and decide again."""
+
+    n: int
+
+
+SignalOutcome: TypeAlias = (
+    Signalled | TooLate | ToldMore | Joined | Replay | Unfinished | Mismatch | Gone
+)
 """The last five are what the request's idempotency key says. All but `Signalled` leave nothing behind."""
 
 
@@ -474,8 +482,10 @@ class Store(TurnStore, KeyStore, SealKeyStore, GrantStore, Protocol):
         kind: SignalKind,
         payload: bytes = b"",
         attempt: Attempt | None = None,
+        after: int | None = None,
     ) -> SignalOutcome:
-        """Tell the turn's owner something. Raises SessionMissing if there is no such turn.
+        """Tell the turn's owner something. Raises SessionMissing if there is no such turn. With `after`, only if the
+        signal of that number is still the last (0: there was none).
 
         With the `attempt` of a request that has an idempotency key, the key is looked at first, as `begin` does, and
         claimed for this turn together with the signal: the same request again is `Joined`, and is not said twice.
@@ -589,7 +599,9 @@ class Store(TurnStore, KeyStore, SealKeyStore, GrantStore, Protocol):
         before: TurnId | None = None,
         limit: int = 100,
     ) -> tuple[TurnRow, ...]:
-        """The session's own turns, newest first, in every state."""
+        """The session's own turns, newest first, in every state: by the version that they made, or that they began from;
+        those that wait come last. With `before`, those that come before that turn of the session's own; none if it is
+        not one."""
         ...
 
     async def journal(

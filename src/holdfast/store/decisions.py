@@ -8,6 +8,7 @@ and the contract suite and the model test hold them to the same answers.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -53,6 +54,7 @@ from holdfast.store.base import (
     Started,
     Taken,
     Target,
+    ToldMore,
     TooLate,
     Unconsumed,
     Unfinished,
@@ -509,6 +511,21 @@ def in_order(queued: Iterable[tuple[Tenant, SessionId, TurnId, bool]]) -> Iterab
         )
 
 
+def place_of(turn: TurnRow) -> tuple[float, int, int, TurnId]:
+    """Where a turn stands among its session's own: by the version that it made, or that it began from; those that wait
+    come last. No clock decides that."""
+    match turn.state:
+        case "committed":
+            assert turn.seq is not None
+            return turn.seq, 0, 0, turn.turn_id
+        case "discarded":
+            return turn.base_head, 1, 0, turn.turn_id
+        case "open":
+            return turn.base_head, 2, 0, turn.turn_id
+        case "queued":
+            return inf, 2, turn.began_ms, turn.turn_id
+
+
 # ── writing under a fence ────────────────────────────────────────────────────────────────────
 
 
@@ -598,8 +615,10 @@ def judge_signal(
     last_n: int,
     attempt: Attempt | None = None,
     claim: Claim | None = None,
+    after: int | None = None,
 ) -> SignalOutcome:
-    """Whether a turn can still hear. `last_n` is the number of its last signal, 0 before the first.
+    """Whether a turn can still hear. `last_n` is the number of its last signal, 0 before the first; `after` the one
+    that the caller knows to be the last.
 
     `claim` is what is known under the key of this `attempt`. `Signalled` means: write the signal, and claim the key.
     """
@@ -608,6 +627,8 @@ def judge_signal(
         return known
     if session is None or session.open_turn != turn.turn_id:
         return TooLate(turn=turn)
+    if after is not None and after != last_n:
+        return ToldMore(n=last_n)
     return Signalled(n=last_n + 1)
 
 

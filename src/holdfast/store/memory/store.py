@@ -199,6 +199,7 @@ class MemoryStore:
         kind: SignalKind,
         payload: bytes = b"",
         attempt: base.Attempt | None = None,
+        after: int | None = None,
     ) -> base.SignalOutcome:
         return turns.signal(
             self.tables,
@@ -207,6 +208,7 @@ class MemoryStore:
             kind=kind,
             payload=payload,
             attempt=attempt,
+            after=after,
             now_ms=self._now_ms(),
         )
 

@@ -445,6 +445,7 @@ def signal(
     kind: SignalKind,
     payload: bytes,
     attempt: Attempt | None,
+    after: int | None,
     now_ms: int,
 ) -> SignalOutcome:
     turn = tables.find_turn(tenant, turn_id)
@@ -458,6 +459,7 @@ def signal(
         last_n=sent[-1].n if sent else 0,
         attempt=attempt,
         claim=find_claim(tables, tenant, attempt) if attempt else None,
+        after=after,
     )
     if isinstance(outcome, Signalled):
         tables.signals[tenant, turn_id].append(

@@ -296,13 +296,14 @@ class PostgresStore:
         kind: SignalKind,
         payload: bytes = b"",
         attempt: base.Attempt | None = None,
+        after: int | None = None,
     ) -> base.SignalOutcome:
         # A message that is steered in twice would be heard twice, unless its key tells; who is told twice to stop
         # stops once.
         is_keyed = attempt is not None and attempt.key is not None
         said = await self.engine.run(
             lambda db: turns.signal(
-                db, tenant, turn_id, kind=kind, payload=payload, attempt=attempt
+                db, tenant, turn_id, kind=kind, payload=payload, attempt=attempt, after=after
             ),
             once=kind == "steer" and not is_keyed,
         )

@@ -231,6 +231,7 @@ async def signal(
     kind: SignalKind,
     payload: bytes,
     attempt: Attempt | None,
+    after: int | None,
 ) -> Said:
     key = attempt.key if attempt else None
     found = await db.row("signal_facts", tenant=tenant, turn_id=turn_id, claim=key)
@@ -247,6 +248,7 @@ async def signal(
         last_n=last_n,
         attempt=attempt,
         claim=await claim_of(db, claimed) if claimed else None,
+        after=after,
     )
     if not isinstance(outcome, Signalled):
         return Said(outcome=outcome)

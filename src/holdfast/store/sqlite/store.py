@@ -284,8 +284,11 @@ class SqliteStore:
         kind: SignalKind,
         payload: bytes = b"",
         attempt: base.Attempt | None = None,
+        after: int | None = None,
     ) -> base.SignalOutcome:
-        said = await self.say(tenant, turn_id, kind=kind, payload=payload, attempt=attempt)
+        said = await self.say(
+            tenant, turn_id, kind=kind, payload=payload, attempt=attempt, after=after
+        )
         return said.outcome
 
     async def say(
@@ -296,6 +299,7 @@ class SqliteStore:
         kind: SignalKind,
         payload: bytes,
         attempt: base.Attempt | None,
+        after: int | None = None,
     ) -> signalling.Said:
         """`signal`, and who is to hear it."""
         return await self.engine.write(
@@ -306,6 +310,7 @@ class SqliteStore:
                 kind=kind,
                 payload=payload,
                 attempt=attempt,
+                after=after,
                 now_ms=self._now_ms(),
             )
         )
