@@ -39,6 +39,7 @@ agents:
         shell:
           {tool}:
             cmd: exec {python} {script} {effects}
+            network: true
             description: {about}
             args:
               amount: {{type: integer}}

@@ -40,6 +40,7 @@ OF_A_SERVER = {
 }  # fmt: skip
 OF_A_STORE = {
     "db migrate": [], "keys create": ["k\u00e9y", "--tenant", "acme"], "keys list": [], "keys revoke": [HOSTILE],
+    "keys rotate": [],
     "db verify": [], "db stats": [], "db prune": [], "db import": ["hostile.jsonl"], "db backup": ["copy.db"],
     "db copy": ["sqlite:///holdfast.db", "sqlite:///none.db"],
 }  # fmt: skip

@@ -10,14 +10,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core import events as ev
+from holdfast.core.closing import waiting_words
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
-from holdfast.core.items import Item, UserMessage, plain_text, text_of
+from holdfast.core.items import Item, ToolResult, UserMessage, plain_text, text_of
 from holdfast.core.rebasing import Stale, rebased
 from holdfast.core.reconcile import Fresh, Incoming, reconcile
 from holdfast.core.resends import Overtaken
+from holdfast.core.turn import Turn, begin
 from holdfast.ids import TurnId, Version
-from tests.core.builders import after, answered, asked, interrupted, mint, said, steered, user
+from tests.core.builders import (
+    after,
+    answered,
+    asked,
+    call,
+    interrupted,
+    mint,
+    said,
+    started,
+    steered,
+    user,
+)
+from tests.core.builders import finished as finished_call
 from tests.core.histories import ending, new_session, turn_on, with_turn
 
 
@@ -134,26 +149,126 @@ def test_two_turns_do_not_overtake_a_request_together() -> None:
     assert isinstance(found, Fresh) and texts_of(found.input) == ["a"]
 
 
+# ── turns that broke off, and were continued ─────────────────────────────────────────────────
+
+
+def goes_on(session: Snapshot, *told: Item) -> Turn:
+    """A turn that continues the last one; it is told something, if at all, while it runs."""
+    request = turn_on(session, continues=session.marks[-1].turn_id).request
+    turn = begin(ev.Began(request=msgspec.structs.replace(request, input=())))
+    return after(turn, ev.Steered(items=told, signals=tuple(range(len(told))))) if told else turn
+
+
+def broken_in(turn: Turn, text: str) -> Turn:
+    """The turn after it broke off in the middle of its answer."""
+    half = said("")
+    opened = ev.ItemOpened(item=half.id, kind="message")
+    return after(turn, asked(), opened, ev.Grew(item=half.id, text=text), interrupted())
+
+
+def whole(turn: Turn, text: str) -> Turn:
+    return after(turn, asked(), answered(said(text)))
+
+
+def unfinished() -> Snapshot:
+    """A session whose only turn has said something, acted, and broken off in the middle of the next word."""
+    act = call("act")
+    does = answered(said("So. "), act, finish="tool_calls")
+    turn = after(turn_on(new_session(), user("a")), asked(), does, started(act), finished_call(act))
+    return ending(new_session(), broken_in(turn, "Hal"))
+
+
+TOLD = {"nothing": [], "less": ["So."], "part": ["So. H"], "all": ["So.", "Hal"]}
+
+
+@pytest.mark.parametrize("kept", TOLD.values(), ids=TOLD)
+@pytest.mark.parametrize("waited", [False, True])
+def test_what_broke_off_may_be_told_or_not(kept: list[str], waited: bool) -> None:
+    """Also if it was continued while the request waited: its client has not seen that."""
+    session = unfinished()
+    if waited:
+        session = ending(session, whole(goes_on(session), "Done."))
+    told = (*says("a"), *map(heard, kept), *says("c"))
+    found = reconcile(session, told, mint, since=Version(1))
+    assert isinstance(found, Fresh)
+    assert (texts_of(found.input), len(found.input), found.diverged) == (["c"], 1, False)
+
+
+HEARD = {"the chain": "So. Done.", "all of it": "So. Hal Ha Done.", "both mixed": "So. Hal Done."}
+
+
+@pytest.mark.parametrize("answer", HEARD.values(), ids=HEARD)
+@pytest.mark.parametrize("since", [0, 1, 3])
+def test_a_chain_of_turns_is_told_as_one_answer(answer: str, since: int) -> None:
+    """A retry is answered with all but what broke off; who reads along has seen that, too."""
+    session = unfinished()
+    session = ending(session, broken_in(goes_on(session), "Ha"))
+    session = ending(session, whole(goes_on(session), "Done."))
+    told = (*says("a"), heard(answer), *says("c"))
+    found = reconcile(session, told, mint, since=Version(since))
+    assert isinstance(found, Fresh)
+    assert (texts_of(found.input), len(found.input)) == (["c"], 1)
+    if since != 1:
+        assert found.diverged == (answer == HEARD["both mixed"])
+    # One that has heard the answer, and sends two messages before the next one.
+    told = (*says("a"), heard(answer), *says("c", "d"))
+    found = reconcile(talk(("c",), on=session), told, mint, since=Version(since))
+    assert isinstance(found, Fresh)
+    assert (texts_of(found.input), len(found.input)) == (["d"], 1) or answer == HEARD["both mixed"]
+
+
+def test_nothing_but_words_that_broke_off_may_be_the_answer() -> None:
+    """The continuation has nothing to add: whoever tells the words does not bring them."""
+    session = ending(new_session(), broken_in(turn_on(new_session(), user("a")), "Hal"))
+    session = ending(session, whole(goes_on(session), " "))
+    found = reconcile(session, (*says("a"), heard("Hal"), *says("c")), mint)
+    assert isinstance(found, Fresh)
+    assert (texts_of(found.input), len(found.input), found.diverged) == (["c"], 1, False)
+
+
+def test_a_request_is_overtaken_by_a_turn_that_broke_off_and_answered_by_its_continuation() -> None:
+    turn = turn_on(new_session(), *map(user, ("a", "b", "c")))
+    session = ending(new_session(), broken_in(turn, "Hal"))
+    session = ending(session, whole(goes_on(session), "Done."))
+    found = reconcile(session, says("a", "b"), mint, since=Version(0))
+    assert found == Overtaken(turn_id=session.marks[1].turn_id)
+
+
+def test_words_that_the_server_supplied_are_neither_missed_nor_stored() -> None:
+    pays = call("pay", waits_for="approval")
+    turn = after(turn_on(new_session(), user("a")), asked(), answered(pays, finish="tool_calls"))
+    session = ending(new_session(), turn)
+    told = (*says("a"), heard(waiting_words([pays])), *says("c"))
+    found = reconcile(session, told, mint)
+    assert isinstance(found, Fresh) and not found.diverged
+    assert [type(each) for each in found.input] == [ToolResult, UserMessage]
+
+
 # ── for all interleavings ────────────────────────────────────────────────────────────────────
 
-Way = Literal["wait", "steer", "interrupt", "queue", "other"]
+Way = Literal["wait", "steer", "interrupt", "queue", "other", "retry", "by_hand"]
 
 
 class Move(NamedTuple):
     """A message is sent, or what is open ends."""
 
     way: Way | None
-    """How it is sent; `other`: by another client, which sends only what is new. None: what is open ends."""
+    """How it is sent; `other`: by another client, which sends only what is new. `retry` and `by_hand` continue what broke
+    off instead, if nothing else is open. None: what is open ends."""
     kept: bool = True
     """Whether what ends now is kept."""
+    breaks: bool = False
+    """Whether what ends now breaks off in the middle of its answer, if it is kept."""
     delivered: bool = True
     """Whether the client hears what was answered by then."""
 
 
+WAYS = ("wait", "wait", "steer", "interrupt", "queue", "other", "retry", "by_hand", *[None] * 4)
 MOVES = st.builds(
     Move,
-    way=st.sampled_from(["wait", "wait", "steer", "interrupt", "queue", "other", None, None, None]),
+    way=st.sampled_from(WAYS),
     kept=st.booleans(),
+    breaks=st.booleans(),
     delivered=st.booleans(),
 )
 
@@ -172,6 +287,12 @@ class Server:
         self.session = new_session()
         self.open: tuple[list[Item], list[str]] | None = None
         """What was said to the open turn, and the requests that it answers."""
+        self.continues = False
+        """Whether the open turn goes on with the last one."""
+        self.shown = ""
+        """What a client is shown before the words of the open turn."""
+        self.broken: list[str] = []
+        """The requests that the last turn was to answer, if it broke off."""
         self.waiting: list[Request] = []
         self.answered: dict[str, str] = {}
 
@@ -189,16 +310,24 @@ class Server:
         else:
             self.waiting.append(request)
 
-    def end(self, *, kept: bool) -> None:
+    def go_on(self, *, by_hand: bool) -> None:
+        """Continue what broke off. A retry is answered with the whole chain, a person sees what is added."""
+        if self.open is None and self.broken:
+            shown = self.answered[self.broken[-1]] if by_hand else ""
+            self.open, self.continues, self.shown = ([], self.broken), True, shown
+
+    def end(self, *, kept: bool, breaks: bool = False) -> None:
         """The open turn ends, and the next ones begin."""
         assert self.open is not None
-        items, requests = self.open
-        self.open = None
+        (items, requests), shown, continues = self.open, self.shown, self.continues
+        self.open, self.shown, self.continues = None, "", False
         if kept:
-            turn = turn_on(self.session, *items)
-            turn = after(turn, asked(), answered(said(f"re: {requests[-1]}")))
+            turn = goes_on(self.session, *items) if continues else turn_on(self.session, *items)
+            turn = broken_in(turn, "half") if breaks else whole(turn, f"re: {requests[-1]}")
             self.session = ending(self.session, turn)
-            self.answered |= dict.fromkeys(requests, f"re: {requests[-1]}")
+            words = "half" if breaks else f"re: {requests[-1]}"
+            self.answered |= dict.fromkeys(requests, f"{shown} {words}")
+            self.broken = requests if breaks else []
         while self.waiting and self.open is None:
             self._begin(self.waiting.pop(0))
 
@@ -254,11 +383,13 @@ def played(moves: Sequence[Move]) -> tuple[Server, Client]:
         text = f"says-{n}"
         if move.way == "other":
             server.send("wait", text, says(text), kept=True)
+        elif move.way in ("retry", "by_hand"):
+            server.go_on(by_hand=move.way == "by_hand")
         elif move.way is not None:
             server.send(move.way, text, client.tells(text), kept=move.kept)
             client.said.append(text)
         elif server.open is not None:
-            server.end(kept=move.kept)
+            server.end(kept=move.kept, breaks=move.breaks)
         if move.delivered:
             client.hears(server)
     return server, client
