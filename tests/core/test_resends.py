@@ -44,8 +44,12 @@ def heard(text: str) -> Incoming:
     return Incoming(role="assistant", content=plain_text(text))
 
 
+def messages_in(items: Sequence[object]) -> list[UserMessage]:
+    return [each for each in items if isinstance(each, UserMessage)]
+
+
 def texts_of(items: Sequence[object]) -> list[str]:
-    return [text_of(each.content) for each in items if isinstance(each, UserMessage)]
+    return [text_of(each.content) for each in messages_in(items)]
 
 
 def talk(*turns: tuple[str, ...], on: Snapshot | None = None) -> Snapshot:
@@ -152,7 +156,7 @@ def test_two_turns_do_not_overtake_a_request_together() -> None:
 # ── turns that broke off, and were continued ─────────────────────────────────────────────────
 
 
-def goes_on(session: Snapshot, *told: Item) -> Turn:
+def goes_on(session: Snapshot, *told: UserMessage) -> Turn:
     """A turn that continues the last one; it is told something, if at all, while it runs."""
     request = turn_on(session, continues=session.marks[-1].turn_id).request
     turn = begin(ev.Began(request=msgspec.structs.replace(request, input=())))
@@ -322,7 +326,11 @@ class Server:
         (items, requests), shown, continues = self.open, self.shown, self.continues
         self.open, self.shown, self.continues = None, "", False
         if kept:
-            turn = goes_on(self.session, *items) if continues else turn_on(self.session, *items)
+            turn = (
+                goes_on(self.session, *messages_in(items))
+                if continues
+                else turn_on(self.session, *items)
+            )
             turn = broken_in(turn, "half") if breaks else whole(turn, f"re: {requests[-1]}")
             self.session = ending(self.session, turn)
             words = "half" if breaks else f"re: {requests[-1]}"

@@ -163,7 +163,7 @@ def a_cancel_was_answered_with_something_else(run: Recording) -> Recording | Non
 @noticed_as("refused_present")
 def a_refused_request_became_a_turn(run: Recording) -> Recording | None:
     """The failed turn is in the history."""
-    send = _first([each for each in _acknowledged(run) if each.attempt == 0])
+    send = _first([each for each in _acknowledged(run) if each.attempt == 0 and not each.hasty])
     if send is None:
         return None
     sends = tuple(each for each in run.sends if each.op != send.op)

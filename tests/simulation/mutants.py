@@ -60,8 +60,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ("sessions/continuation.py", "        messages=(),\n", ""),
         (
             "sessions/resolve.py",
-            "Fresh(input=()) if ask.continues else _reconciled(ask, snapshot, ambient)",
-            "_reconciled(ask, snapshot, ambient)",
+            "Fresh(input=()) if ask.continues else _reconciled(ask, snapshot, ambient, since, running)",
+            "_reconciled(ask, snapshot, ambient, since, running)",
         ),
     ),
     mutant(

@@ -6,7 +6,7 @@ seen when it sent it, and that is decided anew whenever the conversation has mov
 1. What the client could have seen whole: the history as it stood when the request arrived. It has to be told from its
    first message to its last, or it is not a resend. An answer that broke off may be told in part or left out. So may
    every answer after the last one that is told: the client sent its message before it had that answer. What broke off
-   in a turn that was continued since is told by no retry's client, and by others: both are the history.
+   in a turn that was continued since may be told as well: a retry is not answered with it, and others have seen it.
 2. What the client could have seen in part: the turns since then, and the turn that is open. Their messages are known
    again where the client tells them, in their order. The others came from other clients, and are not missed. A turn
    that was discarded is not among them, so what it brought is new again.
@@ -21,9 +21,10 @@ White space is nothing, and neighbouring answers are one: a chat client has hear
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import chain, pairwise
+from operator import or_
 from typing import TypeAlias, TypeVar, assert_never
 
 from holdfast.core.codec import Unreadable, Value
@@ -85,7 +86,9 @@ def find_resend(
         return found
     # It tells an answer that is none of ours, unless the words that broke off are part of it.
     other = _find_in(_Past(snapshot), told, answers_end, since, running)
-    return found if isinstance(other, Resend) and other.diverged else other
+    if isinstance(other, Overtaken) or not other.diverged or other.dropped > found.dropped:
+        return other
+    return found
 
 
 def _find_in(
@@ -200,13 +203,13 @@ def _following(past: _Past, answer: Seen, asked: Seen | None) -> _Later | None:
     likely: list[_Later] | None = None
     for turn in past.turns_back():
         said = [seen for seen, _ in turn]
-        if answer in said or answer == _whole_answer(said):
-            if asked in said:
-                likely = [*followed, turn[len(said) - said[::-1].index(asked) :]]
-                break
-            if likely is None:
-                after = len(said) - said[::-1].index(answer) if answer in said else len(said)
-                likely = [*followed, turn[after:]]
+        is_given = answer in said or answer == _whole_answer(said)
+        if asked in said and (is_given or any(_is_part_of(answer, each) for each in said)):
+            likely = [*followed, turn[len(said) - said[::-1].index(asked) :]]
+            break
+        if is_given and likely is None:
+            after = len(said) - said[::-1].index(answer) if answer in said else len(said)
+            likely = [*followed, turn[after:]]
         followed.append(turn)
     return None if likely is None else [each for turn in reversed(likely) for each in turn]
 
@@ -232,11 +235,14 @@ class _Past:
         self.without = without
 
     def held_at(self, version: Version) -> Iterator[tuple[Seen, bool]]:
-        """The history at a version, each message with whether it broke off."""
+        """The history at a version, each message with whether it broke off, in the end or before it was continued. The
+        last turn was not continued by then."""
         snapshot, upto = self._snapshot, None
         if version < snapshot.version:
             upto = snapshot.marks[version - 1].end if version else 0
-        return merged((seen, _broke_off(each)) for seen, each in self._seen(0, upto))
+        last = snapshot.marks[version - 1].start if version else 0
+        items = chain(self._seen(0, last), _Past(snapshot)._seen(last, upto))
+        return merged(((seen, _broke_off(each)) for seen, each in items), joined=or_)
 
     def later(self, since: Version, running: Sequence[Item] = ()) -> _Later:
         """What was said since a version, also to the turn that is open."""
@@ -304,13 +310,20 @@ def _mark(source: Source) -> str:
 T = TypeVar("T")
 
 
-def merged(said: Iterable[tuple[Seen, T]]) -> Iterator[tuple[Seen, T]]:
-    """Neighbouring answers as one, with what belongs to the last of them. What says nothing is left out."""
+def _last(_: T, last: T) -> T:
+    return last
+
+
+def merged(
+    said: Iterable[tuple[Seen, T]], *, joined: Callable[[T, T], T] = _last
+) -> Iterator[tuple[Seen, T]]:
+    """Neighbouring answers as one, with what belongs to the last of them, or to all as it is `joined`. What says nothing is
+    left out."""
     before: tuple[Seen, T] | None = None
     for (role, text, marks), of_it in said:
         if before is not None and role == before[0][0] == "assistant":
-            (_, so_far, earlier), _ = before
-            before = (("assistant", so_far + text, earlier + marks), of_it)
+            (_, so_far, earlier), of_both = before
+            before = (("assistant", so_far + text, earlier + marks), joined(of_both, of_it))
             continue
         if before is not None:
             yield from _stripped(before)
