@@ -282,3 +282,20 @@ def test_no_other_call_is_taken_for_it(mint: Minter, idempotent: bool, arguments
     first, again = called(mint), called(mint, arguments=arguments)
     items: list[Item] = [first, lost(mint, first, idempotent=idempotent), again]
     assert keys_of_calls(items)[again.id] == again.id
+
+
+def test_a_lost_result_whose_call_is_not_among_them_hands_nothing_on(mint: Minter) -> None:
+    first, again = called(mint), called(mint)
+    assert keys_of_calls([lost(mint, first), again]) == {again.id: again.id}
+
+
+@pytest.mark.parametrize("replayable", [False, True])
+def test_the_journal_of_an_unfinished_turn_is_of_use_and_of_a_replayable_one(
+    mint: Minter, replayable: bool
+) -> None:
+    snapshot = Snapshot(session_id=mint(SessionId))
+    request = request_on(snapshot, mint, said=True)
+    ended = commit_of(answered(mint, request), previous=snapshot.link)
+    broke_off = commit_of(broken(mint, request), previous=snapshot.link)
+    assert ended.keeps_journal(replayable=replayable) is replayable
+    assert broke_off.keeps_journal(replayable=replayable)
