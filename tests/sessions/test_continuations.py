@@ -13,9 +13,12 @@ from holdfast.core.policy import Policy
 from holdfast.errors import CannotContinue, TurnFailed
 from holdfast.ids import SessionKey, Version
 from holdfast.sessions.ask import Ending
+from holdfast.store.base import SignalOutcome
 from tests.sessions.test_named_cases import hang
+from tests.sessions.test_resends import Gate, said
 from tests.simulation.clients import TENANT
-from tests.simulation.stage import Asking, Hand, Stage, on_stage, outcomes
+from tests.simulation.simulation import Home
+from tests.simulation.stage import Asking, Hand, Stage, act_out, on_stage, outcomes
 from tests.simulation.world import Node
 
 SAID = ["Pay", "re: Pay"]
@@ -153,3 +156,97 @@ async def test_a_turn_that_waits_in_the_background_goes_on_under_its_key(stage: 
     assert outcomes(items) == [("act", "ok")]
     assert sum(isinstance(each, Interruption) for each in items) == 1
     assert again.version == Version(2)
+
+
+# ── while it goes on ─────────────────────────────────────────────────────────────────────────
+
+
+async def going_on(stage: Stage, node: Node) -> tuple[Gate, asyncio.Task[Ending]]:
+    """A turn that broke off, and is being continued until it is let go."""
+    await broken(stage, node)
+    gate = stage.parts["Pay"] = Gate()
+    played = len(stage.played)
+    again = stage.send(node, "Pay")
+    await stage.until(lambda: len(stage.played) > played)
+    return gate, again
+
+
+@pytest.mark.parametrize("home", ["memory", "sqlite"])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["same node", "another node"])
+@pytest.mark.parametrize(
+    ("asking", "stored"),
+    [
+        ({"on_busy": "wait"}, [*SAID, "two", "re: two"]),
+        ({"on_busy": "steer"}, ["Pay", "two", "re: two"]),
+        ({"on_busy": "interrupt"}, ["Pay", "two", "re: two"]),
+        ({"queues": True}, [*SAID, "two", "re: two"]),
+    ],
+    ids=["wait", "steer", "interrupt", "queue"],
+)
+def test_the_next_message_of_a_client_that_resends_everything_may_come_before_it_is_finished(
+    home: Home, elsewhere: bool, asking: Asking, stored: list[str]
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        other = await stage.boot() if elsewhere else node
+        gate, again = await going_on(stage, node)
+        two = stage.send(other, "two", past=said("Pay"), **asking)
+        await stage.sleep(1)
+        gate.open.set()
+        assert (await two).ok
+        await asyncio.wait({again})
+        assert await stage.said() == stored
+        assert stage.done == ["act"]
+
+    act_out(scenario, home)
+
+
+@on_stage
+async def test_two_messages_that_are_told_to_it_at_once_are_said_once(stage: Stage) -> None:
+    """A continuation brings no message, so there is nothing to see that it was told so far."""
+    node = await stage.boot()
+    gate, again = await going_on(stage, node)
+    signal = node.store.as_store().signal
+    told = asyncio.Event()
+
+    async def late(*args: object, **kwargs: object) -> SignalOutcome:
+        node.store.override("signal", signal)
+        await told.wait()
+        return await signal(*args, **kwargs)  # type: ignore[arg-type]
+
+    node.store.override("signal", late)
+    two = stage.send(node, "two", past=said("Pay"), on_busy="steer")
+    await stage.sleep(1)
+    three = stage.send(node, "three", past=said("Pay", "two"), on_busy="steer")
+    await stage.sleep(1)
+    told.set()
+    await stage.sleep(1)
+    gate.open.set()
+    assert (await two).turn_id == (await three).turn_id == (await again).turn_id
+    assert await stage.said() == ["Pay", "two", "three", "re: three"]
+
+
+@on_stage
+async def test_it_stands_before_the_turns_that_have_waited_for_what_broke_off(stage: Stage) -> None:
+    """The second request is a new one until the first breaks off; then it is its retry, wherever others wait."""
+    node = await stage.boot()
+    let_go = asyncio.Event()
+
+    async def act_then_fail_when_let(hand: Hand) -> None:
+        await let_go.wait()
+        del stage.parts["Pay"]
+        await act_then_fail(hand)
+
+    stage.parts["Pay"] = act_then_fail_when_let
+    first = stage.send(node, "Pay")
+    await stage.until(lambda: "Pay" in stage.played)
+    two = await stage.submit(node, "two", past=said("Pay"), queues=True)
+    assert two.admission.how == "queued"
+    await stage.sleep(1)
+    again = stage.send(node, "Pay")
+    await stage.sleep(1)
+    let_go.set()
+    assert (await first).by == "model_error"
+    assert (await again).ok and (await node.run(two.ended)).ok
+    assert await stage.said() == [*SAID, "two", "re: two"]
+    assert stage.done == ["act"]
