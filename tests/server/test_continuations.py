@@ -564,3 +564,27 @@ async def test_whoever_resends_what_a_retry_was_answered_is_understood() -> None
         said = await world.said(server)
     assert after.text == "Sure." and "x-conversation-diverged" not in after.headers
     assert said.count("Do it") == 1
+
+
+@pytest.mark.parametrize("continued", [False, True])
+@pytest.mark.parametrize("kept", ["", "Let me do it.", "Let me do it.\n\nHalf a ", "with the rest"])
+async def test_whoever_resends_what_broke_off_or_leaves_it_out_is_understood(
+    kept: str, continued: bool
+) -> None:
+    """Also if a person has continued it meanwhile, and the client has seen the rest or not."""
+    broken = says("Half a ", "word").failing(ModelFailed("no", status=500), at=1)
+    world = World(ACT, broken, *(["Done."] if continued else []), "Sure.")
+    async with world.serving() as server:
+        first = await server.chat("Do it", to="trip", stream=True)
+        if continued:
+            begun = await go_on(server, first.headers["x-turn-id"])
+            await server.ended_turn(begun.json["id"])
+        if kept == "with the rest":
+            kept = f"Let me do it.\n\nHalf a {'Done.' if continued else ''}"
+        answer = [{"role": "assistant", "content": kept}] if kept else []
+        asked = {"role": "user", "content": "Do it"}
+        after = await server.chat(asked, *answer, "And now?", to="trip")
+        said = await world.said(server)
+    assert after.text == "Sure." and "x-conversation-diverged" not in after.headers
+    rest = ["Done."] if continued else []
+    assert said == ["Do it", "Let me do it.", "Half a ", *rest, "And now?", "Sure."]

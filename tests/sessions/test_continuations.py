@@ -190,7 +190,8 @@ def test_the_next_message_of_a_client_that_resends_everything_may_come_before_it
         node = await stage.boot()
         other = await stage.boot() if elsewhere else node
         gate, again = await going_on(stage, node)
-        two = stage.send(other, "two", past=said("Pay"), **asking)
+        resent: Asking = {**asking, "past": said("Pay")}
+        two = stage.send(other, "two", **resent)
         await stage.sleep(1)
         gate.open.set()
         assert (await two).ok
