@@ -221,6 +221,22 @@ def test_a_chain_of_turns_is_told_as_one_answer(answer: str, since: int) -> None
     assert (texts_of(found.input), len(found.input)) == (["d"], 1) or answer == HEARD["both mixed"]
 
 
+@pytest.mark.parametrize("asks", [False, True])
+def test_what_a_turn_said_anchors_also_after_it_was_continued(asks: bool) -> None:
+    """Two messages were answered with the same words; what its continuation adds was never heard, calls included."""
+    turn = after(turn_on(new_session(), user("a")), asked(), answered(said("so far")))
+    turn = after(turn, steered("b"), asked(), answered(said("re: b")), steered("c"), interrupted())
+    session = ending(new_session(), turn)
+    more = [call("ask", waits_for="client")] if asks else []
+    goes = after(goes_on(session), asked(), answered(said("more"), *more))
+    session = ending(session, goes)
+    whole_answer = heard("so far re: b")
+    told = (*says("a"), whole_answer, *says("b"), whole_answer, *says("c", "d"))
+    found = reconcile(session, told, mint)
+    assert isinstance(found, Fresh)
+    assert (texts_of(found.input), found.diverged) == (["d"], True)
+
+
 def test_nothing_but_words_that_broke_off_may_be_the_answer() -> None:
     """The continuation has nothing to add: whoever tells the words does not bring them."""
     session = ending(new_session(), broken_in(turn_on(new_session(), user("a")), "Hal"))
@@ -318,7 +334,7 @@ class Server:
         """Continue what broke off. A retry is answered with the whole chain, a person sees what is added."""
         if self.open is None and self.broken:
             shown = self.answered[self.broken[-1]] if by_hand else ""
-            self.open, self.continues, self.shown = ([], self.broken), True, shown
+            self.open, self.continues, self.shown = ([], [*self.broken]), True, shown
 
     def end(self, *, kept: bool, breaks: bool = False) -> None:
         """The open turn ends, and the next ones begin."""

@@ -22,7 +22,7 @@ from holdfast.ids import SessionKey
 from holdfast.sessions.ask import Ask, OnBusy
 from holdfast.store.base import Attempt
 from tests.simulation.clients import TENANT, Exchange, as_client_sees
-from tests.simulation.history import Send
+from tests.simulation.history import Act, Send
 from tests.simulation.world import ConnectionLost, Node, World
 
 WAYS: tuple[OnBusy, ...] = ("wait", "wait", "steer", "interrupt")
@@ -32,13 +32,16 @@ LAST_TRIES_MAX = 20
 class HastyClient:
     """One chat page. `queued`: it asks in the background."""
 
-    def __init__(self, world: World, name: str, rng: Random, *, pause_s: float) -> None:
+    def __init__(
+        self, world: World, name: str, rng: Random, *, pause_s: float, goes_on: bool
+    ) -> None:
         self._world = world
         self._name = name
         self._rng = rng
         self._pause_s = pause_s
         self._queued = rng.random() < 0.3
         self._deadline_s = rng.choice((8.0, 15.0, 40.0))
+        self._goes_on = goes_on
         self._key = SessionKey(f"page-{name}")
         self._said: list[str] = []
         self._heard: dict[str, tuple[Incoming, ...]] = {}
@@ -98,7 +101,24 @@ class HastyClient:
         send = exchange.written()
         if send.acknowledged and self._rng.random() < 0.7:
             await self._hear(send)
+        elif send.told is not None and send.told.kept and self._goes_on:
+            await self._go_on(send, node)
         return send
+
+    async def _go_on(self, send: Send, node: Node) -> None:
+        """The answer broke off. Half of them are shown as far as they came, and half are finished by hand."""
+        turn_id = send.turn_id
+        assert turn_id is not None
+        if self._rng.random() < 0.5:
+            await self._hear(send)
+        if self._rng.random() < 0.5:
+            return
+        act = Act(kind="continue", turn_id=turn_id, session_id=send.session_id)
+        self._world.acts.append(act)
+        try:
+            await node.run(lambda: node.sessions.continue_turn(TENANT, turn_id))
+        except (ConnectionLost, HoldfastError):
+            pass  # its next message is something new
 
     def _reach(self) -> Node | None:
         """The node that it talks to, as long as that one is there: a process takes its requests in their order."""

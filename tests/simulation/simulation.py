@@ -355,7 +355,7 @@ def _hasty(plan: Plan, rng: Random) -> Plan:
 _STEADY = (
     *((5, 2, _queued), (10, 4, _leaving), (10, 8, _broken_off), (20, 3, _unheard)),
     *((20, 6, _unheard), (20, 9, _odd), (20, 17, _odd), (20, 5, _deprived), (20, 19, _deprived)),
-    *((10, 0, _hasty), (10, 1, _hasty)),
+    *((10, 0, _hasty), (10, 1, _hasty), (20, 13, _broken_off), (20, 13, _hasty)),
 )
 """Every so many seeds, from which on, what. Not drawn: what other seeds do stays as it is."""
 
@@ -518,7 +518,13 @@ async def _simulate(
         for n in range(plan.clients)
     ]
     pages = [
-        HastyClient(world, f"h{n}", Random(rng.random()), pause_s=plan.habits.pause_s)
+        HastyClient(
+            world,
+            f"h{n}",
+            Random(rng.random()),
+            pause_s=plan.habits.pause_s,
+            goes_on=plan.habits.asks_again > 0,
+        )
         for n in range(plan.hasty)
     ]
     clients += [

@@ -203,8 +203,9 @@ def _following(past: _Past, answer: Seen, asked: Seen | None) -> _Later | None:
     likely: list[_Later] | None = None
     for turn in past.turns_back():
         said = [seen for seen, _ in turn]
-        is_given = answer in said or answer == _whole_answer(said)
-        if asked in said and (is_given or any(_is_part_of(answer, each) for each in said)):
+        given = (*said, _whole_answer(said))
+        is_given = answer in given
+        if asked in said and any(_is_part_of(answer, each) for each in given):
             likely = [*followed, turn[len(said) - said[::-1].index(asked) :]]
             break
         if is_given and likely is None:
@@ -221,7 +222,8 @@ def _whole_answer(said: Sequence[Seen]) -> Seen:
 
 
 def _is_part_of(told: Seen, whole: Seen) -> bool:
-    return told[0] == whole[0] and whole[1].startswith(told[1]) and told[2] == whole[2]
+    (role, text, marks), (its_role, its_text, its_marks) = told, whole
+    return role == its_role and its_text.startswith(text) and its_marks[: len(marks)] == marks
 
 
 # ── what clients see ─────────────────────────────────────────────────────────────────────────
