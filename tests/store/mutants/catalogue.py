@@ -894,7 +894,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "PostgreSQL: what breaks a statement breaks it for all",
-        (PG_GATHERING, 'if fault_of(error) not in ("again", None):', "if True:"),
+        (PG_GATHERING, 'if fault_of(error) not in ("again", "unknown", None):', "if True:"),
         tests=(GATHERING,),
     ),
     mutant(
