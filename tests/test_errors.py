@@ -12,6 +12,7 @@ from holdfast.errors import (
     AgentAmbiguous,
     AgentMismatch,
     AgentNotFound,
+    CannotContinue,
     HoldfastError,
     IllegalEvent,
     ImportConflict,
@@ -113,6 +114,11 @@ CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
         TurnRejected("results_missing", "call_7 has no result", call_ids=("call_7",)),
         "call_7 has no result",
         {"reason": "results_missing", "call_ids": ("call_7",)},
+    ),
+    (
+        CannotContinue("turn_19", "turn_complete"),
+        "turn 'turn_19' has nothing left to continue; say what you want",
+        {"turn_id": "turn_19", "reason": "turn_complete"},
     ),
     (
         KeyReused("order-7", turn_id="turn_19"),

@@ -20,7 +20,7 @@ from systems.base import ANSWER_S, Answer, NotOffered, Said
 
 from holdfast.testing import Gate
 from scenarios import judging
-from scenarios.stage import Stage, breaks, stops_at
+from scenarios.stage import FAILS, Stage, breaks, stops_at
 
 HELLO, WELL, NEXT = "Ada is my name", "tell me about rain", "and what is next"
 CHARGE = "please charge me"
@@ -85,6 +85,24 @@ async def break_and_retry(stage: Stage) -> list[str]:
     failed = await stage.ask(WELL, stream=True)
     stage.plans.clear()
     return told_so(failed) + await retried(stage, stream=True)
+
+
+@behaviour(
+    "The model fails after a tool has acted; the client asks again",
+    "The tool runs once, the message is there once, and the retry is answered.",
+)
+async def fail_after_tool(stage: Stage) -> list[str]:
+    return await failed_after_tool(stage)
+
+
+@behaviour(
+    "The model fails after a tool has acted; the client retries with a key",
+    "The tool runs once, the message is there once, and the retry is answered.",
+)
+async def fail_after_tool_keyed(stage: Stage) -> list[str]:
+    if not stage.system.knows_keys:
+        raise NotOffered("idempotency key")
+    return await failed_after_tool(stage, key="order-1")
 
 
 @behaviour("The client leaves in the middle of an answer", "The turn is whole, absent, or marked.")
@@ -232,6 +250,30 @@ async def concurrent_turns(stage: Stage) -> list[str]:
     return found
 
 
+@behaviour(
+    "A message before the answer, by a client that resends everything",
+    "Each message is there once, and each is answered.",
+)
+async def message_before_answer(stage: Stage) -> list[str]:
+    if not stage.system.knows_resends:
+        raise NotOffered(
+            "way to send again what was said: a client says what is new, and nothing else"
+        )
+    await stage.start()
+    gate = Gate()
+    stage.plan(HELLO, stops_at(gate, HELLO))
+    first = stage.asking(HELLO)
+    await stage.soon(gate.reached, "the model began to answer")
+    second = stage.asking(WELL, before=(HELLO,))
+    await asyncio.sleep(NOTICED_S)
+    gate.release()
+    answers = [await first, await second]
+    await stage.settled()
+    texts = [HELLO, WELL]
+    found = [each for answer in answers for each in not_answered(answer)]
+    return found + await gone_on(stage, texts, answered=texts)
+
+
 # ── lost answers ─────────────────────────────────────────────────────────────────────────────
 
 
@@ -279,6 +321,17 @@ async def begun(stage: Stage, **changes: float) -> None:
     answer = await stage.ask(HELLO)
     if not answer.ok:
         raise RuntimeError(f"the first turn already fails: {answer}")
+
+
+async def failed_after_tool(stage: Stage, *, key: str | None = None) -> list[str]:
+    await begun(stage)
+    stage.plan(CHARGE, stage.calls(), *(FAILS for _ in range(20)))
+    failed = await stage.ask(CHARGE, key=key)
+    stage.plans.clear()
+    again = await stage.ask(CHARGE, key=key)
+    texts = [HELLO, CHARGE]
+    found = told_so(failed) + not_answered(again)
+    return found + await gone_on(stage, texts, answered=texts, acted=True)
 
 
 async def retried(stage: Stage, *, stream: bool = False) -> list[str]:

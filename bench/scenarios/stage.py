@@ -146,13 +146,15 @@ class Stage:
         stream: bool = False,
         attempt: int = 0,
         key: str | None = None,
+        before: tuple[str, ...] = (),
         told: Callable[[str], None] | None = None,
     ) -> Answer:
         """One turn; what came of it is noted."""
-        asked = Asked(conversation, text, stream=stream, attempt=attempt, key=key)
+        asked = Asked(conversation, text, stream=stream, attempt=attempt, key=key, before=before)
         how = ", streamed" if stream else ""
         how += f", retry {attempt}" if attempt else ""
         how += f", key {key}" if key else ""
+        how += f", after {', '.join(before)} again" if before else ""
         self.note(f"client → {text!r}{how}")
         try:
             answer = await self.running.ask(asked, told or (lambda piece: None))

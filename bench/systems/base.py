@@ -53,6 +53,8 @@ class Asked(msgspec.Struct, frozen=True):
     """0 for the first; an SDK counts its own retries."""
     key: str | None = None
     """An idempotency key, for systems that know what that is."""
+    before: tuple[str, ...] = ()
+    """What the client has said before, and tells again; for systems that can be told more than what is new."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -231,6 +233,8 @@ class System:
     """Whose versions are printed."""
     python: ClassVar[str] = ""
     """The interpreter that it needs, if not ours: `3.12`."""
+    knows_resends: ClassVar[bool] = False
+    """Whether a client can send all that was said, and what is known is not stored again."""
     knows_keys: ClassVar[bool] = False
     """Whether it documents an idempotency key."""
     knows_deadline: ClassVar[bool] = False

@@ -39,6 +39,7 @@ agents:
         shell:
           {tool}:
             cmd: exec {python} {script} {effects}
+            network: true
             description: {about}
             args:
               amount: {{type: integer}}
@@ -101,7 +102,7 @@ def agent_of(place: Place) -> str:
 
 def chat(asked: Asked, agent: str = "clerk") -> Request:
     """A turn as any OpenAI client asks for one."""
-    messages = [{"role": "user", "content": asked.text}]
+    messages = [{"role": "user", "content": each} for each in (*asked.before, asked.text)]
     body = {"model": agent, "stream": asked.stream, "messages": messages}
     headers = [
         ("X-Conversation-Id", asked.conversation),
@@ -138,6 +139,7 @@ class Holdfast(System):
         "address, and another agent in it. The rest is as it is by default."
     )
     packages = ("holdfast",)
+    knows_resends = True
     knows_keys = True
     knows_deadline = True
     runner = HoldfastRunning

@@ -15,6 +15,7 @@ HoldfastError
 ├── SessionBusy            another turn holds the session; trying later is right
 ├── QueueFull              too many turns wait to be played; trying later is right
 ├── TurnRejected           this request cannot become a turn; trying it again will not help
+├── CannotContinue         the turn has nothing to continue, or not any more; say something new instead
 ├── KeyReused              the idempotency key belongs to a different request
 ├── TurnFailed             raised by whoever plays a turn, to say how it failed
 ├── AgentUnavailable       nobody can be asked to answer; nothing began
@@ -242,6 +243,27 @@ class TurnRejected(HoldfastError):
         super().__init__(message)
         self.reason = reason
         self.call_ids = call_ids
+
+
+class CannotContinue(HoldfastError):
+    """A turn cannot be continued. `reason` is a stable code of its own."""
+
+    code = "cannot_continue"
+
+    def __init__(self, turn_id: str, reason: WhyNotContinued) -> None:
+        super().__init__(f"turn '{turn_id}' {_NOT_CONTINUED[reason]}")
+        self.turn_id = turn_id
+        self.reason = reason
+
+
+WhyNotContinued: TypeAlias = Literal["turn_not_head", "turn_complete", "turn_not_kept"]
+
+_NOT_CONTINUED: dict[WhyNotContinued, str] = {
+    "turn_not_head": "is not the last one of its conversation any more, so it cannot be continued; "
+    "look at the conversation, and say what you want",
+    "turn_complete": "has nothing left to continue; say what you want",
+    "turn_not_kept": "was not kept, so there is nothing to continue; send its request again",
+}
 
 
 class KeyReused(HoldfastError):

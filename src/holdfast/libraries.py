@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__all__ = ["aiohttp", "prometheus_client", "urllib_request", "yaml"]
+__all__ = ["aiohttp", "importlib_metadata", "prometheus_client", "urllib_request", "yaml"]
 
 
 class _Late:
@@ -26,6 +26,7 @@ class _Late:
 
 
 if TYPE_CHECKING:
+    import importlib.metadata as importlib_metadata
     import urllib.request as urllib_request
 
     import aiohttp
@@ -37,6 +38,8 @@ else:
     aiohttp = _Late("aiohttp")
     # For the proxy of such a model. It brings http and most of email along.
     urllib_request = _Late("urllib.request")
+    # For the version of a dependency that lacks something.
+    importlib_metadata = _Late("importlib.metadata")
     # For agent files.
     yaml = _Late("yaml")
     # For /metrics.

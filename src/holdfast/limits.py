@@ -43,6 +43,9 @@ output_chars_max: Final = 2_000_000
 crash_attempts_max: Final = 3
 """A turn that has taken three nodes down, or broken on one of them three times, is not given a fourth."""
 
+continuations_max: Final = 3
+"""How often in a row a retry may continue a turn that was kept unfinished: what failed four times needs a person."""
+
 # ── values inside items and settings ─────────────────────────────────────────────────────────
 
 opaque_bytes_max: Final = 256 * 1024
@@ -115,6 +118,10 @@ dead_node_keep_s: Final = 24 * 3600.0
 
 recognised_retry_s: Final = 60.0
 """How long after its end an SDK's keyless retry can still be told apart from a new request."""
+
+unfinished_retry_s: Final = 600.0
+"""How long after its end the same request without a key continues an unfinished turn: a person who tries again does it
+within minutes, and a job that says the same every day is no retry."""
 
 page_size_max: Final = 100
 page_size_default: Final = 20

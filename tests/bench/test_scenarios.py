@@ -21,6 +21,7 @@ from systems.holdfast import Holdfast
 BY_NAME = {each.name: each for each in BEHAVIOURS}
 CAUGHT = {
     "fail_and_retry": "is there 2 times",
+    "fail_after_tool": "is there 2 times",
     "kill_in_tool": "has no result",
     "first_requests": "has stayed without an answer",
 }
@@ -58,7 +59,7 @@ async def test_a_naive_system_is_caught(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CAUGHT)
+@pytest.mark.parametrize("name", [*CAUGHT, "message_before_answer"])
 async def test_holdfast_is_not(name: str, tmp_path: Path) -> None:
     cell = await play(Holdfast(), BY_NAME[name], tmp_path, None)
     assert (cell.verdict, cell.why) == ("held", BY_NAME[name].promise), cell.evidence
@@ -78,7 +79,11 @@ async def test_a_system_that_forgets_what_it_answered_before_a_crash_is_caught(
 
 MISSING = {
     "lost_answer": "It has no idempotency key.",
+    "fail_after_tool_keyed": "It has no idempotency key.",
     "deadline_in_tool": "It has no deadline for a turn.",
+    "message_before_answer": (
+        "It has no way to send again what was said: a client says what is new, and nothing else."
+    ),
     "moved": "It has no address of an agent: who it is stands in every request.",
 }
 

@@ -26,10 +26,10 @@ class Place:
 
     def __init__(self, run: Run, *where: str) -> None:
         self._run = run
-        self._where = where
+        self.where = where
 
     def told(self, *arguments: str) -> Result:
-        return self._run(*arguments, *self._where)
+        return self._run(*arguments, *self.where)
 
     def __call__(self, *arguments: str) -> str:
         told = self.told(*arguments)
@@ -56,6 +56,27 @@ def place(request: pytest.FixtureRequest, run: Run, elsewhere: Path) -> Iterator
             yield Place(run)
         else:
             yield Place(run, "--server", address)
+
+
+def test_a_turn_that_broke_off_is_gone_on_with_on_a_server(
+    place: Place, request: pytest.FixtureRequest
+) -> None:
+    """The demo model breaks off every time, and says so every time."""
+    failed = place.json("turns", "list", "trip")["turns"][0]
+    told = place.told("turns", "continue", failed["id"])
+    if "[store]" in request.node.name:
+        assert told.exit_code == 2 and "--server" in told.stderr
+        return
+    assert told.exit_code == 2 and "was not kept" in told.stderr
+    client = Client(place.where[1])
+    with client.ask("demo", "break off", session="kept", policy="error=keep") as answer:
+        with pytest.raises(ServerRefused):
+            list(answer)
+    (kept,) = place.json("turns", "list", "kept")["turns"]
+    told = place.told("turns", "continue", kept["id"], "--json")
+    assert told.exit_code == 1, told.output
+    assert json.loads(told.stdout)["continues"] == kept["id"]
+    assert "model_error" in place.told("turns", "continue", json.loads(told.stdout)["id"]).stdout
 
 
 def test_conversations_are_listed_found_and_shown(place: Place) -> None:

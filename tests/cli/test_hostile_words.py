@@ -32,13 +32,15 @@ CLI = Path(__file__).parents[2] / "src" / "holdfast" / "cli"
 OF_A_SERVER = {
     "sessions list": [], "sessions search": ["Zoë"], "sessions show": ["trip"], "sessions fork": ["trip"],
     "sessions annotate": ["trip", "--title", HOSTILE, "--set", f"who={HOSTILE}"], "turns list": ["trip"],
-    "turns show": ["{turn}"], "turns cancel": ["{turn}"], "approvals list": ["{turn}"],
+    "turns show": ["{turn}"], "turns cancel": ["{turn}"], "turns continue": ["{turn}"],
+    "approvals list": ["{turn}"],
     "approvals decide": ["{turn}", "--approve", "{call}", "--remember", "agent"], "approvals remembered": [],
     "approvals revoke": ["{grant}"], "sessions rewind": ["trip", "0"], "sessions import": ["hostile.jsonl"],
     "sessions delete": ["trip", "--yes"],
 }  # fmt: skip
 OF_A_STORE = {
     "db migrate": [], "keys create": ["k\u00e9y", "--tenant", "acme"], "keys list": [], "keys revoke": [HOSTILE],
+    "keys rotate": [],
     "db verify": [], "db stats": [], "db prune": [], "db import": ["hostile.jsonl"], "db backup": ["copy.db"],
     "db copy": ["sqlite:///holdfast.db", "sqlite:///none.db"],
 }  # fmt: skip

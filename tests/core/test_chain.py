@@ -168,6 +168,7 @@ FORGED: list[dict[str, Any]] = [
     {"ended_by": "cancelled"},
     {"agent": "somebody else"},
     {"version": Version(9)},
+    {"continues": mint(TurnId)},
 ]
 
 

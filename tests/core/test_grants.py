@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.grants import Grant, canonical
+from holdfast.core.grants import Grant, canonical, held_by, holder
+from holdfast.ids import SessionId
+from tests.core.builders import mint
 
 EXACT = Grant(tool="pay", fingerprint="f1", arguments='{"kr":5,"to":"Ada"}')
 ANY = Grant(tool="pay", fingerprint="f1")
@@ -66,3 +68,10 @@ def test_writing_arguments_in_the_one_way_changes_nothing(arguments: dict[str, o
 
 def test_what_is_too_deep_to_read_is_covered_by_nothing() -> None:
     assert canonical("[" * 100_000) is None
+
+
+def test_a_grant_of_one_session_is_never_taken_for_one_of_every_session() -> None:
+    session_id = mint(SessionId)
+    assert held_by(holder("butler", session_id)) == ("butler", session_id)
+    for agent in ("butler", "a/b"):
+        assert held_by(agent) == (agent, None)

@@ -147,3 +147,10 @@ def test_on_a_session_that_is_still_empty_nothing_changes() -> None:
     """Whoever had it open was discarded."""
     request = asks(new_session(), says())
     assert rebased(request, new_session(), mint) == request
+
+
+def test_what_a_later_request_has_brought_is_not_said_again_whatever_waits_by_then() -> None:
+    request = asks(waits(call("tell", waits_for="client")), says("Oslo?"))
+    overtaken = with_turn(TALK, user("Oslo?"), user("Rome?"))
+    stale = rebased(msgspec.structs.replace(request, base=TALK.version), overtaken, mint)
+    assert isinstance(stale, Stale) and stale.code == "no_new_user_message"

@@ -36,6 +36,7 @@ from holdfast.core.items import (
 )
 from holdfast.core.journal import decode_records, encode_records, fold, numbered
 from holdfast.core.turn import Turn, begin
+from holdfast.core.unfinished import links_after
 from holdfast.ids import (
     CallId,
     IdempotencyKey,
@@ -56,6 +57,7 @@ from holdfast.store.base import (
     ByKey,
     Committed,
     Fence,
+    Finished,
     Joined,
     Moved,
     NotLive,
@@ -64,6 +66,7 @@ from holdfast.store.base import (
     Store,
     Taken,
     TakeoverOutcome,
+    Unfinished,
 )
 
 ACME = Tenant("acme")
@@ -191,9 +194,11 @@ class Server:
         await self.store.renew(self.node, ttl_ms=ttl_ms)
 
     async def ask(self, key: str, plan: Plan, *, idempotent: bool = False) -> Answer:
-        """Bring a request to its end, whatever stands in the way: retries, joins, cleans up."""
+        """Bring a request to its end, whatever stands in the way: retries, joins, goes on, cleans up."""
+        found: Unfinished | None = None
         while True:
-            request = await self.request(key, plan, idempotent=idempotent)
+            request = await self.request(key, plan, idempotent=idempotent, on=found)
+            found = None
             outcome = await self.store.begin(request)
             match outcome:
                 case Started():
@@ -203,17 +208,22 @@ class Server:
                         await self.waiting.wait(outcome.session_id)  # somebody lives, and plays it
                 case Replay():
                     return await self.replayed(outcome)
-                case Moved():
+                case Unfinished():
+                    found = outcome
+                case Moved() | Finished():
                     pass
                 case NotLive():
                     await self.enrol(ttl_ms=self.ttl_ms)
                 case _:
                     raise AssertionError(f"a plan cannot get {outcome}")
 
-    async def request(self, key: str, plan: Plan, *, idempotent: bool = False) -> Begin:
-        """A request as it stands to the session now."""
+    async def request(
+        self, key: str, plan: Plan, *, idempotent: bool = False, on: Unfinished | None = None
+    ) -> Begin:
+        """A request as it stands to the session now; it goes `on` with a turn that broke off."""
         base = await self._head(SessionKey(key))
         turn_id = self.mint(TurnId)
+        goes_on = on is not None and base is not None and base.version == on.version
         message = UserMessage(id=self.mint(MessageId), content=plain_text(encode(plan).decode()))
         return Begin(
             tenant=ACME,
@@ -228,8 +238,11 @@ class Server:
                 base_length=len(base.items) if base else 0,
                 source_key="agents/butler.yaml",
                 agent="butler",
-                input=(message,),
+                input=() if goes_on else (message,),
+                instructions=(encode(plan).decode(),),
                 replayable=plan.resumes,
+                continues=base.marks[-1].turn_id if base and goes_on else None,
+                links=links_after(on.retries_left) or 0 if on and goes_on else 0,
             ),
             attempt=Attempt(
                 request_hash=encode(plan),
@@ -307,9 +320,7 @@ class Held:
         self.fence = fence
         self.turn = turn
         self.n = n
-        plan = plan_in(turn.request.input)
-        assert plan is not None
-        self.plan = plan
+        self.plan = _plans.strict(turn.request.instructions[0])
 
     async def play(self) -> Answer:
         """Do what the turn wants until it has ended. If that fails, it is anybody's to take up."""
@@ -351,7 +362,8 @@ class Held:
 
     async def speak(self) -> End | None:
         """The model calls tools first, and then ends as planned. Returns an end that it brought."""
-        if self.turn.calls < self.plan.tools:
+        is_done = self.turn.request.continues is not None  # its tools have had their turn
+        if self.turn.calls < self.plan.tools and not is_done:
             made = self.server.mint(CallId)
             look = ToolCall(id=made, call_id=f"call_{made.body}", name="look", arguments="{}")
             await self.record(ev.StepStarted(), ev.Answered(items=(look,), finish="tool_calls"))
@@ -407,5 +419,6 @@ async def plans_in(store: Store, key: str) -> list[str]:
 
 def plans_of(snapshot: Snapshot) -> list[str]:
     """The names of the plans in a history."""
-    found = (plan_in(snapshot.items[mark.start : mark.end]) for mark in snapshot.marks)
+    begun = (mark for mark in snapshot.marks if mark.continues is None)
+    found = (plan_in(snapshot.items[mark.start : mark.end]) for mark in begun)
     return ["?" if plan is None else plan.name for plan in found]

@@ -209,7 +209,7 @@ async def test_a_turn_that_runs_out_of_time_inside_a_tool_does_not_deny_it(world
         if world.runs or deadline_s > 40:
             break
         deadline_s *= 4  # this machine needs longer to come to the tool
-    assert answer.headers["x-should-retry"] == "false"
+    assert answer.headers["x-should-retry"] == "true"  # it goes on with what was done
     assert world.runs == 1
 
     await world.restart()
@@ -262,6 +262,39 @@ async def test_a_keyed_retry_pays_for_no_step_twice(world: World, stream: bool) 
     second, retry = (each.json["messages"] for each in world.upstream.requests[1:])
     assert second == retry, "the model is asked what it was asked before"
     assert (await world.turns("trip"))[0]["state"] == "committed"
+    await world.verify()
+
+
+@pytest.mark.parametrize("headers", [KEY, {}], ids=["keyed", "plain"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_turn_that_fails_after_it_has_acted_is_finished_by_asking_again(
+    world: World, headers: dict[str, str], stream: bool
+) -> None:
+    """The tool has acted, then the model fails. Nothing of it is done or said twice."""
+    world.let_tools_go()
+    world.upstream.will(says("Let me.", calls=[("act", "{}")]), refuses(500), refuses(500), "Done.")
+    answers = []
+    for _ in range(3):
+        answers.append(await world.chat("act now", to="trip", headers=headers, stream=stream))
+        await world.restart()
+
+    assert all("Done." not in each.body.decode() for each in answers[:2])
+    if not stream:
+        assert [each.status for each in answers] == [502, 502, 200]
+        assert answers[1].headers["x-should-retry"] == "true"
+    text = answers[2].body.decode()
+    assert text.count("Let me.") == text.count("Done.") == 1
+    assert (world.runs, len(world.sent)) == (1, 4)
+    first, *again = (each.json["messages"] for each in world.upstream.requests[1:])
+    assert again == [first, first], "the model is asked what it was asked before"
+    items = await world.items("trip")
+    assert [each["type"] for each in items if each["type"] == "user"] == ["user"]
+    ended = [(each["state"], each["ended_by"]) for each in await world.turns("trip")]
+    assert ended == [
+        ("committed", "completed"),
+        ("discarded", "model_error"),
+        ("committed", "model_error"),
+    ]
     await world.verify()
 
 

@@ -203,7 +203,7 @@ async def test_a_stream_that_had_begun_ends_with_one_error_and_without_done() ->
     assert turn["state"] == "discarded"
 
 
-async def test_a_turn_that_has_acted_is_kept_and_not_to_be_repeated() -> None:
+async def test_a_turn_that_has_acted_is_kept_and_a_retry_goes_on_with_it() -> None:
     model = ScriptedModel(
         says(calls=[("act", "{}")]), fails(status=500, reason="server_error"), "Ok."
     )
@@ -212,7 +212,7 @@ async def test_a_turn_that_has_acted_is_kept_and_not_to_be_repeated() -> None:
         (turn,) = await server.turns("trip")
         after = await server.chat("Well?", to="trip")
     assert (answer.status, answer.error["code"]) == (502, "upstream_error")
-    assert answer.headers["x-should-retry"] == "false"
+    assert answer.headers["x-should-retry"] == "true"
     assert "is kept" in answer.error["message"]
     assert (turn["state"], turn["ended_by"]) == ("committed", "model_error")
     assert turn["detail"].startswith("upstream_error: ")

@@ -101,6 +101,7 @@ def test_every_example_fits_what_it_is_an_example_of() -> None:
 
 NOT_OVER_HTTP = {
     "agent_unavailable": "the base of others",
+    "cannot_continue": "told by the reason why not",
     "holdfast_error": "the base of all",
     "invalid_id": "told by what it is the id of",
     "invalid_source": "a server does not start with one",
@@ -226,7 +227,8 @@ def model() -> ScriptedModel:
 @pytest.mark.parametrize("label", [label for label, _ in operations()])
 async def test_what_is_shown_can_be_done(label: str) -> None:
     """`Serving.request` holds each answer against the document as well."""
-    async with serving(careful(model(), HeldTool("pay", held=False))) as server:
+    answers = model()
+    async with serving(careful(answers, HeldTool("pay", held=False))) as server:
         said = await server.chat("Where is Oslo?", to="trip-to-oslo")
         background = await server.respond("Where is Oslo?", background=True)
         await server.ended_turn(background.headers["x-turn-id"])
@@ -234,5 +236,9 @@ async def test_what_is_shown_can_be_done(label: str) -> None:
         row = granted(new_minter(), Tenant("local"))
         await server.sessions.store.put_grant(msgspec.structs.replace(row, grant_id=GRANT))
         world = World(server, asked, said, background)
+        if label.endswith("/continue"):
+            answers.will(says("Nor", finish="length"))
+            cut = await server.chat("Where is Oslo?", to="cut")
+            world.places["/api/turns/{id}"] = cut.headers["x-turn-id"]
         answer = await world.do(label, dict(operations())[label])
     assert answer.status in (200, 202), answer.body

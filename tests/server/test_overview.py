@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from holdfast.core.codec import Decoder, encode
 from holdfast.ids import Tenant
 from holdfast.models.base import ModelFailed
 from holdfast.store.memory import MemoryStore
-from holdfast.testing import ScriptedModel, says
+from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.wire import overview as shown
 from holdfast.wire.api import Told
 from tests.server.stubs import Serving, agent, serving
@@ -40,6 +41,31 @@ def versions(history: Any) -> list[int | None]:
 
 
 # ── histories ────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_turn_that_was_queued_stands_where_its_version_is() -> None:
+    """It was asked for before others, and played after them."""
+    gate = Gate()
+    model = ScriptedModel(otherwise=lambda prompt: "Yes.")
+    model.will(says("Let me ", "think.").waiting(gate, at=1))
+    async with serving(agent(model)) as server:
+        first = asyncio.create_task(server.chat("one", to="trip"))
+        await gate.reached.wait()
+        later = await server.respond(
+            "three", background=True, headers={"X-Conversation-Id": "trip"}
+        )
+        assert later.json["status"] == "queued"
+        now = server.chat("two", to="trip", headers={"X-On-Busy": "interrupt"})
+        await asyncio.gather(first, now)
+        name = later.json["id"]
+        await server.get(f"/v1/responses/{name}?stream=true")
+        history = await look(server, "trip")
+        paged = [await look(server, "trip", limit=1)]
+        while paged[-1]["before"]:
+            paged.append(await look(server, "trip", limit=1, before=paged[-1]["before"]))
+        listed = [each["version"] for each in await server.turns("trip")]
+    assert versions(history) == listed == [3, 2, 1]
+    assert [version for page in paged for version in versions(page)] == [3, 2, 1]
 
 
 async def test_a_history_comes_in_pages_with_the_newest_turn_first() -> None:

@@ -215,6 +215,6 @@ async def test_results_that_somebody_else_has_brought_meanwhile_are_told_so() ->
         last = (await followed(server, name))[-1]["response"]
         assert (last["status"], last["error"]["code"]) == ("failed", "invalid_prompt")
         assert "answered while it waited" in last["error"]["message"]
-        (turn, *_) = await server.turns("trip")
+        turn = (await server.get(f"/api/turns/{turn_of(name)}")).json
         assert (turn["ended_by"], turn["state"]) == ("superseded", "discarded")
     assert len(model.prompts) == 2

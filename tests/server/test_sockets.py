@@ -483,3 +483,18 @@ async def test_sockets_leave_nothing_behind() -> None:
                 await client.say("Hi")
         await until(lambda: not server.server.server_state.tasks)
         assert not server.server.server_state.connections
+
+
+async def test_a_request_that_failed_after_a_tool_had_acted_goes_on_over_a_socket() -> None:
+    """The same message again: nothing is said twice and the tool has run once."""
+    failed = fails(status=500, reason="server_error")
+    model, tool = ScriptedModel(says(calls=[("act", "{}")]), failed, "Done."), HeldTool(held=False)
+    async with serving(agent(model, tool)) as server, connected(server) as client:
+        made = (await server.request("POST", "/v1/conversations", data=b"{}")).json
+        first = await client.ask("Do it", conversation=made["id"])
+        again = await client.ask("Do it", conversation=made["id"])
+        items = await server.items(made["id"])
+    assert first["type"] in ("error", "response.failed")
+    assert again["type"] == "response.completed"
+    assert [each["type"] for each in items].count("user") == 1
+    assert tool.runs == 1

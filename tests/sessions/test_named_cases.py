@@ -751,14 +751,18 @@ async def test_a_watcher_elsewhere_sits_out_an_outage(stage: Stage) -> None:
 async def test_a_turn_that_is_kept_by_policy_is_answered_the_same_everywhere(
     stage: Stage,
 ) -> None:
+    """Retries go on with it, on whichever node, as often as they may; then it is told as it is stored."""
     one, two = await stage.boot(), await stage.boot()
     keep = Policy(deadline="keep")
     stage.parts["Long"] = hang(60)
-    first = await stage.send(one, "Long", key="k1", policy=keep, deadline_s=2)
-    again = await stage.send(two, "Long", key="k1", policy=keep, deadline_s=2)
+    ends = [
+        await stage.send(node, "Long", key="k1", policy=keep, deadline_s=2)
+        for node in (one, two, one, two, one, two)
+    ]
 
-    assert (first.by, first.kept) == ("deadline", True)
-    assert first == again
+    assert {(each.by, each.kept) for each in ends} == {("deadline", True)}
+    assert len({each.turn_id for each in ends}) == 1 + limits.continuations_max
+    assert ends[-3] == ends[-2] == ends[-1]
     assert not any(isinstance(each, AssistantMessage) for each in (await stage.snapshot()).items)
 
 

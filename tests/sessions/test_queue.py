@@ -102,18 +102,86 @@ async def test_those_that_wait_are_played_in_the_order_in_which_they_came(stage:
 
 
 @on_stage
-async def test_who_waits_at_the_door_may_go_first_and_nobody_is_in_anybodys_way(
-    stage: Stage,
-) -> None:
+async def test_who_comes_later_goes_behind_a_turn_that_waits(stage: Stage) -> None:
+    """Also one whose client is there and waits; but not one that interrupts."""
     node = await stage.boot()
     gate, _ = await busy(stage, node)
     watch = await queue(stage, node, "Later")
-    at_the_door = stage.send(node, "Me first")
+    at_the_door = stage.send(node, "After that")
     await stage.sleep(1)
     gate.open.set()
     assert (await at_the_door).ok
     assert (await node.run(watch.ended)).ok
-    assert sorted(stage.played) == ["Later", "Me first", "Wait"]
+    assert stage.played == ["Wait", "Later", "After that"]
+
+
+@on_stage
+async def test_who_came_first_goes_first_and_so_does_who_interrupts(stage: Stage) -> None:
+    node = await stage.boot()
+    gate, _ = await busy(stage, node)
+    at_the_door = stage.send(node, "Me first")
+    await stage.sleep(1)
+    watch = await queue(stage, node, "Later")
+    now = stage.send(node, "Now", on_busy="interrupt")
+    assert (await now).ok and (await at_the_door).ok
+    assert (await node.run(watch.ended)).ok
+    assert stage.played == ["Wait", "Now", "Me first", "Later"]
+    assert not gate.open.is_set(), "it was stopped"
+
+
+@pytest.mark.parametrize("home", ["memory", "sqlite"])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["same node", "another node"])
+def test_a_client_that_never_stops_talking_does_not_keep_a_turn_waiting(
+    home: str, elsewhere: bool
+) -> None:
+    """Its node knows of the turn at once if it was queued there, and else after a sweep."""
+
+    async def scenario(stage: Stage) -> None:
+        one = await stage.boot()
+        two = await stage.boot() if elsewhere else one
+        gate, _ = await busy(stage, two)
+        watch = await queue(stage, one, "Later")
+        came_s = stage.loop.time()
+        gate.open.set()
+        for n in range(40):
+
+            async def slowly(hand: Hand) -> None:
+                await asyncio.sleep(0.3)
+                await hand.go_on()
+
+            stage.parts[f"chat {n}"] = slowly
+            assert (await stage.send(two, f"chat {n}")).ok
+        assert (await one.run(watch.ended)).ok
+        before = stage.played[: stage.played.index("Later")]
+        waited_s = 0.4 * len(before)
+        assert len(before) == 1 or (elsewhere and waited_s <= limits.sweep_s + 1), before
+        assert stage.loop.time() > came_s + 10, "and it went on talking"
+
+    act_out(scenario, home)  # type: ignore[arg-type]
+
+
+def test_room_is_given_in_the_order_of_coming() -> None:
+    """What waits for its session does not come after all that waits for room."""
+
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        gate, _ = await busy(stage, node)
+        full = stage.parts["Full"] = Gate()
+        await stage.submit(node, "Full", queues=True, name=SessionKey("full"))
+        first = await stage.submit(node, "First", queues=True, name=SessionKey("first"))
+        watch = await queue(stage, node, "Later")
+        last = [
+            await stage.submit(node, f"Last {n}", queues=True, name=SessionKey(f"last-{n}"))
+            for n in range(5)
+        ]
+        gate.open.set()
+        await stage.sleep(limits.sweep_s * 2)
+        full.open.set()
+        for each in (first, watch, *last):
+            assert (await node.run(each.ended)).ok
+        assert stage.played[2:] == ["First", "Later", *(f"Last {n}" for n in range(5))]
+
+    act_out(scenario, "memory", background_max=1)
 
 
 @on_stage

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.core.events import Answered, Ended, ToolFinished, ToolStarted
+from holdfast import limits
+from holdfast.core.events import Answered, Began, Ended, ToolFinished, ToolStarted
 from holdfast.core.items import AssistantMessage, ToolResult, UserMessage, item_decoder, text_of
 from holdfast.ids import IdempotencyKey, ItemId, SessionId, SessionKey, TurnId, Version
 from holdfast.store.rows import ItemRow
@@ -162,7 +163,7 @@ def a_cancel_was_answered_with_something_else(run: Recording) -> Recording | Non
 @noticed_as("refused_present")
 def a_refused_request_became_a_turn(run: Recording) -> Recording | None:
     """The failed turn is in the history."""
-    send = _first([each for each in _acknowledged(run) if each.attempt == 0])
+    send = _first([each for each in _acknowledged(run) if each.attempt == 0 and not each.hasty])
     if send is None:
         return None
     sends = tuple(each for each in run.sends if each.op != send.op)
@@ -742,6 +743,76 @@ def verify_found_something(run: Recording) -> Recording | None:
     return replaced(run, findings=("acme/conv_1: not_dense",))
 
 
+@noticed_as("said_again")
+def a_retry_began_anew(run: Recording) -> Recording | None:
+    """A retry stands on a turn that broke off, and does not go on with it."""
+    known = {turn.row.turn_id: turn for turn in _turns(run)}
+    for send in run.sends:
+        turn = known.get(send.turn_id) if send.turn_id else None
+        before = [
+            each
+            for each in run.sends
+            if each.text == send.text and each.invoked_s < send.invoked_s and each.how != "steered"
+        ]
+        if turn is None or turn.row.continues is None or send.how != "began" or not before:
+            continue
+        last = max(before, key=lambda each: each.invoked_s)
+        if last.turn_id == turn.row.continues:
+            return _with_turn(run, turn.row.turn_id, continues=None)
+    return None
+
+
+@noticed_as("gone_on_too_often")
+def a_fourth_retry_went_on(run: Recording) -> Recording | None:
+    for turn in _turns(run):
+        began = turn.journal[0].event if turn.journal else None
+        if turn.row.continues is not None and isinstance(began, Began) and began.request.links:
+            return _with_turn(run, turn.row.continues, links=limits.continuations_max)
+    return None
+
+
 @noticed_as("leftover")
 def a_lane_was_never_left(run: Recording) -> Recording | None:
     return replaced(run, leftovers=("n1 has 1 lanes that somebody is in",))
+
+
+# ── what clients resend, and how long turns have ─────────────────────────────────────────────
+
+
+@noticed_as("resent_lost")
+def a_message_of_a_hasty_client_vanishes(run: Recording) -> Recording | None:
+    hasty = next((send for send in run.sends if send.hasty), None)
+    if hasty is None:
+        return None
+    lost = replaced(hasty, text="says-nothing-that-was-kept")
+    return replaced(run, sends=(*run.sends, lost))
+
+
+@noticed_as("ended_early")
+def a_turn_is_judged_by_a_clock_that_is_ahead(run: Recording) -> Recording | None:
+    for turn in _turns(run):
+        asked = [send for send in run.sends if send.text == opening_of(turn)]
+        if turn.row.ended_by == "deadline" and asked and asked[0].deadline_s > 10:
+            began_ms = EPOCH_MS + int(asked[0].invoked_s * 1000)
+            return _with_turn(run, turn.row.turn_id, ended_ms=began_ms)
+    return None
+
+
+@noticed_as("starved")
+def a_request_goes_before_a_turn_that_has_waited_for_long(run: Recording) -> Recording | None:
+    if run.crashes or run.shutdowns:
+        return None
+    opened = {each.turn_id: each for each in run.queueings if each.opened}
+    for send in _acknowledged(run):
+        for each in run.queueings:
+            later = opened.get(each.turn_id)
+            usable = send.on_busy != "interrupt" and send.turn_id not in opened
+            if later is None or each.opened or not usable or send.session_id != each.session_id:
+                continue
+            if send.invoked_s > later.at_s:
+                # It was opened long after the request, instead of before.
+                waited = replaced(later, at_s=send.done_s + 100.0)
+                came = replaced(each, at_s=send.invoked_s - 100.0)
+                others = [one for one in run.queueings if one not in (each, later)]
+                return replaced(run, queueings=(*others, came, waited))
+    return None

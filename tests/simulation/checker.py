@@ -4,7 +4,10 @@ What it finds, by a stable code:
   lost_ack           an acknowledged turn is not in the history, or elsewhere than its client was told
   told_otherwise     a client was told an end that the store does not know of
   refused_present    a request that was refused has left a turn
+  resent_lost        a message of a client that resends everything is not in its conversation in the end, or out of order
   twice              something is in the history more often than it was said (under a key: more than once)
+  said_again         a retry of a turn that was kept unfinished brought its message again, or went on with something else
+  gone_on_too_often  retries have continued a turn more often in a row than they may
   mangled            something is not in the turn that was acknowledged for it, or more than once
   out_of_order       a turn precedes one that was acknowledged before it was asked for
   unfair             of two who waited in one process for one session, the second went first
@@ -12,6 +15,7 @@ What it finds, by a stable code:
   uninvited          a turn that nobody asked for
   against_policy     a turn was kept or discarded, resumed or not, otherwise than its policy says
   unexplained        a turn ended in a way that nothing in the run explains
+  ended_early        a turn ran out of time before its time was over
   trace_left         a turn that was not kept has items in the history
   malformed          a history is not well formed (`core.check`, `store.audit`)
   effect_twice       a tool acted twice for one call, and is not declared idempotent
@@ -30,6 +34,7 @@ What it finds, by a stable code:
   reborn             who waited for a session that was deleted has started another one
   stuck              a session was not usable in time after the last fault
   overtaken          of two turns that waited in the store for one session, the second was opened first
+  starved            a turn that waits in the store was overtaken by a request that came much later, and neither interrupts nor continues
   left_open          a turn is still open, or waits
   found              `verify` complains about the store
   leftover           a node holds something, or a task died of something
@@ -117,7 +122,18 @@ class Facts:
 
     def op_of(self, turn: FoundTurn) -> list[Send]:
         """The attempts of the request that this turn began with."""
-        return self.ops.get(opening_of(turn), [])
+        return self.ops.get(self.opening_of(turn), [])
+
+    def chain_of(self, turn: FoundTurn) -> list[FoundTurn]:
+        """A turn and those that it goes on with, the first one first."""
+        chain = [turn]
+        while chain[0].row.continues is not None:
+            chain.insert(0, self.turns[chain[0].row.continues])
+        return chain
+
+    def opening_of(self, turn: FoundTurn) -> str:
+        """The text that a turn, or the one that it goes on with, began with."""
+        return opening_of(self.chain_of(turn)[0])
 
 
 def said_in(items: Sequence[StoredItem]) -> list[str]:
@@ -175,8 +191,10 @@ def told_otherwise(facts: Facts) -> Iterator[str]:
 
 
 def refused_present(facts: Facts) -> Iterator[str]:
-    begun = {opening_of(turn) for turn in facts.turns.values()} | facts.places.keys()
+    begun = {facts.opening_of(turn) for turn in facts.turns.values()} | facts.places.keys()
     for text, attempts in facts.ops.items():
+        if any(send.hasty for send in attempts):
+            continue  # the next message of its client brings it along
         if all(send.outcome == "refused" for send in attempts) and text in begun:
             yield f"{text} was refused ({attempts[0].error}), and is there"
 
@@ -189,17 +207,77 @@ def twice(facts: Facts) -> Iterator[str]:
             yield f"{text} is in {len(turns)} places, and was said {allowed} times"
 
 
+def resent_lost(facts: Facts) -> Iterator[str]:
+    said: dict[str, list[Send]] = defaultdict(list)
+    for send in sorted(facts.run.sends, key=lambda each: each.op):
+        if send.hasty:
+            said[send.client].append(send)
+    for client, sends in said.items():
+        last = sends[-1]
+        if not last.acknowledged or last.session_id is None:
+            yield f"{client} has never got an answer to its last message, {last.text}: {last.error}"
+            continue
+        kept = [turn for turn in facts.sessions[last.session_id].turns if turn.row.seq is not None]
+        kept.sort(key=lambda turn: turn.row.seq or 0)
+        stored = list(dict.fromkeys(text for turn in kept for text in said_in(turn.items)))
+        if stored != [each.text for each in sends]:
+            yield f"{client} has said {[each.text for each in sends]}, and {stored} is there"
+
+
 def mangled(facts: Facts) -> Iterator[str]:
     for send in facts.run.sends:
         turn = facts.turns.get(send.turn_id) if send.turn_id else None
         if turn is None or not send.acknowledged or turn.row.state != "committed":
             continue
-        times = said_in(turn.items).count(send.text)
+        chain = facts.chain_of(turn)
+        times = sum(said_in(each.items).count(send.text) for each in chain)
         # Who steers twice without a key is heard twice, also if one of the two turns out to begin the turn.
         attempts = facts.ops[send.text]
         repeats = send.key is None and any(each.on_busy == "steer" for each in attempts)
         if not 1 <= times <= (len(attempts) if repeats else 1):
             yield f"{send.text} is {times} times in {send.turn_id}"
+
+
+def said_again(facts: Facts) -> Iterator[str]:
+    """Of a turn that its client was told had failed, or that it heard nothing of, while it is the head."""
+    for text, attempts in facts.ops.items():
+        for before, send in itertools.pairwise(sorted(attempts, key=lambda each: each.invoked_s)):
+            turn = facts.turns.get(send.turn_id) if send.turn_id else None
+            known = facts.turns.get(before.turn_id) if before.turn_id else None
+            if turn is None or known is None or before.how == "steered" or send.how != "began":
+                continue
+            is_head = turn.row.session_id == known.row.session_id
+            is_head = is_head and turn.row.base_head == known.row.seq
+            if is_head and _retries_count(facts, known) and turn.row.continues != known.row.turn_id:
+                yield f"{text} was in {known.row.turn_id}, which broke off, and is said again"
+
+
+def _retries_count(facts: Facts, turn: FoundTurn) -> bool:
+    """Whether the same request again is a retry: nobody has stopped the turn on purpose."""
+    if turn.row.ended_by in ("completed", "cancelled", "limit"):
+        return False
+    op = facts.op_of(turn)
+    kept_on_purpose = bool(op) and op[0].policy.disconnect == "keep"
+    return not (turn.row.ended_by == "disconnected" and kept_on_purpose)
+
+
+def gone_on_too_often(facts: Facts) -> Iterator[str]:
+    retries: dict[TurnId, int] = defaultdict(int)
+    for turn in facts.turns.values():
+        if turn.row.continues is not None and _links(turn):
+            retries[turn.row.continues] += 1
+    for turn_id, count in retries.items():
+        before = facts.turns.get(turn_id)
+        count += _links(before) if before else 0
+        if count > limits.continuations_max:
+            yield f"{turn_id} was continued by {count} retries in a row"
+
+
+def _links(turn: FoundTurn) -> int:
+    """How many retries in a row have led to a turn; of one that was not kept, its request knows."""
+    began = turn.journal[0].event if turn.journal else None
+    asked = began.request.links if isinstance(began, Began) else 0
+    return asked if turn.row.links is None else turn.row.links
 
 
 def out_of_order(facts: Facts) -> Iterator[str]:
@@ -251,6 +329,9 @@ def wrong_base(facts: Facts) -> Iterator[str]:
         if turn.row.seq is not None and turn.row.base_head.next != turn.row.seq:
             yield f"{turn.row.turn_id} made {turn.row.seq} on top of {turn.row.base_head}"
     for send in facts.run.sends:
+        begun = facts.turns.get(send.turn_id) if send.turn_id else None
+        if begun is not None and begun.row.continues is not None:
+            continue  # a retry stands on what it goes on with
         if send.if_match is not None and send.how == "began" and send.base != send.if_match:
             yield f"{send.turn_id} stands on {send.base}, and {send.if_match} was demanded"
 
@@ -261,7 +342,7 @@ def wrong_base(facts: Facts) -> Iterator[str]:
 def uninvited(facts: Facts) -> Iterator[str]:
     for turn in facts.turns.values():
         if not facts.op_of(turn):
-            yield f"{turn.row.turn_id} begins with {opening_of(turn)!r}"
+            yield f"{turn.row.turn_id} begins with {facts.opening_of(turn)!r}"
 
 
 def against_policy(facts: Facts) -> Iterator[str]:
@@ -270,6 +351,9 @@ def against_policy(facts: Facts) -> Iterator[str]:
         if row.ended_by is None or not op:
             continue
         policy = op[0].policy
+        began = turn.journal[0].event if turn.journal else None
+        if row.continues is not None and isinstance(began, Began):
+            policy = began.request.policy  # a person may have asked for it, in the background
         if not row.lease_token:  # nobody ever held it, so there is nothing to keep
             if row.state != "discarded":
                 yield f"{row.turn_id} never began, and is {row.state}"
@@ -308,7 +392,8 @@ def unexplained(facts: Facts) -> Iterator[str]:
             case "deleted":
                 explained = row.session_id in deleted
             case "superseded":
-                explained = False
+                # Its message has come with a later one of its client's.
+                explained = any(send.hasty for send in facts.op_of(turn))
             case "model_error":
                 explained = "stopped in the middle" not in row.detail
             case _:
@@ -324,6 +409,19 @@ def _opened_unheard(facts: Facts, turn_id: TurnId) -> bool:
     taken_s = [each.at_s for each in run.takeovers if each.turn_id == turn_id]
     played_s = [each.at_s for each in run.played if each.turn_id == turn_id]
     return opened and bool(taken_s) and all(at_s >= taken_s[0] for at_s in played_s)
+
+
+CLOCK_S = 10.0
+"""How far a node may be from the store's time: as long as a renewal of its lease takes."""
+
+
+def ended_early(facts: Facts) -> Iterator[str]:
+    for turn in facts.turns.values():
+        op = facts.op_of(turn)
+        if turn.row.ended_by == "deadline" and op:
+            lasted_s = (turn.row.ended_ms - EPOCH_MS) / 1000 - _invoked_s(facts, turn)
+            if lasted_s < op[0].deadline_s - CLOCK_S:
+                yield f"{turn.row.turn_id} had {op[0].deadline_s} s, and was given {lasted_s:.1f} s"
 
 
 def trace_left(facts: Facts) -> Iterator[str]:
@@ -459,11 +557,12 @@ def key_turns(facts: Facts) -> Iterator[str]:
     kept: dict[str, list[TurnId]] = defaultdict(list)
     for turn in facts.turns.values():
         # Its own request's, and those of requests that were steered into it.
-        said = dict.fromkeys((opening_of(turn), *said_in(turn.items)))
+        said = dict.fromkeys((facts.opening_of(turn), *said_in(turn.items)))
         requests = [facts.ops[text][0] for text in said if text in facts.ops]
+        first = facts.chain_of(turn)[0].row.turn_id
         for send in requests if turn.row.state == "committed" else ():
-            if send.key:
-                kept[send.key].append(turn.row.turn_id)
+            if send.key and first not in kept[send.key]:
+                kept[send.key].append(first)
     for key, turns in kept.items():
         if len(turns) > 1:
             yield f"{key} has {turns}"
@@ -475,7 +574,11 @@ def key_answers(facts: Facts) -> Iterator[str]:
         if send.key is None or send.told is None or not send.told.kept:
             continue
         known = first.setdefault(send.key, send)
-        if (known.turn_id, known.told) != (send.turn_id, send.told):
+        turn = facts.turns.get(send.turn_id) if send.turn_id else None
+        chain = [each.row.turn_id for each in facts.chain_of(turn)] if turn else []
+        if known.turn_id in chain[:-1]:  # it has been gone on with since
+            first[send.key] = send
+        elif (known.turn_id, known.told) != (send.turn_id, send.told):
             yield f"{send.key} was answered by {known.turn_id} {known.told}, then {send.turn_id} {send.told}"
         elif known.answer != send.answer and _is_replayable(facts, send):
             yield f"{send.key} was answered {known.answer!r}, then {send.answer!r}"
@@ -484,7 +587,13 @@ def key_answers(facts: Facts) -> Iterator[str]:
 def _is_replayable(facts: Facts, send: Send) -> bool:
     """Whether every event of its turn is kept. Of a plain one, that somebody steered with a key, the items are."""
     turn = facts.turns.get(send.turn_id) if send.turn_id else None
-    return turn is not None and turn.row.replayable
+    return turn is not None and _has_all(turn)
+
+
+def _has_all(turn: FoundTurn) -> bool:
+    """Whether a turn's journal holds every event. Of a plain one that broke off, it holds the steps."""
+    began = turn.journal[0].event if turn.journal else None
+    return turn.row.replayable and (not isinstance(began, Began) or began.request.replayable)
 
 
 # ── watching ─────────────────────────────────────────────────────────────────────────────────
@@ -493,7 +602,7 @@ def _is_replayable(facts: Facts, send: Send) -> bool:
 def watch_differs(facts: Facts) -> Iterator[str]:
     for watched in facts.run.watched:
         turn = facts.turns.get(watched.turn_id)
-        if turn is None or not turn.row.replayable:
+        if turn is None or not _has_all(turn):
             continue
         journal = {each.n: each.event for each in turn.journal}
         for each in watched.shown:
@@ -507,7 +616,7 @@ def watch_disorder(facts: Facts) -> Iterator[str]:
         turn = facts.turns.get(watched.turn_id)
         if any(later <= earlier for earlier, later in itertools.pairwise(numbers)):
             yield f"{watched.turn_id} was shown as {numbers}"
-        elif turn is not None and turn.row.replayable:
+        elif turn is not None and _has_all(turn):
             expected = [each.n for each in turn.journal if each.n >= watched.since]
             if numbers != (expected if watched.whole else expected[: len(numbers)]):
                 yield f"{watched.turn_id} from {watched.since} was shown as {numbers}, not {expected}"
@@ -631,6 +740,32 @@ def overtaken(facts: Facts) -> Iterator[str]:
         queue.remove(each.turn_id)
 
 
+KNOWN_S = 2 * limits.sweep_s
+"""After so long every node has heard of a turn that waits, if nothing keeps it from looking."""
+
+
+def starved(facts: Facts) -> Iterator[str]:
+    if facts.run.crashes or facts.run.shutdowns:
+        return
+    queued_s = {each.turn_id: each.at_s for each in facts.run.queueings if not each.opened}
+    opened_s = {each.turn_id: each.at_s for each in facts.run.queueings if each.opened}
+    waited: dict[SessionId, list[tuple[TurnId, float, float]]] = defaultdict(list)
+    for turn_id, came_s in queued_s.items():
+        row = facts.turns[turn_id].row
+        until_s = opened_s.get(turn_id, (row.ended_ms - EPOCH_MS) / 1000)
+        waited[row.session_id].append((turn_id, came_s, until_s))
+    for send in facts.run.sends:
+        turn = facts.turns.get(send.turn_id) if send.turn_id and send.how == "began" else None
+        if turn is None or send.on_busy == "interrupt" or turn.row.turn_id in queued_s:
+            continue
+        if turn.row.continues is not None:
+            continue  # it goes on with what has begun before
+        began_s = (turn.row.began_ms - EPOCH_MS) / 1000
+        for turn_id, came_s, until_s in waited[turn.row.session_id]:
+            if came_s + KNOWN_S < send.invoked_s and began_s < until_s - 0.5:
+                yield f"{turn_id} waited from {came_s:.1f} s on, and {send.text} went first"
+
+
 def left_open(facts: Facts) -> Iterator[str]:
     for session in facts.run.sessions:
         if session.open_turn is not None:
@@ -654,7 +789,10 @@ RULES: dict[str, Rule] = {
         lost_ack,
         told_otherwise,
         refused_present,
+        resent_lost,
         twice,
+        said_again,
+        gone_on_too_often,
         mangled,
         out_of_order,
         unfair,
@@ -662,6 +800,7 @@ RULES: dict[str, Rule] = {
         uninvited,
         against_policy,
         unexplained,
+        ended_early,
         trace_left,
         malformed,
         effect_twice,
@@ -680,6 +819,7 @@ RULES: dict[str, Rule] = {
         reborn,
         stuck,
         overtaken,
+        starved,
         left_open,
         found,
         leftover,

@@ -56,6 +56,10 @@ class Habits(Value):
     counted: float = 0.3
     """Retries that say which one they are."""
     retries: float = 0.7
+    attempts: int = 4
+    """How often a request is sent at most."""
+    asks_again: float = 0.0
+    """Requests without a key that are sent again after they have failed."""
     doubts: float = 0.0
     """Requests with a key that are sent again although they were answered: the answer was lost on its way."""
     leaves: float = 0.15
@@ -108,6 +112,8 @@ class Client:
                 await self._cancel()
             case "heckle":
                 await self._heckle()
+            case "continue":
+                await self._continue()
             case "hush":
                 await self._hush()
             case "watch":
@@ -156,6 +162,21 @@ class Client:
             return
         turn_id, session_id = self._rng.choice(await self._open_turns())
         await self._cancel_turn(turn_id, session_id)
+
+    async def _continue(self) -> None:
+        """Have a turn continued that somebody has heard of lately, whatever became of it."""
+        if not self._world.seen_turns:
+            return
+        turn_id, session_id = self._rng.choice(self._world.seen_turns[-4:])
+        act = Act(kind="continue", turn_id=turn_id, session_id=session_id)
+
+        async def work() -> Act:
+            node = self._node()
+            watch = await node.run(lambda: node.sessions.continue_turn(TENANT, turn_id))
+            self._world.seen_turns.append((watch.admission.turn_id, watch.admission.session_id))
+            return act
+
+        await self._attempt(act, work())
 
     async def _cancel_turn(self, turn_id: TurnId, session_id: SessionId) -> None:
         act = Act(kind="cancel", turn_id=turn_id, session_id=session_id)
@@ -367,11 +388,13 @@ class Request:
     async def insist(self) -> Send | None:
         """Send it, and again where that makes sense. The last attempt."""
         send = None
-        for attempt in range(4):
+        for attempt in range(self._habits.attempts):
             send = await self.send(attempt, self._world.any_node())
             again = send.outcome in ("unavailable", "left") or send.error == "conversation_locked"
             if send.told is not None and self._key:
                 again = not send.told.ok or self._rng.random() < self._habits.doubts
+            elif send.told is not None and not send.told.ok and self._habits.asks_again:
+                again = self._rng.random() < self._habits.asks_again
             if not again or not self._rng.random() < self._habits.retries:
                 break
             await asyncio.sleep(2.0 * self._rng.random())
@@ -389,6 +412,7 @@ class Request:
             policy=self._policy,
             key=self._key,
             on_busy=self._on_busy,
+            deadline_s=self._deadline_s,
             counted=self._counted,
             queues=self._queues,
             probe=self._probe,
@@ -517,7 +541,8 @@ class Exchange:
             base=admission.base,
             how=admission.how,
         )
-        self._world.seen_turns.append((admission.turn_id, admission.session_id))
+        if not self.send.hasty:  # nobody else speaks in such a conversation
+            self._world.seen_turns.append((admission.turn_id, admission.session_id))
         self._world.say(
             f"{self.send.client} {admission.how} {admission.turn_id} of {admission.session_id} "
             f"with {self.send.text}/{self.send.attempt} on {node.name}"

@@ -71,11 +71,14 @@ class Send(Value):
     key: IdempotencyKey | None = None
     on_busy: str = "wait"
     if_match: Version | None = None
+    deadline_s: float = 0.0
     counted: bool = False
     """It says which retry it is."""
     queues: bool = False
     """It may wait in the store."""
     probe: bool = False
+    hasty: bool = False
+    """It brings all that its client has said before, whatever became of that."""
     node: str = ""
     place: int = 0
     """The how-manieth submission of the whole run it was; 0 if it never got so far."""
@@ -100,7 +103,7 @@ class Send(Value):
 class Act(Value):
     """Something else that a client did. `failed` may still have happened."""
 
-    kind: Literal["cancel", "reset", "rewind", "fork", "delete", "annotate"]
+    kind: Literal["cancel", "continue", "reset", "rewind", "fork", "delete", "annotate"]
     name: SessionKey | SessionId | None = None
     session_id: SessionId | None = None
     """The session that it made, or that it was done to."""
@@ -153,6 +156,7 @@ class Queueing(Value):
     opened: bool
     ahead: bool = False
     """It was queued before those who waited already."""
+    at_s: float = 0.0
 
 
 class FoundTurn(Value):

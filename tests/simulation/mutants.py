@@ -47,6 +47,48 @@ UNTOUCHED = Mutant(name="(nothing is changed)", edits=())
 
 MUTANTS: tuple[Mutant, ...] = (
     mutant(
+        "the request of a turn that broke off, said again, is a new one",
+        (
+            "store/decisions.py",
+            "    return is_retry and attempt.key is None and bool(attempt.request_hash)",
+            "    return False",
+        ),
+        telling=True,
+    ),
+    mutant(
+        "a retry brings its message along to what it goes on with",
+        ("sessions/continuation.py", "        messages=(),\n", ""),
+        (
+            "sessions/resolve.py",
+            "Fresh(input=()) if ask.continues else _reconciled(ask, snapshot, ambient, since, running)",
+            "_reconciled(ask, snapshot, ambient, since, running)",
+        ),
+    ),
+    mutant(
+        "retries go on with a turn without end",
+        (
+            "store/shaping.py",
+            "retries_left=session.retries_left - 1)",
+            "retries_left=session.retries_left)",
+        ),
+    ),
+    mutant(
+        "a continuation leaves the keys with the turn that it goes on with",
+        (
+            "store/memory/turns.py",
+            '        if row.state == "done":\n            tables.claims',
+            "        if row.expires_ms < 0:\n            tables.claims",
+        ),
+        (
+            "store/memory/turns.py",
+            "    claim_key(tables, ask.tenant, ask.attempt, request.turn_id)\n\n\ndef _move_keys",
+            (
+                "    if request.continues is None:\n"
+                "        claim_key(tables, ask.tenant, ask.attempt, request.turn_id)\n\n\ndef _move_keys"
+            ),
+        ),
+    ),
+    mutant(
         "a cancel is answered at once, also while the commit is on its way",
         (
             "sessions/transaction.py",
@@ -205,13 +247,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a keyed message is steered without its key",
-        ("sessions/admission.py", "payload=payload, attempt=ask.attempt", "payload=payload"),
+        (
+            "sessions/steering.py",
+            "                attempt=ask.attempt,\n                after=last_n",
+            "                after=last_n",
+        ),
     ),
     mutant(
         "a steer that was never heard is answered",
         (
             "sessions/admission.py",
-            "if steer is not None and not await self._is_heard(ask.tenant, turn_id, steer):",
+            (
+                "if steer is not None and not await self._steering.is_heard(\n"
+                "                    ask.tenant, turn_id, steer\n"
+                "                ):"
+            ),
             "if steer is not None and steer < 0:",
         ),
     ),
@@ -331,6 +381,77 @@ MUTANTS: tuple[Mutant, ...] = (
             "store/memory/operations.py",
             'if turn.state in ("open", "queued"):',
             'if turn.state == "open":',
+        ),
+    ),
+    mutant(
+        "who is at the door goes before turns that wait",
+        (
+            "sessions/queue.py",
+            "            if first is None or first.turn_id.minted_at_ms > than_ms:\n",
+            "            if True:\n",
+        ),
+    ),
+    mutant(
+        "a node judges deadlines by its own clock",
+        (
+            "sessions/ambient.py",
+            "        return self.own_ms() + self._ahead_ms\n",
+            "        return self.own_ms()\n",
+        ),
+        telling=True,
+    ),
+    mutant(
+        "a request that has waited is compared with the head alone",
+        (
+            "core/resends.py",
+            "            and (broke_off or at >= answers)\n",
+            "            and broke_off\n",
+        ),
+        (
+            "core/resends.py",
+            "        turns = reversed([*self.turns_back(since)])\n",
+            "        turns = ()\n",
+        ),
+        telling=True,
+    ),
+    mutant(
+        "a message that the open turn was told already is told again",
+        (
+            "sessions/steering.py",
+            "            running, earlier = await self._said_to(ask, turn_id)\n",
+            "            running, earlier = (), ()\n",
+        ),
+    ),
+    mutant(
+        "two messages are told to a turn on top of the same words",
+        (
+            "sessions/steering.py",
+            "after=last_n if _may_resend(ask) else None",
+            "after=None",
+        ),
+    ),
+    mutant(
+        "the last message of a request is taken for an old one",
+        (
+            "core/resends.py",
+            "        if at >= len(told) - 1:\n            break\n",
+            "        if at >= len(told):\n            break\n",
+        ),
+    ),
+    mutant(
+        "a request does not see that a later one has brought its message",
+        (
+            "core/resends.py",
+            "    if at != len(told) - 1:\n        return None\n",
+            "    return None\n",
+        ),
+    ),
+    mutant(
+        "what a queued turn brings is not compared with what was said while it waited",
+        (
+            "core/rebasing.py",
+            "    new = still_new(head, items, since=request.base)\n",
+            "    new = items\n",
         ),
     ),
     mutant(

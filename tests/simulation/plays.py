@@ -44,6 +44,8 @@ class Temper(Value):
     calls: float = 0.45
     """A step asks for tools."""
     fails: float = 0.04
+    passes: bool = False
+    """What it fails over may be over the next time."""
     hangs: float = 0.03
     steers: float = 0.9
     """It listens between two steps."""
@@ -249,5 +251,6 @@ class _Player:
 
     def _failure(self) -> Exception:
         if self._rng.random() < 0.5:
-            return TurnFailed("model_error", "overloaded", reason="overloaded")
+            reason = "upstream_error" if self._temper.passes else "overloaded"
+            return TurnFailed("model_error", "overloaded", reason=reason)
         return RuntimeError("the player is broken")

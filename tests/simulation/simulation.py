@@ -33,6 +33,7 @@ from holdfast.store.verify import Finding, verify
 from tests.simulation.clients import DEADLINES_S, TENANT, Client, Habits, Request
 from tests.simulation.faults import Freeze, Weather, is_odd
 from tests.simulation.finding import find_all
+from tests.simulation.hasty import HastyClient
 from tests.simulation.history import Recording
 from tests.simulation.loop import SimulatedLoop, run
 from tests.simulation.plays import Temper, new_play
@@ -66,6 +67,8 @@ class Plan(Value):
     waiting_max: int
     background_max: int
     ttl_s: float
+    hasty: int = 0
+    """How many clients resend everything with every message, and do not wait for answers."""
 
 
 def draw_plan(rng: Random) -> Plan:
@@ -297,6 +300,40 @@ def _deprived(plan: Plan, rng: Random) -> Plan:
     )
 
 
+def _broken_off(plan: Plan, rng: Random) -> Plan:
+    """Turns fail after they have acted, and everybody asks again: with a key, without one, or for the turn itself."""
+    return replaced(
+        _conversed(plan, rng),
+        nodes=rng.choice((1, 2, 3)),
+        clients=rng.choice((1, 3)),
+        temper=replaced(
+            plan.temper,
+            calls=0.8,
+            fails=0.3,
+            passes=True,
+            hangs=0.02,
+            looks=0,
+            pace_s=0.1,
+            tools_s=0.3,
+        ),
+        habits=replaced(
+            plan.habits,
+            on_busy=("wait", "steer"),
+            keyed=rng.choice((0, 0.5, 0.9)),
+            retries=1.0,
+            attempts=7,
+            asks_again=1.0,
+            doubts=0.3,
+            leaves=0.2,
+            operates=0.3,
+            operations=("continue", "continue", "cancel", "watch"),
+            pause_s=1.0,
+        ),
+        faults=("crash", "pause", "drain"),
+        fault_every_s=15.0,
+    )
+
+
 _THEMES = (
     *[None] * 6,
     *(_annotated, _retold, _crowded, _forbidden, _forbidden, _heckled, _heckled, _talked_over),
@@ -304,9 +341,21 @@ _THEMES = (
 )
 
 
+def _hasty(plan: Plan, rng: Random) -> Plan:
+    """Chat pages, among everybody else."""
+    return replaced(
+        plan,
+        hasty=rng.choice((1, 2)),
+        requests=rng.choice((5, 8)),
+        waiting_max=8,
+        temper=replaced(plan.temper, pace_s=rng.choice((0.1, 1.0))),
+    )
+
+
 _STEADY = (
-    *((5, 2, _queued), (10, 4, _leaving), (20, 3, _unheard), (20, 6, _unheard)),
-    *((20, 9, _odd), (20, 17, _odd), (20, 5, _deprived), (20, 19, _deprived)),
+    *((5, 2, _queued), (10, 4, _leaving), (10, 8, _broken_off), (20, 3, _unheard)),
+    *((20, 6, _unheard), (20, 9, _odd), (20, 17, _odd), (20, 5, _deprived), (20, 19, _deprived)),
+    *((10, 0, _hasty), (10, 1, _hasty), (20, 13, _broken_off), (20, 13, _hasty)),
 )
 """Every so many seeds, from which on, what. Not drawn: what other seeds do stays as it is."""
 
@@ -468,6 +517,20 @@ async def _simulate(
         )
         for n in range(plan.clients)
     ]
+    pages = [
+        HastyClient(
+            world,
+            f"h{n}",
+            Random(rng.random()),
+            pause_s=plan.habits.pause_s,
+            goes_on=plan.habits.asks_again > 0,
+        )
+        for n in range(plan.hasty)
+    ]
+    clients += [
+        loop.create_task(page.live(requests=plan.requests), name=f"h{n}")
+        for n, page in enumerate(pages)
+    ]
     fate = loop.create_task(_befall(world, plan), name="fate")
     # Long enough for most clients to be done; the rest goes on while the sky clears.
     await asyncio.wait(clients, timeout=plan.requests * plan.habits.pause_s + 20.0)
@@ -478,6 +541,8 @@ async def _simulate(
     _, busy = await asyncio.wait(clients, timeout=20 * PATIENCE_S)
     leftovers = [f"{task.get_name()} is not done" for task in busy]
     await _probe(world, keys)
+    for page in pages:
+        await page.say_last()
     for task in clients:
         if task.done():
             task.result()

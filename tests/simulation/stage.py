@@ -119,7 +119,9 @@ class Hand:
 
 def said_last(turn: OpenTurn) -> str:
     """The newest words of the people in this turn."""
-    said = [text_of(each.content) for each in turn.turn.items if isinstance(each, UserMessage)]
+    before = turn.snapshot.items if turn.turn.request.continues else ()
+    items = (*before, *turn.turn.items)
+    said = [text_of(each.content) for each in items if isinstance(each, UserMessage)]
     return said[-1] if said else ""
 
 
@@ -139,10 +141,11 @@ class Stage:
 
     def play(self, world: World, node: Node) -> Play:
         async def play(turn: OpenTurn) -> None:
+            request = turn.turn.request
+            # A continuation brings no words of its own: it goes on with the last ones.
+            said = turn.snapshot.items if request.continues else request.input
             opening = next(
-                text_of(each.content)
-                for each in reversed(turn.turn.request.input)
-                if isinstance(each, UserMessage)
+                text_of(each.content) for each in reversed(said) if isinstance(each, UserMessage)
             )
             self.played.append(opening)
             hand = Hand(self, node, turn)
@@ -151,8 +154,8 @@ class Stage:
 
         return play
 
-    async def boot(self) -> Node:
-        return await self.world.boot()
+    async def boot(self, *, ahead_s: float | None = None) -> Node:
+        return await self.world.boot(ahead_s=ahead_s)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -261,7 +264,9 @@ def on_stage(scenario: Scenario) -> Callable[[Home], None]:
     return test
 
 
-def act_out(scenario: Scenario, home: Home, *, cache_bytes: int = 1 << 20) -> None:
+def act_out(
+    scenario: Scenario, home: Home, *, cache_bytes: int = 1 << 20, background_max: int = 64
+) -> None:
     """Run a scenario on a stage of its own."""
     loop = SimulatedLoop(Random(scenario.__name__))
     with tempfile.TemporaryDirectory(dir=scratch()) as directory:
@@ -278,6 +283,7 @@ def act_out(scenario: Scenario, home: Home, *, cache_bytes: int = 1 << 20) -> No
                 play=lambda world, node: stage.play(world, node),
                 instant=home == "memory",
                 cache_bytes=cache_bytes,
+                background_max=background_max,
             )
             stage = Stage(loop, world)
             await scenario(stage)

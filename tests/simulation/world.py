@@ -100,11 +100,11 @@ class World:
 
     # ── nodes ──
 
-    async def boot(self) -> Node:
-        """Start a node, however long that takes."""
+    async def boot(self, *, ahead_s: float | None = None) -> Node:
+        """Start a node, however long that takes. Its clock is ahead by so much, or by anything."""
         while True:
             self._boots += 1
-            node = Node(self, f"n{self._boots}", self._play)
+            node = Node(self, f"n{self._boots}", self._play, ahead_s=ahead_s)
             try:
                 await self.loop.start(node.place, node.open(), name=f"boot-{node.name}")
             except (StoreError, Odd) as error:
@@ -117,7 +117,7 @@ class World:
             return node
 
     def new_sessions(self, store: Store, play: Play, drift_ms: int) -> Sessions:
-        ambient = Ambient(now_ms=lambda: self.now_ms() + drift_ms, random_bits=self.rng.getrandbits)
+        ambient = Ambient(own_ms=lambda: self.now_ms() + drift_ms, random_bits=self.rng.getrandbits)
         return Sessions(
             store,
             play,
@@ -240,9 +240,17 @@ class World:
     def _note_queueing(
         self, turn_id: TurnId, session_id: SessionId, *, opened: bool, ahead: bool = False
     ) -> None:
-        noted = Queueing(turn_id=turn_id, session_id=session_id, opened=opened, ahead=ahead)
-        if noted not in self.queueings:  # else it was asked for again
-            self.queueings.append(noted)
+        if any((each.turn_id, each.opened) == (turn_id, opened) for each in self.queueings):
+            return  # it was asked for again
+        self.queueings.append(
+            Queueing(
+                turn_id=turn_id,
+                session_id=session_id,
+                opened=opened,
+                ahead=ahead,
+                at_s=self.loop.time(),
+            )
+        )
 
     async def find_zombies(self) -> list[tuple[Node, TurnId]]:
         """The turns that players play although they are not their node's. What is being settled finds out itself."""
@@ -265,7 +273,14 @@ async def _prune_nothing(*, limit: int = 0) -> Pruned:
 class Node:
     """One boot of one process."""
 
-    def __init__(self, world: World, name: str, play: Callable[[World, Node], Play]) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        play: Callable[[World, Node], Play],
+        *,
+        ahead_s: float | None = None,
+    ) -> None:
         self.world = world
         self.name = name
         self.place = world.loop.new_place(name)
@@ -275,7 +290,10 @@ class Node:
         self.store.override("prune", _prune_nothing)
         self.draining = False
         self._calls: dict[asyncio.Future[Any], None] = {}
-        drift_ms = world.rng.randrange(-3_000, 3_000)
+        # Hours: how far a node's clock is off changes nothing.
+        drift_ms = 3_600 * world.rng.randrange(-3_000, 3_000)
+        if ahead_s is not None:
+            drift_ms = round(ahead_s * 1000)
         self._play = play(world, self)
         self._drift_ms = drift_ms
         self.sessions: Sessions

@@ -89,6 +89,8 @@ class Asking(TypedDict, total=False):
     client_attempt: int
     replayable: bool
     agent: str
+    continues: TurnId
+    links: int
 
 
 class Player:
@@ -135,9 +137,11 @@ class Player:
                 source_key=SOURCE,
                 source_digest="d1",
                 agent=asking.get("agent", "butler"),
-                input=tuple(map(self.user, said)) or (self.user("Hello"),),
+                input=() if "continues" in asking else self._input(said),
                 carried=known.waiting if known else (),
                 replayable=asking.get("replayable", False),
+                continues=asking.get("continues"),
+                links=asking.get("links", 0),
             ),
             attempt=Attempt(
                 request_hash=asking.get("request_hash") or sha256(turn_id.encode()).digest(),
@@ -146,6 +150,9 @@ class Player:
             ),
             expire_after_ms=asking.get("expire_after_ms"),
         )
+
+    def _input(self, said: Sequence[Words]) -> tuple[Item, ...]:
+        return tuple(map(self.user, said)) or (self.user("Hello"),)
 
     async def known(self, target: Target) -> Snapshot | None:
         """The session that a target means, as a request is reconciled against it."""
@@ -249,6 +256,22 @@ class Player:
         """A whole turn, committed."""
         turn = await self.open(name, said, **asking)
         await turn.answer(answer, changes=changes)
+        await turn.commit()
+        return turn
+
+    async def break_off(
+        self,
+        name: Name,
+        said: Words = "Hello",
+        *,
+        by: EndedBy = "model_error",
+        detail: str = "",
+        **asking: Unpack[Asking],
+    ) -> Playing:
+        """A whole turn that has acted, failed, and was kept."""
+        turn = await self.open(name, said, **asking)
+        await turn.call("act")
+        await turn.interrupt(by, detail)
         await turn.commit()
         return turn
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from holdfast.core.conversation import Notes, Segment, Snapshot
 from holdfast.core.log import Log
 from holdfast.errors import StoreError
-from holdfast.ids import NodeId, SessionId, Tenant, TurnId, Version
-from holdfast.store.base import HolderAlive, NotEligible, NothingOpen, Taken
+from holdfast.ids import IdempotencyKey, NodeId, SessionId, Tenant, TurnId, Version
+from holdfast.store.assemble import mark_of
+from holdfast.store.base import (
+    Attempt,
+    HolderAlive,
+    NotEligible,
+    NothingOpen,
+    Replay,
+    Taken,
+    Unfinished,
+)
 from holdfast.store.decisions import (
+    Claim,
     ForkPoint,
     Holder,
     Stretch,
@@ -18,6 +29,7 @@ from holdfast.store.decisions import (
     cancel_since,
     fork_point,
     judge_append,
+    judge_claim,
     judge_holder,
     judge_takeover,
     lineage_at,
@@ -25,7 +37,15 @@ from holdfast.store.decisions import (
     renewed,
     stretches,
 )
-from holdfast.store.rows import NodeRow, SessionRow, SignalKind, SignalRow, TurnRow
+from holdfast.store.rows import (
+    IdempotencyRow,
+    NodeRow,
+    SessionRow,
+    SignalKind,
+    SignalRow,
+    TurnRow,
+    TurnState,
+)
 from tests.core.builders import mint, said
 
 ACME = Tenant("acme")
@@ -239,3 +259,56 @@ def test_after_a_snapshot_only_the_rest_is_read() -> None:
     )
     assert after(known(6, rev=7), past) == (stretch(NEW, 6, 6, revs=(7, 9)),)
     assert after(known(6, rev=9), past) == ()
+
+
+# ── continuations that a server has ended which knows of none ────────────────────────────────
+
+
+def continued(state: TurnState, **changes: object) -> TurnRow:
+    """The row of a turn that goes on with the one that made version 1."""
+    row = TurnRow(
+        tenant=ACME,
+        turn_id=mint(TurnId),
+        session_id=NEW,
+        base_head=Version(1),
+        state=state,
+        ended_by="model_error",
+        continues=mint(TurnId),
+    )
+    return msgspec.structs.replace(row, **changes)
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "left", "goes_on"),
+    [(Version(1), 2, True), (Version(1), 0, False), (None, None, False)],
+)
+def test_keys_of_a_continuation_that_it_has_discarded_lead_back_all_the_same(
+    unfinished: Version | None, left: int | None, goes_on: bool
+) -> None:
+    """It lets them fail, as those of any turn. The message is in the history: it is not brought again."""
+    turn = continued("discarded")
+    key = IdempotencyRow(
+        tenant=ACME,
+        key=IdempotencyKey("k"),
+        request_hash=b"same",
+        turn_id=turn.turn_id,
+        state="failed",
+        expires_ms=NOW_MS + 1,
+    )
+    session = SessionRow(
+        tenant=ACME, id=NEW, head=Version(1), unfinished=unfinished, retries_left=left
+    )
+    attempt = Attempt(request_hash=b"same", key=key.key)
+    known = judge_claim(attempt, Claim(row=key, turn=turn, session=session))
+    assert turn.continues is not None
+    if goes_on:
+        assert known == Unfinished(session_id=NEW, version=Version(1), retries_left=2)
+    else:
+        assert known == Replay(turn_id=turn.continues, session_id=NEW)
+
+
+def test_a_continuation_that_it_has_committed_is_plain_history() -> None:
+    """It has not hashed what the turn goes on with, and has shown the model that the turn before broke off."""
+    row = continued("committed", seq=Version(2), link=b"x" * 32)
+    assert mark_of(row).continues is None
+    assert mark_of(msgspec.structs.replace(row, links=0)).continues == row.continues

@@ -130,7 +130,7 @@ def rotate(forget: bool, url: str) -> None:
     mint = Minter(now_ms=lambda: time.time_ns() // 1_000_000, random_bits=secrets.randbits)
     row = new_seal_key(mint)
     forgotten = _with_store(url, lambda store: _rotate(store, row, forget=forget))
-    click.echo(f"{row.key_id} seals from now on; {forgotten} older keys are forgotten")
+    output.say(f"{row.key_id} seals from now on; {forgotten} older keys are forgotten")
     audit_command("seal.rotate", key=row.key_id, forgotten=forgotten)
 
 

@@ -1,4 +1,4 @@
-"""`holdfast turns`: what became of turns, discarded ones too, and how to stop one."""
+"""`holdfast turns`: what became of turns, discarded ones too, and how to stop one or go on with it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,28 @@ from holdfast.cli import output, showing
 from holdfast.cli.desk import desk
 from holdfast.cli.options import Where, json_option, tenant_option, where_options
 from holdfast.cli.telling import fate_of, journal_lines, when
+from holdfast.client.sync import Client
 from holdfast.core.codec import encode
+from holdfast.errors import InvalidValue
 from holdfast.wire import api
 
 STILL_OPEN = 1
 """The exit code of a `cancel` whose turn has not let go yet."""
 
+BROKE_OFF = 1
+"""The exit code of a `continue` that came to no end either."""
+
 
 @click.group()
 def turns() -> None:
-    """See what became of turns, and stop one.
+    """See what became of turns, stop one, and go on with one that broke off.
 
     \b
     Examples:
       holdfast turns list trip-to-oslo
       holdfast turns show turn_01m7fex2vh0000000000000004
       holdfast turns cancel turn_01m7fex2vh0000000000000004
+      holdfast turns continue turn_01m7fex2vh0000000000000004 --server http://127.0.0.1:8484
     """
 
 
@@ -62,7 +68,7 @@ def show(turn: str, as_json: bool, at: Where) -> None:
     """Show what became of TURN and why, and its journal, if that is kept.
 
     The journal of a turn is kept while it is open, of a discarded one for a week, and of a committed one if
-    its request had an idempotency key or ran in the background.
+    its request had an idempotency key, ran in the background or broke off.
 
     \b
     Example:
@@ -113,6 +119,39 @@ def cancel(ctx: click.Context, turn: str, as_json: bool, at: Where) -> None:
             "it was told to stop; if no server plays it, the next one that starts ends it", err=True
         )
         ctx.exit(STILL_OPEN)
+
+
+@turns.command("continue", short_help="Go on with a turn that broke off, on a server.")
+@click.argument("turn")
+@tenant_option
+@json_option
+@where_options
+@click.pass_context
+def continue_command(ctx: click.Context, turn: str, as_json: bool, at: Where) -> None:
+    """Go on with TURN, which broke off and was kept, and say what became of that.
+
+    No message and no tool call of it is repeated. Only the last turn of a conversation can be continued, and only by a
+    server that has its agent: name one with --server. Ends with 1 if this broke off, too.
+
+    \b
+    Example:
+      holdfast turns continue turn_01m7fex2vh0000000000000004 --server http://127.0.0.1:8484
+    """
+    if at.server is None:
+        raise InvalidValue(
+            "a turn is played by a server that has its agent; name one with --server"
+        )
+    client = Client(at.server, key=at.key)
+    begun = client.continue_turn(turn)
+    for _ in client.records(begun.id):
+        pass  # until it has ended
+    found = client.turn(begun.id)
+    if as_json:
+        output.give(encode(found))
+    else:
+        output.say(f"{found.id}: {fate_of(found)}")
+    if found.ended_by != "completed":
+        ctx.exit(BROKE_OFF)
 
 
 def _tokens(usage: api.Usage) -> str:

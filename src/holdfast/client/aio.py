@@ -184,6 +184,10 @@ class AsyncClient:
         """Stop a turn, and say what became of it: also if it had ended before."""
         return await self._call(requests.cancel(turn_id))
 
+    async def continue_turn(self, turn_id: str, *, idempotency_key: str | None = None) -> api.Turn:
+        """Go on with a turn that broke off. The turn that does so is answered; it plays by itself."""
+        return await self._call(requests.continue_turn(turn_id, idempotency_key=idempotency_key))
+
     async def approvals(self, turn_id: str) -> api.WaitingCalls:
         """The calls of a turn that wait for a person."""
         return await self._call(requests.approvals(turn_id))

@@ -184,6 +184,11 @@ def cancel(turn_id: str) -> Request[api.Turn]:
     return _request("POST /api/turns/{id}/cancel", api.Turn, turn_id)
 
 
+def continue_turn(turn_id: str, *, idempotency_key: str | None = None) -> Request[api.Turn]:
+    route, headers = "POST /api/turns/{id}/continue", {"idempotency-key": idempotency_key}
+    return _request(route, api.Turn, turn_id, headers=headers)
+
+
 def approvals(turn_id: str) -> Request[api.WaitingCalls]:
     return _request("GET /api/turns/{id}/approvals", api.WaitingCalls, turn_id)
 

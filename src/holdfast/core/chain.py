@@ -26,6 +26,8 @@ class Header(Value):
     version: Version
     ended_by: EndedBy
     agent: str
+    continues: TurnId | None = None
+    """The turn that it goes on with. Left out where there is none, so that links of old stay what they are."""
 
 
 def link(

@@ -108,7 +108,11 @@ def check_history(
 def _link_of(turn: StoredTurn, previous: bytes) -> bytes:
     mark = turn.mark
     header = chain.Header(
-        turn_id=mark.turn_id, version=mark.version, ended_by=mark.ended_by, agent=mark.agent
+        turn_id=mark.turn_id,
+        version=mark.version,
+        ended_by=mark.ended_by,
+        agent=mark.agent,
+        continues=mark.continues,
     )
     return chain.link(previous, header, items=turn.encoded, changes=map(encode, turn.changes))
 

@@ -13,6 +13,10 @@ again, under the same key.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import msgspec
+
 from holdfast.core import events as ev
 from holdfast.core.items import (
     Completeness,
@@ -69,6 +73,20 @@ def advanced(turn: Turn, happened: tuple[ev.Event, ...]) -> Turn:
     return turn
 
 
+_WAITING = "[Waiting for your approval: "
+
+
+def waiting_words(calls: Iterable[ToolCall]) -> str:
+    """What a client is told that would be shown an empty answer, because calls wait for a person; empty if none do."""
+    asked = ", ".join(f"{each.name}({each.arguments})" for each in calls)
+    return f"{_WAITING}{asked}]" if asked else ""
+
+
+def is_ours(text: str) -> bool:
+    """Whether an answer is nothing but words that we have supplied: no agent has said them."""
+    return text.startswith(_WAITING)
+
+
 def note_for_model(item: Interruption) -> str:
     """What the model is told, at this place in the history, about a turn that broke off."""
     why = _IN_WORDS[item.ended_by]
@@ -112,11 +130,20 @@ def _unanswered(turn: Turn, pending: Pending, mint: Minter) -> ev.ToolFinished:
     if not pending.may_have_run:
         return _finished(call, "not_run", NOT_RUN, mint)
     if not isinstance(pending.started, ev.BranchOpened):
-        return _finished(call, "unknown", UNKNOWN, mint)
+        return _unknown(pending, mint)
     branch = turn.branch((*call.path, call.id))
     if branch is not None and branch.idle and not branch.owes_answer:
         return _finished(call, "ok", branch.last_words, mint)  # it was done, and not yet back
     return _finished(call, "unknown", BRANCH_BROKEN, mint)
+
+
+def _unknown(pending: Pending, mint: Minter) -> ev.ToolFinished:
+    finished = _finished(pending.call, "unknown", UNKNOWN, mint)
+    started = pending.started
+    if pending.tried or (isinstance(started, ev.ToolStarted) and started.idempotent):
+        result = msgspec.structs.replace(finished.result, idempotent=True)
+        return msgspec.structs.replace(finished, result=result)
+    return finished
 
 
 def _finished(call: ToolCall, outcome: Outcome, words: str, mint: Minter) -> ev.ToolFinished:

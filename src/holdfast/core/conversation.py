@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TypeAlias, assert_never
 
 import msgspec
@@ -27,6 +28,7 @@ from holdfast.core.items import (
     AttributeName,
     AttributeValue,
     EndedBy,
+    Interruption,
     Item,
     Items,
     Path,
@@ -40,6 +42,7 @@ from holdfast.core.items import (
 )
 from holdfast.core.log import Log
 from holdfast.core.turn import Turn, committed_items
+from holdfast.core.unfinished import broken_off, retries_left
 from holdfast.ids import ItemId, SessionId, TurnId, Version
 
 # ── annotations ──────────────────────────────────────────────────────────────────────────────
@@ -179,25 +182,42 @@ class Commit(Value):
     """Why it ended so, if it was not by completing."""
     hears: bool = True
     """Whether whoever plays the turn would listen, if somebody has said something to it by now."""
+    continues: TurnId | None = None
+    """The turn before it, which it goes on with."""
+    links: int | None = None
+    """Of a continuation: how many in a row, up to it, were begun by retries."""
+    retries_left: int | None = None
+    """How many retries may continue it, if it is unfinished; see `unfinished.retries_left`."""
+
+    @property
+    def unfinished(self) -> Version | None:
+        """The version that can be continued after this commit, if one can."""
+        return None if self.ended_by == "completed" else self.version
+
+    def keeps_journal(self, *, replayable: bool) -> bool:
+        """Whether the turn's journal is of use after this commit: to whoever asks again, or continues the turn."""
+        return replayable or self.unfinished is not None
 
 
 def commit_of(turn: Turn, *, previous: bytes) -> Commit:
     """The commit of a kept turn on top of the link `previous`."""
     items = committed_items(turn)
     assert turn.ended is not None
+    request, code = turn.request, turn.interrupted.code if turn.interrupted else ""
     header = chain.Header(
-        turn_id=turn.request.turn_id,
-        version=turn.request.base.next,
+        turn_id=request.turn_id,
+        version=request.base.next,
         ended_by=turn.ended.by,
         agent=turn.agent,
+        continues=request.continues,
     )
     encoded = tuple(map(encode, items))
     return Commit(
         turn_id=header.turn_id,
         version=header.version,
         ended_by=header.ended_by,
-        source_key=turn.request.source_key,
-        entry_agent=turn.request.agent,
+        source_key=request.source_key,
+        entry_agent=request.agent,
         agent=header.agent,
         items=items,
         encoded=encoded,
@@ -206,7 +226,10 @@ def commit_of(turn: Turn, *, previous: bytes) -> Commit:
         usage=turn.usage,
         link=chain.link(previous, header, items=encoded, changes=map(encode, turn.changes)),
         detail=turn.interrupted.told if turn.interrupted else "",
-        hears=turn.request.hears,
+        hears=request.hears,
+        continues=request.continues,
+        links=request.links if request.continues else None,
+        retries_left=retries_left(turn.ended.by, code, request.policy, links=request.links),
     )
 
 
@@ -235,6 +258,7 @@ class TurnMark(Value):
     link: bytes
     ended_by: EndedBy = "completed"
     agent: str = ""
+    continues: TurnId | None = None
 
 
 class Snapshot(Value):
@@ -251,6 +275,8 @@ class Snapshot(Value):
     """Calls that the next turn has to answer."""
     turn_summary: Summary | None = None
     """The furthest-reaching summary that was made inside a turn."""
+    broken_off: frozenset[ItemId] = frozenset()
+    """What turns that were continued since had left half said, and their notes of it: no model sees these."""
     notes: Notes = Notes()
     lineage: Lineage = ()
     link: bytes = chain.GENESIS
@@ -284,6 +310,7 @@ class Snapshot(Value):
             link=commit.link,
             ended_by=commit.ended_by,
             agent=commit.agent,
+            continues=commit.continues,
         )
         return msgspec.structs.replace(
             self,
@@ -294,6 +321,7 @@ class Snapshot(Value):
             waiting=commit.waiting,
             link=commit.link,
             turn_summary=further(self.turn_summary, *_summaries(commit.items)),
+            broken_off=self.continued().broken_off if commit.continues else self.broken_off,
             source_key=self.source_key or commit.source_key,
             entry_agent=self.entry_agent or commit.entry_agent,
             agent=commit.agent,
@@ -302,6 +330,35 @@ class Snapshot(Value):
 
     def with_annotations(self, *annotations: Annotation) -> Snapshot:
         return msgspec.structs.replace(self, notes=annotated(self.notes, annotations))
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether its last turn broke off. Whether that can be continued here, the session's row tells."""
+        return bool(self.marks) and self.marks[-1].ended_by != "completed"
+
+    def continued(self) -> Snapshot:
+        """The session as the continuation of its last turn sees it."""
+        last = self.marks[-1]
+        more = broken_off(self.items[last.start : last.end])
+        return msgspec.structs.replace(self, broken_off=self.broken_off | more)
+
+    def chain_before(self, mark: TurnMark) -> tuple[TurnMark, ...]:
+        """The turns that this one goes on with, the first one first; none, if it is no continuation."""
+        chain: list[TurnMark] = []
+        while mark.continues is not None and mark.version > 1:
+            mark = self.marks[mark.version - 2]
+            chain.append(mark)
+        return tuple(reversed(chain))
+
+    def said_by(self, mark: TurnMark) -> Items:
+        """What a chain of turns up to this one has said and done, without what broke off: a retry that continues it is
+        answered with this, and with what it adds."""
+        first = (*self.chain_before(mark), mark)[0]
+        found = self.items[first.start : mark.end]
+        hidden = broken_off(found)
+        return tuple(
+            each for each in found if not isinstance(each, Unreadable) and each.id not in hidden
+        )
 
     def forked(self, session_id: SessionId) -> Snapshot:
         """A new session that begins as this one stands. Neither will see what the other does next.
@@ -349,12 +406,20 @@ def changed_memories(
 # ── who sees what ────────────────────────────────────────────────────────────────────────────
 
 
-def seen_by_people(snapshot: Snapshot) -> Iterator[StoredItem]:
-    """The history as people see it: everything but what was hidden from them, damage included."""
+def seen_by_people(
+    snapshot: Snapshot, *, since: int = 0, upto: int | None = None
+) -> Iterator[StoredItem]:
+    """The history as people see it: everything but what was hidden from them, damage included. Of all of it, or from
+    position `since` on to before `upto`."""
     hidden = snapshot.notes.hidden_from_people
-    return (
-        each for each in snapshot.items if isinstance(each, Unreadable) or each.id not in hidden
-    )
+    items = islice(snapshot.items, since, upto)
+    return (each for each in items if isinstance(each, Unreadable) or each.id not in hidden)
+
+
+def hidden_from_model(snapshot: Snapshot) -> frozenset[ItemId]:
+    """What no model is shown: what people have hidden from it, and what broke off in a turn that was continued."""
+    hidden, broken = snapshot.notes.hidden_from_model, snapshot.broken_off
+    return hidden | broken if broken else hidden
 
 
 def seen_by_model(snapshot: Snapshot, *, since: int = 0) -> Iterator[Item]:
@@ -368,7 +433,7 @@ def seen_by_model(snapshot: Snapshot, *, since: int = 0) -> Iterator[Item]:
     A view up to a position that `settled_to` gives, and one from there on, make a whole view: no call is in
     one of them and its result in the other.
     """
-    hidden = snapshot.notes.hidden_from_model
+    hidden = hidden_from_model(snapshot)
     summary = summary_seen(snapshot)
     start = max(since, summary.covers_to if summary else 0)
     items = snapshot.items.since(start)
@@ -466,10 +531,16 @@ def _for_model(
     return [each for each in here if each.id not in hidden and _concerns_model(each)]
 
 
+_CUT_BY_LENGTH = ("output_tokens", "output_chars")
+"""Limits that cut an answer short and leave nothing open: its client was told, and says how to go on."""
+
+
 def _concerns_model(item: Item) -> bool:
     match item:
         case Summary():
             return False
+        case Interruption():
+            return not (item.ended_by == "limit" and item.detail in _CUT_BY_LENGTH)
         case Reasoning():
             return item.state == "complete"
         case ToolCall() | AssistantMessage():

@@ -82,20 +82,25 @@ def limit_reached(turn: Turn) -> str | None:
 
     An answer that the model itself cut off for length is not a whole one, so it is a limit too.
     """
-    bounds = turn.request.limits
+    bounds, spent = turn.request.limits, turn.request.spent
     if turn.root.draft is None and turn.root.finish == "length":
         return "output_tokens"
     if turn.complete:
         return None
     growing = sum(each.draft.chars for each in turn.branches if each.draft is not None)
-    if turn.output_chars + growing >= (bounds.output_chars_max or limits.output_chars_max):
+    if spent.output_chars + turn.output_chars + growing >= (
+        bounds.output_chars_max or limits.output_chars_max
+    ):
         return "output_chars"
-    if bounds.cost_micros_max is not None and turn.usage.cost_micros >= bounds.cost_micros_max:
+    cost_micros = spent.cost_micros + turn.usage.cost_micros
+    if bounds.cost_micros_max is not None and cost_micros >= bounds.cost_micros_max:
         return "cost"
     calls_max = limits.calls_max if bounds.calls_max is None else bounds.calls_max
-    if turn.calls > calls_max:
+    if spent.calls + turn.calls > calls_max:
         return "calls"
     steps_max = bounds.steps_max or limits.steps_max
-    if any(b.steps >= steps_max and b.idle and b.owes_answer for b in turn.branches):
-        return "steps"
+    for branch in turn.branches:
+        steps = branch.steps if branch.path else spent.steps + branch.steps
+        if steps >= steps_max and branch.idle and branch.owes_answer:
+            return "steps"
     return None

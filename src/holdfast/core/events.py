@@ -30,6 +30,7 @@ from holdfast.core.items import (
     UserMessage,
 )
 from holdfast.core.policy import Policy
+from holdfast.core.unfinished import Spent
 from holdfast.ids import CallId, ItemId, TurnId, Version
 
 # ── the request, as decided ──────────────────────────────────────────────────────────────────
@@ -93,6 +94,12 @@ class TurnRequest(Value):
     before it is shown."""
     hears: bool = True
     """Whether its player listens between two steps. If not, what is said to the turn begins the next one."""
+    continues: TurnId | None = None
+    """The unfinished turn at `base` that this one goes on with. Then it brings nothing of its own."""
+    links: int = 0
+    """How many continuations in a row, up to this one, were begun by retries."""
+    spent: Spent = Spent()
+    """What those before it have used of its limits."""
 
 
 # ── small values ─────────────────────────────────────────────────────────────────────────────

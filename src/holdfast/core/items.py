@@ -179,6 +179,8 @@ class ToolResult(Value, tag="result"):
     """The provider's or client's word for the call: what they know it by."""
     from_client: bool = False
     """It was the client's to answer, so the client knows of it."""
+    idempotent: bool = False
+    """Of an `unknown` one: its tool may be asked again under the same key."""
     path: Path = ()
     extras: Opaques = ()
 

@@ -4,8 +4,10 @@ What the client said stays as it was taken in. What was decided about it on top 
 
 1. Calls that wait now are answered by this turn. A message closes them, as it would have closed those of then.
 2. Answers to calls stay answers to these very calls. If others wait now, or none, somebody else has answered them.
-3. Whoever went on with the session's agent goes on with the agent that the session has now.
-4. Limits of the session's own count as they are now.
+3. Messages that a turn has brought since the request came are known, if something new follows them (`resends.py`).
+   A later request may have brought all of them: then that one has overtaken this one.
+4. Whoever went on with the session's agent goes on with the agent that the session has now.
+5. Limits of the session's own count as they are now.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from holdfast.core.events import TurnRequest
 from holdfast.core.identity import portable_key
 from holdfast.core.items import Items, ToolResult, UserMessage
 from holdfast.core.reconcile import unanswered
+from holdfast.core.resends import Overtaken, still_new
 from holdfast.ids import Minter
 
 
@@ -54,7 +57,7 @@ def rebased(request: TurnRequest, head: Snapshot, mint: Minter) -> TurnRequest |
 def _said(request: TurnRequest, head: Snapshot, mint: Minter) -> Items | Stale:
     then, now = ({each.id for each in calls} for calls in (request.carried, head.waiting))
     if then == now:
-        return request.input
+        return _unsaid(request, head, request.input)
     results = [each for each in request.input if isinstance(each, ToolResult) and each.call in then]
     messages = tuple(each for each in request.input if each not in results)
     answers = any(each.outcome not in ("not_answered", "refused") for each in results)
@@ -66,7 +69,21 @@ def _said(request: TurnRequest, head: Snapshot, mint: Minter) -> Items | Stale:
         return Stale(
             code="approval_closed", why="the calls that it decides on were closed while it waited"
         )
-    return (*(unanswered(each, mint) for each in head.waiting), *messages)
+    new = _unsaid(request, head, messages)
+    if isinstance(new, Stale):
+        return new
+    return (*(unanswered(each, mint) for each in head.waiting), *new)
+
+
+def _unsaid(request: TurnRequest, head: Snapshot, items: Items) -> Items | Stale:
+    """What of these items no turn has brought since the request came."""
+    new = still_new(head, items, since=request.base)
+    if isinstance(new, Overtaken):
+        return Stale(
+            code="no_new_user_message",
+            why="a later request has brought the same message along with a newer one: it is answered there",
+        )
+    return new
 
 
 def _agent(request: TurnRequest, head: Snapshot) -> str:

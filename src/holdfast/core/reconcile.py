@@ -2,8 +2,7 @@
 
 Clients may resend the whole conversation or only what is new, and neither is stored twice.
 
-1. If the request begins with the whole history, as its client has seen it, that prefix is dropped.
-   What a client shows of an answer that was stopped may be less than we hold of it.
+1. If the request begins with the whole history, as its client has seen it, that prefix is dropped (`resends.py`).
 2. Otherwise what follows the request's last assistant message is new; if it has one, it has diverged.
 
 A request that merely repeats words is not a resend: "continue", sent twice, is two messages. Only a prefix
@@ -20,27 +19,21 @@ message instead closes them as not answered, and open approvals as refused.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import sha256
-from typing import Literal, TypeAlias, assert_never
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.core.codec import Unreadable, Value
-from holdfast.core.conversation import Snapshot, seen_by_people
+from holdfast.core.closing import is_ours
+from holdfast.core.codec import Value
+from holdfast.core.conversation import Snapshot
 from holdfast.core.items import (
     AssistantMessage,
-    Blob,
-    Inline,
     Item,
     Items,
-    Link,
     Opaques,
     Outcome,
     Parts,
     Reasoning,
-    Refusal,
-    Source,
-    StoredItem,
     SystemMessage,
     Text,
     ToolCall,
@@ -50,7 +43,8 @@ from holdfast.core.items import (
     result_for,
     text_of,
 )
-from holdfast.ids import CallId, MessageId, Minter, ReasoningId
+from holdfast.core.resends import Overtaken, Seen, find_resend, media, merged
+from holdfast.ids import CallId, MessageId, Minter, ReasoningId, Version
 
 # ── what a request brings ────────────────────────────────────────────────────────────────────
 
@@ -125,7 +119,13 @@ class ApprovalsMissing(Value):
 
 
 Reconciled: TypeAlias = (
-    Fresh | NothingNew | ResultsMissing | UnknownCall | ApprovalClosed | ApprovalsMissing
+    Fresh
+    | Overtaken
+    | NothingNew
+    | ResultsMissing
+    | UnknownCall
+    | ApprovalClosed
+    | ApprovalsMissing
 )
 
 NOT_ANSWERED = "Not answered: the user went on without a result for this call."
@@ -139,33 +139,42 @@ def reconcile(
     *,
     approvals: Mapping[CallId, bool] | None = None,
     system_is_stored: bool = False,
+    since: Version | None = None,
+    running: Items | None = None,
 ) -> Reconciled:
     """Decide what of `messages` is new on top of `snapshot`, and what the turn will store of it.
 
     `approvals` are a person's answers to calls that wait for one. Without a message beside them they have
     to be about all such calls; a message closes those that they leave out as refused. `system_is_stored`
     keeps system messages as items (Responses, Conversations); on chat they are instructions for one request.
+    `since` is the version that the session had when the request arrived, if it has waited since. `running` is what
+    was said to the turn that is open, for a request that is to be said to it as well: no call waits beside that turn.
     """
-    undecided = _undecided(snapshot.asked, approvals) if approvals else ()
+    waiting, asked = (snapshot.waiting, snapshot.asked) if running is None else ((), ())
+    undecided = _undecided(asked, approvals) if approvals else ()
     if isinstance(undecided, ApprovalClosed):
         return undecided
     spoken = [each for each in messages if system_is_stored or each.role != "system"]
-    dropped = _history_in(snapshot, spoken)
-    diverged = False
-    if dropped is None:
-        dropped = max(
+    resend = find_resend(
+        snapshot,
+        list(merged((_told(each), n + 1) for n, each in enumerate(spoken))),
+        answers_end=max(
             (n + 1 for n, each in enumerate(spoken) if each.role == "assistant"), default=0
-        )
-        diverged = dropped > 0
-    intake = _Intake(snapshot.waiting, approvals or {}, mint)
-    new = spoken[dropped:]
+        ),
+        since=snapshot.version if since is None else min(since, snapshot.version),
+        running=running or (),
+    )
+    if isinstance(resend, Overtaken):
+        return resend
+    intake = _Intake(waiting, approvals or {}, mint)
+    new = [each for each in spoken[resend.dropped :] if not _is_supplied(each)]
     if undecided and not any(map(_is_said, new)):
         return ApprovalsMissing(calls=undecided)
-    for message in _results_first(new, snapshot.waiting):
+    for message in _results_first(new, waiting):
         refusal = intake.take(message)
         if refusal is not None:
             return refusal
-    return intake.outcome(dropped=dropped, diverged=diverged)
+    return intake.outcome(dropped=resend.dropped, diverged=resend.diverged)
 
 
 def take_in(snapshot: Snapshot, messages: Sequence[Incoming], mint: Minter) -> Reconciled:
@@ -197,6 +206,11 @@ def _is_said(message: Incoming) -> bool:
     return message.role == "user" and is_substantial(message.content)
 
 
+def _is_supplied(message: Incoming) -> bool:
+    """Whether a message is nothing but words of ours: its client was shown them in place of an answer."""
+    return message.role == "assistant" and not message.calls and is_ours(text_of(message.content))
+
+
 def _results_first(new: Sequence[Incoming], waiting: Sequence[ToolCall]) -> Sequence[Incoming]:
     """Results for calls that wait, then everything else: clients may send them in any order."""
     if not waiting:
@@ -207,117 +221,14 @@ def _results_first(new: Sequence[Incoming], waiting: Sequence[ToolCall]) -> Sequ
 
 # ── comparing with history ───────────────────────────────────────────────────────────────────
 
-_Seen: TypeAlias = tuple[str, str, tuple[str, ...]]
-"""Role, trimmed text, and what else identifies it: calls, or other parts."""
 
-
-def _history_in(snapshot: Snapshot, spoken: Sequence[Incoming]) -> int | None:
-    """How many of these messages are the whole history, or None if they do not begin with it.
-
-    Stops at the first difference, so a request with only new messages costs one comparison.
-    An answer that broke off may be told in part, or left out if something new follows: clients differ
-    in what they keep of an answer that was stopped.
-    """
-    if len(spoken) == 1 and spoken[0].role != "assistant":
-        return 0  # whoever tells the history again tells an answer, too; and most do not
-    told = _merged((seen, n + 1) for n, each in enumerate(spoken) if (seen := _told(each)))
-    held = _merged(
-        (seen, _broke_off(each)) for each in seen_by_people(snapshot) if (seen := _held(each))
-    )
-    theirs, end = next(told, _NOTHING)
-    consumed, answered, left_out = 0, False, False
-    for ours, broke_off in held:
-        if broke_off and (theirs is None or theirs[0] != "assistant"):
-            left_out = True
-            continue
-        if theirs is None or not (ours == theirs or (broke_off and _is_part_of(theirs, ours))):
-            return None
-        consumed, answered = end, answered or theirs[0] == "assistant"
-        theirs, end = next(told, _NOTHING)
-    if theirs is not None:
-        return consumed
-    if left_out:
-        return None  # nothing follows what was stopped: it is said again
-    # The same words, and no answer to any of them: they are said again.
-    return consumed if answered else 0
-
-
-_NOTHING = (None, 0)
-
-
-def _broke_off(item: StoredItem) -> int:
-    return int(isinstance(item, AssistantMessage) and item.state == "interrupted")
-
-
-def _is_part_of(told: _Seen, whole: _Seen) -> bool:
-    return told[0] == whole[0] and whole[1].startswith(told[1]) and told[2] == whole[2]
-
-
-def _merged(said: Iterator[tuple[_Seen, int]]) -> Iterator[tuple[_Seen, int]]:
-    """Neighbouring assistant messages as one: a chat client has heard one answer, however many steps
-    it took. What says nothing is left out."""
-    held: tuple[_Seen, int] | None = None
-    for (role, text, marks), end in said:
-        if held is not None and role == held[0][0] == "assistant":
-            (_, before, earlier), _ = held
-            held = (("assistant", before + text, earlier + marks), end)
-            continue
-        if held is not None:
-            yield from _stripped(held)
-        held = ((role, text, marks), end)
-    if held is not None:
-        yield from _stripped(held)
-
-
-def _stripped(said: tuple[_Seen, int]) -> Iterator[tuple[_Seen, int]]:
-    """Trimmed, and an answer without any white space: clients put it between its steps as they like."""
-    (role, text, marks), end = said
-    text = "".join(text.split()) if role == "assistant" else text.strip()
-    if text or marks:
-        yield (role, text, marks), end
-
-
-def _told(message: Incoming) -> _Seen | None:
+def _told(message: Incoming) -> Seen:
     if message.role == "tool":
         return "tool", "", (message.call_id,)
     if message.role == "assistant":
-        return "assistant", text_of(message.content), tuple(call.call_id for call in message.calls)
-    return message.role, text_of(message.content), _media(message.content)
-
-
-def _held(item: Item | Unreadable) -> _Seen | None:
-    """An item as a client has seen it, or None if clients do not see such items."""
-    if isinstance(item, Unreadable) or item.path:
-        return None
-    match item:
-        case UserMessage():
-            return "user", text_of(item.content), _media(item.content)
-        case SystemMessage():
-            return "system", text_of(item.content), _media(item.content)
-        case AssistantMessage() if item.state != "set_aside":
-            return "assistant", text_of(item.content), ()
-        case ToolCall() if item.waits_for == "client":
-            return "assistant", "", (item.call_id,)
-        case ToolResult() if item.from_client and item.outcome != "not_answered":
-            return "tool", "", (item.call_id,)
-        case _:
-            return None
-
-
-def _media(parts: Parts) -> tuple[str, ...]:
-    return tuple(_mark(part.source) for part in parts if not isinstance(part, Text | Refusal))
-
-
-def _mark(source: Source) -> str:
-    match source:
-        case Blob():
-            return source.digest
-        case Inline():
-            return f"sha256:{sha256(source.data).hexdigest()}"
-        case Link():
-            return source.url
-        case _:  # pragma: no cover
-            assert_never(source)
+        text = text_of(message.content)
+        return "assistant", "" if is_ours(text) else text, tuple(c.call_id for c in message.calls)
+    return message.role, text_of(message.content), media(message.content)
 
 
 # ── taking in what is new ────────────────────────────────────────────────────────────────────

@@ -26,7 +26,8 @@ from holdfast.core.items import (
     result_for,
 )
 from holdfast.core.ports import OpenTurn
-from holdfast.ids import MessageId, NoteId
+from holdfast.core.unfinished import keys_of_calls
+from holdfast.ids import CallId, MessageId, NoteId
 from holdfast.loop import colleagues, spans
 from holdfast.loop.hooks import TurnHooks
 from holdfast.loop.leave import Leave
@@ -126,7 +127,7 @@ class Calls:
             ev.ToolStarted(call=call.id, read_only=spec.read_only, idempotent=spec.idempotent)
         )
         run = ToolRun(
-            call_key=str(call.id),
+            call_key=str(self._key(call) if spec.idempotent else call.id),
             arguments=arguments,
             tenant=str(turn.tenant),
             session_id=str(turn.snapshot.session_id),
@@ -142,6 +143,17 @@ class Calls:
         result = result_for(call, output.outcome, output.content, turn.mint)
         await turn.record(ev.ToolFinished(result=result, changes=output.changes))
         await self._hooks.ran(call, agent, result)
+
+    def _key(self, call: ToolCall) -> CallId:
+        """What the call of an idempotent tool is offered under. In a continuation that is the key of the call that it
+        repeats, if nobody knows what became of that one."""
+        turn, snapshot = self._turn.turn, self._turn.snapshot
+        if turn.request.continues is None:
+            return call.id
+        last = snapshot.marks[-1]
+        first = (*snapshot.chain_before(last), last)[0]
+        keys = keys_of_calls((*snapshot.items[first.start : last.end], *turn.items))
+        return keys.get(call.id, call.id)
 
     async def _memories(self, agent: Agent) -> dict[str, str]:
         committed = await self._turn.memories(agent.name)

@@ -22,7 +22,7 @@ from holdfast.agents.base import Agent
 from holdfast.core import events as ev
 from holdfast.core.accumulate import FinishDelta, TextDelta, UsageDelta
 from holdfast.core.codec import Unreadable, Value, encode
-from holdfast.core.conversation import Snapshot, seen_by_model, summary_seen
+from holdfast.core.conversation import Snapshot, hidden_from_model, seen_by_model, summary_seen
 from holdfast.core.items import Path, StoredItem, Summary, UserMessage, plain_text
 from holdfast.core.ports import OpenTurn
 from holdfast.core.transcript import ends, portions, transcript
@@ -132,13 +132,13 @@ def coverable(snapshot: Snapshot, *, keep_bytes: int) -> int | None:
     """
     known = summary_seen(snapshot)
     covered = known.covers_to if known else 0
-    kept = 0
+    kept, hidden = 0, hidden_from_model(snapshot)
     for n in range(len(snapshot.marks) - 1, -1, -1):
         mark = snapshot.marks[n]
         if mark.end <= covered:
             break
         items = snapshot.items[mark.start : mark.end]
-        kept += sum(_weight(each, snapshot.notes.hidden_from_model) for each in items)
+        kept += sum(_weight(each, hidden) for each in items)
         if kept > keep_bytes:
             return mark.end
     return None

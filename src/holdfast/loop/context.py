@@ -100,7 +100,10 @@ def _date(agent: Agent, turn: Turn) -> tuple[str, ...]:
 
 
 def summed_up(snapshot: Snapshot, turn: Turn) -> Snapshot:
-    """The session as it stood, seen with a summary that this turn has made of it."""
+    """The session as it stood, seen with a summary that this turn has made of it; in a continuation, without what
+    broke off before it."""
+    if turn.request.continues is not None:
+        snapshot = snapshot.continued()
     made = [each for each in turn.items if isinstance(each, Summary) and not each.path]
     if not made:
         return snapshot

@@ -20,6 +20,7 @@ from holdfast.core.codec import Value
 from holdfast.core.conversation import (
     Snapshot,
     further,
+    hidden_from_model,
     seen_after,
     seen_by_model,
     settled_to,
@@ -130,7 +131,7 @@ def _blank(view: _View, snapshot: Snapshot) -> _Kept:
 
 
 def _view_of(snapshot: Snapshot, after: int) -> _View:
-    hidden = snapshot.notes.hidden_from_model
+    hidden = hidden_from_model(snapshot)
     summary = further(snapshot.turn_summary, snapshot.notes.summary)
     return _View(hidden=hidden, summary=summary.id if summary else None, after=after)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core import events as ev
 from holdfast.core.codec import Unreadable, Value
-from holdfast.core.items import Item
+from holdfast.core.items import Item, Items
 from holdfast.core.journal import Record, decode_records
 from holdfast.errors import SessionMissing
 from holdfast.ids import ItemId, Tenant, TurnId
@@ -21,15 +21,26 @@ from holdfast.wire.problems import Problem
 
 
 async def end_of(
-    store: Store, tenant: Tenant, watch: Watch, *, stored: bool
+    store: Store,
+    tenant: Tenant,
+    watch: Watch,
+    *,
+    stored: bool,
+    before: Items = (),
+    known_again: bool = False,
 ) -> AnswerEnd | Problem:
-    """Wait for a turn's end, and say what it came to: an answer, or why there is none."""
+    """Wait for a turn's end, and say what it came to: an answer, or why there is none.
+
+    `before` is what the turns have said that it continues, `known_again` whether a retry of the request would be
+    recognised.
+    """
     ending = await ending_of_watched(watch, stored=stored)
     if not is_answered(ending):
-        return problem_for(watch, ending)
+        goes_on = await goes_on_with(store, tenant, watch, ending) if stored else None
+        return problem_for(watch, ending, goes_on=goes_on and known_again)
     content = await content_of(store, tenant, watch, ending)
     return AnswerEnd(
-        items=content.items,
+        items=(*before, *content.items),
         usage=content.usage,
         version=ending.version if stored else None,
         limited=ending.by == "limit",
@@ -60,19 +71,49 @@ def _lost(watch: Watch) -> Ending:
     )
 
 
-def problem_for(watch: Watch, ending: Ending) -> Problem:
+async def goes_on_with(store: Store, tenant: Tenant, watch: Watch, ending: Ending) -> bool | None:
+    """Whether a retry of a turn that came to no answer goes on with what was kept; None if nothing was.
+
+    That is what the turn itself has done or, if it was discarded, the turn that it was to continue.
+    """
+    version = ending.version
+    if version is None and watch.admission.continues is not None:
+        version = watch.admission.base
+    if version is None:
+        return None
+    if watch.admission.how == "replayed":
+        return False  # it would have been continued now
+    session = await persistently(lambda: store.session(tenant, ending.session_id))
+    if session is None or session.state == "deleted":
+        return False
+    return session.unfinished == session.head == version and bool(session.retries_left)
+
+
+async def said_before(store: Store, tenant: Tenant, watch: Watch) -> Items:
+    """What the turns have said and done that a watched one continues."""
+    admission = watch.admission
+    snapshot = watch.live.snapshot if watch.live else None
+    if snapshot is None:
+        snapshot = await persistently(
+            lambda: store.snapshot(tenant, admission.session_id, version=admission.base)
+        )
+    return snapshot.said_by(snapshot.marks[-1]) if snapshot and snapshot.marks else ()
+
+
+def problem_for(watch: Watch, ending: Ending, *, goes_on: bool | None = None) -> Problem:
     """What a client is told about a turn that came to no answer."""
     live = watch.live
     if live is None:
-        return problem_of_ending(ending, acted=None)
+        return problem_of_ending(ending, acted=None, goes_on=goes_on)
     error = live.error
     if not isinstance(error, UpstreamFailed) or ending.by != "model_error":
-        return problem_of_ending(ending, acted=live.turn.acted)
+        return problem_of_ending(ending, acted=live.turn.acted, goes_on=goes_on)
     return problem_of_ending(
         ending,
         acted=live.turn.acted,
         transient=error.transient,
         retry_after_s=error.retry_after_s,
+        goes_on=goes_on,
     )
 
 
@@ -135,6 +176,8 @@ def conversation_headers(naming: Naming, watch: Watch) -> dict[str, str]:
     """What every answer says about its conversation. A request that named none is told of none."""
     admission = watch.admission
     headers = {"x-turn-id": str(admission.turn_id)}
+    if admission.continues is not None:
+        headers["x-turn-continues"] = str(admission.continues)
     if naming.name is None:
         return headers
     headers["x-session-id"] = str(admission.session_id)

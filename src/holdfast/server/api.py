@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import aclosing
+from hashlib import sha256
 from typing import TypeVar
 
 import msgspec
@@ -27,10 +28,11 @@ from holdfast.server.shown import match_shown, session_shown, turn_shown
 from holdfast.server.transfer import send_session, take_sessions
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import Query, SessionFilter, SessionInfo
+from holdfast.store.base import Attempt, Query, SessionFilter, SessionInfo
 from holdfast.store.rows import TurnRow
 from holdfast.store.searching import parse_query
 from holdfast.wire import api
+from holdfast.wire.headers import read_naming
 from holdfast.wire.pages import read_limit
 from holdfast.wire.problems import bad_request
 from holdfast.wire.reading import read_body
@@ -46,7 +48,10 @@ class Api:
         directory: Directory,
         approvals: Approvals,
         compacting: Compacting,
+        *,
+        deadline_s: float,
     ) -> None:
+        self._deadline_s = deadline_s
         self._sessions = sessions
         self._approvals = approvals
         self._compacting = compacting
@@ -192,6 +197,19 @@ class Api:
         outcome = await self._operations.cancel(call.tenant, _turn_id(call))
         row = await self._row(call.tenant, _turn_id(call))
         await _say(call, turn_shown(row), status=202 if isinstance(outcome, StillRunning) else 200)
+
+    async def go_on(self, call: Call) -> None:
+        """Continue an unfinished turn, because a person asks for it."""
+        turn_id, headers = _turn_id(call), call.exchange.headers
+        attempt = Attempt(
+            request_hash=sha256(call.exchange.path.encode()).digest(),
+            key=read_naming(headers, names=()).idempotency_key,
+        )
+        watch = await self._sessions.continue_turn(
+            call.tenant, turn_id, attempt=attempt, deadline_s=self._deadline_s
+        )
+        row = await self._row(call.tenant, watch.admission.turn_id)
+        await _say(call, turn_shown(row), status=202)
 
     async def approvals(self, call: Call) -> None:
         waiting = await self._approvals.waiting(call.tenant, _turn_id(call))

@@ -112,7 +112,7 @@ class App:
             stored=StoredResponses(sessions, seals),
             contexts=Contexts(sessions, compacting, Counters(sessions, directory), seals),
             conversations=Conversations(sessions, directory, seals, expire_after_s=expire_after_s),
-            api=Api(sessions, directory, approvals, compacting),
+            api=Api(sessions, directory, approvals, compacting, deadline_s=deadline_s),
             grants=grants,
             console=ConsoleFiles(),
             overview=Overview(sessions),

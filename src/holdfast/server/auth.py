@@ -38,16 +38,22 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-async def open_door(store: KeyStore, auth: Auth, *, beyond_loopback: bool) -> Door:
+async def open_door(
+    store: KeyStore,
+    auth: Auth,
+    *,
+    beyond_loopback: bool,
+    now_ms: Callable[[], int] = wall_clock_ms,
+) -> Door:
     """The door of a server. Raises InvalidValue if it would stand open to others, and nobody said so."""
     if auth != "auto" or not beyond_loopback:
-        return Door(store, auth)
+        return Door(store, auth, now_ms=now_ms)
     if not await store.api_keys(limit=1):
         raise InvalidValue(
             "listening beyond this machine lets others in, and there is no API key yet; make one with "
             "`holdfast keys create`, listen on 127.0.0.1, or say --auth off if something in front checks who comes in"
         )
-    return Door(store, "required")
+    return Door(store, "required", now_ms=now_ms)
 
 
 class Door:

@@ -8,8 +8,9 @@ error frame after that. A stream that merely ended would look like success.
 from __future__ import annotations
 
 from holdfast import limits
+from holdfast.core.items import Items
 from holdfast.core.policy import Policy
-from holdfast.server.answers import conversation_headers, end_of, set_aside_in
+from holdfast.server.answers import conversation_headers, end_of, said_before, set_aside_in
 from holdfast.server.asking import heeding
 from holdfast.server.attempts import attempt_of
 from holdfast.server.directory import Directory
@@ -58,7 +59,10 @@ class Chat:
         with exchange.while_present():
             watch = await self._submit(ask)
         exchange.about |= conversation_headers(naming, watch)
-        answering = _Answering(self._sessions, call, watch, naming, asked)
+        before: Items = ()
+        if watch.admission.continues is not None:
+            before = await said_before(self._sessions.store, call.tenant, watch)
+        answering = _Answering(self._sessions, call, watch, naming, asked, before)
         async with watch:
             if asked.stream:
                 await answering.stream()
@@ -105,13 +109,21 @@ class _Answering:
     """One request whose turn has begun, or was found."""
 
     def __init__(
-        self, sessions: Sessions, call: Call, watch: Watch, naming: Naming, asked: ChatAsk
+        self,
+        sessions: Sessions,
+        call: Call,
+        watch: Watch,
+        naming: Naming,
+        asked: ChatAsk,
+        before: Items,
     ) -> None:
         self._store = sessions.store
         self._exchange = call.exchange
         self._tenant = call.tenant
         self._watch = watch
         self._stored = naming.name is not None or naming.idempotency_key is not None
+        self._known_again = naming.idempotency_key is not None or watch.admission.how != "steered"
+        self._before = before
         self._head = _head(asked, naming, watch)
         self._showing = Showing(sessions, call, watch, stored=self._stored)
 
@@ -129,7 +141,7 @@ class _Answering:
         """The answer as it comes. How it ends is a status, if nothing has been said by then."""
         exchange = self._exchange
         set_aside = await set_aside_in(self._store, self._tenant, self._watch)
-        stream = ChatStream(self._head, set_aside=set_aside)
+        stream = ChatStream(self._head, set_aside=set_aside, before=self._before)
         await self._showing.show(stream)
         end = await self._end()
         if isinstance(end, AnswerEnd) and stream.took_back:
@@ -141,7 +153,14 @@ class _Answering:
 
     async def _end(self) -> AnswerEnd | Problem:
         with self._exchange.while_present():
-            return await end_of(self._store, self._tenant, self._watch, stored=self._stored)
+            return await end_of(
+                self._store,
+                self._tenant,
+                self._watch,
+                stored=self._stored,
+                before=self._before,
+                known_again=self._known_again,
+            )
 
 
 _RESTARTED = Problem(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
+from holdfast.core.unfinished import may_pass
 from holdfast.errors import TurnFailed
 from holdfast.ids import Tenant, TurnId
 from holdfast.loop.compaction import Made, coverable, summarize
@@ -101,5 +102,5 @@ def _not_written(failure: TurnFailed, code: str) -> Problem:
         code=code,
         message=f"no summary could be written: {failure}. Nothing was changed.",
         kind=cause.kind,
-        should_retry=cause.may_pass,
+        should_retry=may_pass("model_error", code),
     )

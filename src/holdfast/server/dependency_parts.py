@@ -7,10 +7,10 @@ client meets it.
 
 from __future__ import annotations
 
-from importlib import metadata
 from types import FunctionType
 
 from holdfast.errors import InvalidValue
+from holdfast.libraries import importlib_metadata
 
 
 def demand_parts(package: str, owner: type, *names: str) -> None:
@@ -18,8 +18,8 @@ def demand_parts(package: str, owner: type, *names: str) -> None:
     missing = sorted(set(names) - _parts_of(owner))
     if missing:
         raise InvalidValue(
-            f"{package} {metadata.version(package)} has no {', '.join(missing)} in its {owner.__name__}, which this "
-            f"server leans on; install the version of {package} that requirements.txt names"
+            f"{package} {importlib_metadata.version(package)} has no {', '.join(missing)} in its {owner.__name__}, which "
+            f"this server leans on; install the version of {package} that requirements.txt names"
         )
 
 

@@ -36,7 +36,7 @@ ALLOWED_HEADERS = ", ".join(
 EXPOSED_HEADERS = ", ".join(
     """
     x-request-id x-conversation-id x-session-id x-turn-id x-conversation-base x-conversation-version
-    x-conversation-created x-conversation-diverged x-ignored-params x-should-retry retry-after retry-after-ms
+    x-conversation-created x-conversation-diverged x-turn-continues x-ignored-params x-should-retry retry-after retry-after-ms
     x-ratelimit-limit-requests x-ratelimit-remaining-requests x-ratelimit-reset-requests etag
     openai-processing-ms openai-version
     """.split()

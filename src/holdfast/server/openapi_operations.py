@@ -102,6 +102,7 @@ PLACES: Mapping[str, Parameter] = {
 ANSWER_HEADERS = {
     "x-request-id": "What the server's log knows this request by.",
     "x-turn-id": "The turn.",
+    "x-turn-continues": "The unfinished turn that it goes on with.",
     "x-conversation-id": "What the request called the conversation.",
     "x-session-id": "The conversation's id.",
     "x-conversation-base": "The version that the turn began from.",
@@ -117,6 +118,7 @@ ANSWER_HEADERS = {
 
 _ABOUT_TURN = (
     "x-turn-id",
+    "x-turn-continues",
     "x-conversation-id",
     "x-session-id",
     "x-conversation-base",
@@ -538,6 +540,28 @@ _TURNS: Mapping[str, Operation] = {
             Answer("It has not let go yet.", api.Turn, 202),
         ),
         codes=("turn_not_found",),
+    ),
+    "POST /api/turns/{id}/continue": Operation(
+        "continueTurn",
+        "Go on with a turn that broke off",
+        "turns",
+        (Answer("The turn that goes on with it.", api.Turn, 202),),
+        None,
+        (_ONCE,),
+        (
+            "agent_ambiguous",
+            "agent_mismatch",
+            "agent_not_found",
+            "conversation_gone",
+            "conversation_locked",
+            "idempotency_key_reused",
+            "invalid_idempotency_key",
+            "model_not_found",
+            "turn_complete",
+            "turn_not_found",
+            "turn_not_head",
+            "turn_not_kept",
+        ),
     ),
     "GET /api/turns/{id}/approvals": Operation(
         "listApprovals",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from itertools import islice
 
 import msgspec
 
@@ -88,10 +87,11 @@ class Overview:
         """The turns that a fork has from others, the newest first."""
         if not snapshot.lineage or limit <= 0:
             return []
-        upto = int(snapshot.lineage[-1].upto_version)
-        earlier = (snapshot.marks[n] for n in range(upto - 1, -1, -1))
-        wanted = (mark for mark in earlier if before is None or mark.turn_id < before)
-        rows = [await self._store.turn(tenant, each.turn_id) for each in islice(wanted, limit)]
+        marks = snapshot.marks[: snapshot.lineage[-1].upto_version]
+        # A turn of the session's own comes after all of them.
+        upto = next((n for n, each in enumerate(marks) if each.turn_id == before), len(marks))
+        wanted = reversed(marks[max(0, upto - limit) : upto])
+        rows = [await self._store.turn(tenant, each.turn_id) for each in wanted]
         return [row for row in rows if row is not None]
 
     async def lineage(self, call: Call) -> None:

@@ -1,7 +1,7 @@
 """From our errors, and from turns that did not succeed, to HTTP answers. The one place where that is decided.
 
-`x-should-retry: true` only if nothing was committed, the cause can pass, and the turn has not acted; `false` on
-permanent errors and after acting. SDKs obey it over the status.
+`x-should-retry: true` only if the cause can pass, and nothing was committed by a turn that has not acted, or the retry
+will go on with what was; `false` on permanent errors and after acting. SDKs obey it over the status.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import msgspec
 
 from holdfast.core.codec import Value
 from holdfast.core.items import EndedBy
+from holdfast.core.unfinished import may_pass
 from holdfast.errors import (
     AgentUnavailable,
+    CannotContinue,
     HoldfastError,
     ImportConflict,
     InDoubt,
@@ -69,6 +71,8 @@ def problem_of(error: HoldfastError, *, busy_status: BusyStatus = 409) -> Proble
             return _no(410, error.code, message)
         case KeyReused():
             return _no(422, error.code, message, param="idempotency-key")
+        case CannotContinue():
+            return _no(409, error.reason, message, kind="conflict_error")
         case TurnRejected() if error.reason in APPROVALS_OVER:
             return _no(409, error.reason, message, kind="conflict_error")
         case TurnRejected():
@@ -144,23 +148,22 @@ class Cause(Value):
     """What a code means to a client."""
 
     status: int
-    may_pass: bool = False
     kind: str = "server_error"
     words: str = ""
     """What has happened, where that is not what its end would say."""
 
 
 CAUSES: dict[str, Cause] = {
-    "rate_limit_exceeded": Cause(status=429, may_pass=True, kind="rate_limit_error"),
+    "rate_limit_exceeded": Cause(status=429, kind="rate_limit_error"),
     "insufficient_quota": Cause(status=429, kind="insufficient_quota"),
     "upstream_refused": Cause(status=502),
-    "upstream_error": Cause(status=502, may_pass=True),
-    "upstream_unreachable": Cause(status=502, may_pass=True),
-    "upstream_broke_off": Cause(status=502, may_pass=True),
-    "upstream_garbled": Cause(status=502, may_pass=True),
-    "upstream_timeout": Cause(status=504, may_pass=True),
-    "storage_unavailable": Cause(status=503, may_pass=True, words="the store could not be asked"),
-    "storage_full": Cause(status=503, may_pass=True, words="the store had no room for the turn"),
+    "upstream_error": Cause(status=502),
+    "upstream_unreachable": Cause(status=502),
+    "upstream_broke_off": Cause(status=502),
+    "upstream_garbled": Cause(status=502),
+    "upstream_timeout": Cause(status=504),
+    "storage_unavailable": Cause(status=503, words="the store could not be asked"),
+    "storage_full": Cause(status=503, words="the store had no room for the turn"),
     "agent_not_found": Cause(status=409, kind="conflict_error"),
     "internal_error": Cause(status=500),
 }
@@ -185,16 +188,16 @@ _ENDINGS: dict[EndedBy, tuple[str, Cause, str]] = {
     ),
     "disconnected": (
         "turn_disconnected",
-        Cause(status=409, kind="conflict_error", may_pass=True),
+        Cause(status=409, kind="conflict_error"),
         "the turn ended because its client went away",
     ),
     "deadline": (
         "turn_deadline_exceeded",
-        Cause(status=504, may_pass=True),
+        Cause(status=504),
         "the turn ran out of time",
     ),
     "model_error": ("upstream_error", CAUSES["upstream_error"], "the model failed"),
-    "tool_error": ("tool_error", Cause(status=502, may_pass=True), "a tool failed"),
+    "tool_error": ("tool_error", Cause(status=502), "a tool failed"),
     "limit": (
         "turn_limit_reached",
         Cause(status=400, kind="invalid_request_error"),
@@ -202,17 +205,17 @@ _ENDINGS: dict[EndedBy, tuple[str, Cause, str]] = {
     ),
     "crash": (
         "turn_crashed",
-        Cause(status=503, may_pass=True),
+        Cause(status=503),
         "the turn was lost with the server that played it",
     ),
     "superseded": (
         "turn_superseded",
-        Cause(status=503, may_pass=True),
+        Cause(status=503),
         "another server took the turn over",
     ),
     "shutdown": (
         "server_shutting_down",
-        Cause(status=503, may_pass=True),
+        Cause(status=503),
         "the server was shut down",
     ),
     "deleted": (
@@ -230,10 +233,12 @@ def problem_of_ending(
     acted: bool | None,
     transient: bool | None = None,
     retry_after_s: float | None = None,
+    goes_on: bool | None = None,
 ) -> Problem:
     """What a client is told about a turn that began and did not succeed.
 
-    `acted` is None where nobody knows, `transient` and `retry_after_s` are what its model's server said.
+    `acted` is None where nobody knows, `transient` and `retry_after_s` are what its model's server said, `goes_on` is
+    whether the same request again goes on with what was kept, None if nothing was.
     """
     code, cause, words = _ENDINGS[ending.by]
     said, detail = _coded(ending.detail)
@@ -244,17 +249,24 @@ def problem_of_ending(
         code, cause, words = said, _OVERTAKEN.get(said, OVERTAKEN), "the conversation has moved on"
     elif said:
         detail = ending.detail
-    may_pass = cause.may_pass and transient is not False
+    passes = may_pass(ending.by, said) and transient is not False
     if cause.status == 503 and retry_after_s is None:
         retry_after_s = ENDED_RETRY_S  # another server goes on, or this one again
-    retry = False if ending.kept or acted or not may_pass else None if acted is None else True
-    fate = "What it had done is kept." if ending.kept else "Nothing was stored."
+    retry: bool | None
+    if ending.kept or goes_on is not None:
+        retry = bool(goes_on) and passes
+    else:
+        retry = False if acted or not passes else None if acted is None else True
+    if goes_on is not None and not ending.kept:
+        fate = "What was done before it is kept."
+    else:
+        fate = "What it had done is kept." if ending.kept else "Nothing was stored."
     return Problem(
         status=cause.status,
         code=code,
         message=f"{words}{f': {detail}' if detail else ''}".rstrip(".") + f". {fate}",
         kind=cause.kind,
-        retry_after_s=retry_after_s if may_pass else None,
+        retry_after_s=retry_after_s if passes else None,
         should_retry=retry,
     )
 

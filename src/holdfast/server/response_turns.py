@@ -14,7 +14,13 @@ from holdfast.core.items import Item, Items
 from holdfast.core.journal import Record, decode_records
 from holdfast.errors import InvalidId
 from holdfast.ids import ResponseId, Tenant
-from holdfast.server.answers import content_of, ending_of_watched, problem_for
+from holdfast.server.answers import (
+    content_of,
+    ending_of_watched,
+    goes_on_with,
+    is_answered,
+    problem_for,
+)
 from holdfast.sessions.ask import Ending
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.sessions import Sessions
@@ -40,6 +46,8 @@ class Kept(Value):
     head: ResponseHead
     items: tuple[Item, ...]
     """All that the turn holds; of one that is not committed, what its request brought."""
+    before: Items = ()
+    """What its answer begins with: what turns have said that a retry has continued with this one."""
     begun: bool = True
     """Whether anything has happened in it. Nothing has as long as it waits for a node that has room."""
 
@@ -51,7 +59,7 @@ class Kept(Value):
     @property
     def input(self) -> Items:
         """What its request brought."""
-        return tuple(each for each in self.items if not is_output(each))
+        return tuple(each for each in (*self.before, *self.items) if not is_output(each))
 
 
 class ResponseTurns:
@@ -79,19 +87,25 @@ class ResponseTurns:
         snapshot = await self._sessions.snapshot(tenant, row.session_id)
         if snapshot is None or is_deleted(snapshot.notes, response_id):
             return None
-        begun = True
+        begun, links = True, row.links
         if row.state == "committed":
             stored = snapshot.items[row.start : row.end]
             items = tuple(each for each in stored if not isinstance(each, Unreadable))
         else:
-            items, begun = await self._brought(tenant, row)
+            request, begun = await self._request(tenant, row)
+            items, links = (request.input, request.links) if request else ((), None)
+        chain: Items = ()
+        if row.continues is not None and 0 < row.base_head <= len(snapshot.marks):
+            chain = snapshot.said_by(snapshot.marks[row.base_head - 1])
         head = ResponseHead(
             response_id=response_id,
             session_id=row.session_id,
             created_s=response_id.minted_at_ms // 1000,
-            echo=echo_of(items) or Echo(model=row.agent, named=True),
+            echo=echo_of((*chain, *items)) or Echo(model=row.agent, named=True),
         )
-        return Kept(row=row, head=head, items=items, begun=begun)
+        # What a person continues is an answer of its own.
+        before = chain if links else ()
+        return Kept(row=row, head=head, items=items, before=before, begun=begun)
 
     async def watch(self, tenant: Tenant, kept: Kept) -> Watch:
         return await self._sessions.watch(tenant, kept.row.turn_id)
@@ -101,16 +115,16 @@ class ResponseTurns:
         patch = Flagged(name=_deleted(kept.head.response_id), value="true")
         await self._sessions.operations.annotate(tenant, kept.row.session_id, [(None, patch)])
 
-    async def _brought(self, tenant: Tenant, row: TurnRow) -> tuple[Items, bool]:
-        """What the request of a turn brought, from record 0 of its journal; and whether there are others."""
-        items: Items = ()
+    async def _request(self, tenant: Tenant, row: TurnRow) -> tuple[ev.TurnRequest | None, bool]:
+        """The request of a turn, from record 0 of its journal; and whether there are others."""
+        request: ev.TurnRequest | None = None
         for each in await self._store.journal(tenant, row.turn_id):
             for record in decode_records(each.records):
                 if isinstance(record, Record) and isinstance(record.event, ev.Began):
-                    items = record.event.request.input
+                    request = record.event.request
                 else:
-                    return items, True
-        return items, False
+                    return request, True
+        return request, False
 
 
 class Ended(Value):
@@ -122,18 +136,30 @@ class Ended(Value):
 
 
 async def response_end(
-    store: Store, tenant: Tenant, watch: Watch, *, stored: bool, now_s: int
+    store: Store,
+    tenant: Tenant,
+    watch: Watch,
+    *,
+    stored: bool,
+    now_s: int,
+    before: Items = (),
+    known_again: bool = False,
 ) -> Ended:
-    """Wait for a turn's end. `now_s` is when it ended, if nobody has written that down."""
+    """Wait for a turn's end. `now_s` is when it ended, if nobody has written that down; `before` is what the turns have
+    said that it continues, `known_again` whether a retry of its request would be recognised."""
     ending = await ending_of_watched(watch, stored=stored)
-    problem = problem_for(watch, ending)
+    goes_on: bool | None = None
+    if stored and not is_answered(ending):
+        goes_on = await goes_on_with(store, tenant, watch, ending)
+    problem = problem_for(watch, ending, goes_on=goes_on and known_again)
     # It has ended: whoever waits for the answer would rather wait for the store, too, than be told to ask again.
     row = await persistently(lambda: store.turn(tenant, ending.turn_id)) if stored else None
     items: tuple[Item, ...] = ()
     usage, filtered = ev.Usage(), False
     if ending.kept:
         content = await content_of(store, tenant, watch, ending)
-        items, usage, filtered = content.items, content.usage, content.filtered
+        items = (*before, *content.items)
+        usage, filtered = content.usage, content.filtered
     response = ended_response(
         ending.by,
         kept=ending.kept,

@@ -15,12 +15,12 @@ from msgspec import Struct
 
 from holdfast import limits
 from holdfast.core.conversation import Snapshot
-from holdfast.core.items import TurnLimits
+from holdfast.core.items import Items, TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.core.reconcile import Incoming
 from holdfast.errors import HoldfastError, SessionBusy, SessionConflict, SessionGone, TurnRejected
 from holdfast.ids import ResponseId, SessionId, Tenant
-from holdfast.server.answers import conversation_headers, is_answered
+from holdfast.server.answers import conversation_headers, is_answered, said_before
 from holdfast.server.asking import Met, heeding
 from holdfast.server.attempts import attempt_of
 from holdfast.server.directory import Directory
@@ -102,7 +102,18 @@ class Responses:
         if asked.store:
             naming = msgspec.structs.replace(naming, name=watch.admission.session_id)
         exchange.about |= conversation_headers(naming, watch)
-        answering = _Answering(self._sessions, call, watch, asked, seal)
+        before: Items = ()
+        if watch.admission.continues is not None:
+            before = await said_before(self._sessions.store, call.tenant, watch)
+        answering = _Answering(
+            self._sessions,
+            call,
+            watch,
+            asked,
+            seal,
+            before,
+            known_again=_is_known_again(ask, asked, watch),
+        )
         if asked.background and not asked.stream:
             await self._queued(call, answering, watch)  # nobody waits for it here
             return None
@@ -222,6 +233,9 @@ class Responses:
                 return await self._sessions.submit(in_place)
             except (SessionBusy, SessionConflict):
                 pass  # somebody else goes on from here, or has
+        again = await self._sessions.submit_again(ask)
+        if again is not None:
+            return again
         try:
             fork = await self._sessions.operations.fork(ask.tenant, parent, version, anonymous=True)
         except SessionGone as error:
@@ -259,13 +273,20 @@ class _Answering:
         watch: Watch,
         asked: ResponsesAsk,
         seal: Seal | None,
+        before: Items,
+        *,
+        known_again: bool,
     ) -> None:
+        """`before` is what the turns have said that this one continues, `known_again` whether a retry would be
+        recognised."""
         turn_id = watch.admission.turn_id
         self._store = sessions.store
         self._call = call
         self._exchange = call.exchange
         self._watch = watch
         self._stored = asked.store
+        self._before = before
+        self._known_again = known_again
         self._showing = Showing(sessions, call, watch, stored=asked.store)
         self._head = ResponseHead(
             response_id=turn_id.response_id,
@@ -288,14 +309,15 @@ class _Answering:
 
     async def stream(self) -> Ended:
         """The answer as it comes. How it ends is a status, if nothing has been said by then."""
-        exchange, stream = self._exchange, ResponseStream(self._head)
+        exchange, stream = self._exchange, ResponseStream(self._head, before=self._before)
         exchange.say_failure = stream.failed
         await self._showing.show(stream)
         ended = await self._ended()
-        if not is_answered(ended.ending) and exchange.state == "reading":
+        answered = is_answered(ended.ending)
+        if not answered and exchange.state == "reading":
             await exchange.refuse(ended.problem)
         else:
-            await self._showing.end(stream, stream.end(ended.response))
+            await self._showing.end(stream, stream.end(ended.response), answered=answered)
         return ended
 
     async def say_state(self, status: Status | None) -> None:
@@ -314,7 +336,17 @@ class _Answering:
                 self._watch,
                 stored=self._stored,
                 now_s=int(time.time()),
+                before=self._before,
+                known_again=self._known_again,
             )
+
+
+def _is_known_again(ask: Ask, asked: ResponsesAsk, watch: Watch) -> bool:
+    """Whether the same request again would be recognised: the first one of a line that nobody names is not."""
+    if ask.attempt.key is not None:
+        return True
+    named = ask.name is not None or asked.previous is not None
+    return named and watch.admission.how != "steered"
 
 
 # ── names ────────────────────────────────────────────────────────────────────────────────────

@@ -83,7 +83,12 @@ class StoredResponses:
         else:
             watch = await self._turns.watch(call.tenant, kept)
             ended = await response_end(
-                self._store, call.tenant, watch, stored=True, now_s=int(time.time())
+                self._store,
+                call.tenant,
+                watch,
+                stored=True,
+                now_s=int(time.time()),
+                before=kept.before,
             )
             body = whole_response(kept.head, ended.response)
         await call.exchange.answer(status, msgspec.json.encode(body))
@@ -92,7 +97,7 @@ class StoredResponses:
         """The stream from its beginning, and on as it goes on. What a client has seen is left out."""
         call.occupy("watchers")
         exchange = call.exchange
-        stream = ResponseStream(kept.head, after=after)
+        stream = ResponseStream(kept.head, after=after, before=kept.before)
         exchange.say_failure = stream.failed
         watch = await self._turns.watch(call.tenant, kept)
         await exchange.start_stream({"x-turn-id": str(kept.row.turn_id)})
@@ -105,7 +110,12 @@ class StoredResponses:
                     if frames or not records:
                         await exchange.write(frames or HEARTBEAT)
             ended = await response_end(
-                self._store, call.tenant, watch, stored=True, now_s=int(time.time())
+                self._store,
+                call.tenant,
+                watch,
+                stored=True,
+                now_s=int(time.time()),
+                before=kept.before,
             )
         await exchange.write(stream.end(ended.response))
         await exchange.finish()

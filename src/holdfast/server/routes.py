@@ -155,6 +155,7 @@ def _turns(api: Api) -> tuple[Route, ...]:
         Route("GET", one, "read", api.turn),
         Route("GET", f"{one}/events", "read", api.events, load="watchers"),
         Route("POST", f"{one}/cancel", "chat", api.cancel),
+        Route("POST", f"{one}/continue", "chat", api.go_on, load="turns"),
         Route("GET", f"{one}/approvals", "read", api.approvals),
         Route("POST", f"{one}/approvals", "chat", api.decide, load="turns", audit=decide),
         Route(

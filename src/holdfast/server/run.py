@@ -38,6 +38,7 @@ from holdfast.server.listening import shown
 from holdfast.server.playing import playing
 from holdfast.server.quotas import Quotas
 from holdfast.server.station import Ready, Station
+from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.memory import MemoryStore
 from holdfast.store.open import InFile, InMemory, InPostgres, open_store, parse_url
@@ -63,7 +64,13 @@ async def serve(
     with station.listen() as listener:
         store = await open_store(config.store, on_poison=alarm, supervisor=supervisor)
         try:
-            door = await open_door(store, config.auth, beyond_loopback=config.beyond_loopback)
+            ambient = Ambient()
+            door = await open_door(
+                store,
+                config.auth,
+                beyond_loopback=config.beyond_loopback,
+                now_ms=ambient.now_ms,
+            )
             if sandbox is not None:
                 await require_for_tenants(sandbox, store)
             play = playing(directory.playing(Player(directory.team_for)))
@@ -71,6 +78,7 @@ async def serve(
                 store,
                 play,
                 choose=directory.choose,
+                ambient=ambient,
                 # A memory store lives on this loop; any other is renewed from a thread of its own, so
                 # that a loop that is busy for a while does not look like a dead process.
                 heart_in_thread=not isinstance(store, MemoryStore),

@@ -81,16 +81,17 @@ class Showing:
                 return None
         return frames
 
-    async def end(self, stream: Writes, last: bytes) -> None:
-        """Write the last frames of a stream, and the first ones if nothing was written yet."""
+    async def end(self, stream: Writes, last: bytes, *, answered: bool = True) -> None:
+        """Write the last frames of a stream, and the first ones if nothing was written yet. Only an answer can arrive:
+        who has been told of a failure may ask again."""
         if self._exchange.state == "reading":
             await self._begin(stream)
-        await self._hand_over(last)
+        await self._hand_over(last, answered=answered)
 
     async def answer(self, body: bytes) -> None:
         """Answer with everything at once."""
         await self._exchange.start_answer(200, len(body))
-        await self._hand_over(body)
+        await self._hand_over(body, answered=True)
 
     async def _begin(self, stream: Writes, frames: bytes = b"") -> None:
         await self._exchange.start_stream()
@@ -98,13 +99,13 @@ class Showing:
         if frames:
             self._first_words.add(self._exchange.age_s)
 
-    async def _hand_over(self, last: bytes) -> None:
+    async def _hand_over(self, last: bytes, *, answered: bool) -> None:
         """Write the last bytes, and note that the client has them before it can say anything else.
 
         An SDK whose answer got lost on the way repeats its request; only this note tells that from a
         request that was merely made twice. It is on its way to the store when the connection is free
         again, and so ahead of whatever comes next; nobody waits until it is durable.
         """
-        if await self._exchange.hand_over(last) and self._stored:
+        if await self._exchange.hand_over(last) and self._stored and answered:
             self._sessions.note_handed_over(self._tenant, self._watch.admission.turn_id)
         await self._exchange.finish()

@@ -50,4 +50,5 @@ def turn_shown(row: TurnRow) -> api.Turn:
         usage=api.Usage.of(row.usage),
         began_at=row.began_ms / 1000,
         ended_at=row.ended_ms / 1000 if row.ended_ms else None,
+        continues=row.continues,
     )

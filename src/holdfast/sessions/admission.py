@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
-
 from holdfast import limits
 from holdfast.core import events as ev
-from holdfast.core.attachments import are_words, set_aside
-from holdfast.core.items import UserMessage
+from holdfast.core.attachments import are_words
+from holdfast.core.conversation import Snapshot
 from holdfast.core.journal import Record
 from holdfast.core.ports import Play
 from holdfast.core.reconcile import Fresh
+from holdfast.core.resends import Overtaken
 from holdfast.core.turn import begin
 from holdfast.errors import (
+    CannotContinue,
     HoldfastError,
     KeyReused,
     QueueFull,
@@ -36,18 +36,22 @@ from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Admission, Ask, Choose, base_of
 from holdfast.sessions.cache import SnapshotCache
-from holdfast.sessions.lanes import Lane, LaneFull, LaneName, Lanes
+from holdfast.sessions.continuation import retried_by
+from holdfast.sessions.lanes import Base, Lane, LaneFull, LaneName, Lanes
 from holdfast.sessions.noting import note_admission, note_refusal, note_signal
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.recovery import Recovery
-from holdfast.sessions.resolve import Resolver, Seen, request_of
+from holdfast.sessions.resolve import Resolver, Seen, named, request_after
 from holdfast.sessions.retry import retried
-from holdfast.sessions.transaction import LiveTurn, steering_payload
-from holdfast.sessions.watch import Watch, find_ending
+from holdfast.sessions.steering import Heard, Steering
+from holdfast.sessions.transaction import LiveTurn
+from holdfast.sessions.watch import Watch
 from holdfast.store.base import (
     Begin,
     Busy,
+    ById,
+    Finished,
     Free,
     Gone,
     Joined,
@@ -57,12 +61,10 @@ from holdfast.store.base import (
     NotLive,
     Queued,
     Replay,
-    Signalled,
     Started,
     Store,
-    TooLate,
+    Unfinished,
 )
-from holdfast.store.rows import SignalRow
 from holdfast.wire.problems import Refused
 
 QUEUE_RETRY_AFTER_S = 10.0
@@ -95,6 +97,7 @@ class Admissions:
         self._choose = choose
         self._tally = tally
         self._resolver = Resolver(store, cache, ambient)
+        self._steering = Steering(store, owner, self._resolver, ambient, choose)
         # Requests with one idempotency key are admitted one after the other, so that the second
         # finds what the first has begun instead of queueing behind it.
         self._claims = Lanes(waiting_max=limits.retries_waiting_max)
@@ -114,6 +117,24 @@ class Admissions:
         note_admission(self._tally, ask, watch.admission, clock() - began_s)
         return watch
 
+    async def submit_again(self, ask: Ask, play: Play) -> Watch | None:
+        """The turn that this very request has begun before in a session that it cannot name, if so."""
+        tenant, attempt = ask.tenant, ask.attempt
+        if attempt.key is not None:
+            found = await self._store.find_attempt(tenant, attempt)
+        else:
+            row = await self._store.turn_unfinished(tenant, attempt.request_hash)
+            target = ById(session_id=row.session_id) if row else None
+            found = await self._store.find_attempt(tenant, attempt, target) if target else None
+        if found is None:
+            return None
+        if not isinstance(found, Unfinished):
+            return await self._attach(ask, found)
+        try:
+            return await self.submit(await self._continuing(ask, found), play)
+        except CannotContinue:
+            return None  # somebody else was here meanwhile
+
     async def _submit_claimed(self, ask: Ask, key: IdempotencyKey, play: Play) -> Watch:
         try:
             claim = await self._claims.enter((ask.tenant, key))
@@ -125,20 +146,31 @@ class Admissions:
             self._claims.leave(claim)
 
     async def _submit(self, ask: Ask, play: Play) -> Watch:
-        if ask.attempt.key is not None or ask.attempt.client_attempt:
+        patience = _Patience(ask, self._ambient.now_ms())
+        while True:
             known = await self._find_known(ask)
-            if known is not None:
+            if isinstance(known, Watch):
                 return known
-        patience = _Patience(ask)
+            try:
+                return await self._admit(
+                    ask if known is None else await self._continuing(ask, known), play, patience
+                )
+            except CannotContinue:
+                if ask.continues is not None:
+                    raise
+                # A retry: somebody else was here meanwhile, so that it is something else by now.
+
+    async def _admit(self, ask: Ask, play: Play, patience: _Patience) -> Watch:
+        """Begin a turn, or wait until that is possible. Raises CannotContinue if there is nothing to continue."""
         if ask.on_busy == "steer":
-            steered = await self._steer_holder(ask)
+            steered = await self._steer_holder(ask, patience)
             if steered is not None:
                 return steered
         wanted = None
         if _may_queue(ask):
             name = self._lane_name(ask)
             behind, wanted = self._lanes.is_held(name), self._lanes.session(name)
-            queued = await self._queue(ask, behind=behind, bound=wanted)
+            queued = await self._queue(ask, patience, behind=behind, bound=wanted)
             if queued is not None:
                 return queued
         lane, bound = self._lanes.enter_free(self._lane_name(ask)), None
@@ -155,18 +187,48 @@ class Admissions:
             self._lanes.leave(lane)
         return watch
 
-    async def _find_known(self, ask: Ask) -> Watch | None:
-        """The turn that a request with a key, or an SDK's retry, has begun before, if so."""
-        target = None
-        if ask.attempt.client_attempt and ask.name is not None:
-            seen = await self._look(ask, verify=True)
-            target = seen.target if seen else None
-        found = await self._store.find_attempt(ask.tenant, ask.attempt, target)
-        return None if found is None else await self._attach(ask, found)
+    async def _find_known(self, ask: Ask) -> Watch | Unfinished | None:
+        """The turn that this request has begun before, if so: with a key, as an SDK's retry, or because the head of
+        its session is unfinished, as far as we remember, and is its own."""
+        attempt = ask.attempt
+        if attempt.key or attempt.client_attempt or self._resolver.remembers_unfinished(ask):
+            target = None if ask.name is None else named(ask.name)
+            found = await self._store.find_attempt(ask.tenant, attempt, target)
+            if found is not None:
+                return found if isinstance(found, Unfinished) else await self._attach(ask, found)
+        return None if ask.continues is None else await self._find_continuation(ask)
+
+    async def _find_continuation(self, ask: Ask) -> Watch | None:
+        """The turn that is at work on what this request wants to be continued, if there is one."""
+        assert isinstance(ask.name, SessionId) and ask.continues is not None
+        session = await self._store.session(ask.tenant, ask.name)
+        if session is None or session.open_turn is None or session.head != ask.continues.version:
+            return None
+        row = await self._store.turn(ask.tenant, session.open_turn)
+        if row is None or row.continues is None:
+            return None
+        return await self._watch(ask, row.turn_id, how="joined")
+
+    async def _continuing(self, ask: Ask, found: Unfinished) -> Ask:
+        """A retry of an unfinished turn, as the request that goes on with it. Raises CannotContinue."""
+        snapshot = await self._resolver.snapshot(ask.tenant, found.session_id, verify=True)
+        if snapshot.version != found.version:
+            raise CannotContinue(f"version {int(found.version)}", "turn_not_head")
+        return await retried_by(ask, found, snapshot.marks[-1].turn_id, self._store)
 
     def _has_to_wait(self, ask: Ask) -> bool:
         """Whether a turn that nobody waits for has to wait itself: for room, or behind those that wait already."""
         return ask.queues and (self._owner.others_wait or not self._owner.has_room_for(ask.tenant))
+
+    async def _gives_way(self, ask: Ask, seen: Seen, patience: _Patience) -> bool:
+        """Let a turn begin first that has waited in the store since before the request came. Whether one has.
+
+        A continuation stands where the turn stands that it goes on with: before all that have waited for that one.
+        """
+        if ask.on_busy == "interrupt" or ask.continues is not None or seen.expected is None:
+            return False
+        came_ms = patience.came_ms
+        return await self._recovery.open_earlier(ask.tenant, seen.expected, than_ms=came_ms)
 
     async def _demand_room(self, ask: Ask) -> None:
         """Raise QueueFull if too many turns wait already."""
@@ -188,16 +250,21 @@ class Admissions:
             return QueueFull(all_of_them, yours=False, retry_after_s=QUEUE_RETRY_AFTER_S)
         return None
 
-    async def _look(self, ask: Ask, *, verify: bool) -> Seen | None:
-        """What the name means, or None where only T1 can say what a missing one is worth."""
-        try:
-            return await self._resolver.look(ask, verify=verify)
-        except (SessionMissing, SessionGone):
-            return None
+    def _taken(
+        self, ask: Ask, seen: Seen, patience: _Patience
+    ) -> tuple[ev.TurnRequest, Fresh] | Overtaken:
+        since = patience.since(seen.snapshot)
+        return request_after(ask, seen.snapshot, self._ambient, self._choose, since=since)
+
+    async def _answered_by(self, ask: Ask, overtaken: Overtaken) -> Watch:
+        assert overtaken.turn_id is not None, "nothing is open that it was said to"
+        return await self._watch(ask, overtaken.turn_id, how="replayed")
 
     # ── waiting for the session ──
 
-    async def _queue(self, ask: Ask, *, behind: bool, bound: SessionId | None) -> Watch | None:
+    async def _queue(
+        self, ask: Ask, patience: _Patience, *, behind: bool, bound: SessionId | None
+    ) -> Watch | None:
         """Let a request wait in the store if its session is busy, or if others wait for it; else None: it may begin.
 
         `behind`: somebody here wants the session already, and is not to be overtaken. `bound` is the session that
@@ -207,9 +274,12 @@ class Admissions:
             seen = await self._resolver.look(ask, verify=True)
             if bound is not None:
                 await self._demand_not_deleted(ask, seen, bound)
-            if seen.expected is None:
+            if seen.expected is None or await self._known_in(ask, seen) is not None:
                 return None
-            request, new = request_of(ask, seen.snapshot, self._ambient, self._choose)
+            taken = self._taken(ask, seen, patience)
+            if isinstance(taken, Overtaken):
+                return await self._answered_by(ask, taken)
+            request, new = taken
             self._owner.demand_open()
             full = await self._fullness(ask)
             if full is not None:
@@ -219,12 +289,12 @@ class Admissions:
                     finally:
                         del full
                 return None
-            request = await self._with_blobs(ask.tenant, seen, request)
+            request = await self._resolver.with_blobs(ask.tenant, seen, request)
             outcome = await self._store.enqueue(self._ask_store(ask, seen, request), behind=behind)
             match outcome:
                 case Queued():
                     return await self._queued(ask, outcome, new)
-                case Free():
+                case Free() | Unfinished():
                     return None
                 case Moved():
                     continue
@@ -317,12 +387,20 @@ class Admissions:
     ) -> Watch:
         """T1, until it says something final. `bound` is the session that the request has waited for."""
         verify = False
+        patience.came_at = patience.came_at or lane.came_at
         while True:
             try:
                 seen = None if verify else self._resolver.remembered(ask)
                 if seen is None:
                     seen = await self._resolver.look(ask, verify=verify)
-                request, new = request_of(ask, seen.snapshot, self._ambient, self._choose)
+                if seen.snapshot.is_unfinished and ask.continues is None:
+                    known = await self._known_in(ask, seen)
+                    if isinstance(known, Unfinished):
+                        ask = await self._continuing(ask, known)
+                        continue
+                    if known is not None:
+                        return known
+                taken = self._taken(ask, seen, patience)
             except StoreError:
                 raise
             except (HoldfastError, Refused):
@@ -332,11 +410,18 @@ class Admissions:
                 continue
             if bound is not None:
                 await self._demand_not_deleted(ask, seen, bound)
+            if isinstance(taken, Overtaken):
+                return await self._answered_by(ask, taken)
+            request, new = taken
             self._owner.demand_open()
             if self._has_to_wait(ask):
                 await self._demand_room(ask)
+            wanted = (ask.tenant, seen.expected)
+            if wanted in self._owner.waited_for and await self._gives_way(ask, seen, patience):
+                verify = True
+                continue
             if not are_words(request.input):
-                request = await self._with_blobs(ask.tenant, seen, request)
+                request = await self._resolver.with_blobs(ask.tenant, seen, request)
             with self._owner.claiming(request.turn_id):
                 outcome = await self._store.begin(self._ask_store(ask, seen, request))
                 if isinstance(outcome, Started):
@@ -349,6 +434,10 @@ class Admissions:
                     if known is not None:
                         return known
                     verify = True
+                case Unfinished():
+                    ask, verify = await self._continuing(ask, outcome), True
+                case Finished():
+                    raise CannotContinue(str(request.continues), "turn_complete")
                 case Missing():
                     raise SessionMissing("session", str(ask.name))
                 case Moved():
@@ -357,27 +446,27 @@ class Admissions:
                     await self._owner.lease.renew()
                     patience.demand(ask, None)
                 case Busy(session_id=bound) if _may_queue(ask):
-                    queued = await self._queue(ask, behind=False, bound=bound)
+                    queued = await self._queue(ask, patience, behind=False, bound=bound)
                     if queued is not None:
                         return queued
                     verify = True
                 case Busy(session_id=bound, turn_id=turn_id):
                     lane.session, lane.awaited = bound, turn_id
+                    await self._note_base(ask, lane, patience, turn_id)
                     steered = await self._wait_for_release(ask, outcome, patience)
                     lane.awaited = None
                     if steered is not None:
                         return steered
                     verify = True
 
-    async def _with_blobs(
-        self, tenant: Tenant, seen: Seen, request: ev.TurnRequest
-    ) -> ev.TurnRequest:
-        """Keep what is too large for an item, before the turn that names it begins. A session that is not
-        there yet has its id already; if another one turns out to be meant, it is kept there, too."""
-        items, large = set_aside(request.input)
-        for data in large:
-            await self._store.put_blob(tenant, seen.snapshot.session_id, data)
-        return msgspec.structs.replace(request, input=items) if large else request
+    async def _known_in(self, ask: Ask, seen: Seen) -> Watch | Unfinished | None:
+        """What a request is on top of a head that broke off: that turn's own retry, before it is anything else."""
+        if ask.continues is not None or not seen.snapshot.is_unfinished:
+            return None
+        found = await self._store.find_attempt(ask.tenant, ask.attempt, seen.target)
+        if found is None or isinstance(found, Unfinished):
+            return found
+        return await self._attach(ask, found)
 
     async def _demand_not_deleted(self, ask: Ask, seen: Seen, bound: SessionId) -> None:
         """Whoever has waited for a session wants that one. A reset is adopted: somebody has said that the
@@ -426,6 +515,7 @@ class Admissions:
             self._owner.look_for_waiting(ask.tenant)
         else:
             lane.turn, lane.session = fence.turn_id, fence.session_id
+            lane.stand_on((fence.session_id, request.base))
             self._lanes.alias((ask.tenant, fence.session_id), lane)
             began = ev.Began(request=request)
             live = self._owner.take_on(
@@ -444,6 +534,7 @@ class Admissions:
             created=started.created,
             diverged=new.diverged,
             input=request.input,
+            continues=request.continues,
         )
         return Watch(self._store, ask.tenant, admission, live)
 
@@ -462,7 +553,9 @@ class Admissions:
             case Gone(session_id=session_id, why=why):
                 raise SessionGone(session_id, why=why)
             case Joined(turn_id=turn_id, steer=steer):
-                if steer is not None and not await self._is_heard(ask.tenant, turn_id, steer):
+                if steer is not None and not await self._steering.is_heard(
+                    ask.tenant, turn_id, steer
+                ):
                     return None
                 return await self._watch(ask, turn_id, how="joined")
             case Replay(turn_id=turn_id):
@@ -478,6 +571,7 @@ class Admissions:
             base=base_of(row),
             created=base_of(row) == Version(0) and how != "steered",
             how=how,  # type: ignore[arg-type]
+            continues=row.continues,
         )
         return Watch(self._store, ask.tenant, admission, self._owner.find(turn_id))
 
@@ -492,7 +586,7 @@ class Admissions:
         elif ask.on_busy == "interrupt" and patience.once():
             await self._interrupt(ask.tenant, busy.turn_id)
         elif ask.on_busy == "steer":
-            steered = await self._steer(ask, busy.turn_id)
+            steered = await self._steer(ask, busy.turn_id, patience)
             if steered is not None:
                 return steered
         while True:
@@ -508,68 +602,55 @@ class Admissions:
             if not busy.holder_alive:
                 return None  # ask T1 again: whoever may take it over has to be asked again, too
 
+    async def _note_base(self, ask: Ask, lane: Lane, patience: _Patience, turn_id: TurnId) -> None:
+        """Note what the session is while this turn is open: neither this request nor those behind it know more."""
+        row = await self._store.turn(ask.tenant, turn_id)
+        if row is not None and row.state == "open":
+            lane.stand_on((row.session_id, row.base_head))
+            patience.came_at = patience.came_at or (row.session_id, row.base_head)
+
     # ── steering ──
 
-    async def _steer_holder(self, ask: Ask) -> Watch | None:
+    async def _steer_holder(self, ask: Ask, patience: _Patience) -> Watch | None:
         turn_id = self._lanes.holder(self._lane_name(ask))
-        return await self._steer(ask, turn_id) if turn_id else None
-
-    async def _steer(self, ask: Ask, turn_id: TurnId) -> Watch | None:
-        """Hand the message to the running turn. None if it is too late: then it begins the next one.
-
-        A request with an idempotency key claims it for that turn: a retry finds the turn instead of speaking again.
-        """
-        seen = await self._resolver.look(ask, verify=True)
-        request, _ = request_of(ask, seen.snapshot, self._ambient, self._choose)
-        said = (await self._with_blobs(ask.tenant, seen, request)).input
-        messages = tuple(each for each in said if isinstance(each, UserMessage))
-        if len(messages) != len(said):
-            return None  # results are answers, not remarks: they begin a turn of their own
-        payload = steering_payload(messages)
-        sent = await self._store.signal(
-            ask.tenant, turn_id, kind="steer", payload=payload, attempt=ask.attempt
-        )
-        note_signal(ask.tenant, turn_id, "steer")
-        if isinstance(sent, TooLate):
+        live = self._owner.live.get(turn_id) if turn_id else None
+        if live is None:
             return None
-        if not isinstance(sent, Signalled):  # another node was faster with the same request
-            return await self._attach(ask, sent)
-        n = sent.n
-        self._owner.deliver(
-            SignalRow(tenant=ask.tenant, turn_id=turn_id, n=n, kind="steer", payload=payload)
-        )
-        if not await self._is_heard(ask.tenant, turn_id, n):
-            return None
-        return await persistently(lambda: self._watch(ask, turn_id, how="steered"))
+        patience.came_at = (live.fence.session_id, live.turn.request.base)
+        return await self._steer(ask, live.fence.turn_id, patience)
 
-    async def _is_heard(self, tenant: Tenant, turn_id: TurnId, n: int) -> bool:
-        """Wait until a turn has heard a signal, or has ended without."""
-        while not await self._was_heard(tenant, turn_id, n):
-            if await find_ending(self._store, tenant, turn_id) is not None:
-                # It may have been heard at the last moment, after we had looked.
-                return await self._was_heard(tenant, turn_id, n)
-            await asyncio.sleep(limits.busy_poll_s)
-        return True
-
-    async def _was_heard(self, tenant: Tenant, turn_id: TurnId, n: int) -> bool:
-        """Whether a turn has heard a signal. Waits while the store is away: it has been sent, and whoever were told
-        to send it again would be heard twice."""
-        while True:
-            try:
-                row = await self._store.find_signal(tenant, turn_id, n)
-            except StoreUnavailable:
-                await asyncio.sleep(limits.busy_poll_s)
-            else:
-                return row is not None and row.consumed
+    async def _steer(self, ask: Ask, turn_id: TurnId, patience: _Patience) -> Watch | None:
+        """Hand the message to the running turn. None if it is too late: then it begins the next one."""
+        outcome = await self._steering.steer(ask, turn_id, patience.since)
+        if isinstance(outcome, Heard):
+            return await persistently(lambda: self._watch(ask, turn_id, how="steered"))
+        return None if outcome is None else await self._attach(ask, outcome)
 
 
 class _Patience:
     """How long a request may still wait for its session."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, came_ms: int) -> None:
         self._loop = asyncio.get_running_loop()
+        self.came_ms = came_ms
+        """By the store's clock."""
         self._until = self._loop.time() + ask.wait_s
         self._used: bool = False
+        self.came_at: Base | None = None
+        """What the session was when the request came, if it has waited since."""
+
+    def since(self, snapshot: Snapshot) -> Version:
+        """The version that a session had when the request came.
+
+        Turns that were asked for later tell so by their ids: others may overtake a request although nothing is in its
+        way, if its own T1 is slow.
+        """
+        version = snapshot.version
+        if self.came_at is not None and self.came_at[0] == snapshot.session_id:
+            version = min(version, self.came_at[1])
+        while version and snapshot.marks[version - 1].turn_id.minted_at_ms >= self.came_ms:
+            version = Version(version - 1)
+        return version
 
     @property
     def left_s(self) -> float:
@@ -589,9 +670,10 @@ class _Patience:
 def _may_queue(ask: Ask) -> bool:
     """Whether a request may wait in the store for a session that is busy.
 
-    One that names the version it wants would find another one then; one that wants to be told so is.
+    One that names the version it wants, or goes on with it, would find another one then; one that wants to be told so
+    is.
     """
-    waits = ask.on_busy not in ("reject", "steer")
+    waits = ask.on_busy not in ("reject", "steer") and ask.continues is None
     return ask.queues and ask.name is not None and ask.if_match is None and waits
 
 

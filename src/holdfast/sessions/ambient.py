@@ -1,4 +1,9 @@
-"""Clock and chance, as arguments. A simulation holds them still; a server takes the machine's."""
+"""Clock and chance, as arguments. A simulation holds them still; a server takes the machine's.
+
+Times that nodes compare with each other's, such as deadlines, are the store's. A node cannot ask the store for the time
+whenever it needs it, so it sets its own clock by the store's with every renewal of its lease, and goes on from there by a
+clock that nobody can set. How far the clocks of machines are apart changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,15 @@ import os
 import time
 from collections.abc import Callable
 
-from holdfast.ids import Minter
+from holdfast.ids import Minter, NodeId
+
+_booted_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
+
+
+def steady_ms() -> int:
+    """The machine's time when this process began, and what has passed since then: setting the machine's clock does not
+    change it."""
+    return _booted_ms + time.monotonic_ns() // 1_000_000
 
 
 class Ambient:
@@ -18,12 +31,33 @@ class Ambient:
     def __init__(
         self,
         *,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        own_ms: Callable[[], int] = steady_ms,
         random_bits: Callable[[int], int] | None = None,
     ) -> None:
-        self.now_ms = now_ms
+        self.own_ms = own_ms
+        """By the node's own clock: good for telling how much time has passed."""
+        self._ahead_ms = 0
         self._random_bits = random_bits or machine_bits
-        self.mint = Minter(now_ms=now_ms, random_bits=self._random_bits)
+        self.mint = Minter(now_ms=self.now_ms, random_bits=self._random_bits)
+
+    def now_ms(self) -> int:
+        """The store's time, as nearly as the node knows it."""
+        return self.own_ms() + self._ahead_ms
+
+    def follow(self, store_ms: int, *, asked_ms: int, told_ms: int) -> None:
+        """Set the clock by the store, which said `store_ms` between these two moments of the node's own clock.
+
+        What agrees with that stays, so a slow answer changes nothing. Otherwise it is taken to have been said at the
+        last moment: nothing runs out before its time. From any thread.
+        """
+        earliest_ms, latest_ms = store_ms - told_ms, store_ms - asked_ms
+        if not earliest_ms <= self._ahead_ms <= latest_ms:
+            self._ahead_ms = earliest_ms
+
+    def node_id(self) -> NodeId:
+        """A name for this process. By its own clock, as nothing is known of the store's yet; so operators see how far
+        the two are apart."""
+        return Minter(now_ms=self.own_ms, random_bits=self._random_bits)(NodeId)
 
     def nonce(self) -> str:
         """A word that nobody has used before."""

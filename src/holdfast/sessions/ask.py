@@ -11,6 +11,7 @@ from holdfast.core.events import Parameters, ToolDefinition
 from holdfast.core.items import EndedBy, Items, Opaque, TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.core.reconcile import Incoming
+from holdfast.core.unfinished import Spent
 from holdfast.ids import CallId, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.limits import lane_wait_s, turn_deadline_s
 from holdfast.store.base import Attempt
@@ -19,6 +20,17 @@ from holdfast.store.rows import TurnRow
 OnBusy: TypeAlias = Literal["wait", "reject", "interrupt", "steer"]
 
 NO_ATTEMPT = Attempt(request_hash=b"")
+
+
+class Continuation(Value):
+    """The unfinished turn that a request goes on with."""
+
+    version: Version
+    """The one that the turn made; it has to be the head."""
+    links: int = 0
+    """How many retries in a row, this one included, have continued it; 0 if a person asks for it."""
+    spent: Spent = Spent()
+    """What those before have used of its limits."""
 
 
 class Ask(Value):
@@ -59,6 +71,8 @@ class Ask(Value):
     need be there to answer them."""
     hears: bool = True
     """Whether its player listens to what is said to the turn while it runs; a `verbatim` one has nobody who would."""
+    continues: Continuation | None = None
+    """It goes on with an unfinished turn, and brings nothing of its own."""
     note: Opaque | None = None
     """What somebody wants to know about this request later: kept on the last item of its input."""
 
@@ -140,3 +154,5 @@ class Admission(Value):
     how: Literal["began", "queued", "joined", "replayed", "steered"] = "began"
     diverged: bool = False
     input: Items = ()
+    continues: TurnId | None = None
+    """The unfinished turn that it goes on with."""

@@ -108,7 +108,8 @@ async def _commit(
 ) -> Settled | NotYet:
     commit = commit_of(ended, previous=snapshot.link)
     # Of a turn that nobody can come back for, the store keeps no journal.
-    records = encode_records(tail) if ended.request.replayable else b""
+    kept = commit.keeps_journal(replayable=ended.request.replayable)
+    records = encode_records(tail) if kept else b""
     outcome = await persistently(
         lambda: store.commit(fence, commit, n=tail[0].n, records=records, settlement="done")
     )

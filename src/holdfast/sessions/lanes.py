@@ -17,7 +17,7 @@ from collections.abc import Hashable
 from typing import TypeAlias
 
 from holdfast.core.codec import Value
-from holdfast.ids import SessionId, TurnId
+from holdfast.ids import SessionId, TurnId, Version
 
 # ── the decision ─────────────────────────────────────────────────────────────────────────────
 
@@ -56,8 +56,22 @@ def admit(*, held: bool, waiting: int, waiting_max: int) -> AdmissionToLane:
 LaneName: TypeAlias = Hashable
 
 
+Base: TypeAlias = tuple[SessionId, Version]
+"""A session as it stood at one moment."""
+
+
 class LaneFull(Exception):
     """Nobody else may wait here."""
+
+
+class _Waiter:
+    """A request in line."""
+
+    __slots__ = ("came_at", "turn")
+
+    def __init__(self, came_at: Base | None) -> None:
+        self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.came_at = came_at
 
 
 class Lane:
@@ -65,8 +79,12 @@ class Lane:
 
     def __init__(self, *, waiting_max: int) -> None:
         self._waiting_max = waiting_max
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters: list[_Waiter] = []
         self.held = False
+        self.came_at: Base | None = None
+        """What the session was when its holder came, if the holder has waited since and that is known."""
+        self._base: Base | None = None
+        """What the session is while its open turn lasts."""
         self.turn: TurnId | None = None
         """The turn that holds it, once it has begun."""
         self.awaited: TurnId | None = None
@@ -93,24 +111,33 @@ class Lane:
                 await self._wait(first=first)
 
     async def _wait(self, *, first: bool) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.insert(0 if first else len(self._waiters), turn)
+        waiter = _Waiter(self._base)
+        self._waiters.insert(0 if first else len(self._waiters), waiter)
         try:
-            await turn
+            await waiter.turn
         except asyncio.CancelledError:
-            if turn in self._waiters:
-                self._waiters.remove(turn)
-            if not turn.cancelled():  # it was our turn already, and we are not going to take it
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            if (
+                not waiter.turn.cancelled()
+            ):  # it was our turn already, and we are not going to take it
                 self.leave()
             raise
 
+    def stand_on(self, base: Base) -> None:
+        """A turn is open on top of this version, and was when those came who have been waiting for it to begin."""
+        self._base = base
+        for waiter in self._waiters:
+            waiter.came_at = waiter.came_at or base
+
     def leave(self) -> None:
         """Let the first waiter in, or leave the lane free."""
-        self.turn = self.awaited = None
+        self.turn = self.awaited = self._base = self.came_at = None
         while self._waiters:
-            turn = self._waiters.pop(0)
-            if not turn.done():  # else its waiter was cancelled, and has not noticed yet
-                turn.set_result(None)
+            waiter = self._waiters.pop(0)
+            if not waiter.turn.done():  # else its waiter was cancelled, and has not noticed yet
+                self.came_at = waiter.came_at
+                waiter.turn.set_result(None)
                 return  # still held: it has changed hands
         self.held = False
 

@@ -18,6 +18,7 @@ from holdfast import limits
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import NodeId
 from holdfast.observe.supervisor import Backoff
+from holdfast.sessions.ambient import Ambient
 from holdfast.store.base import Store
 
 PATIENCE_SHARE = 1 / 3
@@ -36,12 +37,14 @@ class Lease:
         node: NodeId,
         *,
         monotonic: Callable[[], float],
+        ambient: Ambient | None = None,
         ttl_s: float = limits.lease_ttl_s,
         renew_s: float = limits.lease_renew_s,
     ) -> None:
         self._store = store
         self.node = node
         self._monotonic = monotonic
+        self._ambient = ambient or Ambient()
         self.ttl_s = ttl_s
         self._renew_s = renew_s
         self._live_until = float("-inf")
@@ -52,10 +55,14 @@ class Lease:
         return self._monotonic() < self._live_until
 
     async def renew(self) -> None:
-        """Renew once. The TTL counts from before the store was asked: it may have been slow."""
-        asked = self._monotonic()
-        await self._store.renew(self.node, ttl_ms=round(self.ttl_s * 1000))
+        """Renew once, and set the clock by the store's. The TTL counts from before the store was asked: it may have
+        been slow."""
+        asked, asked_ms = self._monotonic(), self._ambient.own_ms()
+        row = await self._store.renew(self.node, ttl_ms=round(self.ttl_s * 1000))
         self._live_until = max(self._live_until, asked + self.ttl_s)
+        self._ambient.follow(
+            row.expires_ms - row.ttl_ms, asked_ms=asked_ms, told_ms=self._ambient.own_ms()
+        )
 
     async def beat(self) -> None:
         """Renew, and wait until the next renewal is due: a round for the supervisor."""

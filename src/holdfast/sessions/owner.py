@@ -119,6 +119,10 @@ class Owner:
         least = min(limits.background_turns_tenant_least, self._background_max)
         return list(self._background.values()).count(tenant) < least
 
+    def is_wanted(self, tenant: Tenant, session_id: SessionId) -> bool:
+        """Whether a request here is at the door of a session, or plays it."""
+        return self._lanes.is_held((tenant, session_id))
+
     def look_for_waiting(self, tenant: Tenant) -> None:
         """See to it that what waits, of this tenant at least, is begun as far as there is room."""
         if self.others_wait and self.has_room_for(tenant):

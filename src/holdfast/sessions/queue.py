@@ -8,6 +8,7 @@ nothing to keep, whatever its policy says.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
@@ -18,7 +19,7 @@ from holdfast.core.journal import Record, decode_records, encode_records, number
 from holdfast.core.ports import Play
 from holdfast.core.rebasing import Stale, rebased
 from holdfast.core.turn import begin
-from holdfast.ids import Tenant, TurnId
+from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.events import event
 from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
@@ -28,6 +29,9 @@ from holdfast.sessions.owner import Owner
 from holdfast.sessions.retry import retried
 from holdfast.store.base import Moved, NotLive, Opening, Settlement, Started, Store, Waiting
 from holdfast.store.rows import TurnRow
+
+NOT_OPENED = "turn.not_opened"
+"""Told of a turn that could not be opened, and is left to the next sweep."""
 
 OPENINGS_MAX = 3
 """How often a turn is tried to be opened before the next sweep: its session may be moving on all the time."""
@@ -46,6 +50,7 @@ class Queue:
         self._tally = tally
         self._deadlines: dict[TurnId, int] = {}
         """Until when those that wait may, as far as we have read their requests."""
+        self._opening: dict[TurnId, asyncio.Lock] = {}
 
     @property
     def seen(self) -> int:
@@ -60,24 +65,42 @@ class Queue:
         # Several nodes may each have let in the last one.
         return await self._store.queued(limit=2 * limits.background_queued_max)
 
-    async def open_ready(self) -> int:
-        """Open those whose time has come, as far as there is room; how many."""
-        apart = Apart("turn.not_opened")
+    async def ready(self) -> tuple[Waiting, ...]:
+        """Those whose time has come, in the order in which they came. Ends those that have run out of time.
+
+        Where a request is at the door of their session, it gives way to them by itself (`open_earlier`), if they came
+        first.
+        """
         before = frozenset(self._owner.waited_for)
         waiting = await self._look()
         # Who has come to wait while we looked stays: not to miss the end of what they wait for.
         self._owner.waited_for -= before
         self._owner.waited_for.update((each.tenant, each.session_id) for each in waiting)
-        late = await self._end_late(waiting, apart)
-        opened = 0
-        for each in waiting:
-            if not each.ready or each.turn_id in late:
-                continue
-            if self._owner.has_room_for(each.tenant):
-                opened += await apart.see_to(each, partial(self._open, each))
-            else:
-                self._owner.others_wait = True
-        return opened
+        late = await self._end_late(waiting, Apart(NOT_OPENED))
+        return tuple(
+            each
+            for each in waiting
+            if each.ready
+            and each.turn_id not in late
+            and not self._owner.is_wanted(each.tenant, each.session_id)
+        )
+
+    async def open_earlier(self, tenant: Tenant, session_id: SessionId, *, than_ms: int) -> bool:
+        """Open the turn that a session is free for, if it came before this time. Whether it was opened.
+
+        Room does not matter: a request waits for it now, which came later.
+        """
+        apart = Apart(NOT_OPENED)
+        for _ in range(OPENINGS_MAX):  # the first of them may end where it waits
+            waiting = [each for each in await self._look() if each.session_id == session_id]
+            if not waiting:
+                self._owner.waited_for.discard((tenant, session_id))
+            first = next((each for each in waiting if each.ready), None)
+            if first is None or first.turn_id.minted_at_ms > than_ms:
+                return False
+            if await apart.see_to(first, partial(self.open, first)):
+                return True
+        return False
 
     async def withdraw(
         self, tenant: Tenant, turn_id: TurnId, cause: ev.Interrupted, *, settlement: Settlement
@@ -96,6 +119,17 @@ class Queue:
         return row
 
     # ── opening ──
+
+    async def open(self, waiting: Waiting) -> bool:
+        """Open a turn on top of what its session is now. Whether it has become ours. One that is being opened here already
+        is waited for."""
+        opening = self._opening.setdefault(waiting.turn_id, asyncio.Lock())
+        try:
+            async with opening:
+                return await self._open(waiting)
+        finally:
+            if not opening.locked():
+                self._opening.pop(waiting.turn_id, None)
 
     async def _open(self, waiting: Waiting) -> bool:
         if waiting.turn_id in self._owner.claimed:

@@ -38,10 +38,10 @@ from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.apart import Apart
 from holdfast.sessions.owner import Owner, wait_for_hint
-from holdfast.sessions.queue import Queue
+from holdfast.sessions.queue import NOT_OPENED, Queue
 from holdfast.sessions.retry import retried
 from holdfast.sessions.transaction import LiveTurn
-from holdfast.store.base import Orphan, Store, Taken
+from holdfast.store.base import Orphan, Store, Taken, Waiting
 from holdfast.store.rows import JournalRow, TurnRow
 
 ORPHANS_MAX = 100
@@ -163,14 +163,27 @@ class Recovery:
         shared_out = self._from_our_place(orphans)
         held = (each for each in shared_out if each.holder)
         taken = await self._recover_side_by_side(held, apart)
-        for orphan in orphans:  # who has waited longest comes first
-            if orphan.holder is not None:
-                continue
-            if self._owner.has_room_for(orphan.tenant):
-                taken += await apart.see_to(orphan, partial(self._recover, orphan))
-            else:
+        handed_over = (each for each in orphans if each.holder is None)
+        return taken + await self._make_room_for(handed_over, await self._queue.ready(), apart)
+
+    async def _make_room_for(
+        self, handed_over: Iterable[Orphan], ready: Iterable[Waiting], apart: Apart
+    ) -> int:
+        """Begin what waits for a node with room, and what has waited for its session: whatever came first, first."""
+        opened, not_opened = 0, Apart(NOT_OPENED)
+        waiting: list[Orphan | Waiting] = [*handed_over, *ready]
+        for each in sorted(waiting, key=lambda turn: turn.turn_id):
+            if not self._owner.has_room_for(each.tenant):
                 self._owner.others_wait = True
-        return taken + await self._queue.open_ready()
+            elif isinstance(each, Waiting):
+                opened += await not_opened.see_to(each, partial(self._queue.open, each))
+            else:
+                opened += await apart.see_to(each, partial(self._recover, each))
+        return opened
+
+    async def open_earlier(self, tenant: Tenant, session_id: SessionId, *, than_ms: int) -> bool:
+        """Open a turn that has waited in the store for this session since before this time. Whether one was."""
+        return await self._queue.open_earlier(tenant, session_id, than_ms=than_ms)
 
     async def _recover_side_by_side(self, orphans: Iterable[Orphan], apart: Apart) -> int:
         """A dead node's turns are many, and each waits for the store more than for us."""

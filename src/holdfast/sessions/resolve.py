@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast import limits
+from holdfast.core.attachments import set_aside
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
@@ -26,10 +27,18 @@ from holdfast.core.reconcile import (
     reconcile,
     take_in,
 )
-from holdfast.errors import SessionConflict, SessionGone, SessionMissing, TurnRejected
-from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
+from holdfast.core.resends import Overtaken
+from holdfast.core.unfinished import Spent
+from holdfast.errors import (
+    CannotContinue,
+    SessionConflict,
+    SessionGone,
+    SessionMissing,
+    TurnRejected,
+)
+from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.ask import Ask, Choose, as_asked
+from holdfast.sessions.ask import Ask, Choose, Continuation, as_asked
 from holdfast.sessions.cache import SnapshotCache
 from holdfast.store.base import Anonymous, ById, ByKey, Store, Target
 
@@ -65,6 +74,13 @@ class Resolver:
             target = ByKey(key=name, create=ask.create)
         return Seen(target=target, expected=known, snapshot=snapshot, verified=False)
 
+    def remembers_unfinished(self, ask: Ask) -> bool:
+        """Whether the last turn of what this request names broke off, as far as we have that in mind."""
+        name = ask.name
+        known = self._cache.meaning(ask.tenant, name) if isinstance(name, SessionKey) else name
+        snapshot = None if known is None else self._cache.get(ask.tenant, known)
+        return snapshot is not None and snapshot.is_unfinished
+
     async def look(self, ask: Ask, *, verify: bool) -> Seen:
         """What this request's name means. With `verify`, nothing remembered is taken on trust.
 
@@ -75,7 +91,7 @@ class Resolver:
                 fresh = self._ambient.mint(SessionId)
                 return _nothing_yet(Anonymous(fresh=fresh), fresh)
             case SessionId():
-                snapshot = await self._snapshot(ask.tenant, ask.name, verify=verify)
+                snapshot = await self.snapshot(ask.tenant, ask.name, verify=verify)
                 target = ById(session_id=ask.name)
                 return Seen(target=target, expected=ask.name, snapshot=snapshot, verified=verify)
             case SessionKey():
@@ -96,10 +112,19 @@ class Resolver:
                 return _nothing_yet(target, fresh)
             known = row.session_id
             self._cache.learn(ask.tenant, key, known)
-        snapshot = await self._snapshot(ask.tenant, known, verify=verify)
+        snapshot = await self.snapshot(ask.tenant, known, verify=verify)
         return Seen(target=target, expected=known, snapshot=snapshot, verified=verify)
 
-    async def _snapshot(self, tenant: Tenant, session_id: SessionId, *, verify: bool) -> Snapshot:
+    async def with_blobs(self, tenant: Tenant, seen: Seen, request: TurnRequest) -> TurnRequest:
+        """Keep what is too large for an item, before the turn that names it begins. A session that is not
+        there yet has its id already; if another one turns out to be meant, it is kept there, too."""
+        items, large = set_aside(request.input)
+        for data in large:
+            await self._store.put_blob(tenant, seen.snapshot.session_id, data)
+        return msgspec.structs.replace(request, input=items) if large else request
+
+    async def snapshot(self, tenant: Tenant, session_id: SessionId, *, verify: bool) -> Snapshot:
+        """A session as it stands, or stood when it was last seen. Raises SessionMissing and SessionGone."""
         known = self._cache.get(tenant, session_id)
         if known is not None and not verify:
             return known
@@ -112,6 +137,11 @@ class Resolver:
             raise SessionMissing("session", session_id)
         self._cache.put(tenant, snapshot)
         return snapshot
+
+
+def named(name: SessionKey | SessionId) -> Target:
+    """What a name stands for, for whoever makes nothing by it."""
+    return ById(session_id=name) if isinstance(name, SessionId) else ByKey(key=name)
 
 
 def _nothing_yet(target: Target, fresh: SessionId, *, verified: bool = True) -> Seen:
@@ -136,18 +166,38 @@ def _may_be_first(ask: Ask) -> bool:
 def request_of(
     ask: Ask, snapshot: Snapshot, ambient: Ambient, choose: Choose
 ) -> tuple[TurnRequest, Fresh]:
-    """The turn that this request becomes on top of this snapshot.
+    """The turn that a request becomes on top of this snapshot, which it has found at once. Raises what `request_after`
+    raises."""
+    taken = request_after(ask, snapshot, ambient, choose)
+    assert not isinstance(taken, Overtaken), "nothing can have overtaken it"
+    return taken
+
+
+def request_after(
+    ask: Ask,
+    snapshot: Snapshot,
+    ambient: Ambient,
+    choose: Choose,
+    *,
+    since: Version | None = None,
+    running: Items | None = None,
+) -> tuple[TurnRequest, Fresh] | Overtaken:
+    """The turn that a request becomes on top of this snapshot, which may have moved while the request waited: `since`
+    and `running` are for `reconcile`.
 
     Raises SessionConflict if `if_match` names another version, TurnRejected if nothing is new or
-    results are missing, and whatever `choose` raises.
+    results are missing, CannotContinue if it is to continue what is not the head, and whatever `choose` raises.
     """
     if ask.if_match is not None and ask.if_match != snapshot.version:
         raise SessionConflict(snapshot.session_id, expected=ask.if_match, found=snapshot.version)
     if ask.approvals:
         _demand_in_time(snapshot, ambient.now_ms())
-    new = _reconciled(ask, snapshot, ambient)
+    new = Fresh(input=()) if ask.continues else _reconciled(ask, snapshot, ambient, since, running)
+    if isinstance(new, Overtaken):
+        return new
     if not isinstance(new, Fresh):
-        raise _rejected(new)
+        raise _rejected(new, snapshot)
+    continued = _continued(ask.continues, snapshot) if ask.continues else None
     agent = as_asked(ask, snapshot) if ask.verbatim else choose(ask, snapshot)
     if ask.met is not None:
         ask.met(agent)
@@ -172,11 +222,32 @@ def request_of(
         # Whoever takes a turn up again has to know what was shown of it: what counts no more is taken back.
         replayable=ask.replayable or policy.crash == "resume",
         hears=ask.hears and not ask.verbatim,
+        continues=continued,
+        links=ask.continues.links if ask.continues else 0,
+        spent=ask.continues.spent if ask.continues else Spent(),
     )
     return request, new
 
 
-def _reconciled(ask: Ask, snapshot: Snapshot, ambient: Ambient) -> Reconciled:
+def _continued(asked: Continuation, snapshot: Snapshot) -> TurnId:
+    """The turn at the head, which is to be continued."""
+    if asked.version > snapshot.version:
+        raise CannotContinue(f"version {int(asked.version)}", "turn_not_head")
+    turn_id = snapshot.marks[asked.version - 1].turn_id
+    if asked.version != snapshot.version:
+        raise CannotContinue(turn_id, "turn_not_head")
+    if not snapshot.is_unfinished:
+        raise CannotContinue(turn_id, "turn_complete")
+    return turn_id
+
+
+def _reconciled(
+    ask: Ask,
+    snapshot: Snapshot,
+    ambient: Ambient,
+    since: Version | None,
+    running: Items | None,
+) -> Reconciled:
     if ask.verbatim:
         return take_in(snapshot, ask.messages, ambient.mint)
     return reconcile(
@@ -185,6 +256,8 @@ def _reconciled(ask: Ask, snapshot: Snapshot, ambient: Ambient) -> Reconciled:
         ambient.mint,
         approvals=dict(ask.approvals),
         system_is_stored=ask.system_is_stored,
+        since=since,
+        running=running,
     )
 
 
@@ -210,6 +283,7 @@ def _demand_in_time(snapshot: Snapshot, now_ms: int) -> None:
 
 def _rejected(
     why: NothingNew | ResultsMissing | UnknownCall | ApprovalClosed | ApprovalsMissing,
+    snapshot: Snapshot,
 ) -> TurnRejected:
     match why:
         case ApprovalClosed(calls=calls):
@@ -226,6 +300,13 @@ def _rejected(
                 f"{', '.join(calls)} waits for an approval too: decide on all of them at once, "
                 "or say something instead",
                 call_ids=tuple(map(str, calls)),
+            )
+        case NothingNew() if snapshot.is_unfinished:
+            last = snapshot.marks[-1]
+            return TurnRejected(
+                "no_new_user_message",
+                f"the request brings nothing new, and the last turn broke off ({last.ended_by}): continue it "
+                f"(POST /api/turns/{last.turn_id}/continue), or add a user message with content",
             )
         case NothingNew():
             return TurnRejected(

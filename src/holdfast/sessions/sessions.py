@@ -16,17 +16,20 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.ports import Play
 from holdfast.errors import SessionMissing, StoreError, StoreUnavailable
-from holdfast.ids import Minter, NodeId, SessionId, Tenant, TurnId, Version
+from holdfast.ids import Minter, SessionId, Tenant, TurnId, Version
 from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
 from holdfast.sessions.admission import Admissions
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.ask import Admission, Ask, Choose, as_asked, base_of
+from holdfast.sessions.ask import NO_ATTEMPT, Admission, Ask, Choose, as_asked, base_of
 from holdfast.sessions.cache import SnapshotCache
+from holdfast.sessions.continuation import asked_for
 from holdfast.sessions.lanes import Lanes
 from holdfast.sessions.lease import Lease
 from holdfast.sessions.operations import Operations
@@ -36,7 +39,7 @@ from holdfast.sessions.recovery import Recovery
 from holdfast.sessions.stateless import Loose, Stateless
 from holdfast.sessions.upkeep import Upkeep
 from holdfast.sessions.watch import Watch
-from holdfast.store.base import Store
+from holdfast.store.base import Attempt, Store
 
 
 class Load(Value):
@@ -97,8 +100,9 @@ class Sessions:
         loop_time = _loop_time
         self.lease = Lease(
             store,
-            self._ambient.mint(NodeId),
+            self._ambient.node_id(),
             monotonic=loop_time,
+            ambient=self._ambient,
             ttl_s=lease_ttl_s,
             renew_s=lease_renew_s,
         )
@@ -129,6 +133,28 @@ class Sessions:
         """
         return await self._admissions.submit(ask, play or self._play)
 
+    async def submit_again(self, ask: Ask, *, play: Play | None = None) -> Watch | None:
+        """The turn that this very request has begun before, in a session that it cannot name: joined, replayed, or
+        continued if it is unfinished. None if there is none."""
+        return await self._admissions.submit_again(ask, play or self._play)
+
+    async def continue_turn(
+        self,
+        tenant: Tenant,
+        turn_id: TurnId,
+        *,
+        attempt: Attempt = NO_ATTEMPT,
+        deadline_s: float = limits.turn_deadline_s,
+        play: Play | None = None,
+    ) -> Watch:
+        """Go on with an unfinished turn, because a person asks for it: a turn of its own, in the background.
+
+        Raises SessionMissing, CannotContinue, and what `submit` raises.
+        """
+        ask = await asked_for(self.store, tenant, turn_id, attempt)
+        ask = msgspec.structs.replace(ask, deadline_s=deadline_s)
+        return await self.submit(ask, play=play)
+
     def submit_stateless(
         self, ask: Ask, *, play: Play | None = None, loose: Loose | None = None
     ) -> Watch:
@@ -144,7 +170,11 @@ class Sessions:
         if row is None:
             raise SessionMissing("turn", turn_id)
         admission = Admission(
-            turn_id=turn_id, session_id=row.session_id, base=base_of(row), how="joined"
+            turn_id=turn_id,
+            session_id=row.session_id,
+            base=base_of(row),
+            how="joined",
+            continues=row.continues,
         )
         return Watch(self.store, tenant, admission, self._owner.find(turn_id))
 

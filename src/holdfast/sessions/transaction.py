@@ -171,7 +171,8 @@ class LiveTurn:
         heard, self._steers = self._steers, {}
         # Before it is durable: a poll that was under way brings them again, as if they were new.
         self.heard |= heard.keys()
-        messages = tuple(each for row in heard.values() for each in _steering.strict(row.payload))
+        rows = [heard[n] for n in sorted(heard)]  # hints come in any order
+        messages = tuple(each for row in rows for each in steering_messages(row))
         await self._recorder.record(ev.Steered(items=messages, signals=tuple(heard)))
         return messages
 
@@ -375,3 +376,8 @@ def _this_task() -> asyncio.Task[object]:
 def steering_payload(messages: tuple[UserMessage, ...]) -> bytes:
     """What a steer signal carries."""
     return encode(messages)
+
+
+def steering_messages(row: SignalRow) -> tuple[UserMessage, ...]:
+    """The messages that a steer signal carries."""
+    return _steering.strict(row.payload)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -20,7 +20,9 @@ from holdfast.core.conversation import (
     waiting_calls,
 )
 from holdfast.core.items import StoredItem, Summary, item_decoder
-from holdfast.ids import SessionId, Version
+from holdfast.core.log import Log
+from holdfast.core.unfinished import broken_off
+from holdfast.ids import ItemId, SessionId, Version
 from holdfast.store.rows import AnnotationRow, SessionRow, StateRow, TurnRow
 
 NO_NOTES = Notes()
@@ -37,6 +39,8 @@ def mark_of(turn: TurnRow) -> TurnMark:
         link=turn.link,
         ended_by=turn.ended_by,
         agent=turn.agent,
+        # A server that does not know of continuations may have committed one: then it is none.
+        continues=turn.continues if turn.links is not None else None,
     )
 
 
@@ -119,6 +123,7 @@ def extended(found: Later) -> Snapshot:
         state=found.state,
         waiting=waiting_calls(log[last.start : last.end]) if last else (),
         turn_summary=further(known.turn_summary, *made),
+        broken_off=known.broken_off.union(*_broken_off(found.marks, log, marks)),
         notes=found.notes,
         lineage=session.lineage,
         link=last.link if last else chain.GENESIS,
@@ -128,6 +133,16 @@ def extended(found: Later) -> Snapshot:
         agent=last.agent if last else "",
         size_bytes=known.size_bytes + found.size_bytes,
     )
+
+
+def _broken_off(
+    news: Iterable[TurnMark], items: Log[StoredItem], marks: Log[TurnMark]
+) -> Iterator[frozenset[ItemId]]:
+    """What the turns that these continue had left half said."""
+    for mark in news:
+        if mark.continues is not None and mark.version > 1:
+            before = marks[mark.version - 2]
+            yield broken_off(items[before.start : before.end])
 
 
 def empty_snapshot(session_id: SessionId) -> Snapshot:

@@ -5,6 +5,7 @@ What `core/check.py` says about a history comes first. On top of it, for a sessi
   length_off        the length is not the number of its positions
   link_off          its link is not that of its last turn
   turn_unmarked     an ended turn does not say how it ended, or a committed one which version it made
+  continues_off     a turn goes on with another one than the last before it, or with one that was whole
   item_astray       an item lies in no committed turn, or says that it belongs to another one
   state_astray      session state that no committed turn has set, or not to this value
   revision_gap      annotations are not numbered without a gap up to the session's revision
@@ -71,6 +72,7 @@ def audit(dump: SessionDump, past: Past = ()) -> Iterator[Violation]:
             return
     yield from _past(session, past)
     yield from _marks(dump.turns)
+    yield from _continuations(dump)
     yield from _items(dump)
     yield from _state(dump)
     base = base_of(session, past)
@@ -174,6 +176,17 @@ def _marks(turns: Iterable[TurnRow]) -> Iterator[Violation]:
         elif turn.seq is not None and turn.base_head != turn.seq - 1:
             what = f"it made version {turn.seq} on top of version {turn.base_head}"
             yield _violation("turn_unmarked", turn.turn_id, what)
+
+
+def _continuations(dump: SessionDump) -> Iterator[Violation]:
+    before: TurnRow | None = None
+    for turn in _committed(dump):
+        if turn.continues is not None and turn.links is not None:
+            broke_off = before is not None and before.ended_by != "completed"
+            if before is None or turn.continues != before.turn_id or not broke_off:
+                what = f"it goes on with {turn.continues}, which did not break off before it"
+                yield _violation("continues_off", turn.turn_id, what)
+        before = turn
 
 
 def _items(dump: SessionDump) -> Iterator[Violation]:

@@ -25,7 +25,6 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Annotation, Commit, Patch, Snapshot
-from holdfast.core.events import TurnRequest
 from holdfast.core.items import EndedBy
 from holdfast.ids import (
     GrantId,
@@ -39,6 +38,24 @@ from holdfast.ids import (
     Version,
 )
 from holdfast.store.access import KeyStore, SealKeyStore
+from holdfast.store.beginnings import Anonymous as Anonymous
+from holdfast.store.beginnings import Attempt as Attempt
+from holdfast.store.beginnings import Begin as Begin
+from holdfast.store.beginnings import Busy as Busy
+from holdfast.store.beginnings import ById as ById
+from holdfast.store.beginnings import ByKey as ByKey
+from holdfast.store.beginnings import Fence as Fence
+from holdfast.store.beginnings import Finished as Finished
+from holdfast.store.beginnings import Gone as Gone
+from holdfast.store.beginnings import Joined as Joined
+from holdfast.store.beginnings import Mismatch as Mismatch
+from holdfast.store.beginnings import Missing as Missing
+from holdfast.store.beginnings import Moved as Moved
+from holdfast.store.beginnings import NotLive as NotLive
+from holdfast.store.beginnings import Replay as Replay
+from holdfast.store.beginnings import Started as Started
+from holdfast.store.beginnings import Target as Target
+from holdfast.store.beginnings import Unfinished as Unfinished
 from holdfast.store.found import (
     EVERYTHING as EVERYTHING,
 )
@@ -110,140 +127,27 @@ from holdfast.store.rows import (
 
 # ── T1: begin ────────────────────────────────────────────────────────────────────────────────
 
-
-class ByKey(Value):
-    """The session that this key names; if there is none and `create`, a new one with id `fresh`.
-
-    Whoever expects a certain session needs no `fresh` one: if the key means none any more, that one is gone.
-    """
-
-    key: SessionKey
-    fresh: SessionId | None = None
-    create: bool = True
-
-
-class ById(Value):
-    """The session with this id, which must exist."""
-
-    session_id: SessionId
-
-
-class Anonymous(Value):
-    """A new session that nobody named."""
-
-    fresh: SessionId
-
-
-Target: TypeAlias = ByKey | ById | Anonymous
-
-
-class Attempt(Value):
-    """How a request can be recognised when it comes again."""
-
-    request_hash: bytes
-    """Over caller, method, route, conversation name, answer-shaping headers and body."""
-    key: IdempotencyKey | None = None
-    client_attempt: int = 0
-    """The SDK's retry count; from 1 on the request may be one that we have seen."""
-
-
-class Begin(Value):
-    """A request that wants to become a turn."""
-
-    tenant: Tenant
-    node: NodeId
-    nonce: str
-    target: Target
-    expected: SessionId | None
-    """The session that the request was reconciled against; None if there was none yet."""
-    request: TurnRequest
-    """Becomes record 0. Its `base` is the version that it was reconciled against."""
-    attempt: Attempt
-    expire_after_ms: int | None = None
-    """Sessions that were idle for longer answer `Gone`."""
-    ahead: bool = False
-    """Where it is queued: before those who wait already."""
-
-
-class Fence(Value):
-    """The right to write one turn, as long as nobody has taken it over."""
-
-    tenant: Tenant
-    session_id: SessionId
-    turn_id: TurnId
-    token: int
-    nonce: str
-
-
-class Started(Value):
-    """The turn is open and ours; its request is durable."""
-
-    fence: Fence
-    created: bool
-    """The session is new with this turn."""
-    retry_of: TurnId | None = None
-    """An earlier attempt under the same idempotency key failed; its finished steps may be used."""
-
-
-class Joined(Value):
-    """This request is running already, as this turn. Watch it."""
-
-    turn_id: TurnId
-    session_id: SessionId
-    steer: int | None = None
-    """It was said to this turn, of another request, under this number. Until the turn has heard it, nobody knows
-    whether it will: one that ends first lets the key go, and the request begins a turn of its own."""
-
-
-class Replay(Value):
-    """This request has been answered, by this turn. Render its answer again."""
-
-    turn_id: TurnId
-    session_id: SessionId
-
-
-class Mismatch(Value):
-    """The idempotency key belongs to a different request."""
-
-    turn_id: TurnId
-
-
-class Busy(Value):
-    """Another turn is open. If its holder is dead, take the session over first."""
-
-    session_id: SessionId
-    turn_id: TurnId
-    holder_alive: bool
-
-
-class Moved(Value):
-    """The key means another session now, or it has another head or newer annotations: reconcile again."""
-
-    session_id: SessionId
-    head: Version
-
-
-class Gone(Value):
-    """It was here, and is deleted or expired."""
-
-    session_id: SessionId
-    why: Literal["deleted", "expired"]
-
-
-class Missing(Value):
-    """No such session for this tenant, and none was to be created."""
-
-
-class NotLive(Value):
-    """This node's own row has expired: renew it before beginning anything."""
-
+Known: TypeAlias = Joined | Replay | Unfinished | Mismatch | Gone
+"""What a request can turn out to be that was here before."""
 
 BeginOutcome: TypeAlias = (
-    Started | Joined | Replay | Mismatch | Busy | Moved | Gone | Missing | NotLive
+    Started
+    | Joined
+    | Replay
+    | Unfinished
+    | Finished
+    | Mismatch
+    | Busy
+    | Moved
+    | Gone
+    | Missing
+    | NotLive
 )
 """All but `Started` leave nothing behind."""
 
-EnqueueOutcome: TypeAlias = Queued | Free | Joined | Replay | Mismatch | Moved | Gone | Missing
+EnqueueOutcome: TypeAlias = (
+    Queued | Free | Joined | Replay | Unfinished | Mismatch | Moved | Gone | Missing
+)
 """All but `Queued` leave nothing behind."""
 
 OpenOutcome: TypeAlias = Started | Busy | Moved | NotNext | NotLive
@@ -312,8 +216,16 @@ class TooLate(Value):
     turn: TurnRow
 
 
-SignalOutcome: TypeAlias = Signalled | TooLate | Joined | Replay | Mismatch | Gone
-"""The last four are what the request's idempotency key says. All but `Signalled` leave nothing behind."""
+class ToldMore(Value):
+    """The turn was told something else meanwhile, under this number; look at it and decide again."""
+
+    n: int
+
+
+SignalOutcome: TypeAlias = (
+    Signalled | TooLate | ToldMore | Joined | Replay | Unfinished | Mismatch | Gone
+)
+"""The last five are what the request's idempotency key says. All but `Signalled` leave nothing behind."""
 
 
 class Orphan(Value):
@@ -416,10 +328,11 @@ class Store(TurnStore, KeyStore, SealKeyStore, GrantStore, Protocol):
     # turns
     async def find_attempt(
         self, tenant: Tenant, attempt: Attempt, target: Target | None = None
-    ) -> Joined | Replay | Mismatch | Gone | None:
+    ) -> Known | None:
         """Whether this request is known already, without beginning anything. A plain read.
 
-        By its idempotency key, or, with a `target`, as a recognised retry of that session's turn.
+        By its idempotency key, or, with a `target`, as a recognised retry of that session's turn. A key whose name
+        means another session than its turn's by now is not `Unfinished`.
         `begin` asks again; this is for checks that a retry must not meet, such as `If-Match`.
         """
         ...
@@ -429,8 +342,14 @@ class Store(TurnStore, KeyStore, SealKeyStore, GrantStore, Protocol):
 
         Checks, in this order: the idempotency row; a recognised retry (`client_attempt` ≥ 1, the same
         request hash, begun by an earlier attempt, and either open or queued, or the session's head, ended
-        within `recognised_retry_s` and not acknowledged); the session; an open turn; the head; this node.
+        within `recognised_retry_s` and not acknowledged; or, without a key, the same request hash as the unfinished
+        head, ended within `unfinished_retry_s` and not acknowledged); the session; an open turn; the head; this node.
         A `Begin` whose own turn is open already (the same turn id) answers `Started` again.
+
+        A request that `continues` a turn needs that turn at the head, unfinished (else `Finished`), and takes over the
+        keys that lead to it. While another continuation of it is open, it is `Joined` to that one. One that a retry
+        began (`links` ≥ 1) uses up one of the session's `retries_left`, whatever becomes of it. If it is discarded,
+        the keys that it took over lead back to the turn that it was to continue.
         """
         ...
 
@@ -463,7 +382,7 @@ class Store(TurnStore, KeyStore, SealKeyStore, GrantStore, Protocol):
 
         `n` comes after everything in the journal (else StoreError): whoever commits has to know all
         that happened. `records` are the journal's last ones; they, and the journal, are kept only for a replayable
-        turn: nobody comes back for the events of another, and its items say it all.
+        turn, and for one that did not complete: nobody comes back for the events of another, and its items say it all.
         """
         ...
 
@@ -563,8 +482,10 @@ class Store(TurnStore, KeyStore, SealKeyStore, GrantStore, Protocol):
         kind: SignalKind,
         payload: bytes = b"",
         attempt: Attempt | None = None,
+        after: int | None = None,
     ) -> SignalOutcome:
-        """Tell the turn's owner something. Raises SessionMissing if there is no such turn.
+        """Tell the turn's owner something. Raises SessionMissing if there is no such turn. With `after`, only if the
+        signal of that number is still the last (0: there was none).
 
         With the `attempt` of a request that has an idempotency key, the key is looked at first, as `begin` does, and
         claimed for this turn together with the signal: the same request again is `Joined`, and is not said twice.
@@ -665,6 +586,11 @@ class Store(TurnStore, KeyStore, SealKeyStore, GrantStore, Protocol):
 
     async def turn(self, tenant: Tenant, turn_id: TurnId) -> TurnRow | None: ...
 
+    async def turn_unfinished(self, tenant: Tenant, request_hash: bytes) -> TurnRow | None:
+        """The last turn that was kept and did not complete whose request is known by this hash. What can be made of
+        it, `find_attempt` tells."""
+        ...
+
     async def turns(
         self,
         tenant: Tenant,
@@ -673,7 +599,9 @@ class Store(TurnStore, KeyStore, SealKeyStore, GrantStore, Protocol):
         before: TurnId | None = None,
         limit: int = 100,
     ) -> tuple[TurnRow, ...]:
-        """The session's own turns, newest first, in every state."""
+        """The session's own turns, newest first, in every state: by the version that they made, or that they began from;
+        those that wait come last. With `before`, those that come before that turn of the session's own; none if it is
+        not one."""
         ...
 
     async def journal(

@@ -8,6 +8,7 @@ and the contract suite and the model test hold them to the same answers.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -15,6 +16,8 @@ import msgspec
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Commit, Lineage, Segment, Snapshot
+from holdfast.core.events import TurnRequest
+from holdfast.core.unfinished import links_after
 from holdfast.errors import StoreError, Superseded
 from holdfast.ids import NodeId, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.store.base import (
@@ -28,10 +31,12 @@ from holdfast.store.base import (
     Committed,
     EnqueueOutcome,
     Fence,
+    Finished,
     Free,
     Gone,
     HolderAlive,
     Joined,
+    Known,
     Mismatch,
     Missing,
     Moved,
@@ -49,8 +54,10 @@ from holdfast.store.base import (
     Started,
     Taken,
     Target,
+    ToldMore,
     TooLate,
     Unconsumed,
+    Unfinished,
     Waiting,
 )
 from holdfast.store.horizon import Horizon, looked
@@ -110,10 +117,13 @@ class Claim(Value):
     session: SessionRow | None
 
 
-def judge_claim(attempt: Attempt, claim: Claim | None) -> Joined | Replay | Mismatch | Gone | None:
+def judge_claim(
+    attempt: Attempt, claim: Claim | None, *, meant: SessionId | None = None
+) -> Known | None:
     """What an idempotency key says about this request; None if it may begin.
 
     A key answers for as long as its row is there. Only `prune` forgets it, which does not believe every clock.
+    `meant` is the session that the request names by a session key, as that is understood now.
     """
     if claim is None:
         return None
@@ -122,20 +132,60 @@ def judge_claim(attempt: Attempt, claim: Claim | None) -> Joined | Replay | Mism
         return Mismatch(turn_id=row.turn_id)
     if session is not None and session.state == "deleted":
         return Gone(session_id=session.id, why="deleted")
-    if row.state == "failed" or turn is None:
+    if turn is None:
         return None
     if row.state == "running":
         return Joined(turn_id=turn.turn_id, session_id=turn.session_id, steer=row.steer)
-    return Replay(turn_id=turn.turn_id, session_id=turn.session_id)
+    if row.state == "failed" and (turn.continues is None or row.steer is not None):
+        return None
+    ended_at, replay = turn.seq, Replay(turn_id=turn.turn_id, session_id=turn.session_id)
+    if row.state == "failed" and turn.continues is not None:
+        # Discarded by a server that knows of no continuations: its keys lead back all the same.
+        ended_at = turn.base_head
+        replay = Replay(turn_id=turn.continues, session_id=turn.session_id)
+    if session is None or session.unfinished != ended_at or meant not in (None, session.id):
+        return replay
+    return unfinished(session) or replay
+
+
+def unfinished(session: SessionRow) -> Unfinished | None:
+    """Whether a retry may continue the session's head."""
+    if session.unfinished != session.head or not session.retries_left:
+        return None
+    return Unfinished(
+        session_id=session.id, version=session.head, retries_left=session.retries_left
+    )
+
+
+def looks_back(ask: Begin, session: SessionRow) -> bool:
+    """Whether T1 has to know which turn made the session's head, and which one is open."""
+    retried = ask.attempt.client_attempt or ask.request.continues
+    return bool(retried) or session.unfinished == session.head
 
 
 def settled(
-    row: IdempotencyRow, settlement: Settlement, signals: Iterable[SignalRow], *, expires_ms: int
+    row: IdempotencyRow,
+    settlement: Settlement,
+    signals: Iterable[SignalRow],
+    *,
+    expires_ms: int,
+    back_to: TurnId | None = None,
 ) -> IdempotencyRow:
-    """A key's row after its turn has ended. `signals` are the turn's: a steer that was never heard has failed."""
+    """A key's row after its turn has ended. `signals` are the turn's: a steer that was never heard has failed.
+
+    `back_to` is the turn that a discarded one was to continue: the keys that it had taken over lead there again.
+    """
+    if back_to is not None and row.steer is None:
+        return msgspec.structs.replace(row, turn_id=back_to, state="done", expires_ms=expires_ms)
     heard = row.steer is None or any(each.n == row.steer and each.consumed for each in signals)
     state = settlement if heard else "failed"
     return msgspec.structs.replace(row, state=state, expires_ms=expires_ms)
+
+
+def may_be_recognised(attempt: Attempt) -> bool:
+    """Whether a request can turn out to be a retry by anything else than its key: one with a key of its own is new,
+    unless an SDK says that it has sent it before."""
+    return attempt.key is None or attempt.client_attempt > 0
 
 
 def recognised(
@@ -146,18 +196,30 @@ def recognised(
     head_turn: TurnRow | None,
     queued: tuple[TurnRow, ...] = (),
     now_ms: int,
-) -> Joined | Replay | None:
-    """Whether this is an SDK's own retry of a turn that we know, where that is certain."""
-    if attempt.client_attempt < 1 or session is None or session.state == "deleted":
+) -> Joined | Replay | Unfinished | None:
+    """Whether this is a retry without a key of a turn that we know, where that is certain."""
+    if session is None or session.state == "deleted":
         return None
     for unended in (*([open_turn] if open_turn else ()), *queued):
-        if _is_earlier_try(unended, attempt):
+        if attempt.client_attempt and _is_earlier_try(unended, attempt):
             return Joined(turn_id=unended.turn_id, session_id=unended.session_id)
-    if head_turn is None or head_turn.acked or not _is_earlier_try(head_turn, attempt):
+    if head_turn is None or head_turn.acked or head_turn.request_hash != attempt.request_hash:
         return None
-    if now_ms - head_turn.ended_ms > limits.recognised_retry_s * 1000:
-        return None
-    return Replay(turn_id=head_turn.turn_id, session_id=head_turn.session_id)
+    replay = Replay(turn_id=head_turn.turn_id, session_id=head_turn.session_id)
+    age_s = (now_ms - head_turn.ended_ms) / 1000
+    if _is_same_again(attempt, session) and age_s <= limits.unfinished_retry_s:
+        if open_turn is not None and open_turn.continues == head_turn.turn_id:
+            return Joined(turn_id=open_turn.turn_id, session_id=open_turn.session_id)
+        return unfinished(session) or replay
+    is_sdk = attempt.client_attempt > head_turn.client_attempt
+    return replay if is_sdk and age_s <= limits.recognised_retry_s else None
+
+
+def _is_same_again(attempt: Attempt, session: SessionRow) -> bool:
+    """Whether the request of the session's head, said again without a key, is a retry: not after a person has stopped
+    the turn, and not if nobody has said what the request is known by."""
+    is_retry = session.unfinished == session.head and session.retries_left is not None
+    return is_retry and attempt.key is None and bool(attempt.request_hash)
 
 
 def _is_earlier_try(turn: TurnRow, attempt: Attempt) -> bool:
@@ -197,7 +259,7 @@ def judge_begin(ask: Begin, facts: BeginFacts) -> BeginOutcome:
     if facts.own_turn is not None:
         return _repeated(ask, facts.own_turn, facts.own_session)
     known = _known(ask, facts)
-    if known is not None:
+    if known is not None and not _is_continued_by(ask, known):
         return known
     refusal = _refused(ask, facts)
     if refusal is not None:
@@ -209,8 +271,15 @@ def judge_begin(ask: Begin, facts: BeginFacts) -> BeginOutcome:
     )
 
 
-def _known(ask: Begin, facts: BeginFacts) -> Joined | Replay | Mismatch | Gone | None:
-    known = judge_claim(ask.attempt, facts.claim)
+def _is_continued_by(ask: Begin, known: Known) -> bool:
+    """Whether this request is about to do what there is to do about it."""
+    is_unfinished = isinstance(known, Unfinished) and known.session_id == ask.expected
+    return is_unfinished and ask.request.continues is not None
+
+
+def _known(ask: Begin, facts: BeginFacts) -> Known | None:
+    meant = facts.session.id if facts.session and isinstance(ask.target, ByKey) else None
+    known = judge_claim(ask.attempt, facts.claim, meant=meant)
     if known is not None:
         return known
     return recognised(
@@ -230,7 +299,7 @@ def started_as_known(ask: Begin, session: SessionRow) -> Started | None:
     has not begun already.
     """
     plain = ask.attempt.key is None and not ask.attempt.client_attempt
-    if not plain or ask.expire_after_ms is not None:
+    if not plain or ask.expire_after_ms is not None or looks_back(ask, session):
         return None
     if _in_the_way(ask, session, BeginFacts(now_ms=0, node=None)) is not None:
         return None
@@ -275,13 +344,26 @@ def _in_the_way(ask: Begin, session: SessionRow, facts: BeginFacts) -> BeginOutc
             return Gone(session_id=session.id, why="expired")
     if session.id != ask.expected:
         return Moved(session_id=session.id, head=session.head)
+    continues, open_turn = ask.request.continues, facts.open_turn
     if session.open_turn is not None:
+        if continues is not None and open_turn is not None and open_turn.continues == continues:
+            return Joined(turn_id=open_turn.turn_id, session_id=session.id)
         alive = facts.holder in ("alive", "self")
         return Busy(session_id=session.id, turn_id=session.open_turn, holder_alive=alive)
     # What the model is shown depends on the annotations as much as on the history.
     if (session.head, session.meta_rev) != (ask.request.base, ask.request.base_rev):
         return Moved(session_id=session.id, head=session.head)
+    if continues is not None and not _can_continue(ask.request, session, facts.head_turn):
+        return Finished()
     return None
+
+
+def _can_continue(request: TurnRequest, session: SessionRow, head_turn: TurnRow | None) -> bool:
+    """Whether the session's head is the turn to be continued, in the way in which that is wanted."""
+    is_head = head_turn is not None and head_turn.turn_id == request.continues
+    if not is_head or session.unfinished != session.head:
+        return False
+    return not request.links or request.links == links_after(session.retries_left)
 
 
 def _repeated(ask: Begin, turn: TurnRow, session: SessionRow | None) -> Started | Joined | Replay:
@@ -429,6 +511,21 @@ def in_order(queued: Iterable[tuple[Tenant, SessionId, TurnId, bool]]) -> Iterab
         )
 
 
+def place_of(turn: TurnRow) -> tuple[float, int, int, TurnId]:
+    """Where a turn stands among its session's own: by the version that it made, or that it began from; those that wait
+    come last. No clock decides that."""
+    match turn.state:
+        case "committed":
+            assert turn.seq is not None
+            return turn.seq, 0, 0, turn.turn_id
+        case "discarded":
+            return turn.base_head, 1, 0, turn.turn_id
+        case "open":
+            return turn.base_head, 2, 0, turn.turn_id
+        case "queued":
+            return inf, 2, turn.began_ms, turn.turn_id
+
+
 # ── writing under a fence ────────────────────────────────────────────────────────────────────
 
 
@@ -518,8 +615,10 @@ def judge_signal(
     last_n: int,
     attempt: Attempt | None = None,
     claim: Claim | None = None,
+    after: int | None = None,
 ) -> SignalOutcome:
-    """Whether a turn can still hear. `last_n` is the number of its last signal, 0 before the first.
+    """Whether a turn can still hear. `last_n` is the number of its last signal, 0 before the first; `after` the one
+    that the caller knows to be the last.
 
     `claim` is what is known under the key of this `attempt`. `Signalled` means: write the signal, and claim the key.
     """
@@ -528,6 +627,8 @@ def judge_signal(
         return known
     if session is None or session.open_turn != turn.turn_id:
         return TooLate(turn=turn)
+    if after is not None and after != last_n:
+        return ToldMore(n=last_n)
     return Signalled(n=last_n + 1)
 
 

@@ -74,6 +74,10 @@ class SessionRow(Value):
     """A line that nobody named: listed on request only, and it expires."""
     created_ms: int = 0
     active_ms: int = 0
+    unfinished: Version | None = None
+    """The version whose turn broke off and can be continued here, if it is still the head."""
+    retries_left: int | None = None
+    """How many retries may still continue it; None if only a person does."""
 
 
 class KeyRow(Value):
@@ -122,6 +126,11 @@ class TurnRow(Value):
     """The answer was handed to the client's socket, to its last byte."""
     began_ms: int = 0
     ended_ms: int = 0
+    continues: TurnId | None = None
+    """The unfinished turn that it goes on with: the one that made `base_head`."""
+    links: int | None = None
+    """Written with the commit of a continuation: how many in a row, up to it, were begun by retries. Without it, the
+    commit was made by a server that knows of no continuations, and is none."""
 
 
 IdempotencyState: TypeAlias = Literal["running", "done", "failed"]

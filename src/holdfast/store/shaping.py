@@ -17,7 +17,7 @@ from holdfast.core.items import SessionSettings
 from holdfast.core.journal import encode_records, numbered
 from holdfast.errors import InvalidValue, SessionGone, SessionMissing
 from holdfast.ids import ItemId, NodeId, SessionId, Tenant, TurnId
-from holdfast.store.base import Anonymous, Begin, Fence, Opening, Started, SummaryMoved
+from holdfast.store.base import Anonymous, Attempt, Begin, Fence, Opening, Started, SummaryMoved
 from holdfast.store.opening import opening_of
 from holdfast.store.rows import SessionRow, TurnRow
 
@@ -65,9 +65,24 @@ def held_session(session: SessionRow, fence: Fence, node: NodeId) -> SessionRow:
     )
 
 
-def open_turn(ask: Begin, started: Started, *, now_ms: int) -> TurnRow:
-    """The turn that T1 begins."""
+def begun_session(session: SessionRow, ask: Begin, fence: Fence) -> SessionRow:
+    """A session on which T1 begins a turn. A retry that continues its head uses up one of those that are left."""
+    held = held_session(session, fence, ask.node)
+    if not ask.request.links:
+        return held
+    assert session.retries_left, "T1 lets no other retry continue it"
+    return msgspec.structs.replace(held, retries_left=session.retries_left - 1)
+
+
+def open_turn(
+    ask: Begin, started: Started, *, now_ms: int, continued: TurnRow | None = None
+) -> TurnRow:
+    """The turn that T1 begins. A continuation is known again by what the turn was known by that it goes on with."""
     request, attempt = ask.request, ask.attempt
+    if request.continues is not None:
+        assert continued is not None, "T1 has looked at the turn that is continued"
+        client_attempt = max(continued.client_attempt, attempt.client_attempt)
+        attempt = Attempt(request_hash=continued.request_hash, client_attempt=client_attempt)
     return TurnRow(
         tenant=ask.tenant,
         turn_id=request.turn_id,
@@ -82,6 +97,7 @@ def open_turn(ask: Begin, started: Started, *, now_ms: int) -> TurnRow:
         request_hash=attempt.request_hash,
         replayable=request.replayable,
         began_ms=now_ms,
+        continues=request.continues,
     )
 
 
@@ -148,6 +164,8 @@ def committed_session(session: SessionRow, made: Commit, *, now_ms: int) -> Sess
         active_ms=now_ms,
         open_turn=None,
         lease_node=None,
+        unfinished=made.unfinished,
+        retries_left=made.retries_left,
     )
 
 
@@ -251,7 +269,13 @@ def has_ended(turn: TurnRow) -> bool:
 
 
 def at_rest(session: SessionRow) -> SessionRow:
-    """The row without what only concerns its present home: leases, and the turn that is open."""
+    """The row without what only concerns its present home: leases, the turn that is open, and what can be continued."""
     return msgspec.structs.replace(
-        session, lease_token=0, lease_nonce="", lease_node=None, open_turn=None
+        session,
+        lease_token=0,
+        lease_nonce="",
+        lease_node=None,
+        open_turn=None,
+        unfinished=None,
+        retries_left=None,
     )

@@ -88,6 +88,7 @@ class CrashingStore:
         self.info = self._read(store.info)
         self.snapshot = self._read(store.snapshot)
         self.turn = self._read(store.turn)
+        self.turn_unfinished = self._read(store.turn_unfinished)
         self.turns = self._read(store.turns)
         self.journal = self._read(store.journal)
         self.idempotency = self._read(store.idempotency)

@@ -214,6 +214,8 @@ class Turn(Told):
     usage: Usage
     began_at: float
     ended_at: float | None
+    continues: str | None = None
+    """The unfinished turn that it goes on with, if it does."""
 
 
 class Turns(Told):

@@ -16,10 +16,12 @@ from typing import TypeGuard
 import msgspec
 
 from holdfast.core import events as ev
+from holdfast.core.closing import waiting_words
 from holdfast.core.codec import Value
 from holdfast.core.items import (
     AssistantMessage,
     Item,
+    Items,
     Reasoning,
     Refusal,
     Text,
@@ -119,6 +121,8 @@ def completion(head: AnswerHead, end: AnswerEnd) -> bytes:
     said = [each for each in end.items if _is_said(each)]
     text = STEP_BREAK.join(filter(None, (_text(each) for each in said)))
     refusal = "".join(_refusal(each) for each in said)
+    if not text and not refusal and finish_reason(end) == "stop":
+        text = waiting_words(_unanswered(end.items, "approval"))
     about = _about(head, end)
     if head.show_tools:
         about["tools"] = _trail_of(end.items)
@@ -207,8 +211,15 @@ def call_shown(call: ToolCall) -> dict[str, object]:
 class ChatStream:
     """Turns the events of a turn into frames. Feed it every event once, in order, then the end."""
 
-    def __init__(self, head: AnswerHead, *, set_aside: frozenset[ItemId] = frozenset()) -> None:
-        """`set_aside` are items that are known not to count: nothing of them is shown."""
+    def __init__(
+        self,
+        head: AnswerHead,
+        *,
+        set_aside: frozenset[ItemId] = frozenset(),
+        before: Items = (),
+    ) -> None:
+        """`set_aside` are items that are known not to count: nothing of them is shown. `before` is what the answer
+        begins with: what turns have said that this one continues."""
         self._head = head
         self._set_aside = set_aside
         self._before, self._after = _template(head)
@@ -224,10 +235,15 @@ class ChatStream:
         self._thought: set[ItemId] = set()
         """Reasoning that was shown. It is a view of the work: one that was set aside takes nothing back."""
         self._broken = False
+        self._first = self._beginning(before)
 
     def first(self) -> bytes:
-        """The frame that begins every stream."""
-        return self._frame(b'{"role":"assistant","content":""}')
+        """The frames that begin every stream."""
+        return self._first
+
+    def _beginning(self, before: Items) -> bytes:
+        said = (each for each in before if _is_said(each) or _is_thought(each))
+        return self._frame(b'{"role":"assistant","content":""}') + b"".join(map(self._whole, said))
 
     def frames(self, record: Record) -> bytes:
         """What a client is shown of this event; empty if nothing."""
@@ -269,6 +285,9 @@ class ChatStream:
             if _is_said(each) or _is_thought(each) or each in waiting
         )
         about = msgspec.json.encode(_about(self._head, end))
+        if not self._shown and finish_reason(end) == "stop":
+            words = waiting_words(_unanswered(end.items, "approval"))
+            rest += self._words(words) if words else b""
         finish = self._frame(b"{}", finish=finish_reason(end), extra=about)
         usage = self._usage_frame(end.usage) if self._head.include_usage else b""
         return rest + finish + usage + DONE

@@ -12,11 +12,13 @@ from typing import Literal, TypeAlias, assert_never
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.closing import note_for_model
 from holdfast.core.items import (
     AssistantMessage,
     Audio,
     File,
     Image,
+    Interruption,
     Item,
     Link,
     Opaque,
@@ -101,6 +103,8 @@ def input_of(items: Sequence[Item]) -> Iterable[InputItem]:
                 yield from map(_result, each.results)
             case SystemMessage():
                 yield InputMessage(role="developer", content=text_of(each.content))
+            case Interruption():  # nobody's words but ours, and this wire has a role for them
+                yield InputMessage(role="developer", content=note_for_model(each))
             case _:
                 yield InputMessage(role="user", content=_content(words_of(each)))
 

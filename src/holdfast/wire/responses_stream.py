@@ -23,6 +23,7 @@ from holdfast.core import events as ev
 from holdfast.core.items import (
     AssistantMessage,
     Item,
+    Items,
     Reasoning,
     Refusal,
     Text,
@@ -77,8 +78,10 @@ class _Place:
 class ResponseStream:
     """Turns the events of a turn into frames. Feed it every event once, in order, then the end."""
 
-    def __init__(self, head: ResponseHead, *, after: int = -1) -> None:
-        """Events up to number `after` are counted and left out."""
+    def __init__(self, head: ResponseHead, *, after: int = -1, before: Items = ()) -> None:
+        """Events up to number `after` are counted and left out. `before` is what the output begins with: what turns
+        have said that this one continues."""
+        self._said_before = before
         self._head = head
         self._shows = head.shows
         self._client_tools: frozenset[str] = frozenset()
@@ -98,9 +101,8 @@ class ResponseStream:
 
     def _beginning(self) -> bytes:
         if not self._waits:
-            return self._lifecycle("response.created", "in_progress") + self._lifecycle(
-                "response.in_progress", "in_progress"
-            )
+            created = self._lifecycle("response.created", "in_progress")
+            return created + self._in_progress()
         created = self._lifecycle("response.created", "queued")
         return created + self._lifecycle("response.queued", "queued")
 
@@ -109,7 +111,12 @@ class ResponseStream:
         if not self._waits:
             return b""
         self._waits = False
-        return self._lifecycle("response.in_progress", "in_progress")
+        return self._in_progress()
+
+    def _in_progress(self) -> bytes:
+        begun = self._lifecycle("response.in_progress", "in_progress")
+        results = _results_in(self._said_before)
+        return begun + b"".join(self._rest(each, results) for each in self._said_before)
 
     def frames(self, record: Record) -> bytes:
         """What a client is shown of this event; empty if nothing."""
@@ -135,9 +142,7 @@ class ResponseStream:
 
     def end(self, end: ResponseEnd) -> bytes:
         """What was not shown yet, and the last event."""
-        results: dict[ItemId, ToolResult] = {
-            each.call: each for each in end.items if isinstance(each, ToolResult)
-        }
+        results = _results_in(end.items)
         waited = b"" if end.status == "cancelled" else self._waited()
         rest = b"".join(self._rest(each, results) for each in end.items)
         return waited + rest + self._terminal(end)
@@ -420,6 +425,10 @@ class ResponseStream:
 
 
 _encode = msgspec.json.Encoder().encode
+
+
+def _results_in(items: Items) -> dict[ItemId, ToolResult]:
+    return {each.call: each for each in items if isinstance(each, ToolResult)}
 
 
 def _part_object(kind: PartKind, text: str) -> ItemObject:

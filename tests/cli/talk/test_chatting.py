@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,6 +61,61 @@ def test_a_decision_that_comes_too_late_does_not_end_the_chat(
     late = Chat(client, Deciding(), model="demo", name="trip", new_name=lambda: "fresh")
     late.see_to(Played(turn_id="turn_1", version=1, waiting=(waiting,)))
     assert capsys.readouterr().err == "holdfast: no\n"
+
+
+class BrokenOff(Refusing):
+    """A server with a conversation whose last turn ended so."""
+
+    def __init__(self, ended_by: str) -> None:
+        super().__init__(500)
+        self.asked: list[str] = []
+        self._turn = api.Turn(
+            id="turn_1",
+            session_id="conv_1",
+            state="committed",
+            ended_by=ended_by,  # type: ignore[arg-type]
+            detail="",
+            base=0,
+            version=1,
+            attempt=1,
+            agent="demo",
+            usage=api.Usage(),
+            began_at=1.0,
+            ended_at=2.0,
+        )
+
+    def session(self, name: str) -> api.Session:
+        return api.Session(
+            id="conv_1",
+            keys=(name,),
+            title="",
+            agent="demo",
+            version=1,
+            items=2,
+            open_turn=None,
+            created_at=1.0,
+            active_at=2.0,
+            attributes={},
+        )
+
+    def turns(self, name: str) -> api.Turns:
+        return api.Turns(turns=(self._turn,), usage=api.Usage())
+
+    def continue_turn(self, turn_id: str) -> api.Turn:
+        self.asked.append(turn_id)
+        raise ServerRefused("enough", status=500, reason="x")
+
+
+@pytest.mark.parametrize(("ended_by", "goes_on"), [("model_error", True), ("cancelled", False)])
+def test_a_turn_that_broke_off_is_gone_on_with_unless_the_person_has_stopped_it(
+    ended_by: str, goes_on: bool
+) -> None:
+    server = BrokenOff(ended_by)
+    talking = chat(server)
+    talking.has_spoken = True
+    with contextlib.suppress(ServerRefused):
+        talking.do(Command(name="retry"))
+    assert server.asked == (["turn_1"] if goes_on else [])
 
 
 def test_nothing_to_retry_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:

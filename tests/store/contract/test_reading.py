@@ -11,7 +11,7 @@ from holdfast.core.conversation import Flagged, Snapshot, Titled, seen_by_model,
 from holdfast.core.items import Summary
 from holdfast.core.journal import decode_records, fold
 from holdfast.ids import Minter, NoteId, SessionId, TurnId, Version
-from holdfast.store.base import Annotated, Store
+from holdfast.store.base import Annotated, Started, Store
 from tests.store.builders import ACME, Player
 from tests.store.homes import Damage
 
@@ -190,6 +190,35 @@ async def test_turns_are_read_newest_first_in_every_state(store: Store, player: 
     assert await found(before=ids[3]) == []
     states = [row.state for row in await store.turns(ACME, session_id)]
     assert states == ["open", "committed", "discarded", "committed"]
+
+
+async def test_turns_stand_by_their_versions_and_not_by_the_clock_that_named_them(
+    store: Store, player: Player
+) -> None:
+    """Ids are minted by nodes, and a turn that waits is named long before it begins."""
+    late = Minter(now_ms=lambda: 9_000_000_000_000, random_bits=lambda bits: 1)
+    early = Minter(now_ms=lambda: 1_000, random_bits=lambda bits: 2)
+    first = await player.play("trip", turn_id=late(TurnId))
+    running = await player.open("trip", turn_id=early(TurnId))
+    waits = await player.wait("trip", turn_id=early(TurnId))
+    behind = await player.wait("trip", turn_id=late(TurnId))
+    session_id = first.session_id
+
+    async def found(before: TurnId | None = None) -> list[TurnId]:
+        rows = await store.turns(ACME, session_id, before=before)
+        return [row.turn_id for row in rows]
+
+    ids = [each.turn_id for each in (behind, waits, running, first)]
+    assert await found() == ids
+    for n, turn_id in enumerate(ids):
+        assert await found(turn_id) == ids[n + 1 :]
+    await running.answer()
+    await running.commit()
+    opened = await store.open_queued(await player.opening(waits.turn_id))
+    assert isinstance(opened, Started)
+    assert await found() == [each.turn_id for each in (behind, opened.fence, running, first)]
+    elsewhere = await player.play("holiday")
+    assert await found(elsewhere.turn_id) == []
 
 
 async def test_a_fork_has_only_its_own_turns(store: Store, player: Player, mint: Minter) -> None:

@@ -11,7 +11,7 @@ from holdfast.core import events as ev
 from holdfast.core.items import UserMessage
 from holdfast.errors import SessionMissing
 from holdfast.ids import Minter, TurnId
-from holdfast.store.base import Committed, Signalled, Store, TooLate, Unconsumed
+from holdfast.store.base import Committed, Signalled, Store, ToldMore, TooLate, Unconsumed
 from holdfast.store.rows import SignalKind, SignalRow
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player, Playing
@@ -128,6 +128,22 @@ async def test_a_turn_that_never_was_cannot_be_told_anything(
 ) -> None:
     with pytest.raises(SessionMissing):
         await store.signal(ACME, mint(TurnId), kind="cancel")
+
+
+async def test_a_signal_that_is_to_be_the_next_one_is_refused_after_another(
+    store: Store, player: Player
+) -> None:
+    """Whoever has decided what to say on top of what the turn was told has to decide again."""
+    turn = await player.open("trip")
+    for n in (0, 1):
+        said = await store.signal(ACME, turn.turn_id, kind="steer", payload=b"%d" % n, after=n)
+        assert said == Signalled(n=n + 1)
+    for n in (0, 1, 3):
+        async with changes_nothing(store, nodes=[player.node]):
+            late = await store.signal(ACME, turn.turn_id, kind="steer", payload=b"late", after=n)
+            assert late == ToldMore(n=2)
+    assert await store.find_signal(ACME, turn.turn_id, 3) is None
+    assert await store.signal(ACME, turn.turn_id, kind="cancel") == Signalled(n=3)
 
 
 # ── steering against a commit ────────────────────────────────────────────────────────────────

@@ -59,6 +59,7 @@ async def ours(store: Store, player: Player) -> Playing:
     await store.annotate(ACME, turn.session_id, [(None, Titled(title="Oslo"))])
     fresh = player.mint(SessionId)
     await store.fork(ACME, turn.session_id, version=Version(1), fresh=fresh)
+    await player.break_off("other", request_hash=b"broken")
     running = await player.open("trip", request_hash=b"running")
     await store.signal(ACME, running.turn_id, kind="cancel")
     await running.answer()
@@ -116,6 +117,7 @@ def reads(store: Store, tenant: Tenant, names: Names) -> list[Call]:
         ("snapshot", lambda: store.snapshot(tenant, session_id, version=first)),
         ("turn", lambda: store.turn(tenant, names.kept)),
         ("turns", lambda: store.turns(tenant, session_id)),
+        ("turn_unfinished", lambda: store.turn_unfinished(tenant, b"broken")),
         ("journal", lambda: store.journal(tenant, turn_id)),
         ("find_signal", lambda: store.find_signal(tenant, turn_id, names.n)),
         ("idempotency", lambda: store.idempotency(tenant, names.idempotency)),

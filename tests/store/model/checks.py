@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -71,13 +71,28 @@ def check_session(homes: Homes, model: Model, tenant: Tenant, session_id: Sessio
         assert list(seen.keys) == (model.keys_of(session) if session else []), where
         assert same_snapshot(seen.head, model.snapshot(tenant, session_id)), where
         own = [turn.row for turn in model.of[tenant].turns.values() if turn.session is session]
-        assert list(seen.turns) == sorted(own, key=_by_id, reverse=True), where
+        assert list(seen.turns) == _newest_first(own), where
         assert sum(turn.state == "open" for turn in seen.turns) <= 1, where
         if seen.dump is not None and session is not None:
             assert list(flaws(seen.dump, session)) == [], where
     first, *others = views.values()
     for other in others:
         assert other.dump == first.dump, f"{session_id} differs in {apart(other.dump, first.dump)}"
+
+
+def _newest_first(turns: Sequence[TurnRow]) -> list[TurnRow]:
+    """Those that wait, the last one first; then version by version what began from it, and what made it."""
+    waiting = [turn for turn in turns if turn.state == "queued"]
+    listed = sorted(waiting, key=lambda turn: (turn.began_ms, turn.turn_id), reverse=True)
+    begun = [turn for turn in turns if turn.state != "queued"]
+    for version in range(max((turn.base_head + 1 for turn in begun), default=0), -1, -1):
+        stopped = [turn for turn in begun if turn.seq is None and turn.base_head == version]
+        listed += [turn for turn in stopped if turn.state == "open"]
+        listed += sorted(
+            (turn for turn in stopped if turn.state != "open"), key=_by_id, reverse=True
+        )
+        listed += [turn for turn in begun if turn.seq == version]
+    return listed
 
 
 def _by_id(turn: TurnRow) -> TurnId:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast import limits
 from holdfast.core import chain
 from holdfast.core.codec import encode
 from holdfast.core.conversation import Commit
@@ -56,10 +57,14 @@ def commit_of(
     by: EndedBy = "completed",
     agent: str = "butler",
     changes: tuple[Change, ...] = (),
+    continues: TurnId | None = None,
+    links: int = 0,
 ) -> Commit:
     """These items as the commit of a turn, linked to what came before it."""
     encoded = tuple(map(encode, items))
-    header = chain.Header(turn_id=turn_id, version=version, ended_by=by, agent=agent)
+    header = chain.Header(
+        turn_id=turn_id, version=version, ended_by=by, agent=agent, continues=continues
+    )
     calls = (each for each in items if isinstance(each, ToolCall))
     return Commit(
         turn_id=turn_id,
@@ -75,4 +80,7 @@ def commit_of(
         usage=Usage(output_tokens=len(items)),
         link=chain.link(after, header, items=encoded, changes=map(encode, changes)),
         detail="" if by == "completed" else "somebody said stop",
+        continues=continues,
+        links=links if continues else None,
+        retries_left=max(0, limits.continuations_max - links) if by == "model_error" else None,
     )

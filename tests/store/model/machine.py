@@ -83,7 +83,7 @@ HASHES = (b"a" * 32, b"b" * 32)
 TTL_MS = 15_000
 NODES = 3
 
-MOMENTS_S = (0.001, 1, 5, 10, 16, 61)
+MOMENTS_S = (0.001, 1, 5, 10, 16, 61, 590)
 AGES_S = (3600, 25 * 3600, 8 * 24 * 3600, 31 * 24 * 3600)
 FRESH_MAX = 12
 """Sessions of one example: enough to be confused, few enough to meet again."""
@@ -260,7 +260,8 @@ class StoreMachine(RuleBasedStateMachine):
         outcome = self.write(
             tenant, "begin", ask, turn=turn_id, session=meant.id if meant else None
         )
-        if isinstance(outcome, Started) and not outcome.created:
+        # A continuation takes keys along, which are no part of what it leaves as it was.
+        if isinstance(outcome, Started) and not outcome.created and not ask.request.continues:
             self.before[turn_id] = {home: checks.kept(dump) for home, dump in before.items()}
         return outcome
 
@@ -338,6 +339,40 @@ class StoreMachine(RuleBasedStateMachine):
             count = attempt.client_attempt + data.draw(st.sampled_from((1, 0)))
             attempt = msgspec.structs.replace(attempt, client_attempt=count)
         self.ask(data, turn.session.tenant, ById(session_id=turn.session.id), attempt)
+
+    @precondition(lambda self: self.broken_off())
+    @rule(data=data, by_hand=st.booleans())
+    def go_on(self, data: Data, by_hand: bool) -> None:
+        """Continue what a session's head has left open: because a person asks, or as a retry of its request."""
+        session = pick(data, self.broken_off())
+        tenant = session.tenant
+        last = next(self.model.committed(session))
+        attempt = self.an_attempt(data) if by_hand else self.again(data, last)
+        ask = self.new_ask(data, tenant, ById(session_id=session.id), attempt)
+        links = 0 if by_hand else 4 - (session.retries_left or 0)
+        request = msgspec.structs.replace(
+            ask.request,
+            input=(),
+            continues=last.id,
+            links=links + (1 if rarely(data) else 0),
+        )
+        ask = msgspec.structs.replace(ask, request=request)
+        self.write(tenant, "begin", ask, turn=request.turn_id, session=session.id)
+        self.do("turn_unfinished", tenant, last.known.request_hash)
+
+    def broken_off(self) -> list[Session]:
+        return [each for each in self.sessions(live=True) if each.unfinished is not None]
+
+    def again(self, data: Data, turn: Turn) -> Attempt:
+        keys = [
+            claim
+            for claim in self.model.of[turn.session.tenant].claims.values()
+            if claim.turn is turn
+        ]
+        by_key = data.draw(st.booleans())
+        if keys and by_key:
+            return Attempt(request_hash=keys[0].request_hash, key=keys[0].key)
+        return turn.known
 
     @precondition(lambda self: self.fences)
     @rule(data=data)
@@ -705,6 +740,7 @@ class StoreMachine(RuleBasedStateMachine):
     fork_once_more = fork
     lose_one_more = lose_a_holder
     retry_once_more = retry
+    go_on_once_more = go_on
     signal_once_more = signal
     play_some_more_turns = play_some_turns
     ask_once_again = ask_again
@@ -716,9 +752,10 @@ class StoreMachine(RuleBasedStateMachine):
         """What this turn might add, on top of its base; rarely on top of something else."""
         at = self.model.snapshot(fence.tenant, fence.session_id, version=request.base)
         under, words = at or Snapshot(session_id=fence.session_id), self.words
-        by: EndedBy = "cancelled" if rarely(data) else "completed"
+        by: EndedBy = data.draw(st.sampled_from(ENDS))
         items: list[Item] = [words.result(call, "not_answered") for call in under.waiting]
-        items.append(words.user())
+        if request.continues is None:
+            items.append(words.user())
         changes: tuple[Change, ...] = ()
         if data.draw(st.booleans()):
             call = words.call()
@@ -736,8 +773,20 @@ class StoreMachine(RuleBasedStateMachine):
             by=by,
             agent=request.agent,
             changes=changes,
+            continues=request.continues,
+            links=request.links,
         )
 
+
+ENDS: Sequence[EndedBy] = (
+    "completed",
+    "completed",
+    "completed",
+    "completed",
+    "model_error",
+    "model_error",
+    "cancelled",
+)
 
 FILTERS = st.builds(
     SessionFilter,

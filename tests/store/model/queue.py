@@ -41,6 +41,7 @@ class Queue(Turns):
         failed = self.claim(ask.tenant, ask.attempt)
         turn = Turn(
             ask=ask,
+            known=ask.attempt,
             session=session,
             created=False,
             retry_of=failed.turn.id if failed and failed.steer is None else None,

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core.conversation import Annotation, Commit, Snapshot
 from holdfast.core.events import TurnRequest
 from holdfast.core.items import EndedBy, SessionSettings, UserMessage, text_of
-from holdfast.ids import IdempotencyKey, NodeId, SessionId, SessionKey, Tenant, TurnId
+from holdfast.ids import IdempotencyKey, NodeId, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.store import base
 from holdfast.store.rows import (
     IdempotencyRow,
@@ -47,6 +47,9 @@ class Session:
     open: Turn | None = None
     queue: list[Turn] = field(default_factory=list)
     """The turns that wait for it, the first one first."""
+    unfinished: int | None = None
+    """The version that its last commit left unfinished, here and in no fork."""
+    retries_left: int | None = None
     deleted: bool = False
 
     def __repr__(self) -> str:
@@ -90,6 +93,8 @@ class Session:
             anonymous=self.anonymous,
             created_ms=self.created_ms,
             active_ms=self.active_ms,
+            unfinished=None if self.unfinished is None else Version(self.unfinished),
+            retries_left=self.retries_left,
         )
 
 
@@ -116,6 +121,8 @@ class Turn:
     """A turn, with everything that was said to it and in it."""
 
     ask: base.Begin
+    known: base.Attempt
+    """What it is recognised by: its own request, or that of the turn which it continues."""
     session: Session
     created: bool
     retry_of: TurnId | None
@@ -133,6 +140,7 @@ class Turn:
     journal: list[JournalRow] = field(default_factory=list)
     signals: list[SignalRow] = field(default_factory=list)
     commit: Commit | None = None
+    links: int | None = None
     start: int = 0
     rev: int = 0
 
@@ -173,15 +181,17 @@ class Turn:
             detail=self.detail,
             attempt=self.attempt,
             retry_of=self.retry_of,
-            client_attempt=self.ask.attempt.client_attempt,
+            client_attempt=self.known.client_attempt,
             lease_token=self.token,
             agent=self.request.agent,
             source_digest=self.request.source_digest,
-            request_hash=self.ask.attempt.request_hash,
+            request_hash=self.known.request_hash,
             replayable=self.replayable,
             acked=self.acked,
             began_ms=self.began_ms,
             ended_ms=self.ended_ms,
+            continues=self.request.continues,
+            links=self.links,
         )
         made = self.commit
         if made is None:

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.conversation import Commit
-from holdfast.core.events import Began, MemoryAdded, MemoryDeleted
+from holdfast.core.events import Began, MemoryAdded, MemoryDeleted, TurnRequest
 from holdfast.core.items import EndedBy
 from holdfast.core.journal import encode_records, numbered
 from holdfast.errors import SessionMissing, StoreError, Superseded
@@ -92,13 +92,14 @@ class Turns:
 
     def find_attempt(
         self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
-    ) -> base.Joined | base.Replay | base.Mismatch | base.Gone | None:
+    ) -> base.Known | None:
         session = self.meant(tenant, target) if target else None
-        return self.claimed(tenant, attempt) or self.recognised(attempt, session)
+        named = session if isinstance(target, base.ByKey) else None
+        return self.claimed(tenant, attempt, named=named) or self.recognised(attempt, session)
 
     def claimed(
-        self, tenant: Tenant, attempt: base.Attempt
-    ) -> base.Joined | base.Replay | base.Mismatch | base.Gone | None:
+        self, tenant: Tenant, attempt: base.Attempt, *, named: Session | None = None
+    ) -> base.Known | None:
         claim = self.claim(tenant, attempt)
         if claim is None:
             return None
@@ -107,11 +108,32 @@ class Turns:
             return base.Mismatch(turn_id=turn.id)
         if turn.session.deleted:
             return base.Gone(session_id=turn.session.id, why="deleted")
-        if claim.state == "failed":
-            return None
         if claim.state == "running":
             return join(turn, steer=claim.steer)
-        return replay(turn)
+        if claim.state == "failed":
+            return None
+        if turn.commit is None or named not in (None, turn.session):
+            return replay(turn)
+        return self.goes_on(turn) or replay(turn)
+
+    def goes_on(self, turn: Turn) -> base.Unfinished | None:
+        """Whether a retry may continue this turn: it is its session's head, and some retries are left."""
+        session = turn.session
+        left, version = session.retries_left, session.head.version
+        at_head = turn.commit is not None and turn.commit.version == version == session.unfinished
+        if not at_head or not left:
+            return None
+        return base.Unfinished(session_id=session.id, version=version, retries_left=left)
+
+    def turn_unfinished(self, tenant: Tenant, request_hash: bytes) -> TurnRow | None:
+        found = [
+            turn
+            for turn in self.of[tenant].turns.values()
+            if turn.state == "committed"
+            and turn.ended_by != "completed"
+            and turn.known.request_hash == request_hash
+        ]
+        return max(found, key=lambda turn: turn.id).row if found else None
 
     def claim(self, tenant: Tenant, attempt: base.Attempt) -> Claim | None:
         return self.of[tenant].claims.get(attempt.key) if attempt.key else None
@@ -126,8 +148,11 @@ class Turns:
                 return join(again)
             return base.Started(fence=again.fence, created=again.created, retry_of=again.retry_of)
         session = self.meant(ask.tenant, ask.target)
+        known = self.find_attempt(ask.tenant, ask.attempt, ask.target)
+        if isinstance(known, base.Unfinished) and request.continues is not None:
+            known = None if known.session_id == ask.expected else known
         refusal = (
-            self.find_attempt(ask.tenant, ask.attempt, ask.target)
+            known
             or (self.absent(ask) if session is None else self.in_the_way(ask, session))
             or (None if self.is_live(ask.node) else base.NotLive())
         )
@@ -146,18 +171,37 @@ class Turns:
 
     def recognised(
         self, attempt: base.Attempt, session: Session | None
-    ) -> base.Joined | base.Replay | None:
-        """An SDK's own retry, where that is certain. What was deleted is answered by nobody."""
+    ) -> base.Joined | base.Replay | base.Unfinished | None:
+        """A retry without a key, where that is certain. What was deleted is answered by nobody."""
         if session is None or session.deleted:
             return None
         for unended in (*([session.open] if session.open else ()), *session.queue):
             if _earlier_try(unended, attempt):
                 return join(unended)
         last = next(self.committed(session), None)
+        if last is not None and self.is_said_again(attempt, last):
+            following = session.open
+            if following is not None and following.request.continues == last.id:
+                return join(following)
+            return self.goes_on(last) or replay(last)
         recent_ms = self.now_ms - limits.recognised_retry_s * 1000
         if last is None or last.acked or last.ended_ms < recent_ms:
             return None
         return replay(last) if _earlier_try(last, attempt) else None
+
+    def is_said_again(self, attempt: base.Attempt, last: Turn) -> bool:
+        """The request of a turn that broke off, not on purpose and not long ago, and nobody has its answer."""
+        session = last.session
+        broke_off = last.commit is not None and last.commit.version == session.unfinished
+        return (
+            broke_off
+            and session.head.version == session.unfinished
+            and session.retries_left is not None
+            and not last.acked
+            and attempt.key is None
+            and attempt.request_hash == last.known.request_hash
+            and last.ended_ms >= self.now_ms - limits.unfinished_retry_s * 1000
+        )
 
     def committed(self, session: Session) -> Iterator[Turn]:
         """The session's own committed turns, the last one first."""
@@ -180,16 +224,34 @@ class Turns:
             return base.Gone(session_id=session.id, why="expired")
         if session.id != ask.expected:
             return base.Moved(session_id=session.id, head=head)
+        continues = ask.request.continues
+        if session.open is not None and continues is not None:
+            if session.open.request.continues == continues:
+                return join(session.open)
         if session.open is not None:
             alive = self.is_held(session.open, asking=ask.node)
             return base.Busy(session_id=session.id, turn_id=session.open.id, holder_alive=alive)
         if (head, now.notes.rev) != (ask.request.base, ask.request.base_rev):
             return base.Moved(session_id=session.id, head=head)
+        if continues is not None and not self.may_continue(ask.request, session):
+            return base.Finished()
         return None
+
+    def may_continue(self, request: TurnRequest, session: Session) -> bool:
+        last = next(self.committed(session), None)
+        if last is None or last.id != request.continues:
+            return False
+        if session.unfinished != session.head.version:
+            return False
+        left = session.retries_left
+        by_retry = bool(left) and request.links == limits.continuations_max + 1 - (left or 0)
+        return request.links == 0 or by_retry
 
     def open(self, ask: base.Begin, session: Session | None) -> base.Started:
         rows, created = self.of[ask.tenant], session is None
         failed = self.claim(ask.tenant, ask.attempt)
+        if failed is not None and failed.state != "failed":
+            failed = None
         if session is None:
             assert not isinstance(ask.target, base.ById) and ask.target.fresh is not None
             session = self.new_session(ask.tenant, ask.target.fresh)
@@ -197,8 +259,16 @@ class Turns:
             if isinstance(ask.target, base.ByKey):
                 self.name(session, ask.target.key)
         session.token += 1
+        known, before = ask.attempt, None
+        if ask.request.continues is not None:
+            before = rows.turns[ask.request.continues]
+            count = max(before.known.client_attempt, known.client_attempt)
+            known = base.Attempt(request_hash=before.known.request_hash, client_attempt=count)
+        if ask.request.links:
+            session.retries_left = (session.retries_left or 0) - 1
         turn = session.open = rows.turns[ask.request.turn_id] = Turn(
             ask=ask,
+            known=known,
             session=session,
             created=created,
             retry_of=failed.turn.id if failed and failed.steer is None else None,
@@ -210,6 +280,10 @@ class Turns:
         )
         first = numbered((Began(request=ask.request),), first=0, at_ms=self.now_ms)
         turn.journal.append(JournalRow(n=0, token=turn.token, records=encode_records(first)))
+        for claim in rows.claims.values():
+            if claim.turn is before and claim.state == "done":
+                claim.turn, claim.state, claim.expires_ms = turn, "running", 0
+                claim.steer = None
         self.claim_key(turn)
         return base.Started(fence=turn.fence, created=created, retry_of=turn.retry_of)
 
@@ -280,6 +354,7 @@ class Turns:
             return base.Unconsumed(signals=tuple(turn.steers))
         if n <= turn.journal[-1].n:
             raise StoreError("the turn has gone on since this commit was made")
+        turn.replayable |= commit.ended_by != "completed"
         if turn.replayable:
             self.write(turn, n, records)
         else:
@@ -288,6 +363,8 @@ class Turns:
         turn.commit, turn.start, turn.rev = commit, len(head.items), head.notes.rev
         session.story.append(Entry(session.id, commit))
         session.active_ms = self.now_ms
+        session.unfinished = None if commit.ended_by == "completed" else commit.version
+        session.retries_left, turn.links = commit.retries_left, commit.links
         self.close(turn, "committed", commit.ended_by, commit.detail, settlement)
         return base.Committed(version=commit.version, at_ms=self.now_ms)
 
@@ -333,9 +410,13 @@ class Turns:
             turn.session.open = None
         if turn in turn.session.queue:
             turn.session.queue.remove(turn)
-        for claim in self.of[turn.session.tenant].claims.values():
+        rows, before = self.of[turn.session.tenant], turn.request.continues
+        for claim in rows.claims.values():
             if claim.turn is turn and claim.state == "running":
                 claim.state = settled if claim.was_heard else "failed"
+                # What was said to a continuation is lost with it; what led to it leads back to what it was to continue.
+                if before and state == "discarded" and by != "deleted" and claim.steer is None:
+                    claim.turn, claim.state = rows.turns[before], "done"
                 claim.expires_ms = self.now_ms + int(limits.idempotency_keep_s * 1000)
 
     # holders
@@ -453,6 +534,6 @@ def replay(turn: Turn) -> base.Replay:
 
 
 def _earlier_try(turn: Turn, attempt: base.Attempt) -> bool:
-    known = turn.ask.attempt
+    known = turn.known
     same = known.request_hash == attempt.request_hash
     return same and known.client_attempt < attempt.client_attempt

@@ -33,6 +33,7 @@ HORIZON = "store/horizon.py"
 MODEL = "tests/store/model/test_model.py"
 ATTEMPTS = "tests/store/contract/test_attempts.py"
 STEERING = "tests/store/contract/test_steering.py"
+CONTINUATIONS = "tests/store/contract/test_continuations.py"
 BEGIN = "tests/store/contract/test_begin.py"
 TENANTS = "tests/store/contract/test_tenants.py"
 QUEUE = "tests/store/contract/test_queue.py"
@@ -132,8 +133,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a begin does not see that a turn is open",
         (
             DECISIONS,
-            "    if session.open_turn is not None:\n        alive =",
-            "    if not session.id:\n        alive =",
+            "    if session.open_turn is not None:\n        if continues",
+            "    if not session.id:\n        if continues",
         ),
         telling=True,
     ),
@@ -160,12 +161,12 @@ MUTANTS: tuple[Mutant, ...] = (
             (
                 "    if session.id != ask.expected:\n"
                 "        return Moved(session_id=session.id, head=session.head)\n"
-                "    if session.open_turn is not None:"
+                "    continues,"
             ),
             (
                 "    if not session.id:\n"
                 "        return Moved(session_id=session.id, head=session.head)\n"
-                "    if session.open_turn is not None:"
+                "    continues,"
             ),
         ),
     ),
@@ -321,8 +322,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a failed attempt is replayed",
         (
             DECISIONS,
-            'if row.state == "failed" or turn is None:',
-            "if turn is None:",
+            'if row.state == "failed" and (turn.continues is None or row.steer is not None):',
+            'if row.state == "failed" and row.steer is not None:',
         ),
         tests=(ATTEMPTS, MODEL),
     ),
@@ -370,10 +371,86 @@ MUTANTS: tuple[Mutant, ...] = (
         "a retry is recognised after its answer has arrived",
         (
             DECISIONS,
-            "if head_turn is None or head_turn.acked or not",
-            "if head_turn is None or not",
+            "if head_turn is None or head_turn.acked or head_turn",
+            "if head_turn is None or head_turn",
         ),
         tests=(ATTEMPTS, MODEL),
+    ),
+    # ── continuations ────────────────────────────────────────────────────────────────────────
+    mutant(
+        "a continuation leaves keys behind with the turn that it goes on with",
+        (
+            TURNS_SQL,
+            "and turn_id = :turn_id and state = 'done';",
+            "and turn_id = :turn_id and state = 'done' and steer is null;",
+        ),
+        tests=(CONTINUATIONS,),
+        telling=True,
+    ),
+    mutant(
+        "a discarded continuation does not give its keys back",
+        (
+            TURNS_SQL,
+            "and state = 'running' and steer is null;",
+            "and state = '' and steer is null;",
+        ),
+        tests=(CONTINUATIONS,),
+    ),
+    mutant(
+        "retries continue a turn without end",
+        (
+            "store/shaping.py",
+            "retries_left=session.retries_left - 1)",
+            "retries_left=session.retries_left)",
+        ),
+        tests=(CONTINUATIONS,),
+    ),
+    mutant(
+        "a turn that is whole is continued",
+        (
+            DECISIONS,
+            "    if not is_head or session.unfinished != session.head:",
+            "    if not is_head:",
+        ),
+        tests=(CONTINUATIONS,),
+    ),
+    mutant(
+        "of several continuations of one turn the others wait",
+        (DECISIONS, "open_turn.continues == continues:", "open_turn.continues == session.id:"),
+        tests=(CONTINUATIONS,),
+    ),
+    mutant(
+        "a key continues what its name does not mean any more",
+        (DECISIONS, " or meant not in (None, session.id):", ":"),
+        tests=(CONTINUATIONS,),
+    ),
+    mutant(
+        "the same words continue a turn on the next day",
+        (
+            DECISIONS,
+            "if _is_same_again(attempt, session) and age_s <= limits.unfinished_retry_s:",
+            "if _is_same_again(attempt, session):",
+        ),
+        tests=(CONTINUATIONS,),
+    ),
+    mutant(
+        "a request under a fresh key is taken for a retry",
+        (DECISIONS, "is_retry and attempt.key is None and bool", "is_retry and bool"),
+        tests=(CONTINUATIONS,),
+    ),
+    mutant(
+        "PostgreSQL: a continuation leaves keys behind with the turn that it goes on with",
+        (
+            PG_TURNS_SQL,
+            "and turn_id = :continues and state = 'done'",
+            "and turn_id = :continues and state = 'done' and steer is null",
+        ),
+        tests=(CONTINUATIONS,),
+    ),
+    mutant(
+        "PostgreSQL: a discarded continuation does not give its keys back",
+        (PG_TURNS_SQL, "coalesce(:continues, i.turn_id)", "coalesce(i.turn_id, :continues)"),
+        tests=(CONTINUATIONS,),
     ),
     # ── takeover ─────────────────────────────────────────────────────────────────────────────
     mutant(
@@ -472,7 +549,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a commit keeps the journal of a turn that nobody comes back for",
-        (TURNS, "    elif not replayable:", "    elif not turn_id:"),
+        (TURNS, "    elif not kept:", "    elif not turn_id:"),
     ),
     mutant(
         "a discarded turn makes its session active",
@@ -742,11 +819,11 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             PG_TURNS_SQL,
             (
-                "breaks the statement.\nwith as_read as (\n  select 1 from holdfast.session s\n"
+                "that it goes on with.\nwith as_read as (\n  select 1 from holdfast.session s\n"
                 "   where s.tenant = :tenant and s.id = :session_id and s.stamp = :stamp\n"
             ),
             (
-                "breaks the statement.\nwith as_read as (\n  select 1 from holdfast.session s\n"
+                "that it goes on with.\nwith as_read as (\n  select 1 from holdfast.session s\n"
                 "   where s.tenant = :tenant and s.id = :session_id and :stamp::bigint > 0\n"
             ),
         ),
@@ -817,7 +894,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "PostgreSQL: what breaks a statement breaks it for all",
-        (PG_GATHERING, 'if fault_of(error) not in ("again", None):', "if True:"),
+        (PG_GATHERING, 'if fault_of(error) not in ("again", "unknown", None):', "if True:"),
         tests=(GATHERING,),
     ),
     mutant(
@@ -851,7 +928,7 @@ MUTANTS: tuple[Mutant, ...] = (
             (
                 "   where :claim::text is not null and :replaced::text is null),\nclaimed_again as (\n"
                 "  update holdfast.idempotency\n"
-                "     set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null\n"
+                "     set request_hash = :claim_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null\n"
                 "   where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))\n"
                 "insert into holdfast.journal (tenant, turn_id, n, token, records)\n"
                 "select :tenant, :turn_id, 0, :lease_token, :records from ready\n"
@@ -861,7 +938,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "   where :claim::text is not null and :replaced::text is null\n"
                 "  on conflict (tenant, key) do update set turn_id = excluded.turn_id),\nclaimed_again as (\n"
                 "  update holdfast.idempotency\n"
-                "     set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null\n"
+                "     set request_hash = :claim_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null\n"
                 "   where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))\n"
                 "insert into holdfast.journal (tenant, turn_id, n, token, records)\n"
                 "select :tenant, :turn_id, 0, :lease_token, :records from ready\n"

@@ -209,15 +209,17 @@ async def test_an_old_database_is_searched_at_once_and_indexed_step_by_step(
     tmp_path: Path, clock: ManualClock, mint: Minter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The migration touches no session: what was there counts as not indexed yet."""
-    path = tmp_path / "old.db"
+    path, newer = tmp_path / "old.db", tmp_path / "newer.db"
+    made = await SqliteStore.open(newer, now_ms=clock.now_ms)
+    player = Player(made, mint)
+    await player.renew()
+    turn = await player.play("trip", "To Oslo", "When?")
+    await made.close()
     with monkeypatch.context() as patch:
         first = load_migrations()[:1]
         patch.setattr("holdfast.store.sqlite.store.load_migrations", lambda: first)
-        old = await SqliteStore.open(path, now_ms=clock.now_ms)
-        player = Player(old, mint)
-        await player.renew()
-        turn = await player.play("trip", "To Oslo", "When?")
-        await old.close()
+        await (await SqliteStore.open(path, now_ms=clock.now_ms)).close()
+    _copy_rows(newer, path)
     store = await SqliteStore.open(path, now_ms=clock.now_ms)
     assert store.migrated is not None and store.migrated.before == 1
     for _ in range(2):
@@ -226,6 +228,17 @@ async def test_an_old_database_is_searched_at_once_and_indexed_step_by_step(
         await index_all(store)
     assert await vocabulary(store) == {"to", "oslo", "when"}
     await store.close()
+
+
+def _copy_rows(newer: Path, older: Path) -> None:
+    """What an older version would have written: the columns that it knew."""
+    db = apsw.Connection(str(older))
+    db.execute("attach ? as newer", (str(newer),))
+    for table in ("session", "session_key", "turn", "item"):
+        found = db.execute("select name from pragma_table_info(?)", (table,)).fetchall()
+        names = ", ".join(f'"{name}"' for (name,) in found)
+        db.execute(f"insert into {table} ({names}) select {names} from newer.{table}")
+    db.close()
 
 
 async def test_verify_names_words_of_a_session_that_does_not_exist(store: SqliteStore) -> None:

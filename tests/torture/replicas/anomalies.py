@@ -129,3 +129,12 @@ def a_client_that_is_told_to_repeat_what_was_kept(traffic: Traffic) -> Traffic |
 def a_503_that_does_not_say_when(traffic: Traffic) -> Traffic | None:
     first = traffic.wired[0]
     return _with_wired(traffic, first, replace(first, status=503, retry_after=False))
+
+
+@noticed_as("out_of_time")
+def a_turn_is_judged_by_a_clock_that_is_ahead(traffic: Traffic) -> Traffic | None:
+    turn = traffic.recording.sessions[0].turns[0]
+    late = replace(turn, row=replace(turn.row, ended_by="deadline"))
+    first, *others = traffic.recording.sessions
+    sessions = (replace(first, turns=(late, *first.turns[1:])), *others)
+    return replace(traffic, recording=replace(traffic.recording, sessions=sessions))

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.core.codec import Value
 from tests.torture.replicas.run import Seen
+from tests.torture.replicas.skewed import ahead_s
 from tests.torture.replicas.storm import Befallen
 
 LEAVES_TURNS = frozenset({"kill", "pause", "silence", "cut"})
@@ -22,10 +23,12 @@ class Line(msgspec.Struct, frozen=True):
     at: str
     event: str = ""
     turn: str = ""
+    ahead_s: float = 0.0
+    """How far the clock was ahead that it was written by."""
 
     @property
     def at_s(self) -> float:
-        return datetime.fromisoformat(self.at).timestamp()
+        return datetime.fromisoformat(self.at).timestamp() - self.ahead_s
 
 
 class Takeover(Value):
@@ -39,7 +42,7 @@ class Takeover(Value):
 
 def takeovers(seen: Seen) -> list[Takeover]:
     """How long the turns of replicas that were struck waited until somebody took them over."""
-    logs = [list(_lines(each)) for each in seen.logs]
+    logs = [list(_lines(each, ahead_s(number))) for number, each in enumerate(seen.logs)]
     taken: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for number, log in enumerate(logs):
         for line in log:
@@ -63,10 +66,11 @@ def takeovers(seen: Seen) -> list[Takeover]:
     return found
 
 
-def _lines(log: bytes) -> Iterator[Line]:
+def _lines(log: bytes, ahead_s: float) -> Iterator[Line]:
     for each in log.splitlines():
         if each.startswith(b"{"):
-            yield msgspec.json.decode(each, type=Line)
+            line = msgspec.json.decode(each, type=Line)
+            yield msgspec.structs.replace(line, ahead_s=ahead_s)
 
 
 def _held(log: Sequence[Line], at_s: float) -> set[str]:

@@ -1,4 +1,5 @@
-"""Replicas as processes, each with a network of its own to the database, and a recording model behind them."""
+"""Replicas as processes, each with a network of its own to the database and a clock of its own, hours from the others',
+and a recording model behind them."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ from tests.postgres import Server, free_port
 from tests.replicas.wire import Wire
 from tests.repository import ROOT
 from tests.torture.replicas.agent import LOG, UPSTREAM, WHO
+from tests.torture.replicas.skewed import ahead_s
 from tests.torture.replicas.upstream import Oracle
 
 AGENT = "tests.torture.replicas.agent:team"
@@ -55,7 +57,8 @@ class Replica:
         self.wanted = True
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "holdfast", "serve", AGENT),
+                *(sys.executable, "-m", "tests.torture.replicas.skewed", str(ahead_s(self.number))),
+                *("serve", AGENT),
                 *("--listen", self.url.removeprefix("http://"), "--log-format", "json"),
                 cwd=ROOT,
                 env={**os.environ, **self.environment},

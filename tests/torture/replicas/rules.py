@@ -6,6 +6,7 @@ a few about what only the wire shows.
   effect_doubled  a tool acted twice for one message, and no `outcome unknown` says why
   retry_misled    a client was told to retry, and what it had said is in the history
   no_way_out      a 503 does not say when to come back
+  out_of_time     a turn ran out of time before its time was over
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
+from holdfast import limits
 from holdfast.core.items import ToolResult
 from tests.simulation import checker
 from tests.simulation.checker import Anomaly, Facts, said_in
@@ -28,6 +30,9 @@ NOT_SEEN = frozenset(
         "after_delete",  # nobody deletes
         "reborn",
         "leftover",
+        "resent_lost",  # nobody resends
+        "starved",  # who was queued when is not on the wire
+        "ended_early",  # nobody asks for a deadline: see out_of_time
     }
 )
 """Rules of the simulation that need more than can be seen from outside."""
@@ -139,7 +144,22 @@ def no_way_out(traffic: Traffic, facts: Facts) -> Iterator[str]:
             yield f"{wired.send.text}: {wired.send.error}"
 
 
+def out_of_time(traffic: Traffic, facts: Facts) -> Iterator[str]:
+    """Nobody asks for a deadline of its own, and clocks are hours apart."""
+    for turn in facts.turns.values():
+        lasted_s = (turn.row.ended_ms - turn.row.turn_id.minted_at_ms) / 1000
+        if turn.row.ended_by == "deadline" and lasted_s < limits.turn_deadline_s:
+            yield f"{turn.row.turn_id} ran out of time after {lasted_s:.0f} s"
+
+
 RULES: dict[str, WireRule] = {
     rule.__name__: rule
-    for rule in (answer_astray, prompt_astray, effect_doubled, retry_misled, no_way_out)
+    for rule in (
+        answer_astray,
+        prompt_astray,
+        effect_doubled,
+        retry_misled,
+        no_way_out,
+        out_of_time,
+    )
 }

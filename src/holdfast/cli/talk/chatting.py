@@ -180,6 +180,11 @@ class Chat:
         return to
 
     def _retry(self) -> None:
+        broken = self._broken_off() if self.has_spoken else None
+        if broken is not None:
+            begun = self.client.continue_turn(broken.id)
+            self.see_to(play_decided(self.client, self.screen, begun.id))
+            return
         if self._asked is None:
             self.screen.note("Nothing was asked here yet; /rewind takes back the last turn.")
             return
@@ -187,6 +192,17 @@ class Chat:
         if base is not None and self.client.session(self.name).version > base:
             self._rewind(base)
         self.say(text)
+
+    def _broken_off(self) -> api.Turn | None:
+        """The last turn, if it was kept although it broke off, and the person has not stopped it."""
+        try:
+            version = self.client.session(self.name).version
+        except ServerRefused:
+            return None  # nothing was kept yet
+        last = next((t for t in self.client.turns(self.name).turns if t.version == version), None)
+        if last is None or last.ended_by in ("completed", "cancelled", "limit"):
+            return None
+        return last
 
     def _model(self, name: str) -> None:
         known = [each.id for each in self.client.models().data]

@@ -16,7 +16,10 @@ HELP = (
     ("/show", "this conversation so far"),
     ("/fork [VERSION]", "go on in a copy, as this one stands or stood at a version"),
     ("/rewind [VERSION]", "take back the last turn, or everything after a version"),
-    ("/retry", "take back the last turn, and ask the same again"),
+    (
+        "/retry",
+        "go on with a turn that broke off; else take back the last one, and ask the same again",
+    ),
     ("/model [NAME]", "who there is to talk to; talk to this one"),
     ("/quit", "leave; so does Ctrl-D"),
 )

@@ -89,6 +89,12 @@ function committedTurn(page, session, asModel, actions) {
             );
             return asked.length && !session.info()?.open_turn ? approvals(page().turn.id, asked, session) : null;
         },
+        () => {
+            const { turn } = page();
+            const info = session.info();
+            const isLast = turn.version === info?.version && !info?.open_turn;
+            return turn.ended_by !== 'completed' && isLast && may('chat') ? continueButton(session, turn.id) : null;
+        },
         h(
             'footer',
             { class: 'turn-foot' },
@@ -97,6 +103,29 @@ function committedTurn(page, session, asModel, actions) {
             () => actions.turnMenu(page()),
         ),
     ];
+}
+
+/** @param {Opened} session @param {string} id  of a turn that broke off, and is the last one */
+function continueButton(session, id) {
+    const asking = signal(false);
+    async function goOn() {
+        asking.set(true);
+        const begun = await attempt(() => api.change('POST', `/api/turns/${id}/continue`, {}));
+        asking.set(false);
+        if (begun) toast('It goes on from where it broke off.');
+        await session.look().catch(() => {});
+    }
+    return h(
+        'p',
+        { class: 'row' },
+        h(
+            'button',
+            { class: 'button', type: 'button', 'data-continue': '', disabled: () => asking(), onclick: goOn },
+            icon('M5 4l10 6-10 6z'),
+            'Continue',
+        ),
+        h('small', { class: 'told' }, 'Goes on from where it broke off. No message and no call is repeated.'),
+    );
 }
 
 /** What a turn cost, and how it ended. @param {any} turn */

@@ -131,8 +131,11 @@ def journal(
 def own_turns(
     tables: Tables, tenant: Tenant, session_id: SessionId, *, before: TurnId | None, limit: int
 ) -> tuple[TurnRow, ...]:
-    newest_first = reversed(tables.turns_of(tenant, session_id))
-    return tuple(each for each in newest_first if before is None or each.turn_id < before)[:limit]
+    turns = tables.turns_of(tenant, session_id)[::-1]
+    if before is None:
+        return tuple(turns[:limit])
+    at = next((n + 1 for n, each in enumerate(turns) if each.turn_id == before), len(turns))
+    return tuple(turns[at : at + limit])
 
 
 def dump(tables: Tables, tenant: Tenant, session_id: SessionId) -> SessionDump | None:

@@ -76,7 +76,7 @@ class MemoryStore:
 
     async def find_attempt(
         self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
-    ) -> base.Joined | base.Replay | base.Mismatch | base.Gone | None:
+    ) -> base.Known | None:
         return turns.find_attempt(self.tables, tenant, attempt, target, now_ms=self._now_ms())
 
     async def begin(self, ask: base.Begin) -> base.BeginOutcome:
@@ -199,6 +199,7 @@ class MemoryStore:
         kind: SignalKind,
         payload: bytes = b"",
         attempt: base.Attempt | None = None,
+        after: int | None = None,
     ) -> base.SignalOutcome:
         return turns.signal(
             self.tables,
@@ -207,6 +208,7 @@ class MemoryStore:
             kind=kind,
             payload=payload,
             attempt=attempt,
+            after=after,
             now_ms=self._now_ms(),
         )
 
@@ -295,6 +297,9 @@ class MemoryStore:
 
     async def turn(self, tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
         return self.tables.find_turn(tenant, turn_id)
+
+    async def turn_unfinished(self, tenant: Tenant, request_hash: bytes) -> TurnRow | None:
+        return turns.turn_unfinished(self.tables, tenant, request_hash)
 
     async def turns(
         self,

@@ -92,10 +92,8 @@ class Tables:
     def turns_of(self, tenant: Tenant, session_id: SessionId) -> list[TurnRow]:
         """A session's own turns, oldest first."""
         found = (each for each in self.turns.values() if each.tenant == tenant)
-        return sorted(
-            (each for each in found if each.session_id == session_id),
-            key=lambda each: each.turn_id,
-        )
+        own = (each for each in found if each.session_id == session_id)
+        return sorted(own, key=decisions.place_of)
 
     def queued(self) -> list[TurnRow]:
         """The turns that wait for their sessions, in the order in which they came."""

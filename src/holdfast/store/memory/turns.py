@@ -24,11 +24,8 @@ from holdfast.store.base import (
     CommitOutcome,
     Committed,
     Fence,
-    Gone,
-    Joined,
-    Mismatch,
+    Known,
     Orphan,
-    Replay,
     Settlement,
     Signalled,
     SignalOutcome,
@@ -73,10 +70,14 @@ def find_claim(tables: Tables, tenant: Tenant, attempt: Attempt) -> decisions.Cl
 
 def find_attempt(
     tables: Tables, tenant: Tenant, attempt: Attempt, target: Target | None, *, now_ms: int
-) -> Joined | Replay | Mismatch | Gone | None:
-    known = decisions.judge_claim(attempt, find_claim(tables, tenant, attempt))
-    session = find_target(tables, tenant, target)[1] if target else None
-    if known is not None or session is None:
+) -> Known | None:
+    key, session = find_target(tables, tenant, target) if target else (None, None)
+    known = decisions.judge_claim(
+        attempt,
+        find_claim(tables, tenant, attempt),
+        meant=key.session_id if key else None,
+    )
+    if known is not None or session is None or not decisions.may_be_recognised(attempt):
         return known
     return decisions.recognised(
         attempt,
@@ -88,12 +89,24 @@ def find_attempt(
     )
 
 
+def turn_unfinished(tables: Tables, tenant: Tenant, request_hash: bytes) -> TurnRow | None:
+    found = (
+        each
+        for each in tables.turns.values()
+        if each.tenant == tenant
+        and each.request_hash == request_hash
+        and each.state == "committed"
+        and each.ended_by != "completed"
+    )
+    return max(found, key=lambda each: each.turn_id, default=None)
+
+
 def begin(tables: Tables, ask: Begin, *, now_ms: int) -> BeginOutcome:
     """T1."""
     facts = begin_facts(tables, ask, now_ms=now_ms)
     outcome = decisions.judge_begin(ask, facts)
     if isinstance(outcome, Started) and facts.own_turn is None:
-        _open(tables, ask, outcome, session=facts.session, now_ms=now_ms)
+        _open(tables, ask, outcome, facts)
     return outcome
 
 
@@ -103,7 +116,7 @@ def begin_facts(tables: Tables, ask: Begin, *, now_ms: int) -> decisions.BeginFa
     own_turn = tables.find_turn(tenant, ask.request.turn_id)
     open_turn = head_turn = None
     holder: decisions.Holder = "absent"
-    if session is not None and ask.attempt.client_attempt:
+    if session is not None and decisions.looks_back(ask, session):
         open_turn = tables.find_turn(tenant, session.open_turn)
         head_turn = tables.turn_at(tenant, session.id, session.head)
     if session is not None and session.open_turn is not None:
@@ -135,10 +148,9 @@ def find_target(
     return key, tables.sessions.get((tenant, session_id)) if session_id else None
 
 
-def _open(
-    tables: Tables, ask: Begin, started: Started, *, session: SessionRow | None, now_ms: int
-) -> None:
-    fence, request = started.fence, ask.request
+def _open(tables: Tables, ask: Begin, started: Started, facts: decisions.BeginFacts) -> None:
+    fence, request, session = started.fence, ask.request, facts.session
+    now_ms = facts.now_ms
     if session is None:
         tables.put_session(shaping.new_session(ask, fence, now_ms=now_ms))
         if isinstance(ask.target, ByKey):
@@ -147,12 +159,23 @@ def _open(
                 tenant=ask.tenant, key=key, session_id=fence.session_id
             )
     else:
-        tables.put_session(shaping.held_session(session, fence, ask.node))
-    tables.put_turn(shaping.open_turn(ask, started, now_ms=now_ms))
+        tables.put_session(shaping.begun_session(session, ask, fence))
+    tables.put_turn(shaping.open_turn(ask, started, now_ms=now_ms, continued=facts.head_turn))
     tables.journals[ask.tenant, request.turn_id] = [
         JournalRow(n=0, token=fence.token, records=shaping.first_record(ask, now_ms=now_ms))
     ]
+    if facts.head_turn is not None and request.continues is not None:
+        _move_keys(tables, facts.head_turn, request.turn_id)
     claim_key(tables, ask.tenant, ask.attempt, request.turn_id)
+
+
+def _move_keys(tables: Tables, turn: TurnRow, to: TurnId) -> None:
+    """The keys of a turn lead to its continuation. What was steered into the turn is part of it."""
+    for row in tables.claims_of(turn):
+        if row.state == "done":
+            tables.claims[row.tenant, row.key] = msgspec.structs.replace(
+                row, turn_id=to, state="running", expires_ms=0, steer=None
+            )
 
 
 def claim_key(
@@ -221,7 +244,7 @@ def commit(
     if found is not None:
         return found
     assert session is not None and turn is not None, "judge_commit lets only held turns through"
-    if turn.replayable:
+    if made.keeps_journal(replayable=turn.replayable):
         _append_records(tables, fence, n=n, records=records)
     else:  # nobody will come back for this turn's events
         tables.journals.pop((tenant, turn.turn_id), None)
@@ -281,6 +304,8 @@ def _write_turn(
             link=made.link,
             usage=made.usage,
             ended_ms=now_ms,
+            links=made.links,
+            replayable=made.keeps_journal(replayable=turn.replayable),
         )
     )
     tables.put_session(shaping.committed_session(session, made, now_ms=now_ms))
@@ -324,17 +349,25 @@ def discard(
         turn, state="discarded", ended_by=ended_by, detail=detail, ended_ms=now_ms
     )
     tables.put_turn(row)
-    _settle(tables, row, settlement, now_ms=now_ms)
+    back_to = None if ended_by == "deleted" else turn.continues
+    _settle(tables, row, settlement, now_ms=now_ms, back_to=back_to)
     return row
 
 
-def _settle(tables: Tables, turn: TurnRow, settlement: Settlement, *, now_ms: int) -> None:
+def _settle(
+    tables: Tables,
+    turn: TurnRow,
+    settlement: Settlement,
+    *,
+    now_ms: int,
+    back_to: TurnId | None = None,
+) -> None:
     expires_ms = now_ms + int(limits.idempotency_keep_s * 1000)
     signals = tables.signals.get((turn.tenant, turn.turn_id), ())
     for row in tables.claims_of(turn):
         if row.state == "running":
             tables.claims[row.tenant, row.key] = decisions.settled(
-                row, settlement, signals, expires_ms=expires_ms
+                row, settlement, signals, expires_ms=expires_ms, back_to=back_to
             )
 
 
@@ -412,6 +445,7 @@ def signal(
     kind: SignalKind,
     payload: bytes,
     attempt: Attempt | None,
+    after: int | None,
     now_ms: int,
 ) -> SignalOutcome:
     turn = tables.find_turn(tenant, turn_id)
@@ -425,6 +459,7 @@ def signal(
         last_n=sent[-1].n if sent else 0,
         attempt=attempt,
         claim=find_claim(tables, tenant, attempt) if attempt else None,
+        after=after,
     )
     if isinstance(outcome, Signalled):
         tables.signals[tenant, turn_id].append(

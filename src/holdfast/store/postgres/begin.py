@@ -13,18 +13,15 @@ import msgspec
 from holdfast.core import chain
 from holdfast.core.codec import Value, encode
 from holdfast.core.items import SessionSettings
-from holdfast.ids import SessionKey, Tenant
-from holdfast.store import decisions, shaping
+from holdfast.ids import SessionId, SessionKey, Tenant
+from holdfast.store import base, decisions, shaping
 from holdfast.store.base import (
     Anonymous,
     Attempt,
     Begin,
     BeginOutcome,
     ById,
-    Gone,
-    Joined,
-    Mismatch,
-    Replay,
+    ByKey,
     Started,
     Target,
 )
@@ -42,13 +39,16 @@ NO_SETTINGS = encode(SessionSettings())
 
 async def find_attempt(
     db: Db, tenant: Tenant, attempt: Attempt, target: Target | None
-) -> Joined | Replay | Mismatch | Gone | None:
+) -> base.Known | None:
     if attempt.key is not None:
-        facts = await db.facts("claim_facts", tenant=tenant, key=attempt.key)
-        known = decisions.judge_claim(attempt, _claim(facts))
+        name = target.key if isinstance(target, ByKey) else None
+        facts = await db.facts("claim_facts", tenant=tenant, key=attempt.key, name=name)
+        claim, meant = _claim(facts), facts.value()
+        meant = SessionId(meant) if meant else None
+        known = decisions.judge_claim(attempt, claim, meant=meant)
         if known is not None:
             return known
-    if target is None or not attempt.client_attempt:
+    if target is None or not decisions.may_be_recognised(attempt):
         return None
     found = await _recognising(db, tenant, target)
     return decisions.recognised(
@@ -56,7 +56,7 @@ async def find_attempt(
         found.session,
         open_turn=found.open_turn,
         head_turn=found.head_turn,
-        queued=await queued_of(db, found.session),
+        queued=await queued_of(db, found.session) if attempt.client_attempt else (),
         now_ms=found.now_ms,
     )
 
@@ -196,13 +196,13 @@ async def begin_facts(db: Db, ask: Begin) -> Beginning:
         session=session,
         holder=judged(session, holder, asking=ask.node, now_ms=now_ms),
     )
-    if session is not None and ask.attempt.client_attempt:
+    if session is not None and decisions.looks_back(ask, session):
         found = await _recognising(db, tenant, ById(session_id=session.id))
         facts = msgspec.structs.replace(
             facts,
             open_turn=found.open_turn,
             head_turn=found.head_turn,
-            queued=await queued_of(db, session),
+            queued=await queued_of(db, session) if ask.attempt.client_attempt else (),
         )
     if ask.expire_after_ms is not None:
         horizon = await db.one(tables.horizons, "horizon")
@@ -218,11 +218,13 @@ async def begin_facts(db: Db, ask: Begin) -> Beginning:
 async def _open(db: Db, ask: Begin, started: Started, found: Beginning, recall: Recall) -> None:
     facts = found.facts
     records = shaping.first_record(ask, now_ms=facts.now_ms)
-    written = _written(ask, started, records, now_ms=facts.now_ms)
+    written = _written(ask, started, records, now_ms=facts.now_ms, continued=facts.head_turn)
+    written["claim_hash"] = ask.attempt.request_hash
     written["replaced"] = facts.claim.row.turn_id if facts.claim else None
     key, _ = decisions.named_by(ask.target)
     if facts.session is not None:
-        await db.write_as_read("open_turn", stamp=found.stamp, **written)
+        left = shaping.begun_session(facts.session, ask, started.fence).retries_left
+        await db.write_as_read("open_turn", stamp=found.stamp, retries_left=left, **written)
         key = facts.key.key if facts.key else None
         _note(recall, ask, started, facts.session, stamp=found.stamp + 1, key=key)
         return
@@ -243,9 +245,17 @@ FIRST_STAMP = 1
 """What the table gives to a session that is new."""
 
 
-def _written(ask: Begin, started: Started, records: bytes, *, now_ms: int) -> dict[str, Column]:
+def _written(
+    ask: Begin,
+    started: Started,
+    records: bytes,
+    *,
+    now_ms: int,
+    continued: TurnRow | None = None,
+) -> dict[str, Column]:
+    turn = shaping.open_turn(ask, started, now_ms=now_ms, continued=continued)
     return {
-        **tables.turns.bound(shaping.open_turn(ask, started, now_ms=now_ms)),
+        **tables.turns.bound(turn),
         "nonce": started.fence.nonce,
         "node": ask.node,
         "records": records,
@@ -264,7 +274,7 @@ def _note(
 ) -> None:
     recall.put(
         Known(
-            session=shaping.held_session(session, started.fence, ask.node),
+            session=shaping.begun_session(session, ask, started.fence),
             stamp=stamp,
             key=key,
             last_n=0,

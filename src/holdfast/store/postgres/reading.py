@@ -19,9 +19,6 @@ from holdfast.store.rows import AnnotationRow, MemoryRow, SessionRow, StateRow, 
 ONE_MOMENT = "isolation level repeatable read read only"
 """For reads of several statements: all of them see what the first one saw."""
 
-LAST = "~"
-"""Sorts after every id."""
-
 LAST_NUMBER = (1 << 63) - 1
 """No integer of PostgreSQL's is greater."""
 
@@ -175,7 +172,7 @@ async def own_turns(
         "turns",
         tenant=tenant,
         session_id=session_id,
-        before=before or LAST,
+        before=before,
         limit=limit,
     )
 

@@ -155,7 +155,7 @@ class PostgresStore:
 
     async def find_attempt(
         self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
-    ) -> base.Joined | base.Replay | base.Mismatch | base.Gone | None:
+    ) -> base.Known | None:
         if attempt.client_attempt:
             await self._acknowledging.wait_arrived()
         return await self.engine.run(lambda db: begin.find_attempt(db, tenant, attempt, target))
@@ -296,13 +296,14 @@ class PostgresStore:
         kind: SignalKind,
         payload: bytes = b"",
         attempt: base.Attempt | None = None,
+        after: int | None = None,
     ) -> base.SignalOutcome:
         # A message that is steered in twice would be heard twice, unless its key tells; who is told twice to stop
         # stops once.
         is_keyed = attempt is not None and attempt.key is not None
         said = await self.engine.run(
             lambda db: turns.signal(
-                db, tenant, turn_id, kind=kind, payload=payload, attempt=attempt
+                db, tenant, turn_id, kind=kind, payload=payload, attempt=attempt, after=after
             ),
             once=kind == "steer" and not is_keyed,
         )
@@ -394,6 +395,9 @@ class PostgresStore:
 
     async def turn(self, tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
         return await self.engine.run(lambda db: turns.find_turn(db, tenant, turn_id))
+
+    async def turn_unfinished(self, tenant: Tenant, request_hash: bytes) -> TurnRow | None:
+        return await self.engine.run(lambda db: turns.turn_unfinished(db, tenant, request_hash))
 
     async def turns(
         self,

@@ -155,6 +155,7 @@ sessions = Table(
     settings=_json(settings_decoder.strict),
     title=WORDS,
     opening=WORDS,
+    unfinished=Version,
 )
 keys = Table(KeyRow, tenant=Tenant, key=SessionKey, session_id=SessionId)
 turns = Table(
@@ -170,6 +171,7 @@ turns = Table(
     source_digest=WORDS,
     changes=_json(_changes.strict),
     usage=_json(_usage.strict),
+    continues=TurnId,
 )
 claims = Table(IdempotencyRow, tenant=Tenant, key=IdempotencyKey, turn_id=TurnId)
 signals = Table(SignalRow, tenant=Tenant, turn_id=TurnId)

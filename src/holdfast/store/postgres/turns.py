@@ -128,6 +128,7 @@ async def end(
         is_new=is_new,
         settlement=settlement,
         expires_ms=found.now_ms + CLAIM_KEEP_MS,
+        continues=found.turn.continues,
         **_own(fence),
     )
     return msgspec.structs.replace(
@@ -230,6 +231,7 @@ async def signal(
     kind: SignalKind,
     payload: bytes,
     attempt: Attempt | None,
+    after: int | None,
 ) -> Said:
     key = attempt.key if attempt else None
     found = await db.row("signal_facts", tenant=tenant, turn_id=turn_id, claim=key)
@@ -246,6 +248,7 @@ async def signal(
         last_n=last_n,
         attempt=attempt,
         claim=await claim_of(db, claimed) if claimed else None,
+        after=after,
     )
     if not isinstance(outcome, Signalled):
         return Said(outcome=outcome)
@@ -308,6 +311,10 @@ async def find_session(db: Db, tenant: Tenant, session_id: SessionId) -> Session
 
 async def find_turn(db: Db, tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
     return await db.one(tables.turns, "turn", tenant=tenant, turn_id=turn_id)
+
+
+async def turn_unfinished(db: Db, tenant: Tenant, request_hash: bytes) -> TurnRow | None:
+    return await db.one(tables.turns, "turn_unfinished", tenant=tenant, request_hash=request_hash)
 
 
 async def queued_of(db: Db, session: SessionRow | None) -> tuple[TurnRow, ...]:

@@ -15,10 +15,7 @@ from holdfast.store.base import (
     BeginOutcome,
     ByKey,
     Fence,
-    Gone,
-    Joined,
-    Mismatch,
-    Replay,
+    Known,
     Started,
     Target,
 )
@@ -39,7 +36,7 @@ def begin(db: Connection, ask: Begin, *, is_held: IsHeld, now_ms: int) -> BeginO
     facts = begin_facts(db, ask, is_held=is_held, now_ms=now_ms)
     outcome = decisions.judge_begin(ask, facts)
     if isinstance(outcome, Started) and facts.own_turn is None:
-        _open(db, ask, outcome, session=facts.session, now_ms=now_ms)
+        _open(db, ask, outcome, facts)
     return outcome
 
 
@@ -59,13 +56,15 @@ def find_claim(db: Connection, tenant: Tenant, attempt: Attempt) -> decisions.Cl
 
 def find_attempt(
     db: Connection, tenant: Tenant, attempt: Attempt, target: Target | None, *, now_ms: int
-) -> Joined | Replay | Mismatch | Gone | None:
-    known = decisions.judge_claim(attempt, find_claim(db, tenant, attempt))
-    if known is not None or target is None or not attempt.client_attempt:
-        return known
-    session = _find_target(db, tenant, target)
-    if session is None:
+) -> Known | None:
+    claim = find_claim(db, tenant, attempt)
+    if claim is None and not decisions.may_be_recognised(attempt):
         return None
+    key, session = _find_target(db, tenant, target) if target else (None, None)
+    meant = key.session_id if key else None
+    known = decisions.judge_claim(attempt, claim, meant=meant)
+    if known is not None or session is None or not decisions.may_be_recognised(attempt):
+        return known
     return decisions.recognised(
         attempt,
         session,
@@ -87,10 +86,10 @@ def begin_facts(
     queued: tuple[TurnRow, ...] = ()
     if row[_OWN_TURN_AT] is not None:
         own_turn = find_turn(db, tenant, ask.request.turn_id)
-    if session is not None and attempt.client_attempt:
+    if session is not None and decisions.looks_back(ask, session):
         open_turn = find_turn(db, tenant, session.open_turn)
         head_turn = turn_at(db, session, session.head)
-        queued = queued_of(db, session)
+        queued = queued_of(db, session) if attempt.client_attempt else ()
     busy = session is not None and session.open_turn is not None
     return decisions.BeginFacts(
         now_ms=now_ms,
@@ -110,28 +109,46 @@ def begin_facts(
     )
 
 
-def _find_target(db: Connection, tenant: Tenant, target: Target) -> SessionRow | None:
-    key, session_id = decisions.named_by(target)
-    known = key and tables.key_rows.one(db, "key", tenant=tenant, key=key)
-    if known:
-        session_id = known.session_id
-    return find_session(db, tenant, session_id) if session_id else None
+def _find_target(
+    db: Connection, tenant: Tenant, target: Target
+) -> tuple[KeyRow | None, SessionRow | None]:
+    """What a target means now."""
+    name, session_id = decisions.named_by(target)
+    key = tables.key_rows.one(db, "key", tenant=tenant, key=name) if name else None
+    if key is not None:
+        session_id = key.session_id
+    return key, find_session(db, tenant, session_id) if session_id else None
 
 
 # ── opening ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _open(
-    db: Connection, ask: Begin, started: Started, *, session: SessionRow | None, now_ms: int
-) -> None:
-    fence = started.fence
-    if session is None:
+def _open(db: Connection, ask: Begin, started: Started, facts: decisions.BeginFacts) -> None:
+    fence, now_ms = started.fence, facts.now_ms
+    if facts.session is None:
         _insert_new_session(db, ask, fence, now_ms=now_ms)
     else:
         hold(db, fence, ask.node)
-    tables.turn_rows.put(db, "insert_turn", shaping.open_turn(ask, started, now_ms=now_ms))
+    if ask.request.continues is not None:
+        _take_over(db, ask, fence, facts)
+    turn = shaping.open_turn(ask, started, now_ms=now_ms, continued=facts.head_turn)
+    tables.turn_rows.put(db, "insert_turn", turn)
     insert_journal(db, fence, n=0, records=shaping.first_record(ask, now_ms=now_ms))
     claim_key(db, ask.tenant, ask.attempt, ask.request.turn_id)
+
+
+def _take_over(db: Connection, ask: Begin, fence: Fence, facts: decisions.BeginFacts) -> None:
+    """A continuation takes over the keys of the turn that it goes on with."""
+    assert facts.session is not None, "only what is there is continued"
+    left = shaping.begun_session(facts.session, ask, fence).retries_left
+    run(db, "spend_retry", tenant=ask.tenant, session_id=fence.session_id, retries_left=left)
+    run(
+        db,
+        "move_keys",
+        tenant=ask.tenant,
+        turn_id=ask.request.continues,
+        to_turn=fence.turn_id,
+    )
 
 
 def claim_key(

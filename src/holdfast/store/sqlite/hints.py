@@ -57,8 +57,11 @@ class HintingStore(SqliteStore):
         kind: SignalKind,
         payload: bytes = b"",
         attempt: base.Attempt | None = None,
+        after: int | None = None,
     ) -> base.SignalOutcome:
-        said = await self.say(tenant, turn_id, kind=kind, payload=payload, attempt=attempt)
+        said = await self.say(
+            tenant, turn_id, kind=kind, payload=payload, attempt=attempt, after=after
+        )
         if said.slot is not None:
             self._hints.tell(said.slot)
         return said.outcome

@@ -162,13 +162,10 @@ def own_turns(
         "turns",
         tenant=tenant,
         session_id=session_id,
-        before=before or LAST,
+        before=before,
         limit=limit,
     )
 
-
-LAST = "~"
-"""Sorts after every id."""
 
 LAST_NUMBER = (1 << 63) - 1
 """No integer of SQLite's is greater."""

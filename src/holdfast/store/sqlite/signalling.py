@@ -31,6 +31,7 @@ def signal(
     kind: SignalKind,
     payload: bytes,
     attempt: Attempt | None,
+    after: int | None,
     now_ms: int,
 ) -> Said:
     turn = find_turn(db, tenant, turn_id)
@@ -44,6 +45,7 @@ def signal(
         last_n=last,
         attempt=attempt,
         claim=find_claim(db, tenant, attempt) if attempt else None,
+        after=after,
     )
     if not isinstance(outcome, Signalled):
         return Said(outcome=outcome)

@@ -124,7 +124,7 @@ class SqliteStore:
 
     async def find_attempt(
         self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
-    ) -> base.Joined | base.Replay | base.Mismatch | base.Gone | None:
+    ) -> base.Known | None:
         # Whether an answer has arrived is noted in passing. A read could come before that note.
         ask = self.engine.write if attempt.client_attempt else self.engine.read
         return await ask(
@@ -284,8 +284,11 @@ class SqliteStore:
         kind: SignalKind,
         payload: bytes = b"",
         attempt: base.Attempt | None = None,
+        after: int | None = None,
     ) -> base.SignalOutcome:
-        said = await self.say(tenant, turn_id, kind=kind, payload=payload, attempt=attempt)
+        said = await self.say(
+            tenant, turn_id, kind=kind, payload=payload, attempt=attempt, after=after
+        )
         return said.outcome
 
     async def say(
@@ -296,6 +299,7 @@ class SqliteStore:
         kind: SignalKind,
         payload: bytes,
         attempt: base.Attempt | None,
+        after: int | None = None,
     ) -> signalling.Said:
         """`signal`, and who is to hear it."""
         return await self.engine.write(
@@ -306,6 +310,7 @@ class SqliteStore:
                 kind=kind,
                 payload=payload,
                 attempt=attempt,
+                after=after,
                 now_ms=self._now_ms(),
             )
         )
@@ -409,6 +414,9 @@ class SqliteStore:
 
     async def turn(self, tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
         return await self.engine.read(lambda db: turns.find_turn(db, tenant, turn_id))
+
+    async def turn_unfinished(self, tenant: Tenant, request_hash: bytes) -> TurnRow | None:
+        return await self.engine.read(lambda db: turns.turn_unfinished(db, tenant, request_hash))
 
     async def turns(
         self,

@@ -220,6 +220,7 @@ session_rows = Table(
     lineage=_Json(_lineage.strict),
     settings=_Json(settings_decoder.strict),
     anonymous=bool,
+    unfinished=Version,
 )
 key_rows = Table(KeyRow, tenant=Tenant, key=SessionKey, session_id=SessionId)
 turn_rows = Table(
@@ -234,6 +235,7 @@ turn_rows = Table(
     changes=_Json(_changes.strict),
     usage=_Json(_usage.strict),
     acked=bool,
+    continues=TurnId,
 )
 idempotency_rows = Table(IdempotencyRow, tenant=Tenant, key=IdempotencyKey, turn_id=TurnId)
 signal_rows = Table(SignalRow, tenant=Tenant, turn_id=TurnId, consumed=bool)

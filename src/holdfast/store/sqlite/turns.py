@@ -33,13 +33,16 @@ _INSERT_ITEM = queries["insert_item"]
 _COMMIT_TURN = ordered(
     "commit_turn",
     *("seq", "ended_by", "detail", "agent", "start", "end", "rev", "changes", "link", "usage"),
-    *("ended_ms", "tenant", "turn_id"),
+    *("ended_ms", "links", "replayable", "tenant", "turn_id"),
 )
 _ADVANCE_SESSION = ordered(
     "advance_session",
     *("head", "length", "link", "agent", "opening", "source_key", "entry_agent", "active_ms"),
-    *("tenant", "session_id"),
+    *("unfinished", "retries_left", "tenant", "session_id"),
 )
+
+_CLAIM_KEEP_MS = int(limits.idempotency_keep_s * 1000)
+"""How long an idempotency key is kept after its turn has ended."""
 
 # ── finding ──────────────────────────────────────────────────────────────────────────────────
 
@@ -52,6 +55,10 @@ def find_turn(db: Connection, tenant: Tenant, turn_id: TurnId | None) -> TurnRow
     if turn_id is None:
         return None
     return tables.turn_rows.one(db, "turn", tenant=tenant, turn_id=turn_id)
+
+
+def turn_unfinished(db: Connection, tenant: Tenant, request_hash: bytes) -> TurnRow | None:
+    return tables.turn_rows.one(db, "turn_unfinished", tenant=tenant, request_hash=request_hash)
 
 
 def turn_at(db: Connection, session: SessionRow, version: int) -> TurnRow | None:
@@ -136,11 +143,12 @@ def commit(
         return found
     assert session is not None, "judge_commit lets only held turns through"
     assert replayable is not None, "an open turn has a row"
+    kept = made.keeps_journal(replayable=bool(replayable))
     _write_content(db, session, made, now_ms=now_ms)
-    _write_turn(db, fence, session, made, now_ms=now_ms)
-    if replayable and records:
+    _write_turn(db, fence, session, made, kept=kept, now_ms=now_ms)
+    if kept and records:
         insert_journal(db, fence, n=n, records=records)
-    elif not replayable:
+    elif not kept:
         db.execute(_DELETE_JOURNAL, (tenant, turn_id))
     if claimed:
         _settle(db, tenant, turn_id, settlement, now_ms=now_ms)
@@ -200,16 +208,16 @@ def _write_changes(db: Connection, session: SessionRow, made: Commit, *, now_ms:
 
 
 def _write_turn(
-    db: Connection, fence: Fence, session: SessionRow, made: Commit, *, now_ms: int
+    db: Connection, fence: Fence, session: SessionRow, made: Commit, *, kept: bool, now_ms: int
 ) -> None:
-    """The turn's row, and the session's next version."""
+    """The turn's row, and the session's next version. `kept`: its journal is."""
     end = session.length + len(made.items)
     db.execute(
         _COMMIT_TURN,
         (
             *(made.version, made.ended_by, made.detail, made.agent, session.length, end),
             *(session.meta_rev, encode(made.changes), made.link, encode(made.usage), now_ms),
-            *(fence.tenant, fence.turn_id),
+            *(made.links, kept, fence.tenant, fence.turn_id),
         ),
     )
     db.execute(
@@ -218,7 +226,7 @@ def _write_turn(
             *(made.version, end, made.link, made.agent),
             # Who and what it is for is said by the first commit; it is not worked out again.
             session.opening or opening_of(made.items),
-            *(made.source_key, made.entry_agent, now_ms),
+            *(made.source_key, made.entry_agent, now_ms, made.unfinished, made.retries_left),
             *(session.tenant, session.id),
         ),
     )
@@ -269,6 +277,15 @@ def discard(
         detail=detail,
         ended_ms=now_ms,
     )
+    if turn.continues is not None and ended_by != "deleted":
+        run(
+            db,
+            "return_keys",
+            tenant=turn.tenant,
+            turn_id=turn.turn_id,
+            to_turn=turn.continues,
+            expires_ms=now_ms + _CLAIM_KEEP_MS,
+        )
     _settle(db, turn.tenant, turn.turn_id, settlement, now_ms=now_ms)
     return msgspec.structs.replace(
         turn, state="discarded", ended_by=ended_by, detail=detail, ended_ms=now_ms
@@ -278,12 +295,11 @@ def discard(
 def _settle(
     db: Connection, tenant: Tenant, turn_id: TurnId, settlement: Settlement, *, now_ms: int
 ) -> None:
-    expires_ms = now_ms + int(limits.idempotency_keep_s * 1000)
     run(
         db,
         "settle_keys",
         tenant=tenant,
         turn_id=turn_id,
         state=settlement,
-        expires_ms=expires_ms,
+        expires_ms=now_ms + _CLAIM_KEEP_MS,
     )

@@ -121,7 +121,7 @@ select * from unnest(
        :client_attempt::bigint[], :lease_token::bigint[], :agent::bytea[], :source_digest::bytea[],
        :request_hash::bytea[], :replayable::boolean[], :start::bigint[], :end::bigint[],
        :rev::bigint[], :changes::bytea[], :link::bytea[], :usage::bytea[], :acked::boolean[],
-       :began_ms::bigint[], :ended_ms::bigint[]);
+       :began_ms::bigint[], :ended_ms::bigint[], :continues::text[], :links::bigint[]);
 
 -- insert_state
 -- A value of session state that is imported.
@@ -237,10 +237,16 @@ select a.{annotation} from holdfast.annotation a
  order by a.rev;
 
 -- turns
--- A session's own turns, newest first.
-select t.{turn} from holdfast.turn t
- where t.tenant = :tenant and t.session_id = :session_id and t.turn_id < :before
- order by t.turn_id desc limit :limit;
+-- A session's own turns, newest first: by the version that they made, or that they began from; those that wait come last.
+with placed as (
+  select t.*, case t.state when 'committed' then t.seq when 'queued' then 9223372036854775807 else t.base_head end as place,
+         case t.state when 'committed' then 0 when 'discarded' then 1 else 2 end as rank,
+         case t.state when 'queued' then t.began_ms else 0 end as came
+    from holdfast.turn t where t.tenant = :tenant and t.session_id = :session_id)
+select p.{turn} from placed p
+ where :before::text is null
+    or (p.place, p.rank, p.came, p.turn_id) < (select b.place, b.rank, b.came, b.turn_id from placed b where b.turn_id = :before)
+ order by p.place desc, p.rank desc, p.came desc, p.turn_id desc limit :limit;
 
 -- journal
 -- A turn's journal from the row that holds record :since.

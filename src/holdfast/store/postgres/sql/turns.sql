@@ -44,12 +44,13 @@ select c.now_ms, n.{node}, k.{session_key}, s.{session}, s.stamp, h.{node}, own.
   left join holdfast.idempotency i on i.tenant = :tenant and i.key = :claim;
 
 -- claim_facts
--- An idempotency key, the turn that it leads to, and that turn's session.
-select i.{idempotency}, t.{turn}, s.{session}
+-- An idempotency key, the turn that it leads to, that turn's session, and what the request's session key means.
+select i.{idempotency}, t.{turn}, s.{session}, k.session_id
   from (select 1) c
   left join holdfast.idempotency i on i.tenant = :tenant and i.key = :key
   left join holdfast.turn t on t.tenant = i.tenant and t.turn_id = i.turn_id
-  left join holdfast.session s on s.tenant = t.tenant and s.id = t.session_id;
+  left join holdfast.session s on s.tenant = t.tenant and s.id = t.session_id
+  left join holdfast.session_key k on k.tenant = :tenant and k.key = :name;
 
 -- target_facts
 -- What a target means, the turn that is open there, and the one that made its head.
@@ -70,6 +71,7 @@ select t.{turn}, s.{session}
 -- open_turn
 -- T1 on a session that is there, by a node that is alive. A claim that is in the way of :claim is replaced, if it is
 -- still the one that was read; if there was none, one that has come since breaks the statement.
+-- A continuation takes over the keys of the turn that it goes on with.
 with as_read as (
   select 1 from holdfast.session s
    where s.tenant = :tenant and s.id = :session_id and s.stamp = :stamp
@@ -85,17 +87,22 @@ ready as (
 held as (
   update holdfast.session
      set open_turn = :turn_id, lease_token = :lease_token, lease_nonce = :nonce, lease_node = :node,
-         stamp = stamp + 1
+         retries_left = :retries_left, stamp = stamp + 1
    where tenant = :tenant and id = :session_id and exists (select from ready)),
+moved as (
+  update holdfast.idempotency
+     set turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null
+   where tenant = :tenant and turn_id = :continues and state = 'done'
+     and key is distinct from :claim and exists (select from ready)),
 began as (
   insert into holdfast.turn ({turn}) select {:turn} from ready),
 claimed as (
   insert into holdfast.idempotency (tenant, key, request_hash, turn_id, state, expires_ms)
-  select :tenant, :claim, :request_hash, :turn_id, 'running', 0 from ready
+  select :tenant, :claim, :claim_hash, :turn_id, 'running', 0 from ready
    where :claim::text is not null and :replaced::text is null),
 claimed_again as (
   update holdfast.idempotency
-     set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null
+     set request_hash = :claim_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null
    where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))
 insert into holdfast.journal (tenant, turn_id, n, token, records)
 select :tenant, :turn_id, 0, :lease_token, :records from ready
@@ -156,11 +163,11 @@ began as (
   insert into holdfast.turn ({turn}) select {:turn} from ready),
 claimed as (
   insert into holdfast.idempotency (tenant, key, request_hash, turn_id, state, expires_ms)
-  select :tenant, :claim, :request_hash, :turn_id, 'running', 0 from ready
+  select :tenant, :claim, :claim_hash, :turn_id, 'running', 0 from ready
    where :claim::text is not null and :replaced::text is null),
 claimed_again as (
   update holdfast.idempotency
-     set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null
+     set request_hash = :claim_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null
    where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))
 insert into holdfast.journal (tenant, turn_id, n, token, records)
 select :tenant, :turn_id, 0, :lease_token, :records from ready
@@ -235,7 +242,8 @@ with ready as (
          opening = case when opening = '' then :opening else opening end,
          source_key = case when source_key = '' then :source_key else source_key end,
          entry_agent = case when entry_agent = '' then :entry_agent else entry_agent end,
-         open_turn = null, lease_node = null, active_ms = {now}, stamp = stamp + 1
+         open_turn = null, lease_node = null, active_ms = {now}, unfinished = :unfinished,
+         retries_left = :retries_left, stamp = stamp + 1
    where tenant = :tenant and id = :session_id and stamp = :stamp
   returning active_ms as now_ms),
 items as (
@@ -250,7 +258,7 @@ turned as (
   update holdfast.turn
      set state = 'committed', seq = :seq, ended_by = :ended_by, detail = :detail, agent = :agent,
          start = :start, "end" = :end, rev = :rev, changes = :changes, link = :link, usage = :usage,
-         ended_ms = ready.now_ms
+         ended_ms = ready.now_ms, links = :links, replayable = :replayable
     from ready where tenant = :tenant and turn_id = :turn_id),
 forgotten as (
   delete from holdfast.journal
@@ -280,11 +288,13 @@ with asked as (
                        :agent::bytea[], :source_key::bytea[], :entry_agent::bytea[], :opening::bytea[],
                        :start::bigint[], :end::bigint[], :rev::bigint[], :changes::bytea[],
                        :link::bytea[], :usage::bytea[], :replayable::boolean[], :n::bigint[],
-                       :records::bytea[], :settlement::text[], :items_from::int[], :items_upto::int[],
-                       :values_from::int[], :values_upto::int[])
+                       :records::bytea[], :settlement::text[], :unfinished::bigint[],
+                       :retries_left::bigint[], :links::bigint[], :items_from::int[],
+                       :items_upto::int[], :values_from::int[], :values_upto::int[])
            as a (tenant, session_id, turn_id, stamp, token, seq, ended_by, detail, agent, source_key,
                  entry_agent, opening, start, upto, rev, changes, link, usage, replayable, n, records,
-                 settlement, items_from, items_upto, values_from, values_upto)),
+                 settlement, unfinished, retries_left, links, items_from, items_upto, values_from,
+                 values_upto)),
 held as (
   select a.*
     from asked a
@@ -296,7 +306,8 @@ ready as (
          opening = case when s.opening = '' then h.opening else s.opening end,
          source_key = case when s.source_key = '' then h.source_key else s.source_key end,
          entry_agent = case when s.entry_agent = '' then h.entry_agent else s.entry_agent end,
-         open_turn = null, lease_node = null, active_ms = {now}, stamp = s.stamp + 1
+         open_turn = null, lease_node = null, active_ms = {now}, unfinished = h.unfinished,
+         retries_left = h.retries_left, stamp = s.stamp + 1
     from held h where s.tenant = h.tenant and s.id = h.session_id
   returning h.*, s.active_ms as now_ms),
 items as (
@@ -316,7 +327,7 @@ turned as (
   update holdfast.turn t
      set state = 'committed', seq = r.seq, ended_by = r.ended_by, detail = r.detail, agent = r.agent,
          start = r.start, "end" = r.upto, rev = r.rev, changes = r.changes, link = r.link,
-         usage = r.usage, ended_ms = r.now_ms
+         usage = r.usage, ended_ms = r.now_ms, links = r.links, replayable = r.replayable
     from ready r where t.tenant = r.tenant and t.turn_id = r.turn_id),
 forgotten as (
   delete from holdfast.journal j using ready r
@@ -346,7 +357,8 @@ on conflict do nothing;
 delete from holdfast.memory where tenant = :tenant and agent = :agent and memory_id = :memory_id;
 
 -- discard_turn
--- A turn ends without adding anything to its session.
+-- A turn ends without adding anything to its session. The keys that a continuation had taken over lead back to the turn
+-- that it was to continue.
 with ready as (
   update holdfast.session set open_turn = null, lease_node = null, stamp = stamp + 1
    where tenant = :tenant and id = :session_id and stamp = :stamp
@@ -360,7 +372,9 @@ written as (
   select :tenant, :turn_id, :n, :token, :records from ready where :is_new::boolean),
 settled as (
   update holdfast.idempotency i
-     set state = case when i.steer is null
+     set turn_id = case when i.steer is null then coalesce(:continues, i.turn_id) else i.turn_id end,
+         state = case when i.steer is null and :continues::text is not null then 'done'
+                      when i.steer is null
                       or exists (select 1 from holdfast.signal g
                                   where g.tenant = i.tenant and g.turn_id = i.turn_id and g.n = i.steer
                                     and g.consumed)
@@ -424,6 +438,13 @@ select t.{turn} from holdfast.turn t where t.tenant = :tenant and t.turn_id = :t
 -- The turn that made a version of a session.
 select t.{turn} from holdfast.turn t
  where t.tenant = :tenant and t.session_id = :session_id and t.seq = :seq;
+
+-- turn_unfinished
+-- The last turn that was kept and did not complete whose request is known by this.
+select t.{turn} from holdfast.turn t
+ where t.tenant = :tenant and t.request_hash = :request_hash and t.state = 'committed'
+   and t.ended_by <> 'completed'
+ order by t.turn_id desc limit 1;
 
 -- acknowledge_turn
 -- The client has the whole answer.

@@ -63,7 +63,7 @@ select tenant, key, session_id, generation from session_key indexed by session_k
 -- A stretch of a session's turns, in order.
 select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
        client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
-       changes, link, usage, acked, began_ms, ended_ms
+       changes, link, usage, acked, began_ms, ended_ms, continues, links
   from turn
  where tenant = :tenant and session_id = :session_id and seq > :from_version and seq <= :upto_version
  order by seq;
@@ -92,13 +92,19 @@ select tenant, session_id, rev, item, patch, at_ms from annotation
  order by rev;
 
 -- turns
--- A session's own turns, newest first.
+-- A session's own turns, newest first: by the version that they made, or that they began from; those that wait come last.
+with placed as (
+  select *, case state when 'committed' then seq when 'queued' then 9223372036854775807 else base_head end as place,
+         case state when 'committed' then 0 when 'discarded' then 1 else 2 end as rank,
+         case state when 'queued' then began_ms else 0 end as came
+    from turn where tenant = :tenant and session_id = :session_id)
 select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
        client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
-       changes, link, usage, acked, began_ms, ended_ms
-  from turn
- where tenant = :tenant and session_id = :session_id and turn_id < :before
- order by turn_id desc limit :limit;
+       changes, link, usage, acked, began_ms, ended_ms, continues, links
+  from placed
+ where :before is null
+    or (place, rank, came, turn_id) < (select place, rank, came, turn_id from placed where turn_id = :before)
+ order by place desc, rank desc, came desc, turn_id desc limit :limit;
 
 -- journal
 -- A turn's journal from the row that holds record :since.
@@ -117,7 +123,7 @@ select tenant, agent, memory_id, text, turn_id, at_ms from memory
 -- Sessions by last activity, from a cursor on, as far as they fit the filter.
 select tenant, id, head, length, link, lease_token, lease_nonce, lease_node, open_turn, source_key,
        entry_agent, agent, lineage, settings, meta_rev, summary_rev, title, opening, state, anonymous,
-       created_ms, active_ms
+       created_ms, active_ms, unfinished, retries_left
   from session s
  where tenant = :tenant and state = 'live' and head > 0 and anonymous = :anonymous
    and (active_ms, id) < (:before_ms, :before_id)

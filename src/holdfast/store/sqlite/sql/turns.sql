@@ -5,7 +5,7 @@
 -- the node's rows, and whether a turn with its id is there. One row, whatever is found.
 select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s.lease_node, s.open_turn,
        s.source_key, s.entry_agent, s.agent, s.lineage, s.settings, s.meta_rev, s.summary_rev, s.title,
-       s.opening, s.state, s.anonymous, s.created_ms, s.active_ms,
+       s.opening, s.state, s.anonymous, s.created_ms, s.active_ms, s.unfinished, s.retries_left,
        k.tenant, k.key, k.session_id, k.generation,
        n.node_id, n.ttl_ms, n.since_ms, n.expires_ms, n.slot,
        t.turn_id
@@ -20,7 +20,7 @@ select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s
 -- there under the number that the append has. One row, whatever is found.
 select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s.lease_node, s.open_turn,
        s.source_key, s.entry_agent, s.agent, s.lineage, s.settings, s.meta_rev, s.summary_rev, s.title,
-       s.opening, s.state, s.anonymous, s.created_ms, s.active_ms,
+       s.opening, s.state, s.anonymous, s.created_ms, s.active_ms, s.unfinished, s.retries_left,
        (select coalesce(max(n), -1) from journal where tenant = :tenant and turn_id = :turn_id),
        (select records from journal where tenant = :tenant and turn_id = :turn_id and n = :n)
   from (select 1)
@@ -31,7 +31,7 @@ select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s
 -- or -1, and whether somebody has steered it, or has an idempotency key for it. One row, whatever is found.
 select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s.lease_node, s.open_turn,
        s.source_key, s.entry_agent, s.agent, s.lineage, s.settings, s.meta_rev, s.summary_rev, s.title,
-       s.opening, s.state, s.anonymous, s.created_ms, s.active_ms,
+       s.opening, s.state, s.anonymous, s.created_ms, s.active_ms, s.unfinished, s.retries_left,
        t.replayable,
        (select coalesce(max(n), -1) from journal where tenant = :tenant and turn_id = :turn_id),
        exists (select 1 from signal
@@ -67,17 +67,17 @@ delete from node where node_id = :node_id;
 -- A session's row.
 select tenant, id, head, length, link, lease_token, lease_nonce, lease_node, open_turn, source_key,
        entry_agent, agent, lineage, settings, meta_rev, summary_rev, title, opening, state, anonymous,
-       created_ms, active_ms
+       created_ms, active_ms, unfinished, retries_left
   from session where tenant = :tenant and id = :id;
 
 -- insert_session
 -- A new session: by its first turn, a fork, a reset or an import.
 insert into session (tenant, id, head, length, link, lease_token, lease_nonce, lease_node, open_turn,
                      source_key, entry_agent, agent, lineage, settings, meta_rev, summary_rev, title,
-                     opening, state, anonymous, created_ms, active_ms)
+                     opening, state, anonymous, created_ms, active_ms, unfinished, retries_left)
 values (:tenant, :id, :head, :length, :link, :lease_token, :lease_nonce, :lease_node, :open_turn,
         :source_key, :entry_agent, :agent, :lineage, :settings, :meta_rev, :summary_rev, :title,
-        :opening, :state, :anonymous, :created_ms, :active_ms);
+        :opening, :state, :anonymous, :created_ms, :active_ms, :unfinished, :retries_left);
 
 -- hold_session
 -- A turn opens, or changes hands: from now on only this token and nonce may write it.
@@ -101,7 +101,8 @@ update session
        opening = iif(opening = '', :opening, opening),
        source_key = iif(source_key = '', :source_key, source_key),
        entry_agent = iif(entry_agent = '', :entry_agent, entry_agent),
-       open_turn = null, lease_node = null, active_ms = :active_ms
+       open_turn = null, lease_node = null, active_ms = :active_ms, unfinished = :unfinished,
+       retries_left = :retries_left
  where tenant = :tenant and id = :session_id;
 
 -- key
@@ -117,31 +118,42 @@ values (:tenant, :key, :session_id, :generation);
 -- A turn's row.
 select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
        client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
-       changes, link, usage, acked, began_ms, ended_ms
+       changes, link, usage, acked, began_ms, ended_ms, continues, links
   from turn where tenant = :tenant and turn_id = :turn_id;
 
 -- turn_at
 -- The turn that made a version of a session.
 select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
        client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
-       changes, link, usage, acked, began_ms, ended_ms
+       changes, link, usage, acked, began_ms, ended_ms, continues, links
   from turn where tenant = :tenant and session_id = :session_id and seq = :seq;
+
+-- turn_unfinished
+-- The last turn that was kept and did not complete whose request is known by this.
+select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
+       client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
+       changes, link, usage, acked, began_ms, ended_ms, continues, links
+  from turn indexed by turn_unfinished
+ where tenant = :tenant and request_hash = :request_hash and state = 'committed' and ended_by <> 'completed'
+ order by turn_id desc limit 1;
 
 -- insert_turn
 -- A turn begins, or is imported.
 insert into turn (tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt,
                   retry_of, client_attempt, lease_token, agent, source_digest, request_hash,
-                  replayable, start, "end", rev, changes, link, usage, acked, began_ms, ended_ms)
+                  replayable, start, "end", rev, changes, link, usage, acked, began_ms, ended_ms,
+                  continues, links)
 values (:tenant, :turn_id, :session_id, :base_head, :state, :seq, :ended_by, :detail, :attempt,
         :retry_of, :client_attempt, :lease_token, :agent, :source_digest, :request_hash,
-        :replayable, :start, :end, :rev, :changes, :link, :usage, :acked, :began_ms, :ended_ms);
+        :replayable, :start, :end, :rev, :changes, :link, :usage, :acked, :began_ms, :ended_ms,
+        :continues, :links);
 
 -- commit_turn
 -- A turn becomes part of the history.
 update turn
    set state = 'committed', seq = :seq, ended_by = :ended_by, detail = :detail, agent = :agent,
        start = :start, "end" = :end, rev = :rev, changes = :changes, link = :link, usage = :usage,
-       ended_ms = :ended_ms
+       ended_ms = :ended_ms, links = :links, replayable = :replayable
  where tenant = :tenant and turn_id = :turn_id;
 
 -- discard_turn
@@ -198,6 +210,22 @@ values (:tenant, :key, :request_hash, :turn_id, 'running', 0, :steer)
 on conflict (tenant, key) do update
    set request_hash = excluded.request_hash, turn_id = excluded.turn_id, state = 'running',
        expires_ms = 0, steer = excluded.steer;
+
+-- spend_retry
+-- A retry continues the session's head.
+update session set retries_left = :retries_left where tenant = :tenant and id = :session_id;
+
+-- move_keys
+-- The keys of a turn lead to its continuation; what was steered into the turn is part of it.
+update idempotency indexed by idempotency_by_turn
+   set turn_id = :to_turn, state = 'running', expires_ms = 0, steer = null
+ where tenant = :tenant and turn_id = :turn_id and state = 'done';
+
+-- return_keys
+-- A continuation was discarded: the keys that it had taken over lead back to the turn that it was to continue.
+update idempotency indexed by idempotency_by_turn
+   set turn_id = :to_turn, state = 'done', expires_ms = :expires_ms
+ where tenant = :tenant and turn_id = :turn_id and state = 'running' and steer is null;
 
 -- settle_keys
 -- The turn behind some idempotency keys has ended; a steer that it has not heard was answered by nobody. Left to

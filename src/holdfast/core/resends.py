@@ -1,0 +1,342 @@
+"""Which part of a request is a resend: messages that its client knows to be in the conversation already.
+
+A client compares with nothing; it sends what it has seen. So a request is compared with what its client could have
+seen when it sent it, and that is decided anew whenever the conversation has moved:
+
+1. What the client could have seen whole: the history as it stood when the request arrived. It has to be told from its
+   first message to its last, or it is not a resend. An answer that broke off may be told in part or left out. So may
+   every answer after the last one that is told: the client sent its message before it had that answer. What broke off
+   in a turn that was continued since may be told as well: a retry is not answered with it, and others have seen it.
+2. What the client could have seen in part: the turns since then, and the turn that is open. Their messages are known
+   again where the client tells them, in their order. The others came from other clients, and are not missed. A turn
+   that was discarded is not among them, so what it brought is new again.
+3. The last message of a request is never taken for a resend of one of those: it was sent to be answered. But if a
+   later request has overtaken this one, and has brought that message along with a newer one, then it is answered
+   there (`Overtaken`).
+4. A telling that parts from the history is anchored by the last answer that it tells: what follows it is new, but for
+   the messages that follow that answer in the history as well.
+
+White space is nothing, and neighbouring answers are one: a chat client has heard one answer, however many steps it took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
+from itertools import chain, pairwise
+from operator import or_
+from typing import TypeAlias, TypeVar, assert_never
+
+from holdfast.core.codec import Unreadable, Value
+from holdfast.core.conversation import Snapshot, TurnMark, seen_by_people
+from holdfast.core.items import (
+    AssistantMessage,
+    Blob,
+    Inline,
+    Item,
+    Link,
+    Parts,
+    Refusal,
+    Source,
+    StoredItem,
+    SystemMessage,
+    Text,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+    item_id,
+    text_of,
+)
+from holdfast.ids import ItemId, TurnId, Version
+
+Seen: TypeAlias = tuple[str, str, tuple[str, ...]]
+"""What a client sees of a message: role, trimmed text, and what else identifies it: calls, or other parts."""
+
+Told: TypeAlias = list[tuple[Seen, int]]
+"""The messages of a request, each with the number of those that come up to it, itself included."""
+
+
+class Resend(Value):
+    """How many of a request's messages are known already; `diverged` if it tells another history than ours."""
+
+    dropped: int
+    diverged: bool = False
+
+
+class Overtaken(Value):
+    """All that the request says was brought by a later one, together with something newer, and is answered there."""
+
+    turn_id: TurnId | None
+    """The turn that a later request has begun; None: the one that is open."""
+
+
+def find_resend(
+    snapshot: Snapshot, told: Told, *, answers_end: int, since: Version, running: Sequence[Item]
+) -> Resend | Overtaken:
+    """What of a request its client has sent before.
+
+    `answers_end` is how many of its messages come up to its last answer. `since` is the version that the session had
+    when the request arrived, `running` what was said to the turn that is open, if the request is for that one.
+    """
+    past = _Past(snapshot, without=snapshot.broken_off)
+    found = _find_in(past, told, answers_end, since, running)
+    if not past.without or isinstance(found, Overtaken):
+        return found
+    if not found.diverged and found.dropped >= answers_end:
+        return found
+    # It tells an answer that is none of ours, unless the words that broke off are part of it.
+    other = _find_in(_Past(snapshot), told, answers_end, since, running)
+    if isinstance(other, Overtaken) or not other.diverged or other.dropped > found.dropped:
+        return other
+    return found
+
+
+def _find_in(
+    past: _Past, told: Told, answers_end: int, since: Version, running: Sequence[Item]
+) -> Resend | Overtaken:
+    later = past.later(since, running)
+    if len(told) == 1 and told[0][0][0] != "assistant" and not later:
+        return Resend(dropped=0)  # whoever tells the history again tells more; and most do not
+    whole = _whole_history(past.held_at(since), told)
+    if whole is None:
+        return _anchored(past, told, answers_end, later)
+    at, last = _known_again(told, whole, later)
+    if at > whole and answers_end > told[at - 1][1]:
+        # It tells another answer than the one that was given meanwhile.
+        return _anchored(past, told, answers_end, later)
+    return _overtaking(told, at, later[last:]) or Resend(dropped=told[at - 1][1] if at else 0)
+
+
+def still_new(
+    head: Snapshot, items: Sequence[Item], *, since: Version
+) -> tuple[Item, ...] | Overtaken:
+    """What is new on top of `head` of items that were taken in as new on top of the version `since`."""
+    told = list(merged((seen, n + 1) for n, each in enumerate(items) if (seen := held(each))))
+    later = _Past(head, without=head.broken_off).later(since)
+    at, last = _known_again(told, 0, later)
+    overtaken = _overtaking(told, at, later[last:])
+    return overtaken or tuple(items[told[at - 1][1] if at else 0 :])
+
+
+# ── comparing ────────────────────────────────────────────────────────────────────────────────
+
+_Later: TypeAlias = list[tuple[Seen, TurnId | None]]
+"""What was said since a request arrived, each with its turn; None: the one that is open."""
+
+
+def _whole_history(history: Iterable[tuple[Seen, bool]], told: Told) -> int | None:
+    """How many of these messages are the whole history, or None if they do not begin with it.
+
+    Stops at the first difference, so a request with only new messages costs one comparison.
+    """
+    answers = max((n + 1 for n, (seen, _) in enumerate(told) if seen[0] == "assistant"), default=0)
+    at, answered, left_out = 0, False, False
+    for ours, broke_off in history:
+        theirs = told[at][0] if at < len(told) else None
+        if theirs is not None and (ours == theirs or (broke_off and _is_part_of(theirs, ours))):
+            at, answered = at + 1, answered or ours[0] == "assistant"
+        elif (
+            ours[0] == "assistant"
+            and (broke_off or at >= answers)
+            and (theirs is None or theirs[0] != "assistant")
+        ):
+            left_out = True
+        else:
+            return None
+    if at < len(told):
+        return at
+    if left_out:
+        return None  # nothing follows what was left out: it is said again
+    # The same words, and no answer to any of them: they are said again.
+    return at if answered else 0
+
+
+def _known_again(told: Told, at: int, later: _Later) -> tuple[int, int]:
+    """How many of these messages are known if those before `at` are, and how many of the later ones come up to them.
+    The last one is never known."""
+    last = 0
+    for n, (ours, _) in enumerate(later):
+        if at >= len(told) - 1:
+            break
+        theirs = told[at][0]
+        if ours == theirs or (ours[0] == "assistant" and _is_part_of(theirs, ours)):
+            at, last = at + 1, n + 1
+    return at, last
+
+
+def _overtaking(told: Told, at: int, later: _Later) -> Overtaken | None:
+    """The turn that has brought the last of these messages together with a newer one, if there is such a turn."""
+    if at != len(told) - 1:
+        return None
+    for (ours, turn_id), (newer, its_turn_id) in pairwise(later):
+        both_asked = newer[0] == ours[0] == "user" and turn_id == its_turn_id
+        if both_asked and ours == told[at][0] != newer:  # what follows its like was said again
+            return Overtaken(turn_id=turn_id)
+    return None
+
+
+def _anchored(past: _Past, told: Told, answers_end: int, later: _Later) -> Resend | Overtaken:
+    """What is known of a request that tells another history than ours: what comes up to its last answer, and after
+    it what follows that answer with us."""
+    at = sum(end <= answers_end for _, end in told)
+    after = later
+    if 0 < at < len(told) - 1:
+        # Only then can one of the messages that follow be known: the last one never is.
+        asked = told[at - 2][0] if at > 1 else None
+        followed = _following(past, told[at - 1][0], asked)
+        if followed is not None:
+            after = [*followed, *(each for each in later if each[1] is None)]
+    known, last = _known_again(told, at, after)
+    overtaken = _overtaking(told, known, [each for each in after[last:] if each in later])
+    dropped = told[known - 1][1] if known > at else answers_end
+    return overtaken or Resend(dropped=dropped, diverged=answers_end > 0)
+
+
+def _following(past: _Past, answer: Seen, asked: Seen | None) -> _Later | None:
+    """What follows an answer to what was `asked`; if it was never given to that, the last one that is like it. None if
+    there is none.
+
+    A turn may have been told more than one request brought, and all of them were answered with all that it said. So the
+    messages that it was told after this one follow it as well.
+    """
+    followed: list[_Later] = []
+    likely: list[_Later] | None = None
+    for turn in past.turns_back():
+        said = [seen for seen, _ in turn]
+        given = (*said, _whole_answer(said))
+        is_given = answer in given
+        if asked in said and any(_is_part_of(answer, each) for each in given):
+            likely = [*followed, turn[len(said) - said[::-1].index(asked) :]]
+            break
+        if is_given and likely is None:
+            after = len(said) - said[::-1].index(answer) if answer in said else len(said)
+            likely = [*followed, turn[after:]]
+        followed.append(turn)
+    return None if likely is None else [each for turn in reversed(likely) for each in turn]
+
+
+def _whole_answer(said: Sequence[Seen]) -> Seen:
+    answers = [seen for seen in said if seen[0] == "assistant"]
+    texts, marks = (text for _, text, _ in answers), (marks for _, _, marks in answers)
+    return "assistant", "".join(texts), tuple(chain.from_iterable(marks))
+
+
+def _is_part_of(told: Seen, whole: Seen) -> bool:
+    (role, text, marks), (its_role, its_text, its_marks) = told, whole
+    return role == its_role and its_text.startswith(text) and its_marks[: len(marks)] == marks
+
+
+# ── what clients see ─────────────────────────────────────────────────────────────────────────
+
+
+class _Past:
+    """A conversation as clients have seen it, but for some items: what broke off in turns that were continued."""
+
+    def __init__(self, snapshot: Snapshot, *, without: frozenset[ItemId] = frozenset()) -> None:
+        self._snapshot = snapshot
+        self.without = without
+
+    def held_at(self, version: Version) -> Iterator[tuple[Seen, bool]]:
+        """The history at a version, each message with whether it broke off, in the end or before it was continued. The
+        last turn was not continued by then."""
+        snapshot, upto = self._snapshot, None
+        if version < snapshot.version:
+            upto = snapshot.marks[version - 1].end if version else 0
+        last = snapshot.marks[version - 1].start if version else 0
+        items = chain(self._seen(0, last), _Past(snapshot)._seen(last, upto))
+        return merged(((seen, _broke_off(each)) for seen, each in items), joined=or_)
+
+    def later(self, since: Version, running: Sequence[Item] = ()) -> _Later:
+        """What was said since a version, also to the turn that is open."""
+        turns = reversed([*self.turns_back(since)])
+        said = merged((seen, None) for each in running if (seen := held(each)))
+        return [*chain.from_iterable(turns), *said]
+
+    def turns_back(self, since: int = 0) -> Iterator[_Later]:
+        """What was said in each turn since a version, the last one first. A turn that was continued since is one with its
+        continuation, and answered by that."""
+        last: TurnMark | None = None
+        for mark in reversed(self._snapshot.marks.since(since)):
+            last = last or mark
+            if mark.continues is None or mark.version == since + 1:
+                turn_id, items = last.turn_id, self._seen(mark.start, last.end)
+                yield list(merged((seen, turn_id) for seen, _ in items))
+                last = None
+
+    def _seen(self, since: int, upto: int | None) -> Iterator[tuple[Seen, StoredItem]]:
+        for each in seen_by_people(self._snapshot, since=since, upto=upto):
+            if (seen := held(each)) and item_id(each) not in self.without:
+                yield seen, each
+
+
+def _broke_off(item: StoredItem) -> bool:
+    return isinstance(item, AssistantMessage) and item.state == "interrupted"
+
+
+def held(item: Item | Unreadable) -> Seen | None:
+    """An item as a client has seen it, or None if clients do not see such items."""
+    if isinstance(item, Unreadable) or item.path:
+        return None
+    match item:
+        case UserMessage():
+            return "user", text_of(item.content), media(item.content)
+        case SystemMessage():
+            return "system", text_of(item.content), media(item.content)
+        case AssistantMessage() if item.state != "set_aside":
+            return "assistant", text_of(item.content), ()
+        case ToolCall() if item.waits_for == "client":
+            return "assistant", "", (item.call_id,)
+        case ToolResult() if item.from_client and item.outcome != "not_answered":
+            return "tool", "", (item.call_id,)
+        case _:
+            return None
+
+
+def media(parts: Parts) -> tuple[str, ...]:
+    """What identifies the parts of a message that are not text."""
+    return tuple(_mark(part.source) for part in parts if not isinstance(part, Text | Refusal))
+
+
+def _mark(source: Source) -> str:
+    match source:
+        case Blob():
+            return source.digest
+        case Inline():
+            return f"sha256:{sha256(source.data).hexdigest()}"
+        case Link():
+            return source.url
+        case _:  # pragma: no cover
+            assert_never(source)
+
+
+T = TypeVar("T")
+
+
+def _last(_: T, last: T) -> T:
+    return last
+
+
+def merged(
+    said: Iterable[tuple[Seen, T]], *, joined: Callable[[T, T], T] = _last
+) -> Iterator[tuple[Seen, T]]:
+    """Neighbouring answers as one, with what belongs to the last of them, or to all as it is `joined`. What says nothing is
+    left out."""
+    before: tuple[Seen, T] | None = None
+    for (role, text, marks), of_it in said:
+        if before is not None and role == before[0][0] == "assistant":
+            (_, so_far, earlier), of_both = before
+            before = (("assistant", so_far + text, earlier + marks), joined(of_both, of_it))
+            continue
+        if before is not None:
+            yield from _stripped(before)
+        before = ((role, text, marks), of_it)
+    if before is not None:
+        yield from _stripped(before)
+
+
+def _stripped(said: tuple[Seen, T]) -> Iterator[tuple[Seen, T]]:
+    """Trimmed, and an answer without any white space: clients put it between its steps as they like."""
+    (role, text, marks), of_it = said
+    text = "".join(text.split()) if role == "assistant" else text.strip()
+    if text or marks:
+        yield (role, text, marks), of_it

@@ -1,0 +1,110 @@
+"""Turns that were kept although they broke off, and what may follow them.
+
+A kept turn that did not complete is *unfinished* while it is its session's head. It can be *continued* by a turn that
+brings no message and goes on where it broke off.
+
+1. A retry of its request continues it by itself, if the cause of its end can pass: at most `continuations_max` times in
+   a row. After that, and where the cause stays, a retry is told the failure that is stored.
+2. What a person decided (a cancel, a client whose stop button disconnects) and what a limit decided is continued when
+   a person asks for it, and never by a retry: the same words again are a new request.
+3. Bounds are counted over the continuations that retries began: together they may do what one turn may do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.core.items import (
+    AssistantMessage,
+    EndedBy,
+    Interruption,
+    Item,
+    Reasoning,
+    StoredItem,
+    ToolCall,
+    ToolResult,
+)
+from holdfast.core.policy import Policy
+from holdfast.ids import CallId, ItemId
+
+BY_HAND: frozenset[EndedBy] = frozenset({"cancelled", "limit"})
+"""Ends after which only a person continues a turn."""
+
+_PASSING_CODES = frozenset(
+    """
+    rate_limit_exceeded upstream_error upstream_unreachable upstream_broke_off upstream_garbled upstream_timeout
+    storage_full storage_unavailable tool_error
+    """.split()
+)
+"""Codes of models and tools that may answer the same request later. Any other code is a refusal."""
+
+_PASSING_ENDS: frozenset[EndedBy] = frozenset(
+    {"disconnected", "deadline", "model_error", "tool_error", "crash", "superseded", "shutdown"}
+)
+
+
+def may_pass(by: EndedBy, code: str = "") -> bool:
+    """Whether what ended a turn may be over when the same is tried again."""
+    if code and by in ("model_error", "tool_error", "superseded"):
+        return code in _PASSING_CODES
+    return by in _PASSING_ENDS
+
+
+def retries_left(by: EndedBy, code: str, policy: Policy, *, links: int) -> int | None:
+    """How many retries may still continue a kept turn that ended so; None if retries have nothing to do with it.
+
+    `links` is how many retries in a row have continued it already.
+    """
+    if by == "completed" or by in BY_HAND or (by == "disconnected" and policy.disconnect == "keep"):
+        return None
+    if not may_pass(by, code):
+        return 0
+    return max(0, limits.continuations_max - links)
+
+
+def links_after(retries_left: int | None) -> int | None:
+    """How many retries in a row have continued a turn with the next one; None if no retry may."""
+    return limits.continuations_max - retries_left + 1 if retries_left else None
+
+
+class Spent(Value):
+    """What the turns before a continuation have used of its bounds."""
+
+    steps: int = 0
+    calls: int = 0
+    output_chars: int = 0
+    cost_micros: int = 0
+
+
+def broken_off(items: Iterable[StoredItem]) -> frozenset[ItemId]:
+    """The items of a kept turn that a model is not shown once the turn was continued: the words that broke off, and
+    the note that says so."""
+    return frozenset(
+        each.id
+        for each in items
+        if isinstance(each, Interruption)
+        or (isinstance(each, AssistantMessage | Reasoning) and each.state == "interrupted")
+    )
+
+
+def keys_of_calls(items: Iterable[StoredItem | Item]) -> dict[CallId, CallId]:
+    """The key that each call of a chain of turns is offered to its tool under, by the call.
+
+    It is the call's own id. Only a call that repeats one of an idempotent tool whose outcome is unknown, tool and
+    arguments alike, goes by the key of that one: each key is handed on once.
+    """
+    keys: dict[CallId, CallId] = {}
+    calls: dict[CallId, ToolCall] = {}
+    unknown: dict[tuple[str, str], list[CallId]] = {}
+    for item in items:
+        if isinstance(item, ToolCall) and item.state == "complete":
+            same = unknown.get((item.name, item.arguments))
+            calls[item.id] = item
+            keys[item.id] = same.pop(0) if same else item.id
+        elif isinstance(item, ToolResult) and item.outcome == "unknown" and item.idempotent:
+            call = calls.get(item.call)
+            if call is not None:
+                unknown.setdefault((call.name, call.arguments), []).append(keys[call.id])
+    return keys

@@ -1,0 +1,178 @@
+"""Messages for a turn that is open: the turn hears them at its next step, and answers them.
+
+A client that resends everything tells the open turn's own messages as well. So what is new is decided on top of what
+that turn was told so far, and the store takes it only if the turn was told nothing else meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from holdfast import limits
+from holdfast.core import events as ev
+from holdfast.core.codec import Value
+from holdfast.core.conversation import Snapshot
+from holdfast.core.items import Item, Items, UserMessage
+from holdfast.core.journal import Record, decode_records
+from holdfast.core.resends import Overtaken
+from holdfast.errors import StoreUnavailable, TurnRejected
+from holdfast.ids import Tenant, TurnId, Version
+from holdfast.sessions.ambient import Ambient
+from holdfast.sessions.ask import Ask, Choose
+from holdfast.sessions.noting import note_signal
+from holdfast.sessions.owner import Owner
+from holdfast.sessions.resolve import Resolver, Seen, request_after
+from holdfast.sessions.transaction import steering_messages, steering_payload
+from holdfast.sessions.watch import find_ending
+from holdfast.store.base import (
+    Gone,
+    Joined,
+    Mismatch,
+    Replay,
+    Signalled,
+    Store,
+    ToldMore,
+    TooLate,
+    Unfinished,
+)
+from holdfast.store.rows import SignalRow
+
+
+class Heard(Value):
+    """The turn has heard the message, of this request or of a later one, and answers it."""
+
+
+class Steering:
+    """Hands messages to open turns, wherever they are played."""
+
+    def __init__(
+        self, store: Store, owner: Owner, resolver: Resolver, ambient: Ambient, choose: Choose
+    ) -> None:
+        self._store = store
+        self._owner = owner
+        self._resolver = resolver
+        self._ambient = ambient
+        self._choose = choose
+
+    async def steer(
+        self, ask: Ask, turn_id: TurnId, since: Callable[[Snapshot], Version]
+    ) -> Heard | Joined | Replay | Mismatch | Gone | None:
+        """Hand the message to the running turn. None if it is too late: then it begins the next one. `since` tells the
+        version that the session had when the request came.
+
+        A request with an idempotency key claims it for that turn: a retry finds the turn instead of speaking again.
+        """
+        while True:
+            here = self._owner.live.get(turn_id)
+            seen = await self._resolver.look(ask, verify=True)
+            running, earlier = await self._said_to(ask, turn_id)
+            last_n = earlier[-1].n if earlier else 0
+            messages = await self._new(ask, seen, since=since(seen.snapshot), running=running)
+            if isinstance(messages, Overtaken):
+                if messages.turn_id is None:
+                    return await self._heard(ask, turn_id, last_n)
+                return Replay(turn_id=messages.turn_id, session_id=seen.snapshot.session_id)
+            if messages is None:
+                return None
+            sent = await self._store.signal(
+                ask.tenant,
+                turn_id,
+                kind="steer",
+                payload=steering_payload(messages),
+                attempt=ask.attempt,
+                after=last_n if _may_resend(ask) else None,
+            )
+            note_signal(ask.tenant, turn_id, "steer")
+            match sent:
+                case ToldMore():
+                    continue
+                case TooLate() | Unfinished():
+                    return None
+                case Signalled(n=n):
+                    # What it was decided on top of may still be on its way, unless the turn has changed hands since.
+                    if here is self._owner.live.get(turn_id):
+                        self._deliver(*(each for each in earlier if not each.consumed))
+                    self._deliver(_row(ask, turn_id, n, messages))
+                    return await self._heard(ask, turn_id, n)
+                case _:  # another node was faster with the same request
+                    return sent
+
+    async def _new(
+        self, ask: Ask, seen: Seen, *, since: Version, running: Items
+    ) -> tuple[UserMessage, ...] | Overtaken | None:
+        """The messages that are new to the turn; None if the request has more to say than a turn can be told."""
+        try:
+            taken = request_after(
+                ask, seen.snapshot, self._ambient, self._choose, since=since, running=running
+            )
+        except TurnRejected:
+            if seen.snapshot.waiting:
+                return None  # it may answer calls that wait again if the turn is discarded
+            raise
+        if isinstance(taken, Overtaken):
+            return taken
+        said = (await self._resolver.with_blobs(ask.tenant, seen, taken[0])).input
+        messages = tuple(each for each in said if isinstance(each, UserMessage))
+        # Results are answers, not remarks: they begin a turn of their own.
+        return messages if len(messages) == len(said) else None
+
+    def _deliver(self, *rows: SignalRow) -> None:
+        for row in rows:
+            self._owner.deliver(row)
+
+    async def _heard(self, ask: Ask, turn_id: TurnId, n: int) -> Heard | None:
+        """Wait until the turn has heard what it was told up to this signal, or has ended without; 0: it began so."""
+        return Heard() if not n or await self.is_heard(ask.tenant, turn_id, n) else None
+
+    async def _said_to(self, ask: Ask, turn_id: TurnId) -> tuple[Items, tuple[SignalRow, ...]]:
+        """What was said to a turn so far, and its signals. Only a request that may resend some of it need know."""
+        if not _may_resend(ask):
+            return (), ()
+        said: list[Item] = [*await self._input(ask.tenant, turn_id)]
+        rows: list[SignalRow] = []
+        while row := await self._store.find_signal(ask.tenant, turn_id, len(rows) + 1):
+            rows.append(row)
+            if row.kind == "steer":
+                said += steering_messages(row)
+        return tuple(said), tuple(rows)
+
+    async def _input(self, tenant: Tenant, turn_id: TurnId) -> Items:
+        live = self._owner.live.get(turn_id)
+        if live is not None:
+            return live.turn.request.input
+        rows = await self._store.journal(tenant, turn_id)
+        for record in decode_records(rows[0].records) if rows else ():
+            if isinstance(record, Record) and isinstance(record.event, ev.Began):
+                return record.event.request.input
+        return ()
+
+    async def is_heard(self, tenant: Tenant, turn_id: TurnId, n: int) -> bool:
+        """Wait until a turn has heard a signal, or has ended without."""
+        while not await self._was_heard(tenant, turn_id, n):
+            if await find_ending(self._store, tenant, turn_id) is not None:
+                # It may have been heard at the last moment, after we had looked.
+                return await self._was_heard(tenant, turn_id, n)
+            await asyncio.sleep(limits.busy_poll_s)
+        return True
+
+    async def _was_heard(self, tenant: Tenant, turn_id: TurnId, n: int) -> bool:
+        """Whether a turn has heard a signal. Waits while the store is away: it has been sent, and whoever were told
+        to send it again would be heard twice."""
+        while True:
+            try:
+                row = await self._store.find_signal(tenant, turn_id, n)
+            except StoreUnavailable:
+                await asyncio.sleep(limits.busy_poll_s)
+            else:
+                return row is not None and row.consumed
+
+
+def _may_resend(ask: Ask) -> bool:
+    """Whether a request may tell what the turn was told already: one with a single message does not."""
+    return len(ask.messages) > 1
+
+
+def _row(ask: Ask, turn_id: TurnId, n: int, messages: tuple[UserMessage, ...]) -> SignalRow:
+    payload = steering_payload(messages)
+    return SignalRow(tenant=ask.tenant, turn_id=turn_id, n=n, kind="steer", payload=payload)

@@ -1,0 +1,498 @@
+"""A client that resends all that it has seen, and does not wait for answers: each of its messages is stored once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core import events as ev
+from holdfast.core.closing import waiting_words
+from holdfast.core.conversation import Snapshot
+from holdfast.core.events import TurnRequest
+from holdfast.core.items import Item, ToolResult, UserMessage, plain_text, text_of
+from holdfast.core.rebasing import Stale, rebased
+from holdfast.core.reconcile import Fresh, Incoming, reconcile
+from holdfast.core.resends import Overtaken
+from holdfast.core.turn import Turn, begin
+from holdfast.ids import TurnId, Version
+from tests.core.builders import (
+    after,
+    answered,
+    asked,
+    call,
+    interrupted,
+    mint,
+    said,
+    started,
+    steered,
+    user,
+)
+from tests.core.builders import finished as finished_call
+from tests.core.histories import ending, new_session, turn_on, with_turn
+
+
+def says(*texts: str) -> tuple[Incoming, ...]:
+    return tuple(Incoming(role="user", content=plain_text(each)) for each in texts)
+
+
+def heard(text: str) -> Incoming:
+    return Incoming(role="assistant", content=plain_text(text))
+
+
+def messages_in(items: Sequence[object]) -> list[UserMessage]:
+    return [each for each in items if isinstance(each, UserMessage)]
+
+
+def texts_of(items: Sequence[object]) -> list[str]:
+    return [text_of(each.content) for each in messages_in(items)]
+
+
+def talk(*turns: tuple[str, ...], on: Snapshot | None = None) -> Snapshot:
+    """A session of turns, each with its messages and an answer `re: …` to the last of them."""
+    session = on or new_session()
+    for texts in turns:
+        session = with_turn(session, *map(user, texts), answer=f"re: {texts[-1]}")
+    return session
+
+
+# ── case by case ─────────────────────────────────────────────────────────────────────────────
+
+
+class Case(NamedTuple):
+    held: tuple[tuple[str, ...], ...]
+    """The messages of each turn that was committed."""
+    since: int
+    """How many of them there were when the request arrived."""
+    told: tuple[Incoming, ...]
+    new: list[str]
+    diverged: bool = False
+
+
+CASES: dict[str, Case] = {
+    "a message before the answer": Case((("a",),), 0, says("a", "b"), ["b"]),
+    "its answer was committed before it arrived": Case((("a",),), 1, says("a", "b"), ["b"]),
+    "its first message was discarded": Case((), 0, says("a", "b"), ["a", "b"]),
+    "two messages before the answer": Case((("a",), ("b",)), 0, says("a", "b", "c"), ["c"]),
+    "two messages that became one turn": Case((("a", "b"),), 0, says("a", "b", "c"), ["c"]),
+    "the second of them was discarded": Case((("a",),), 0, says("a", "b", "c"), ["b", "c"]),
+    "the same words three times": Case((("a",), ("a",)), 0, says("a", "a", "a"), ["a"]),
+    "nothing after it": Case((("a",),), 0, says("a"), ["a"]),
+    "others have spoken meanwhile": Case((("a",), ("x",)), 0, says("a", "b"), ["b"]),
+    "others have spoken before": Case((("x",), ("a",)), 0, says("a", "b"), ["b"]),
+    "only new messages": Case((("a",), ("b",)), 2, says("b", "c"), ["b", "c"]),
+    "a part of the answer": Case(
+        (("a",),), 0, (*says("a"), heard("re:"), *says("b")), ["b"], False
+    ),
+    "another answer than it was given": Case(
+        (("a",),), 0, (*says("a"), heard("no"), *says("b")), ["b"], True
+    ),
+    "a window of the history": Case(
+        (("z",), ("a",), ("b",)), 2, (heard("re: a"), *says("b", "c")), ["c"], True
+    ),
+    "a window of the history, and its answer was committed": Case(
+        (("z",), ("a",), ("b",)), 3, (heard("re: a"), *says("b", "c")), ["c"], True
+    ),
+    "an answer that was made anew": Case(
+        (("a",), ("b",)), 2, (*says("a"), heard("re: a"), *says("b")), ["b"], True
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_what_is_new_of_a_request_with(case: Case) -> None:
+    session = talk(*case.held)
+    found = reconcile(session, case.told, mint, since=Version(case.since))
+    assert isinstance(found, Fresh)
+    assert (texts_of(found.input), found.diverged) == (case.new, case.diverged)
+
+
+def test_what_a_turn_was_told_while_it_ran_is_told_again_like_any_message() -> None:
+    turn = after(turn_on(new_session(), user("a")), asked(), answered(said("so far")))
+    turn = after(turn, steered("b"), asked(), answered(said("re: b")))
+    session = ending(new_session(), turn)
+    found = reconcile(session, says("a", "b", "c"), mint, since=Version(0))
+    assert isinstance(found, Fresh) and texts_of(found.input) == ["c"]
+
+
+def test_all_that_a_turn_said_anchors_like_one_answer() -> None:
+    """A client whose second message was steered in has heard the same answer to both, and all of it."""
+    turn = after(turn_on(new_session(), user("a")), asked(), answered(said("so far")))
+    turn = after(turn, steered("b"), asked(), answered(said("re: b")))
+    session = talk(("c",), on=ending(new_session(), turn))
+    whole = heard("so far re: b")
+    told = (*says("a"), whole, *says("b"), whole, *says("c", "d"))
+    found = reconcile(session, told, mint)
+    assert isinstance(found, Fresh)
+    assert (texts_of(found.input), found.diverged) == (["d"], True)
+
+
+@pytest.mark.parametrize("text", ["a", "b"])
+def test_a_request_is_overtaken_by_one_that_has_brought_its_message_with_a_newer_one(
+    text: str,
+) -> None:
+    told = says("a", "b") if text == "b" else says("a")
+    session = talk(("a", "b", "c"))
+    assert reconcile(session, told, mint, since=Version(0)) == Overtaken(
+        turn_id=session.marks[0].turn_id
+    )
+    running = tuple(map(user, ("a", "b", "c")))
+    assert reconcile(new_session(), told, mint, running=running) == Overtaken(turn_id=None)
+    # Nothing has overtaken a request that came later: it says the same words again.
+    assert isinstance(reconcile(session, told, mint), Fresh)
+
+
+def test_two_turns_do_not_overtake_a_request_together() -> None:
+    stopped = after(turn_on(new_session(), user("a")), asked(), interrupted())
+    session = talk(("b",), on=ending(new_session(), stopped))
+    found = reconcile(session, says("a"), mint, since=Version(0))
+    assert isinstance(found, Fresh) and texts_of(found.input) == ["a"]
+
+
+# ── turns that broke off, and were continued ─────────────────────────────────────────────────
+
+
+def goes_on(session: Snapshot, *told: UserMessage) -> Turn:
+    """A turn that continues the last one; it is told something, if at all, while it runs."""
+    request = turn_on(session, continues=session.marks[-1].turn_id).request
+    turn = begin(ev.Began(request=msgspec.structs.replace(request, input=())))
+    return after(turn, ev.Steered(items=told, signals=tuple(range(len(told))))) if told else turn
+
+
+def broken_in(turn: Turn, text: str) -> Turn:
+    """The turn after it broke off in the middle of its answer."""
+    half = said("")
+    opened = ev.ItemOpened(item=half.id, kind="message")
+    return after(turn, asked(), opened, ev.Grew(item=half.id, text=text), interrupted())
+
+
+def whole(turn: Turn, text: str) -> Turn:
+    return after(turn, asked(), answered(said(text)))
+
+
+def unfinished() -> Snapshot:
+    """A session whose only turn has said something, acted, and broken off in the middle of the next word."""
+    act = call("act")
+    does = answered(said("So. "), act, finish="tool_calls")
+    turn = after(turn_on(new_session(), user("a")), asked(), does, started(act), finished_call(act))
+    return ending(new_session(), broken_in(turn, "Hal"))
+
+
+TOLD = {"nothing": [], "less": ["So."], "part": ["So. H"], "all": ["So.", "Hal"]}
+
+
+@pytest.mark.parametrize("kept", TOLD.values(), ids=TOLD)
+@pytest.mark.parametrize("waited", [False, True])
+def test_what_broke_off_may_be_told_or_not(kept: list[str], waited: bool) -> None:
+    """Also if it was continued while the request waited: its client has not seen that."""
+    session = unfinished()
+    if waited:
+        session = ending(session, whole(goes_on(session), "Done."))
+    told = (*says("a"), *map(heard, kept), *says("c"))
+    found = reconcile(session, told, mint, since=Version(1))
+    assert isinstance(found, Fresh)
+    assert (texts_of(found.input), len(found.input), found.diverged) == (["c"], 1, False)
+
+
+HEARD = {"the chain": "So. Done.", "all of it": "So. Hal Ha Done.", "both mixed": "So. Hal Done."}
+
+
+@pytest.mark.parametrize("answer", HEARD.values(), ids=HEARD)
+@pytest.mark.parametrize("since", [0, 1, 3])
+def test_a_chain_of_turns_is_told_as_one_answer(answer: str, since: int) -> None:
+    """A retry is answered with all but what broke off; who reads along has seen that, too."""
+    session = unfinished()
+    session = ending(session, broken_in(goes_on(session), "Ha"))
+    session = ending(session, whole(goes_on(session), "Done."))
+    told = (*says("a"), heard(answer), *says("c"))
+    found = reconcile(session, told, mint, since=Version(since))
+    assert isinstance(found, Fresh)
+    assert (texts_of(found.input), len(found.input)) == (["c"], 1)
+    if since != 1:
+        assert found.diverged == (answer == HEARD["both mixed"])
+    # One that has heard the answer, and sends two messages before the next one.
+    told = (*says("a"), heard(answer), *says("c", "d"))
+    found = reconcile(talk(("c",), on=session), told, mint, since=Version(since))
+    assert isinstance(found, Fresh)
+    assert (texts_of(found.input), len(found.input)) == (["d"], 1) or answer == HEARD["both mixed"]
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_what_a_turn_said_anchors_also_after_it_was_continued(asks: bool) -> None:
+    """Two messages were answered with the same words; what its continuation adds was never heard, calls included."""
+    turn = after(turn_on(new_session(), user("a")), asked(), answered(said("so far")))
+    turn = after(turn, steered("b"), asked(), answered(said("re: b")), steered("c"), interrupted())
+    session = ending(new_session(), turn)
+    more = [call("ask", waits_for="client")] if asks else []
+    goes = after(goes_on(session), asked(), answered(said("more"), *more))
+    session = ending(session, goes)
+    whole_answer = heard("so far re: b")
+    told = (*says("a"), whole_answer, *says("b"), whole_answer, *says("c", "d"))
+    found = reconcile(session, told, mint)
+    assert isinstance(found, Fresh)
+    assert (texts_of(found.input), found.diverged) == (["d"], True)
+
+
+def test_nothing_but_words_that_broke_off_may_be_the_answer() -> None:
+    """The continuation has nothing to add: whoever tells the words does not bring them."""
+    session = ending(new_session(), broken_in(turn_on(new_session(), user("a")), "Hal"))
+    session = ending(session, whole(goes_on(session), " "))
+    found = reconcile(session, (*says("a"), heard("Hal"), *says("c")), mint)
+    assert isinstance(found, Fresh)
+    assert (texts_of(found.input), len(found.input), found.diverged) == (["c"], 1, False)
+
+
+def test_a_request_is_overtaken_by_a_turn_that_broke_off_and_answered_by_its_continuation() -> None:
+    turn = turn_on(new_session(), *map(user, ("a", "b", "c")))
+    session = ending(new_session(), broken_in(turn, "Hal"))
+    session = ending(session, whole(goes_on(session), "Done."))
+    found = reconcile(session, says("a", "b"), mint, since=Version(0))
+    assert found == Overtaken(turn_id=session.marks[1].turn_id)
+
+
+def test_words_that_the_server_supplied_are_neither_missed_nor_stored() -> None:
+    pays = call("pay", waits_for="approval")
+    turn = after(turn_on(new_session(), user("a")), asked(), answered(pays, finish="tool_calls"))
+    session = ending(new_session(), turn)
+    told = (*says("a"), heard(waiting_words([pays])), *says("c"))
+    found = reconcile(session, told, mint)
+    assert isinstance(found, Fresh) and not found.diverged
+    assert [type(each) for each in found.input] == [ToolResult, UserMessage]
+
+
+# ── for all interleavings ────────────────────────────────────────────────────────────────────
+
+Way = Literal["wait", "steer", "interrupt", "queue", "other", "retry", "by_hand"]
+
+
+class Move(NamedTuple):
+    """A message is sent, or what is open ends."""
+
+    way: Way | None
+    """How it is sent; `other`: by another client, which sends only what is new. `retry` and `by_hand` continue what broke
+    off instead, if nothing else is open. None: what is open ends."""
+    kept: bool = True
+    """Whether what ends now is kept."""
+    breaks: bool = False
+    """Whether what ends now breaks off in the middle of its answer, if it is kept."""
+    delivered: bool = True
+    """Whether the client hears what was answered by then."""
+
+
+WAYS = ("wait", "wait", "steer", "interrupt", "queue", "other", "retry", "by_hand", *[None] * 4)
+MOVES = st.builds(
+    Move,
+    way=st.sampled_from(WAYS),
+    kept=st.booleans(),
+    breaks=st.booleans(),
+    delivered=st.booleans(),
+)
+
+
+class Request(NamedTuple):
+    text: str
+    told: tuple[Incoming, ...]
+    since: Version
+    queued: TurnRequest | None = None
+
+
+class Server:
+    """A session that requests wait for, as the decisions of the core have it."""
+
+    def __init__(self) -> None:
+        self.session = new_session()
+        self.open: tuple[list[Item], list[str]] | None = None
+        """What was said to the open turn, and the requests that it answers."""
+        self.continues = False
+        """Whether the open turn goes on with the last one."""
+        self.shown = ""
+        """What a client is shown before the words of the open turn."""
+        self.broken: list[str] = []
+        """The requests that the last turn was to answer, if it broke off."""
+        self.waiting: list[Request] = []
+        self.answered: dict[str, str] = {}
+
+    def send(self, way: Way, text: str, told: tuple[Incoming, ...], *, kept: bool) -> None:
+        request = Request(text, told, self.session.version)
+        if self.open is None:
+            self._begin(request)
+        elif way == "steer":
+            self._steer(request)
+        elif way == "interrupt":
+            self.waiting.insert(0, request)
+            self.end(kept=kept)
+        elif way == "queue":
+            self.waiting.append(request._replace(queued=self._queued(told)))
+        else:
+            self.waiting.append(request)
+
+    def go_on(self, *, by_hand: bool) -> None:
+        """Continue what broke off. A retry is answered with the whole chain, a person sees what is added."""
+        if self.open is None and self.broken:
+            shown = self.answered[self.broken[-1]] if by_hand else ""
+            self.open, self.continues, self.shown = ([], [*self.broken]), True, shown
+
+    def end(self, *, kept: bool, breaks: bool = False) -> None:
+        """The open turn ends, and the next ones begin."""
+        assert self.open is not None
+        (items, requests), shown, continues = self.open, self.shown, self.continues
+        self.open, self.shown, self.continues = None, "", False
+        if kept:
+            turn = (
+                goes_on(self.session, *messages_in(items))
+                if continues
+                else turn_on(self.session, *items)
+            )
+            turn = broken_in(turn, "half") if breaks else whole(turn, f"re: {requests[-1]}")
+            self.session = ending(self.session, turn)
+            words = "half" if breaks else f"re: {requests[-1]}"
+            self.answered |= dict.fromkeys(requests, f"{shown} {words}")
+            self.broken = requests if breaks else []
+        while self.waiting and self.open is None:
+            self._begin(self.waiting.pop(0))
+
+    def _begin(self, request: Request) -> None:
+        if request.queued is not None:
+            opened = rebased(request.queued, self.session, mint)
+            if not isinstance(opened, Stale):
+                self.open = ([*opened.input], [request.text])
+            return
+        found = reconcile(self.session, request.told, mint, since=request.since)
+        if isinstance(found, Fresh):
+            self.open = ([*found.input], [request.text])
+        else:
+            assert isinstance(found, Overtaken)
+
+    def _steer(self, request: Request) -> None:
+        assert self.open is not None
+        items, requests = self.open
+        found = reconcile(self.session, request.told, mint, running=tuple(items))
+        if isinstance(found, Fresh):
+            items += found.input
+        requests.append(request.text)
+
+    def _queued(self, told: tuple[Incoming, ...]) -> TurnRequest:
+        new = reconcile(self.session, told, mint)
+        assert isinstance(new, Fresh)
+        return TurnRequest(turn_id=mint(TurnId), base=self.session.version, input=new.input)
+
+
+class Client:
+    """One that remembers what it said and heard, each answer after the message that it was asked for with."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.heard: dict[str, str] = {}
+
+    def hears(self, server: Server) -> None:
+        """All answers so far to its own requests."""
+        self.heard |= {each: server.answered[each] for each in self.said if each in server.answered}
+
+    def tells(self, text: str) -> tuple[Incoming, ...]:
+        past: list[Incoming] = []
+        for each in self.said:
+            past += says(each)
+            past += [heard(self.heard[each])] if each in self.heard else []
+        return (*past, *says(text))
+
+
+def played(moves: Sequence[Move]) -> tuple[Server, Client]:
+    """A conversation, in which others may speak, too."""
+    server, client = Server(), Client()
+    for n, move in enumerate(moves):
+        text = f"says-{n}"
+        if move.way == "other":
+            server.send("wait", text, says(text), kept=True)
+        elif move.way in ("retry", "by_hand"):
+            server.go_on(by_hand=move.way == "by_hand")
+        elif move.way is not None:
+            server.send(move.way, text, client.tells(text), kept=move.kept)
+            client.said.append(text)
+        elif server.open is not None:
+            server.end(kept=move.kept, breaks=move.breaks)
+        if move.delivered:
+            client.hears(server)
+    return server, client
+
+
+def finished(server: Server, client: Client, *, hears: bool = False) -> list[str]:
+    """The messages of the history after everything that waits was answered, which the client `hears` or not, and one
+    more message."""
+    while server.open is not None:
+        server.end(kept=True)
+    if hears:
+        client.hears(server)
+    server.send("wait", "last", client.tells("last"), kept=True)
+    server.end(kept=True)
+    client.said.append("last")
+    return texts_of(tuple(server.session.items))
+
+
+@given(st.lists(MOVES, max_size=14))
+def test_a_client_that_resends_what_it_has_seen_stores_each_message_once_and_loses_none(
+    moves: list[Move],
+) -> None:
+    alone = [each for each in moves if each.way != "other"]
+    server, client = played(alone)
+    assert finished(server, client) == client.said
+
+
+@given(st.lists(MOVES, max_size=14))
+def test_no_message_is_stored_twice_whoever_else_speaks(moves: list[Move]) -> None:
+    """If the client has heard what was answered by then; else a message of somebody else parts its telling from the
+    history before any answer that would anchor it."""
+    server, client = played([each._replace(delivered=True) for each in moves])
+    stored = finished(server, client, hears=True)
+    assert len(stored) == len(set(stored))
+
+
+def test_a_queued_request_keeps_what_only_its_client_has_said() -> None:
+    """Answers that it brought along from elsewhere are as new as its messages."""
+    session = talk(("a",))
+    request = TurnRequest(
+        turn_id=mint(TurnId),
+        base=Version(0),
+        input=(user("a"), said("elsewhere"), user("b")),
+        source_key="agents/butler.yaml",
+    )
+    opened = rebased(request, session, mint)
+    assert not isinstance(opened, Stale)
+    assert opened.input == request.input[1:]
+    assert rebased(msgspec.structs.replace(request, base=Version(1)), session, mint) == (
+        msgspec.structs.replace(
+            request,
+            base=session.version,
+            base_length=len(session.items),
+            agent=opened.agent,
+            limits=opened.limits,
+        )
+    )
+
+
+def test_an_answer_that_was_given_twice_anchors_where_it_was_asked_for() -> None:
+    """The last one that is like it would be another one, with less after it."""
+    session = with_turn(talk(("z",)), user("a"), answer="Hm")
+    session = with_turn(talk(("b",), on=session), user("c"), answer="Hm")
+    told = (*says("a"), heard("Hm"), *says("b", "c", "d"))
+    found = reconcile(session, told, mint)
+    assert isinstance(found, Fresh) and texts_of(found.input) == ["d"]
+    # Without what it was asked for, nobody can tell.
+    found = reconcile(session, told[1:], mint)
+    assert isinstance(found, Fresh) and texts_of(found.input) == ["b", "c", "d"]
+
+
+def test_an_answer_to_several_messages_anchors_also_if_it_was_given_meanwhile() -> None:
+    """The turn was open when the request came, as far as the server knows, and its client had all of its answer."""
+    turn = after(turn_on(new_session(), user("a")), asked(), answered(said("so far")))
+    turn = after(turn, steered("b"), asked(), answered(said("re: b")))
+    session = talk(("c",), on=ending(new_session(), turn))
+    told = (*says("a"), heard("so far re: b"), *says("b", "c", "d"))
+    found = reconcile(session, told, mint, since=Version(0))
+    assert isinstance(found, Fresh) and texts_of(found.input) == ["d"]
+    running = (user("c"),)
+    found = reconcile(ending(new_session(), turn), told, mint, since=Version(0), running=running)
+    assert isinstance(found, Fresh) and texts_of(found.input) == ["d"]

@@ -1,0 +1,253 @@
+"""Turns that were kept unfinished are finished, on whichever node, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Unpack
+
+import pytest
+
+from holdfast import limits
+from holdfast.core.items import Interruption
+from holdfast.core.policy import Policy
+from holdfast.errors import CannotContinue, TurnFailed
+from holdfast.ids import SessionKey, Version
+from holdfast.sessions.ask import Ending
+from holdfast.store.base import SignalOutcome
+from tests.sessions.test_named_cases import hang
+from tests.sessions.test_resends import Gate, said
+from tests.simulation.clients import TENANT
+from tests.simulation.simulation import Home
+from tests.simulation.stage import Asking, Hand, Stage, act_out, on_stage, outcomes
+from tests.simulation.world import Node
+
+SAID = ["Pay", "re: Pay"]
+
+
+async def act_then_fail(hand: Hand) -> None:
+    (act,) = await hand.call("act")
+    await hand.start(act)
+    await hand.finish(act)
+    raise TurnFailed("model_error", "overloaded", reason="upstream_error")
+
+
+async def fail(hand: Hand) -> None:
+    raise TurnFailed("model_error", "overloaded", reason="upstream_error")
+
+
+KEYED: Asking = {"key": "k1"}
+PLAIN: Asking = {"name": SessionKey("other")}
+
+
+async def broken(stage: Stage, node: Node, **asking: Unpack[Asking]) -> Ending:
+    """A turn that has acted, and failed."""
+    stage.parts["Pay"] = act_then_fail
+    ending = await stage.send(node, "Pay", **asking)
+    del stage.parts["Pay"]
+    assert (ending.kept, ending.by) == (True, "model_error")
+    return ending
+
+
+@on_stage
+async def test_a_retry_goes_on_wherever_it_arrives(stage: Stage) -> None:
+    for asking in (KEYED, PLAIN):
+        one, two = await stage.boot(), await stage.boot()
+        stage.done.clear()
+        first = await broken(stage, one, **asking)
+        again = await stage.send(two, "Pay", **asking)
+        assert again.ok and again.session_id == first.session_id
+        assert stage.done == ["act"]
+        assert await stage.said(first.session_id) == SAID
+
+
+@on_stage
+async def test_whoever_dies_while_it_goes_on_is_not_the_end_of_it(stage: Stage) -> None:
+    """With a key it is resumed; without one it is lost, and the next retry goes on from the same place."""
+    for asking in (KEYED, PLAIN):
+        one, two = await stage.boot(), await stage.boot()
+        stage.done.clear()
+        first = await broken(stage, one, **asking)
+        stage.parts["Pay"] = hang(600)
+        going = stage.send(one, "Pay", **asking)
+        await stage.sleep(1)
+        await stage.world.crash(one, down_s=1)
+        await asyncio.gather(going, return_exceptions=True)
+        del stage.parts["Pay"]
+        await stage.sleep(2 * limits.lease_ttl_s)
+        again = await stage.send(two, "Pay", **asking)
+        assert again.ok, again
+        assert stage.done == ["act"]
+        assert await stage.said(first.session_id) == SAID
+
+
+@on_stage
+async def test_a_continuation_that_fails_leaves_the_message_where_it_is(stage: Stage) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    first = await broken(stage, one, key="k1")
+    stage.parts["Pay"] = fail
+    failed = await stage.send(two, "Pay", key="k1")
+    assert (failed.kept, failed.by) == (False, "model_error")
+    del stage.parts["Pay"]
+    again = await stage.send(one, "Pay", key="k1")
+    assert again.ok and await stage.said() == SAID
+    rows = {each.turn_id: (each.continues, each.links) for each in await stage.turns()}
+    assert rows == {
+        first.turn_id: (None, None),
+        failed.turn_id: (first.turn_id, None),
+        again.turn_id: (first.turn_id, 2),
+    }
+
+
+@on_stage
+async def test_after_as_many_as_may_be_it_is_told_and_a_person_goes_on(stage: Stage) -> None:
+    one = await stage.boot()
+    first = await broken(stage, one, key="k1")
+    stage.parts["Pay"] = fail
+    told = [await stage.send(one, "Pay", key="k1") for _ in range(limits.continuations_max + 2)]
+    assert told[-1] == told[-2] == first
+    assert len(stage.played) == 1 + limits.continuations_max
+    del stage.parts["Pay"]
+    watch = await one.run(lambda: one.sessions.continue_turn(TENANT, first.turn_id))
+    assert (await watch.ended()).ok
+    again = await stage.send(one, "Pay", key="k1")
+    assert (again.turn_id, again.ok) == (watch.admission.turn_id, True)
+    with pytest.raises(CannotContinue, match="not the last one"):
+        await one.run(lambda: one.sessions.continue_turn(TENANT, first.turn_id))
+
+
+@on_stage
+async def test_who_continues_while_another_turn_runs_waits_and_is_told(stage: Stage) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    first = await broken(stage, one)
+    stage.parts["Else"] = hang(5)
+    other = stage.send(two, "Else")
+    await stage.sleep(1)
+    with pytest.raises(CannotContinue):
+        await one.run(lambda: one.sessions.continue_turn(TENANT, first.turn_id))
+    await other
+    again = await stage.send(one, "Pay")
+    assert again.ok, "the conversation has gone on, so it is a new message"
+    assert (await stage.said()).count("Pay") == 2
+
+
+@on_stage
+async def test_a_disconnect_that_was_to_be_kept_is_a_stop(stage: Stage) -> None:
+    """Who stops by going away, and says the same again, says it again."""
+    one = await stage.boot()
+    stage.parts["Pay"] = hang(60)
+    going = stage.send(one, "Pay", policy=Policy(disconnect="keep"))
+    await stage.sleep(1)
+    going.cancel()
+    await stage.sleep(1)
+    del stage.parts["Pay"]
+    (row,) = await stage.turns()
+    assert (row.state, row.ended_by) == ("committed", "disconnected")
+    again = await stage.send(one, "Pay", policy=Policy(disconnect="keep"))
+    assert again.ok and (await stage.said()).count("Pay") == 2
+
+
+@on_stage
+async def test_a_turn_that_waits_in_the_background_goes_on_under_its_key(stage: Stage) -> None:
+    one = await stage.boot()
+    await broken(stage, one, key="k1", queues=True)
+    again = await stage.send(one, "Pay", key="k1", queues=True)
+    assert again.ok and await stage.said() == SAID
+    items = (await stage.snapshot()).items
+    assert outcomes(items) == [("act", "ok")]
+    assert sum(isinstance(each, Interruption) for each in items) == 1
+    assert again.version == Version(2)
+
+
+# ── while it goes on ─────────────────────────────────────────────────────────────────────────
+
+
+async def going_on(stage: Stage, node: Node) -> tuple[Gate, asyncio.Task[Ending]]:
+    """A turn that broke off, and is being continued until it is let go."""
+    await broken(stage, node)
+    gate = stage.parts["Pay"] = Gate()
+    played = len(stage.played)
+    again = stage.send(node, "Pay")
+    await stage.until(lambda: len(stage.played) > played)
+    return gate, again
+
+
+@pytest.mark.parametrize("home", ["memory", "sqlite"])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["same node", "another node"])
+@pytest.mark.parametrize(
+    ("asking", "stored"),
+    [
+        ({"on_busy": "wait"}, [*SAID, "two", "re: two"]),
+        ({"on_busy": "steer"}, ["Pay", "two", "re: two"]),
+        ({"on_busy": "interrupt"}, ["Pay", "two", "re: two"]),
+        ({"queues": True}, [*SAID, "two", "re: two"]),
+    ],
+    ids=["wait", "steer", "interrupt", "queue"],
+)
+def test_the_next_message_of_a_client_that_resends_everything_may_come_before_it_is_finished(
+    home: Home, elsewhere: bool, asking: Asking, stored: list[str]
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        other = await stage.boot() if elsewhere else node
+        gate, again = await going_on(stage, node)
+        resent: Asking = {**asking, "past": said("Pay")}
+        two = stage.send(other, "two", **resent)
+        await stage.sleep(1)
+        gate.open.set()
+        assert (await two).ok
+        await asyncio.wait({again})
+        assert await stage.said() == stored
+        assert stage.done == ["act"]
+
+    act_out(scenario, home)
+
+
+@on_stage
+async def test_two_messages_that_are_told_to_it_at_once_are_said_once(stage: Stage) -> None:
+    """A continuation brings no message, so there is nothing to see that it was told so far."""
+    node = await stage.boot()
+    gate, again = await going_on(stage, node)
+    signal = node.store.as_store().signal
+    told = asyncio.Event()
+
+    async def late(*args: object, **kwargs: object) -> SignalOutcome:
+        node.store.override("signal", signal)
+        await told.wait()
+        return await signal(*args, **kwargs)  # type: ignore[arg-type]
+
+    node.store.override("signal", late)
+    two = stage.send(node, "two", past=said("Pay"), on_busy="steer")
+    await stage.sleep(1)
+    three = stage.send(node, "three", past=said("Pay", "two"), on_busy="steer")
+    await stage.sleep(1)
+    told.set()
+    await stage.sleep(1)
+    gate.open.set()
+    assert (await two).turn_id == (await three).turn_id == (await again).turn_id
+    assert await stage.said() == ["Pay", "two", "three", "re: three"]
+
+
+@on_stage
+async def test_it_stands_before_the_turns_that_have_waited_for_what_broke_off(stage: Stage) -> None:
+    """The second request is a new one until the first breaks off; then it is its retry, wherever others wait."""
+    node = await stage.boot()
+    let_go = asyncio.Event()
+
+    async def act_then_fail_when_let(hand: Hand) -> None:
+        await let_go.wait()
+        del stage.parts["Pay"]
+        await act_then_fail(hand)
+
+    stage.parts["Pay"] = act_then_fail_when_let
+    first = stage.send(node, "Pay")
+    await stage.until(lambda: "Pay" in stage.played)
+    two = await stage.submit(node, "two", past=said("Pay"), queues=True)
+    assert two.admission.how == "queued"
+    await stage.sleep(1)
+    again = stage.send(node, "Pay")
+    await stage.sleep(1)
+    let_go.set()
+    assert (await first).by == "model_error"
+    assert (await again).ok and (await node.run(two.ended)).ok
+    assert await stage.said() == [*SAID, "two", "re: two"]
+    assert stage.done == ["act"]

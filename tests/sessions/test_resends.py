@@ -1,0 +1,318 @@
+"""A client that sends its whole conversation with every message, and does not wait for the answer before the next one:
+each message is stored once, whatever becomes of the turn that it was sent to."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.core.items import plain_text
+from holdfast.core.policy import Policy
+from holdfast.core.reconcile import Incoming
+from holdfast.ids import SessionKey
+from holdfast.sessions.ask import Ending, OnBusy
+from holdfast.sessions.watch import Watch
+from holdfast.store.base import SignalOutcome
+from tests.simulation.clients import TENANT
+from tests.simulation.stage import KEY, Hand, Stage, act_out, on_stage
+from tests.simulation.world import Node
+
+DISCARDED = Policy(cancel="discard")
+
+
+class Gate:
+    """A player that answers when it is let, and fails if it is told to."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.open = asyncio.Event()
+        self._fails = fails
+
+    async def __call__(self, hand: Hand) -> None:
+        await self.open.wait()
+        if self._fails:
+            raise RuntimeError("it has fallen over")
+        await hand.go_on()
+
+
+async def answering(
+    stage: Stage, node: Node, text: str = "one", *, fails: bool = False
+) -> tuple[Gate, asyncio.Task[Ending]]:
+    """A message that is being answered until it is let go."""
+    gate = stage.parts[text] = Gate(fails=fails)
+    sent = stage.send(node, text)
+    await stage.until(lambda: text in stage.played)
+    return gate, sent
+
+
+def said(*texts: str) -> tuple[Incoming, ...]:
+    return tuple(Incoming(role="user", content=plain_text(each)) for each in texts)
+
+
+def heard(text: str) -> Incoming:
+    return Incoming(role="assistant", content=plain_text(text))
+
+
+async def submitted(
+    stage: Stage, node: Node, text: str, *past: Incoming, on_busy: OnBusy = "wait"
+) -> Watch:
+    return await stage.submit(node, text, past=past, on_busy=on_busy)
+
+
+# ── before the answer ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("home", ["memory", "sqlite"])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["same node", "another node"])
+@pytest.mark.parametrize(
+    ("on_busy", "stored"),
+    [
+        ("wait", ["one", "re: one", "two", "re: two"]),
+        ("steer", ["one", "two", "re: two"]),
+        ("interrupt", ["one", "two", "re: two"]),
+    ],
+)
+def test_a_message_before_the_answer_is_stored_once(
+    home: str, elsewhere: bool, on_busy: OnBusy, stored: list[str]
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        other = await stage.boot() if elsewhere else node
+        gate, first = await answering(stage, node)
+        second = stage.send(other, "two", past=said("one"), on_busy=on_busy)
+        await stage.sleep(1)
+        gate.open.set()
+        ending = await second
+        assert ending.ok
+        await asyncio.wait({first})
+        assert await stage.said() == stored
+        row = await stage.store.turn(TENANT, ending.turn_id)
+        assert row is not None and row.seq == (1 if on_busy == "steer" else 2)
+
+    act_out(scenario, home)  # type: ignore[arg-type]
+
+
+@on_stage
+async def test_such_a_request_has_not_diverged(stage: Stage) -> None:
+    node = await stage.boot()
+    gate, _ = await answering(stage, node)
+    waiting = asyncio.create_task(submitted(stage, node, "two", *said("one")))
+    await stage.sleep(1)
+    gate.open.set()
+    watch = await waiting
+    assert (await node.run(watch.ended)).ok
+    assert not watch.admission.diverged
+
+
+@pytest.mark.parametrize("home", ["memory", "sqlite"])
+@pytest.mark.parametrize("on_busy", ["wait", "steer"])
+def test_what_a_discarded_turn_had_brought_is_new(home: str, on_busy: OnBusy) -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        gate, first = await answering(stage, node, fails=True)
+        second = stage.send(node, "two", past=said("one"), on_busy=on_busy)
+        await stage.sleep(1)
+        gate.open.set()
+        assert not (await first).kept
+        assert (await second).ok
+        assert await stage.said() == ["one", "two", "re: two"]
+
+    act_out(scenario, home)  # type: ignore[arg-type]
+
+
+@on_stage
+async def test_an_interrupted_turn_that_was_discarded_had_brought_nothing(stage: Stage) -> None:
+    node = await stage.boot()
+    stage.parts["one"] = Gate()
+    first = stage.send(node, "one", policy=DISCARDED)
+    await stage.until(lambda: "one" in stage.played)
+    assert (await stage.send(node, "two", past=said("one"), on_busy="interrupt")).ok
+    assert not (await first).kept
+    assert await stage.said() == ["one", "two", "re: two"]
+
+
+@on_stage
+async def test_an_answer_that_came_before_the_message_did_is_not_missed(stage: Stage) -> None:
+    """The client sent its second message before it had the answer; the answer was committed meanwhile."""
+    node = await stage.boot()
+    assert (await stage.send(node, "one")).ok
+    watch = await submitted(stage, node, "two", *said("one"))
+    assert (await node.run(watch.ended)).ok and not watch.admission.diverged
+    assert await stage.said() == ["one", "re: one", "two", "re: two"]
+
+
+@pytest.mark.parametrize("home", ["memory", "sqlite"])
+@pytest.mark.parametrize("on_busy", ["wait", "steer"])
+def test_a_resend_with_nothing_after_it_is_said_again(home: str, on_busy: OnBusy) -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        gate, _ = await answering(stage, node)
+        again = stage.send(node, "one", on_busy=on_busy)
+        await stage.sleep(1)
+        gate.open.set()
+        assert (await again).ok
+        assert (await stage.said()).count("one") == 2
+
+    act_out(scenario, home)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("home", ["memory", "sqlite"])
+@pytest.mark.parametrize("on_busy", ["wait", "steer"])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["same node", "another node"])
+def test_any_number_of_messages_may_come_before_the_answer(
+    home: str, on_busy: OnBusy, elsewhere: bool
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        nodes = [await stage.boot()]
+        nodes.append(await stage.boot() if elsewhere else nodes[0])
+        gate, _ = await answering(stage, nodes[0])
+        texts = ["one", "two", "three", "four"]
+        sends = []
+        for n in range(1, 4):
+            node = nodes[1] if n == 3 else nodes[0]
+            sends.append(stage.send(node, texts[n], past=said(*texts[:n]), on_busy=on_busy))
+            await stage.sleep(0.2)
+        gate.open.set()
+        for each in sends:
+            assert (await each).ok
+        asked = [each for each in await stage.said() if not each.startswith("re: ")]
+        assert asked == texts
+
+    act_out(scenario, home)  # type: ignore[arg-type]
+
+
+@on_stage
+async def test_what_was_heard_so_far_of_the_answer_may_be_told(stage: Stage) -> None:
+    node = await stage.boot()
+    gate, _ = await answering(stage, node)
+    waiting = asyncio.create_task(submitted(stage, node, "two", *said("one"), heard("re: o")))
+    await stage.sleep(1)
+    gate.open.set()
+    watch = await waiting
+    assert (await node.run(watch.ended)).ok and not watch.admission.diverged
+    assert await stage.said() == ["one", "re: one", "two", "re: two"]
+
+
+@on_stage
+async def test_what_others_say_meanwhile_is_not_missed(stage: Stage) -> None:
+    """Two clients: what the other one says while this one waits is nothing that this one could have seen."""
+    node = await stage.boot()
+    assert (await stage.send(node, "zero")).ok
+    past = (*said("zero"), heard("re: zero"))
+    gate, _ = await answering(stage, node)
+    other = stage.send(node, "by the way")
+    await stage.sleep(1)
+    waiting = asyncio.create_task(submitted(stage, node, "two", *past, *said("one")))
+    await stage.sleep(1)
+    gate.open.set()
+    assert (await other).ok
+    watch = await waiting
+    assert (await node.run(watch.ended)).ok and not watch.admission.diverged
+    asked = [each for each in await stage.said() if not each.startswith("re: ")]
+    assert asked == ["zero", "one", "by the way", "two"]
+
+
+# ── overtaken ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("home", ["memory", "sqlite"])
+@pytest.mark.parametrize("on_busy", ["interrupt", "steer"])
+def test_a_request_that_a_later_one_has_overtaken_is_answered_there(
+    home: str, on_busy: OnBusy
+) -> None:
+    """The later one tells its message as history, and so has brought it."""
+
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        gate, _ = await answering(stage, node)
+        second = stage.send(node, "two", past=said("one"))
+        await stage.sleep(1)
+        third = stage.send(node, "three", past=said("one", "two"), on_busy=on_busy)
+        await stage.sleep(1)
+        gate.open.set()
+        assert (await third).ok
+        assert (await second).turn_id == (await third).turn_id
+        asked = [each for each in await stage.said() if not each.startswith("re: ")]
+        assert asked == ["one", "two", "three"]
+
+    act_out(scenario, home)  # type: ignore[arg-type]
+
+
+@on_stage
+async def test_two_requests_that_are_steered_at_once_say_it_once(stage: Stage) -> None:
+    """The later one is at the store first, and has told the turn what the other one has to say."""
+    node = await stage.boot()
+    gate, first = await answering(stage, node)
+    signal = node.store.as_store().signal
+    told = asyncio.Event()
+
+    async def late(*args: object, **kwargs: object) -> SignalOutcome:
+        node.store.override("signal", signal)
+        await told.wait()
+        return await signal(*args, **kwargs)  # type: ignore[arg-type]
+
+    node.store.override("signal", late)
+    second = stage.send(node, "two", past=said("one"), on_busy="steer")
+    await stage.sleep(1)
+    third = stage.send(node, "three", past=said("one", "two"), on_busy="steer")
+    await stage.sleep(1)
+    told.set()
+    await stage.sleep(1)
+    gate.open.set()
+    assert (await second).turn_id == (await third).turn_id == (await first).turn_id
+    asked = [each for each in await stage.said() if not each.startswith("re: ")]
+    assert asked == ["one", "two", "three"]
+
+
+# ── in the background ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("home", ["memory", "sqlite"])
+@pytest.mark.parametrize("fails", [False, True], ids=["committed", "discarded"])
+def test_a_queued_message_is_decided_on_again_when_it_begins(home: str, fails: bool) -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        gate, _ = await answering(stage, node, fails=fails)
+        two = await stage.submit(node, "two", past=said("one"), queues=True)
+        three = await stage.submit(node, "three", past=said("one", "two"), queues=True)
+        assert (two.admission.how, three.admission.how) == ("queued", "queued")
+        gate.open.set()
+        assert (await node.run(two.ended)).ok
+        assert (await node.run(three.ended)).ok
+        asked = [each for each in await stage.said() if not each.startswith("re: ")]
+        assert asked == ["one", "two", "three"]
+
+    act_out(scenario, home)  # type: ignore[arg-type]
+
+
+@on_stage
+async def test_a_queued_message_that_a_later_request_has_brought_is_not_said_again(
+    stage: Stage,
+) -> None:
+    node = await stage.boot()
+    gate, _ = await answering(stage, node)
+    two = await stage.submit(node, "two", past=said("one"), queues=True)
+    third = stage.send(node, "three", past=said("one", "two"), on_busy="interrupt")
+    await stage.sleep(1)
+    gate.open.set()
+    assert (await third).ok
+    ending = await node.run(two.ended)
+    assert (ending.kept, ending.by) == (False, "superseded")
+    assert "no_new_user_message" in ending.detail
+    asked = [each for each in await stage.said() if not each.startswith("re: ")]
+    assert asked == ["one", "two", "three"]
+
+
+@on_stage
+async def test_whoever_waits_for_another_session_in_the_end_is_not_compared_with_the_first(
+    stage: Stage,
+) -> None:
+    """The name was reset while the request waited: what it tells was said in another session."""
+    node = await stage.boot()
+    gate, _ = await answering(stage, node)
+    second = stage.send(node, "two", past=said("one"))
+    await stage.sleep(1)
+    await node.run(lambda: node.sessions.operations.reset(TENANT, SessionKey(KEY)))
+    gate.open.set()
+    assert (await second).ok
+    assert await stage.said() == ["one", "two", "re: two"]
