@@ -37,7 +37,7 @@ def clone(tmp_path: Path) -> Path:
     (clone / "scripts").mkdir(parents=True)
     (clone / "src/holdfast/cli").mkdir(parents=True)
     names = "Makefile pyproject.toml requirements.txt requirements-dev.txt scripts/setup.sh".split()
-    code = "__init__ __main__ cli/__init__ errors limits version".split()
+    code = "__init__ __main__ cli/__init__ cli/output errors limits printable version".split()
     for name in (*names, *(f"src/holdfast/{each}.py" for each in code)):
         shutil.copy(repository.ROOT / name, clone / name)
     return clone
@@ -72,7 +72,8 @@ def test_serving_installs_its_own_lock_and_runs_the_code_of_the_clone(
     )
 
     program = str(clone / ".venv-serve/bin/holdfast")
-    assert run(program, "--version").stdout == "holdfast 0.1.0\n"
+    shown = run(program, "--version")
+    assert shown.stdout == "holdfast 0.1.0\n", shown.stderr
     (clone / "src/holdfast/version.py").write_text("VERSION = '77.0'")  # as a pull would
     assert run(program, "--version").stdout == "holdfast 77.0\n"
     assert "up to date" in run("make", ".venv-serve/.ready").stdout, "which takes no new set-up"

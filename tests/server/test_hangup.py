@@ -17,6 +17,12 @@ class Terminal:
         return self.there
 
 
+@pytest.fixture(autouse=True)
+def heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in a run that was started by nohup."""
+    monkeypatch.setattr(signal, "getsignal", lambda _: signal.SIG_DFL)
+
+
 def said_to(terminal: Terminal, *, goes: bool = False) -> list[str]:
     said: list[str] = []
     handler = hangup_handler(

@@ -28,12 +28,12 @@ agents:
       - type: script
         shell:
           send_letter:
-            cmd: echo "$to" >> letters.txt; echo "sent to $to"
+            cmd: echo "$to" >> post/letters.txt; echo "sent to $to"
             description: Sends a letter. It cannot be called back.
             args:
               to: {type: string}
           send_by_ship:
-            cmd: echo "$to" >> letters.txt; sleep 30; echo "sent to $to"
+            cmd: echo "$to" >> post/letters.txt; sleep 30; echo "sent to $to"
             description: Sends a letter, and takes half a minute.
             args:
               to: {type: string}
@@ -73,6 +73,7 @@ class OwnServer:
         self.url = ""
         self._process: subprocess.Popen[bytes] | None = None
         (here / "guide.yaml").write_text(AGENT, encoding="utf-8")
+        (here / "post").mkdir(exist_ok=True)  # tools make no files beside what the server reads
 
     def start(self) -> None:
         command = [sys.executable, "-m", "holdfast", "serve", "guide.yaml", "--log-format", "json"]

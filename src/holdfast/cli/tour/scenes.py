@@ -291,7 +291,7 @@ def _reading(title: str, lines: Iterable[Line]) -> Reading:
 
 def _letters(host: Host) -> list[str]:
     """To whom letters were sent, in fact."""
-    log = host.here / "letters.txt"
+    log = host.here / "post" / "letters.txt"
     return log.read_text(encoding="utf-8").split() if log.exists() else []
 
 
