@@ -5,7 +5,7 @@ Pure, for every home.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -261,6 +261,11 @@ def deleted_session(session: SessionRow) -> SessionRow:
         opening="",
         settings=SessionSettings(),
     )
+
+
+def ended_turns(turns: Iterable[TurnRow]) -> tuple[TurnRow, ...]:
+    """Those that have ended, by id: as they lie in a dump."""
+    return tuple(sorted(filter(has_ended, turns), key=lambda each: each.turn_id))
 
 
 def has_ended(turn: TurnRow) -> bool:

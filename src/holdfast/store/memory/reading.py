@@ -131,7 +131,7 @@ def journal(
 def own_turns(
     tables: Tables, tenant: Tenant, session_id: SessionId, *, before: TurnId | None, limit: int
 ) -> tuple[TurnRow, ...]:
-    turns = tables.turns_of(tenant, session_id)[::-1]
+    turns = sorted(tables.turns_of(tenant, session_id), key=decisions.place_of, reverse=True)
     if before is None:
         return tuple(turns[:limit])
     at = next((n + 1 for n, each in enumerate(turns) if each.turn_id == before), len(turns))
@@ -144,7 +144,7 @@ def dump(tables: Tables, tenant: Tenant, session_id: SessionId) -> SessionDump |
     if session is None:
         return None
     place = tenant, session_id
-    turns = tuple(each for each in tables.turns_of(tenant, session_id) if shaping.has_ended(each))
+    turns = shaping.ended_turns(tables.turns_of(tenant, session_id))
     claims = (claim for turn in turns for claim in tables.claims_of(turn))
     return SessionDump(
         session=shaping.at_rest(session),

@@ -90,10 +90,12 @@ class Tables:
         return self.find_turn(tenant, made.get(version))
 
     def turns_of(self, tenant: Tenant, session_id: SessionId) -> list[TurnRow]:
-        """A session's own turns, oldest first."""
+        """A session's own turns, by id."""
         found = (each for each in self.turns.values() if each.tenant == tenant)
-        own = (each for each in found if each.session_id == session_id)
-        return sorted(own, key=decisions.place_of)
+        return sorted(
+            (each for each in found if each.session_id == session_id),
+            key=lambda each: each.turn_id,
+        )
 
     def queued(self) -> list[TurnRow]:
         """The turns that wait for their sessions, in the order in which they came."""

@@ -196,7 +196,7 @@ async def dump_within(db: Db, tenant: Tenant, session_id: SessionId) -> SessionD
     return SessionDump(
         session=shaping.at_rest(session),
         keys=await db.all(tables.keys, "session_keys", tenant=tenant, session_ids=[session_id]),
-        turns=tuple(turn for turn in reversed(everything) if shaping.has_ended(turn)),
+        turns=shaping.ended_turns(everything),
         items=await db.all(tables.items, "items", **own),
         state=await db.all(
             tables.state, "state_rows", from_version=-1, upto_version=LAST_NUMBER, **own

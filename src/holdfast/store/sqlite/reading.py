@@ -185,7 +185,7 @@ def dump(db: Connection, tenant: Tenant, session_id: SessionId) -> SessionDump |
     return SessionDump(
         session=shaping.at_rest(session),
         keys=tables.key_rows.all(db, "session_keys", **own),
-        turns=tuple(turn for turn in reversed(everything) if shaping.has_ended(turn)),
+        turns=shaping.ended_turns(everything),
         items=tables.item_rows.all(db, "items", **own),
         state=tables.state_rows.all(
             db, "state_rows", from_version=-1, upto_version=LAST_NUMBER, **own
