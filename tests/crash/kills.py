@@ -61,7 +61,7 @@ class Ledger:
     def _wrong_in(self, key: str, history: list[str]) -> list[str]:
         wrong = []
         mine = {name: version for name, version in self.acked.items() if self._key_of[name] == key}
-        for name in history:
+        for name in filter(None, history):  # what was continued counts where it was finished
             if history.count(name) > 1:
                 wrong.append(f"{name} is there {history.count(name)} times")
             if name not in mine and not (name in self.open and self._key_of[name] == key):

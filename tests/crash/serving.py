@@ -411,14 +411,32 @@ class Held:
 
 
 async def plans_in(store: Store, key: str) -> list[str]:
-    """The names of the plans that a session's history shows, one per version."""
+    """The names of the plans that a session's history shows."""
+    return [name for name in await plans_by_version(store, key) if name != CONTINUED]
+
+
+async def plans_by_version(store: Store, key: str) -> list[str]:
+    """The same, one per version: a plan that was continued stands where it was finished."""
     row = await store.resolve(ACME, SessionKey(key))
     snapshot = await store.snapshot(ACME, row.session_id) if row else None
-    return [] if snapshot is None else plans_of(snapshot)
+    return [] if snapshot is None else _names_in(snapshot)
 
 
 def plans_of(snapshot: Snapshot) -> list[str]:
     """The names of the plans in a history."""
-    begun = (mark for mark in snapshot.marks if mark.continues is None)
-    found = (plan_in(snapshot.items[mark.start : mark.end]) for mark in begun)
-    return ["?" if plan is None else plan.name for plan in found]
+    return [name for name in _names_in(snapshot) if name != CONTINUED]
+
+
+def _names_in(snapshot: Snapshot) -> list[str]:
+    names: list[str] = []
+    for mark in snapshot.marks:
+        if mark.continues is None:
+            plan = plan_in(snapshot.items[mark.start : mark.end])
+            names.append("?" if plan is None else plan.name)
+        else:
+            names[-1:] = [CONTINUED, names[-1]]
+    return names
+
+
+CONTINUED = ""
+"""Stands for a version whose plan was continued by the next one."""

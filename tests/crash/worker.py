@@ -30,7 +30,7 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.writer import InlineWriter
 from tests.crash.audit import audit
-from tests.crash.serving import LONG_MS, Held, Plan, Poll, Server, plans_in
+from tests.crash.serving import LONG_MS, Held, Plan, Poll, Server, plans_by_version
 
 T = TypeVar("T")
 
@@ -228,7 +228,7 @@ async def look(pipe: Pipe, path: str, keys: str) -> None:
     names = [f"key-{key}" for key in range(int(keys))]
     found = Inspection(
         wrong=wrong,
-        histories={name: await plans_in(store, name) for name in names},
+        histories={name: await plans_by_version(store, name) for name in names},
         recovered=recovered,
         waited_s=waited_s,
     )

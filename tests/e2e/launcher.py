@@ -49,9 +49,10 @@ class Launched:
         self._ended = ended
 
     def send_signal(self, which: signal.Signals) -> None:
-        """Nothing, if it has ended: nobody else has its number until the launcher has told us so."""
-        if self.returncode is None and not self._ended.reader.at_eof():
-            os.kill(self.pid, which)
+        """Nothing, if it has ended."""
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, which)
 
     async def wait(self) -> int:
         """How it ended: its exit code, or minus the signal."""

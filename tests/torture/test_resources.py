@@ -12,7 +12,7 @@ from tests.torture.campaign import Progress, Run
 pytestmark = pytest.mark.slow
 
 
-async def test_a_server_that_is_out_of_files_says_so_and_serves_on(tmp_path: Path) -> None:
+async def test_a_crowd_of_connections_takes_no_file_that_requests_need(tmp_path: Path) -> None:
     figures = await resources.files(Run(1, 0.1, tmp_path), Progress("files"))
     assert figures.violations == []
 
