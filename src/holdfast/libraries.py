@@ -10,7 +10,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__all__ = ["aiohttp", "importlib_metadata", "prometheus_client", "urllib_request", "yaml"]
+__all__ = [
+    "aead",
+    "aiohttp",
+    "cipher_errors",
+    "importlib_metadata",
+    "prometheus_client",
+    "urllib_request",
+    "yaml",
+]
 
 
 class _Late:
@@ -32,6 +40,8 @@ if TYPE_CHECKING:
     import aiohttp
     import prometheus_client
     import yaml
+    from cryptography import exceptions as cipher_errors
+    from cryptography.hazmat.primitives.ciphers import aead
 else:
     # For models that are asked over HTTP. They use it when they are made, so that no turn waits for it: a third of the
     # time in which a server starts, half of it for reading the machine's certificates.
@@ -44,3 +54,6 @@ else:
     yaml = _Late("yaml")
     # For /metrics.
     prometheus_client = _Late("prometheus_client")
+    # For what clients keep for us: some 50 ms.
+    aead = _Late("cryptography.hazmat.primitives.ciphers.aead")
+    cipher_errors = _Late("cryptography.exceptions")

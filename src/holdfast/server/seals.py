@@ -21,6 +21,7 @@ from collections.abc import Callable
 
 from holdfast import limits
 from holdfast.ids import KeyId, Minter, Tenant
+from holdfast.server import aes_siv
 from holdfast.store.access import SealKeyStore
 from holdfast.store.rows import SealKeyRow
 from holdfast.wire.seal import Kind, Seal
@@ -76,8 +77,6 @@ class TenantSeal:
         self._latest = keys[-1].key_id.body
 
     def close(self, kind: Kind, plain: bytes) -> str:
-        from holdfast.server import aes_siv  # noqa: PLC0415
-
         sealed = aes_siv.encrypt(self._key(self._keys[self._latest]), plain, kind.encode())
         return f"{MARK}{self._latest}_{urlsafe_b64encode(sealed).decode().rstrip('=')}"
 
@@ -90,8 +89,6 @@ class TenantSeal:
             raw = urlsafe_b64decode(found[2] + "=" * (-len(found[2]) % 4))
         except ValueError:
             return None
-        from holdfast.server import aes_siv  # noqa: PLC0415
-
         return aes_siv.decrypt(self._key(secret), raw, kind.encode())
 
     def is_ours(self, sealed: str) -> bool:
