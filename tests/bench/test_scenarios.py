@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ CAUGHT = {
     "fail_and_retry": "is there 2 times",
     "fail_after_tool": "is there 2 times",
     "kill_in_tool": "has no result",
-    "first_requests": "has stayed without an answer",
+    "first_requests": "has stayed without an answer|is there 0 times",
 }
 
 
@@ -54,7 +55,7 @@ class Forgetful(Naive):
 async def test_a_naive_system_is_caught(name: str, tmp_path: Path) -> None:
     cell = await play(Naive(), BY_NAME[name], tmp_path, None)
     assert cell.verdict == "broken", (cell.why, *cell.evidence)
-    assert CAUGHT[name] in cell.why
+    assert re.search(CAUGHT[name], cell.why)
     assert any(line.startswith("model ←") for line in cell.evidence)
 
 
