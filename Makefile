@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-fast test-clients check bench torture torture-store torture-pooler torture-sessions torture-http torture-resources lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
+.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-fast test-clients check bench torture torture-store torture-claims torture-sessions torture-http torture-resources lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,7 +46,7 @@ test-clients: setup-clients ## run every client in every scenario, and a conform
 	$(PYTEST) -n $(JOBS) -m "" tests/clients
 
 test-fast: $(READY) ## run the tests that take no more than a moment each
-	$(PYTEST) -n $(JOBS) -q -m "not slow and not clients"
+	$(PYTEST) -n $(JOBS) -q -m "not slow and not clients and not thorough"
 
 check: $(READY) ## format, lint and types
 	$(BIN)/ruff format --check
@@ -90,15 +90,15 @@ TURNS    ?= 1000000
 bench-scale: $(READY) ## list, search and open among 100,000 sessions with 1,000,000 turns, on both homes
 	@PYTHONPATH=. $(BIN)/python bench/scale.py --sessions $(SESSIONS) --turns $(TURNS) $(ARGS)
 
-torture: torture-store torture-pooler torture-sessions torture-http torture-resources torture-api torture-replay torture-replicas ## run every torture suite
+torture: torture-store torture-claims torture-sessions torture-http torture-resources torture-api torture-replay torture-replicas ## run every torture suite
 
 # STORE=postgres kills the clients and the server of a PostgreSQL; `--only`, `--seed` and `--scale` go into ARGS.
 STORE ?= sqlite
 torture-store: $(READY) ## kill the store at bad moments, many times, and verify what is left
 	@$(BIN)/python -m tests.torture.store --store $(STORE) $(ARGS)
 
-torture-pooler: $(READY) ## run the store's contract through PgBouncer, also where a pooler cannot change anything
-	EVERY_WAY=1 $(PYTEST) -n $(JOBS) tests/store -k pgbouncer
+torture-claims: $(READY) ## run the combinations of claims that `make test` leaves out: it makes each claim once
+	$(PYTEST) -n $(JOBS) -m thorough
 
 torture-http: $(READY) ## besiege a server with 3,000 slow, silent and half-sent connections, while others use it
 	@$(BIN)/python -m tests.torture.http $(ARGS)

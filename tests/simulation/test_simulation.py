@@ -38,7 +38,7 @@ INTERESTING: dict[int, str] = {
 }
 """What they meet. Each of them notices a mutant (`mutants.py`) that is about just that, or has found a mistake."""
 
-FIRST, STRETCH = 700_000, 60
+FIRST, STRETCH = 700_000, 40
 
 
 def hold(seed: int, home: Home) -> None:

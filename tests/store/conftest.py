@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable
 from itertools import count
 from pathlib import Path
@@ -21,18 +20,30 @@ SAME_BY_ANY_WAY = frozenset(
 """Families that a pooler cannot change: single statements, or reads in one transaction. What does differ through
 PgBouncer is what several statements do together, that no statement has a name, and what a connection is set to; the
 other families run by every way, and with `test_verify` all that is read is read through it, too.
-`make torture-pooler` runs these as well."""
+`make torture-claims` runs these as well."""
 
-EVERY_WAY = bool(os.environ.get("EVERY_WAY"))
+NEXT = dict(zip(HOMES, (*HOMES[1:], HOMES[0]), strict=True))
+"""Where an export from each home is taken to. All of them write the same bytes, so other pairs say nothing new."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what asks for a `home` in each of them."""
+    """Run what asks for a `home` in each of them, and what also asks for a `destination` between two of them."""
     given = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
-    if "home" in metafunc.fixturenames and "home" not in given:
+    if "destination" in metafunc.fixturenames and "home" not in given:
+        pairs = [
+            _claim(here, there, once=there is NEXT.get(here)) for here in WAYS for there in HOMES
+        ]
+        metafunc.parametrize(("home", "destination"), pairs, indirect=["destination"])
+    elif "home" in metafunc.fixturenames and "home" not in given:
         family = metafunc.module.__name__.rpartition(".test_")[2]
-        ways = HOMES if family in SAME_BY_ANY_WAY and not EVERY_WAY else WAYS
-        metafunc.parametrize("home", ways, ids=lambda home: home.name)
+        same = family in SAME_BY_ANY_WAY
+        metafunc.parametrize("home", [_claim(way, once=way in HOMES or not same) for way in WAYS])
+
+
+def _claim(*homes: Home, once: bool) -> object:
+    """One run of a test, in `make test` if it makes the claim `once`; else it is a combination more."""
+    marks = [] if once else [pytest.mark.thorough]
+    return pytest.param(*homes, id=" to ".join(each.name for each in homes), marks=marks)
 
 
 @pytest.fixture

@@ -32,15 +32,15 @@ from tests.scratch import scratch_folder
 from tests.store.builders import ACME, Player
 from tests.store.contract.words import changes_nothing
 from tests.store.furnishing import furnish
-from tests.store.homes import HOMES, Damage, Home
+from tests.store.homes import Damage, Home
 from tests.store.state import contents
 
 
-@pytest.fixture(params=HOMES, ids=lambda home: f"to {home.name}")
-async def elsewhere(
+@pytest.fixture
+async def destination(
     request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path
 ) -> AsyncIterator[Store]:
-    """Another store, empty, of every kind."""
+    """Another store, empty."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     home: Home = request.param
@@ -84,23 +84,23 @@ def by_type(file: Sequence[bytes], name: str) -> list[dict[str, object]]:
 
 
 async def test_an_import_gives_the_same_export_and_keeps_every_promise(
-    store: Store, elsewhere: Store, player: Player
+    store: Store, destination: Store, player: Player
 ) -> None:
     await furnish(player)
     file = await exported(store)
-    taken = await imported(elsewhere, file)
+    taken = await imported(destination, file)
     assert {each.how for each in taken} == {"fresh"}
-    assert await exported(elsewhere) == file
-    assert await is_clean(elsewhere)
+    assert await exported(destination) == file
+    assert await is_clean(destination)
     assert len(by_type(file, "session")) == len(await store.session_ids(ACME, after=None, limit=99))
 
 
 async def test_sessions_are_the_same_elsewhere(
-    store: Store, elsewhere: Store, player: Player
+    store: Store, destination: Store, player: Player
 ) -> None:
     await furnish(player)
-    await imported(elsewhere, await exported(store))
-    here, there = [await contents(each) for each in (store, elsewhere)]
+    await imported(destination, await exported(store))
+    here, there = [await contents(each) for each in (store, destination)]
     for mine, theirs in zip(here.sessions, there.sessions, strict=True):
         assert theirs.dump == mine.dump
         assert theirs.snapshots == mine.snapshots
@@ -110,17 +110,17 @@ async def test_sessions_are_the_same_elsewhere(
 
 
 async def test_importing_twice_changes_nothing(
-    store: Store, elsewhere: Store, player: Player
+    store: Store, destination: Store, player: Player
 ) -> None:
     await furnish(player)
     file = await exported(store)
-    await imported(elsewhere, file)
-    async with changes_nothing(elsewhere):
-        assert {each.how for each in await imported(elsewhere, file)} == {"same"}
+    await imported(destination, file)
+    async with changes_nothing(destination):
+        assert {each.how for each in await imported(destination, file)} == {"same"}
 
 
 async def test_one_session_comes_with_what_it_goes_on_from(
-    store: Store, elsewhere: Store, player: Player, mint: Minter
+    store: Store, destination: Store, player: Player, mint: Minter
 ) -> None:
     await player.play("other", "Not this one")
     turn = await player.play("trip", "To Oslo")
@@ -128,13 +128,13 @@ async def test_one_session_comes_with_what_it_goes_on_from(
     await player.play(fork, "And back")
     file = await exported(store, fork)
     assert [each["id"] for each in by_type(file, "session")] == [turn.session_id, fork]
-    await imported(elsewhere, file)
-    here, there = [await each.snapshot(ACME, fork) for each in (store, elsewhere)]
+    await imported(destination, file)
+    here, there = [await each.snapshot(ACME, fork) for each in (store, destination)]
     assert here == there is not None
 
 
 async def test_a_fork_comes_after_its_past_whatever_the_clocks_said(
-    store: Store, elsewhere: Store, player: Player, mint: Minter
+    store: Store, destination: Store, player: Player, mint: Minter
 ) -> None:
     early = mint(SessionId)
     turn = await player.play("trip")
@@ -142,8 +142,8 @@ async def test_a_fork_comes_after_its_past_whatever_the_clocks_said(
     await store.fork(ACME, turn.session_id, version=Version(1), fresh=early)
     file = await exported(store)
     assert [each["id"] for each in by_type(file, "session")] == [turn.session_id, early]
-    await imported(elsewhere, file)
-    assert await exported(elsewhere) == file
+    await imported(destination, file)
+    assert await exported(destination) == file
 
 
 async def test_nothing_of_a_deleted_session_goes_out(store: Store, player: Player) -> None:
@@ -153,7 +153,7 @@ async def test_nothing_of_a_deleted_session_goes_out(store: Store, player: Playe
 
 
 async def test_what_a_fork_reads_of_a_deleted_session_goes_out_and_no_more(
-    store: Store, elsewhere: Store, player: Player, mint: Minter
+    store: Store, destination: Store, player: Player, mint: Minter
 ) -> None:
     turn = await player.play("trip", "To Oslo")
     digest = await store.put_blob(ACME, turn.session_id, b"Secret ticket")
@@ -168,41 +168,41 @@ async def test_what_a_fork_reads_of_a_deleted_session_goes_out_and_no_more(
     file = await exported(store)
     text = b"".join(file)
     assert b"To Oslo" in text and b"Secret" not in text and b'"blob"' not in text
-    await imported(elsewhere, file)
-    here, there = [await each.snapshot(ACME, fork) for each in (store, elsewhere)]
+    await imported(destination, file)
+    here, there = [await each.snapshot(ACME, fork) for each in (store, destination)]
     assert here == there is not None
-    assert await elsewhere.snapshot(ACME, turn.session_id) is None
-    assert await exported(elsewhere) == file
-    assert await is_clean(elsewhere)
+    assert await destination.snapshot(ACME, turn.session_id) is None
+    assert await exported(destination) == file
+    assert await is_clean(destination)
 
 
 @pytest.mark.parametrize(
     "size", [0, 1, lines.BLOB_PIECE_BYTES, lines.BLOB_PIECE_BYTES + 1, 3 * lines.BLOB_PIECE_BYTES]
 )
 async def test_blobs_of_any_size_go_in_short_lines(
-    store: Store, elsewhere: Store, player: Player, size: int
+    store: Store, destination: Store, player: Player, size: int
 ) -> None:
     turn = await player.play("trip")
     data = bytes(range(256)) * (size // 256) + bytes(size % 256)
     digest = await store.put_blob(ACME, turn.session_id, data)
     file = await exported(store)
     assert max(map(len, file)) < lines.BLOB_PIECE_BYTES * 2
-    await imported(elsewhere, file)
-    assert await elsewhere.blob(ACME, turn.session_id, digest) == data
-    assert await exported(elsewhere) == file
+    await imported(destination, file)
+    assert await destination.blob(ACME, turn.session_id, digest) == data
+    assert await exported(destination) == file
 
 
 async def test_damage_goes_out_and_comes_in_only_when_it_is_wanted(
-    store: Store, elsewhere: Store, player: Player, damage: Damage
+    store: Store, destination: Store, player: Player, damage: Damage
 ) -> None:
     turn = await player.play("trip", "To Oslo")
     await damage.item(ACME, turn.session_id, 1, b"\xff\x00 no JSON")
     file = await exported(store)
-    async with changes_nothing(elsewhere):
+    async with changes_nothing(destination):
         with pytest.raises(InvalidExport, match=r"damaged.*; nothing is imported"):
-            await imported(elsewhere, file)
-    await imported(elsewhere, file, damaged=True)
-    assert await exported(elsewhere) == file
+            await imported(destination, file)
+    await imported(destination, file, damaged=True)
+    assert await exported(destination) == file
 
 
 # ── files that are not what went out ─────────────────────────────────────────────────────────
@@ -318,7 +318,7 @@ HOSTILE: dict[str, tuple[str, Change, str]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_hostile_file_is_refused_although_its_checksum_is_right(
-    store: Store, elsewhere: Store, player: Player, name: str
+    store: Store, destination: Store, player: Player, name: str
 ) -> None:
     await player.play("trip", "To Oslo")
     where, change, told = HOSTILE[name]
@@ -326,8 +326,8 @@ async def test_a_hostile_file_is_refused_although_its_checksum_is_right(
     change(next(line for line in block if line["type"] == where))
     file = signed(block)
     with pytest.raises(InvalidExport, match=told):
-        await imported(elsewhere, file)
-    assert await elsewhere.tenants() == ()
+        await imported(destination, file)
+    assert await destination.tenants() == ()
 
 
 async def test_lines_that_are_not_in_their_order_are_refused_although_the_checksum_is_right(
@@ -353,15 +353,15 @@ def signed(decoded: list[dict[str, object]]) -> list[bytes]:
 
 
 async def test_a_file_belongs_to_whoever_imports_it(
-    store: Store, elsewhere: Store, player: Player
+    store: Store, destination: Store, player: Player
 ) -> None:
     await furnish(player)
     file = await exported(store)
     assert not any(b"acme" in line for line in file)
     rival = Tenant("rival")
-    await imported(elsewhere, file, tenant=rival)
-    assert await elsewhere.tenants() == (rival,)
-    assert await exported(elsewhere, tenant=rival) == file
+    await imported(destination, file, tenant=rival)
+    assert await destination.tenants() == (rival,)
+    assert await exported(destination, tenant=rival) == file
 
 
 @pytest.mark.parametrize("bound", ["import_line_bytes_max", "import_session_bytes_max"])
@@ -403,23 +403,23 @@ async def test_a_newer_file_is_read_until_something_new_comes(store: Store, play
 
 
 async def test_a_session_that_is_another_one_here_stops_the_import_or_is_skipped(
-    store: Store, elsewhere: Store, player: Player, mint: Minter
+    store: Store, destination: Store, player: Player, mint: Minter
 ) -> None:
     first = await player.play("first")
     turn = await player.play("trip")
     fork = (await store.fork(ACME, turn.session_id, version=Version(1), fresh=mint(SessionId))).id
     last = await player.play("last")
-    await imported(elsewhere, await exported(store, turn.session_id))
+    await imported(destination, await exported(store, turn.session_id))
     await player.play("trip", "And on")
     await store.annotate(ACME, fork, [(None, Titled(title="A fork"))])
     file = await exported(store)
 
     with pytest.raises(ImportConflict, match=f"a different session '{turn.session_id}'"):
-        await imported(elsewhere, file)
-    assert await elsewhere.session(ACME, first.session_id) is not None
-    assert await elsewhere.session(ACME, last.session_id) is None
+        await imported(destination, file)
+    assert await destination.session(ACME, first.session_id) is not None
+    assert await destination.session(ACME, last.session_id) is None
 
-    taken = await imported(elsewhere, file, on_conflict="skip")
+    taken = await imported(destination, file, on_conflict="skip")
     assert {each.session_id: each.how for each in taken} == {
         first.session_id: "same",
         turn.session_id: "skipped",
@@ -429,14 +429,14 @@ async def test_a_session_that_is_another_one_here_stops_the_import_or_is_skipped
 
 
 async def test_a_key_that_is_taken_is_a_conflict_by_name(
-    store: Store, elsewhere: Store, player: Player, mint: Minter
+    store: Store, destination: Store, player: Player, mint: Minter
 ) -> None:
     await player.play("trip")
-    other = Player(elsewhere, mint)
+    other = Player(destination, mint)
     await other.renew()
     await other.play("trip")
     with pytest.raises(ImportConflict, match="the key 'trip' belongs to another session"):
-        await imported(elsewhere, await exported(store))
+        await imported(destination, await exported(store))
 
 
 async def test_an_import_that_dies_anywhere_can_be_made_again(
@@ -476,19 +476,19 @@ async def two_tenants(player: Player) -> None:
 
 
 async def test_a_copy_holds_everything_that_lasts(
-    store: Store, elsewhere: Store, player: Player
+    store: Store, destination: Store, player: Player
 ) -> None:
     await two_tenants(player)
-    told = [each async for each in copy(store, elsewhere)]
+    told = [each async for each in copy(store, destination)]
     assert (told[-1].done, told[-1].fresh, told[-1].memories) == (told[-1].of, told[-1].of, 1)
     for tenant in (ACME, Tenant("rival")):
-        assert await exported(elsewhere, tenant=tenant) == await exported(store, tenant=tenant)
+        assert await exported(destination, tenant=tenant) == await exported(store, tenant=tenant)
         ids = await store.session_ids(tenant, after=None, limit=99)
-        assert await elsewhere.session_ids(tenant, after=None, limit=99) == ids
-    assert await elsewhere.memories(ACME, "butler") == await store.memories(ACME, "butler")
-    assert await is_clean(elsewhere)
-    async with changes_nothing(elsewhere):
-        again = [each async for each in copy(store, elsewhere)]
+        assert await destination.session_ids(tenant, after=None, limit=99) == ids
+    assert await destination.memories(ACME, "butler") == await store.memories(ACME, "butler")
+    assert await is_clean(destination)
+    async with changes_nothing(destination):
+        again = [each async for each in copy(store, destination)]
     assert (again[-1].fresh, again[-1].memories) == (0, 0)
 
 
