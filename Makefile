@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-fast test-clients check bench torture torture-store torture-claims torture-sessions torture-http torture-resources lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
+.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-core test-others test-fast test-clients check bench torture torture-store torture-claims torture-sessions torture-http torture-resources lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,8 +38,14 @@ $(SERVES): requirements.txt scripts/setup.sh
 # A client that cannot be installed here is no reason to test nothing: its tests say that they were left out.
 test: $(READY) ## run all tests, and hold src/holdfast/core to full branch coverage
 	@$(MAKE) --no-print-directory setup-clients || true
-	$(BIN)/python -m coverage run -m pytest tests/core
-	$(BIN)/python -m coverage report
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-core test-others
+
+# Beside the others, which wait a lot; its words come in one piece.
+test-core: $(READY)
+	@words=$$($(BIN)/python -m coverage run -m pytest -q tests/core && $(BIN)/python -m coverage report); \
+		held=$$?; printf '\n%s\n' "$$words"; exit $$held
+
+test-others: $(READY)
 	$(PYTEST) -n $(JOBS) --dist worksteal --ignore=tests/core
 
 test-clients: setup-clients ## run every client in every scenario, and a conformance prober

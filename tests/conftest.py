@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import hypothesis
@@ -25,6 +26,12 @@ if MEMORY is not None:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 SKIP_IS_FAILURE = bool(os.environ.get("CI"))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays until the end, so no collection of garbage need look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
