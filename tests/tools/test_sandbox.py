@@ -437,12 +437,47 @@ async def test_a_setuid_program_is_a_program_like_any_other(box: Sandbox, world:
     assert b"65534" not in (await run(str(program), world.own, box.cell(world.own))).output
 
 
-async def test_no_setuid_program_can_be_left_for_others(world: World) -> None:
-    ended = await run(
-        "cp /usr/bin/id id && chmod u+s id", world.own, sandbox("landlock").cell(world.own)
-    )
-    assert ended.code == 1
-    assert (world.own / "id").stat().st_mode & 0o6000 == 0
+@pytest.mark.skipif(not AS_ROOT, reason="the kernel's settings are root's")
+async def test_root_changes_no_setting_of_the_kernel(box: Sandbox, world: World) -> None:
+    change = "cat /proc/sys/vm/swappiness >now && cat now >/proc/sys/vm/swappiness"
+    assert (await run(change, world.own, None)).code == 0
+    assert (await run(change, world.own, box.cell(world.own))).code != 0
+
+
+SETUID = """
+import os
+def attempt(name, do):
+    try: do()
+    except OSError: pass
+open("old", "w").close()
+attempt("mode", lambda: os.chmod("old", 0o4755))
+attempt("mode of a group", lambda: os.chmod("old", 0o2755))
+attempt("mode at", lambda: os.chmod("old", 0o4755, dir_fd=os.open(".", os.O_RDONLY)))
+attempt("mode of a descriptor", lambda: os.fchmod(os.open("old", os.O_RDWR), 0o4755))
+attempt("made so", lambda: os.open("new", os.O_CREAT | os.O_RDWR, 0o4755))
+attempt("made so for a group", lambda: os.open("group", os.O_CREAT | os.O_RDWR, 0o2755))
+attempt("made as a node", lambda: os.mknod("node", 0o104755))
+import ctypes
+libc = ctypes.CDLL(None)
+libc.syscall(437, -100, b"how", (ctypes.c_uint64 * 3)(0o102, 0o4755, 0), 24)
+libc.creat(b"creat", 0o4755)
+"""
+
+
+async def test_no_setuid_program_can_be_left_for_others(box: Sandbox, world: World) -> None:
+    """Whichever call would make it: a user of this machine could run it as the server's user."""
+    await run(python(SETUID), world.own, None)
+    assert len(setuid_below(world.own)) == 6
+    shutil.rmtree(world.own)
+    world.own.mkdir()
+    ended = await run(python(SETUID), world.own, box.cell(world.own))
+    assert ended.code == 0
+    assert setuid_below(world.own) == []
+    assert (world.own / "old").exists()
+
+
+def setuid_below(folder: Path) -> list[str]:
+    return [each.name for each in folder.iterdir() if each.lstat().st_mode & 0o6000]
 
 
 async def test_a_command_has_no_descriptor_but_the_usual(box: Sandbox, world: World) -> None:
@@ -693,46 +728,6 @@ async def test_nothing_is_left_of_its_temporary_files(
 # ── how much it takes ────────────────────────────────────────────────────────────────────────
 
 
-async def test_memory_is_bounded_for_a_process(
-    box: Sandbox, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "sandbox_memory_bytes_max", 200 * 1024**2)
-    ended = await run(python("bytearray(300 * 1024**2)"), world.own, box.cell(world.own))
-    assert b"MemoryError" in ended.output
-
-
-async def test_memory_is_bounded_for_all_of_a_command(
-    box: Sandbox, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "sandbox_memory_bytes_max", 100 * 1024**2)
-    code = (
-        "import os, time\n"
-        "for _ in range(3):\n"
-        "  if not os.fork():\n"
-        "    held = bytearray(b'x') * (40 * 1024**2); time.sleep(1000)\n"
-        "time.sleep(1000)"
-    )
-    ended = await run(python(code), world.own, box.cell(world.own))
-    assert b"more than 104,857,600 bytes of memory" in ended.output
-
-
-async def test_the_number_of_processes_is_bounded(
-    box: Sandbox, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For root too, whom the kernel's own bound does not hold."""
-    monkeypatch.setattr(limits, "sandbox_processes_max", 20)
-    code = (
-        "import os, time\n"
-        "for _ in range(100):\n"
-        "  if not os.fork(): time.sleep(1000)\n"
-        "time.sleep(1000)"
-    )
-    ended = await run(python(code), world.own, box.cell(world.own))
-    assert ended.code != 0 or ended.killed_by
-    told = (b"started more than 20 processes", b"Resource temporarily unavailable")
-    assert any(each in ended.output for each in told)
-
-
 async def test_too_many_processes_are_cleared_away_wherever_they_have_gone(
     box: Sandbox,
     world: World,
@@ -744,16 +739,3 @@ async def test_too_many_processes_are_cleared_away_wherever_they_have_gone(
     ended = await run(many, world.own, box.cell(world.own))
     assert b"more than 30 processes" in ended.output or b"annot fork" in ended.output
     await lifeline.wait_gone()
-
-
-async def test_files_are_bounded(
-    box: Sandbox, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "sandbox_file_bytes_max", 1024**2)
-    monkeypatch.setattr(limits, "sandbox_files_max", 30)
-    ended = await run(
-        "head -c 2000000 /dev/zero >large; ls -l large", world.own, box.cell(world.own)
-    )
-    assert b" 1048576 " in ended.output
-    many = python("held = [open('/dev/null') for _ in range(40)]")
-    assert b"Too many open files" in (await run(many, world.own, box.cell(world.own))).output

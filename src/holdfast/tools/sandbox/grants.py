@@ -34,6 +34,7 @@ class Order:
         self.parent = 0
         self.grace_s = 2.0
         self.memory = self.file_bytes = 1 << 40
+        self.memory_left = self.disk_left = 0
         self.processes = self.files = 1 << 20
         self.abi = 1 << 10
         """Of Landlock: at most this."""

@@ -32,6 +32,7 @@ import time
 from holdfast.tools.sandbox.answers import Answers
 from holdfast.tools.sandbox.grants import PROGRAMS, Grants, Order
 from holdfast.tools.sandbox.landlock import confine_files, landlock_abi
+from holdfast.tools.sandbox.machine import Machine
 from holdfast.tools.sandbox.processes import (
     children_of,
     descendants,
@@ -53,8 +54,11 @@ LOOK_S = 0.1
 class Watch:
     """The launcher's part while the command runs."""
 
-    def __init__(self, child: int, order: Order, answers: Answers, woken: int) -> None:
+    def __init__(
+        self, child: int, order: Order, answers: Answers, machine: Machine, woken: int
+    ) -> None:
         self._child = child
+        self._machine = machine
         self._woken = woken
         self._order = order
         self._answers = answers
@@ -99,11 +103,11 @@ class Watch:
     def _too_much(self) -> str:
         """What the command has taken too much of, if anything."""
         own = descendants()
-        if sum(map(memory_of, own)) > self._order.memory:
+        if memory_of(own, most=self._order.memory) > self._order.memory:
             return f"took more than {self._order.memory:,} bytes of memory"
         if sum(map(threads_of, own)) > self._order.processes:
             return f"started more than {self._order.processes:,} processes"
-        return ""
+        return self._machine.scarce()
 
     def _heed(self, signals: bytes) -> None:
         if any(each != signal.SIGTERM for each in signals):
@@ -196,6 +200,9 @@ def bubblewrap(order: Order, grants: Grants) -> list[str]:
     words += ["--cap-drop", "ALL"]
     words += ["--share-net"] if order.network else []
     words += ["--proc", "/proc", "--dev", "/dev", "--bind", order.scratch, "/tmp"]
+    # Files in memory would be in no process, and root could change the kernel's settings.
+    words += ["--bind", f"{order.scratch}/shm", "/dev/shm"]
+    words += ["--remount-ro", "/dev", "--remount-ro", "/proc"]
     for path in PROGRAMS:
         if os.path.islink(path):
             words += ["--symlink", os.readlink(path), path]
@@ -286,7 +293,8 @@ def launch(order: Order) -> int:
         raise Refused("the server has gone")
     libc.prctl(SUBREAPER, 1, 0, 0, 0)
     os.mkdir(order.scratch, mode=0o700)
-    os.mkdir(f"{order.scratch}/home", mode=0o700)
+    for each in ("home", "shm"):
+        os.mkdir(f"{order.scratch}/{each}", mode=0o700)
     order.scratch = os.path.realpath(order.scratch)
     inside = "/tmp" if order.bwrap else order.scratch
     environment = own_environment()
@@ -296,6 +304,11 @@ def launch(order: Order) -> int:
     if not order.bwrap:
         order.write.append(order.scratch)
     grants = Grants(order)
+    machine = Machine(
+        [order.scratch, *order.write],
+        memory_left=order.memory_left,
+        disk_left=order.disk_left,
+    )
     own, other = _socket.socketpair()
     child = os.fork()
     if not child:
@@ -315,18 +328,32 @@ def launch(order: Order) -> int:
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
-    return Watch(child, order, answers, woken).to_end()
+    return Watch(child, order, answers, machine, woken).to_end()
 
 
 def clear(folder: str) -> None:
-    """Remove a directory and all that is in it; whatever cannot be removed stays."""
+    """Remove a directory and all that is in it, however deep; whatever cannot be removed stays."""
+    left = os.listdir(folder)
+    while left:
+        path = os.path.join(folder, left.pop())
+        try:
+            if os.path.islink(path) or not os.path.isdir(path):
+                os.unlink(path)
+                continue
+            os.chmod(path, 0o700)
+            for entry in os.scandir(path):
+                # What is deep moves up before it is looked into: so no path is long.
+                if entry.is_dir(follow_symlinks=False):
+                    name = os.urandom(8).hex()
+                    os.chmod(entry.path, 0o700)
+                    os.rename(entry.path, os.path.join(folder, name))
+                    left.append(name)
+                else:
+                    os.unlink(entry.path)
+            os.rmdir(path)
+        except OSError:
+            continue
     try:
-        os.chmod(folder, 0o700)
-        for entry in os.scandir(folder):
-            if entry.is_dir(follow_symlinks=False):
-                clear(entry.path)
-            else:
-                os.unlink(entry.path)
         os.rmdir(folder)
     except OSError:
         pass

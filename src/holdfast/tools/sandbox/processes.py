@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 
 
 def descendants(of: int = 0) -> list[int]:
@@ -33,14 +32,26 @@ def threads_of(pid: int) -> int:
         return 0
 
 
-def memory_of(pid: int) -> int:
-    """The bytes of a process that no file holds."""
+def memory_of(pids: list[int], *, most: int) -> int:
+    """The bytes of processes that no file holds. Memory that they share counts once, if it has to: that is slow."""
+    told = {pid: _sizes(pid, "status") for pid in pids}
+    own = sum(each.get(b"RssAnon:", 0) for each in told.values())
+    shared = {pid: each.get(b"RssShmem:", 0) for pid, each in told.items()}
+    if own + sum(shared.values()) > most:
+        for pid, size in shared.items():
+            if size:
+                shared[pid] = _sizes(pid, "smaps_rollup").get(b"Pss_Shmem:", size)
+    return own + sum(shared.values())
+
+
+def _sizes(pid: int, name: str) -> dict[bytes, int]:
+    """The sizes in a file of a process's, in bytes."""
     try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            _, resident, shared, *_ = map(int, file.read().split())
-        return (resident - shared) * resource.getpagesize()
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            lines = [line.split() for line in file]
     except OSError:
-        return 0
+        return {}  # it has gone, or is none of ours
+    return {words[0]: int(words[1]) * 1024 for words in lines if words[2:] == [b"kB"]}
 
 
 def group_of(number: int) -> set[int]:

@@ -146,6 +146,8 @@ class Cell:
             "--processes": limits.sandbox_processes_max,
             "--files": limits.sandbox_files_max,
             "--file-bytes": limits.sandbox_file_bytes_max,
+            "--memory-left": limits.sandbox_memory_left_bytes,
+            "--disk-left": limits.sandbox_disk_left_bytes,
         }
         options += [word for name, most in bounds.items() for word in (name, str(most))]
         options += ["--network"] if self._network else []

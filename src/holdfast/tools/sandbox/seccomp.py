@@ -23,6 +23,8 @@ _NUMBERS = """
     removexattrat 466 466|file_setattr 469 469|prlimit64 302 261|sched_setaffinity 203 122|sched_setscheduler 144 119
     sched_setparam 142 118|sched_setattr 314 274|setpriority 141 140|ioprio_set 251 30|kill 62 129|tkill 200 130
     tgkill 234 131|rt_sigqueueinfo 129 138|rt_tgsigqueueinfo 297 240|pidfd_send_signal 424 424|fcntl 72 25
+    memfd_create 319 279|memfd_secret 447 447|open 2 -|openat 257 56|openat2 437 437|creat 85 -|mknod 133 -
+    mknodat 259 33
 """
 _COLUMN = {"x86_64": 1, "aarch64": 2}.get(os.uname().machine, 0)
 NUMBER = {
@@ -40,6 +42,11 @@ ON_ONE_OF_A_KIND = {"setpriority": 2, "ioprio_set": 3}
 OWNERS = (8, 10, 15)
 """What fcntl is asked to have signals sent elsewhere: F_SETOWN, F_SETSIG, F_SETOWN_EX; ioctl has two as well."""
 MODES = ("chmod", "fchmod", "fchmodat", "fchmodat2")
+GIVE_A_MODE = dict.fromkeys(("chmod", "fchmod", "creat", "mknod"), 24)
+GIVE_A_MODE |= dict.fromkeys(("fchmodat", "fchmodat2", "mknodat"), 32)
+MAKE_WITH_A_MODE = {"open": (24, 32), "openat": (32, 40)}
+"""Where in its description a call has the mode; here, if its flags say that a file is made."""
+SETUID, MAKING = 0o6000, 0o100 | 0o20000000
 ALLOW, KILL, ERROR, ASK = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 LOAD, EQUAL, GREATER, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
@@ -79,7 +86,11 @@ def filter_program(order: Order) -> bytes:
         open_by_handle_at
     """
     refused = dict.fromkeys(around.split(), errno.EPERM)
-    refused["clone3"] = errno.ENOSYS  # its flags cannot be looked at; libraries then take clone
+    # Of the first two the flags cannot be looked at; libraries then take clone and openat. The others have memory in
+    # files that no process need hold.
+    refused |= dict.fromkeys(
+        "clone3 openat2 memfd_create memfd_secret shmget".split(), errno.ENOSYS
+    )
     families, by_argument, asked = [INET, INET6, NETLINK], [], []
     if order.bwrap and not order.network:
         families.append(UNIX)  # in a namespace of its own, and with files of its own
@@ -96,6 +107,7 @@ def filter_program(order: Order) -> bytes:
             program += [(EQUAL, 0, 1, NUMBER[name]), (RETURN, 0, 0, ERROR | number)]
     program += unless("socket", FIRST, families, errno.EACCES)
     program += if_any("ioctl", SECOND, [*TERMINAL_INPUT], errno.EPERM)
+    program += no_setuid()
     program += by_argument
     for name in asked:
         if name in NUMBER:
@@ -104,11 +116,26 @@ def filter_program(order: Order) -> bytes:
     return b"".join(struct.pack("<HBBI", *each) for each in program)
 
 
+def no_setuid() -> list[Instruction]:
+    """Refuse to give a file a mode by which others run it as the server's user: to an old file, or to one at once."""
+    program: list[Instruction] = []
+    refuse = [(ANY_BIT, 0, 1, SETUID), (RETURN, 0, 0, ERROR | errno.EPERM), (LOAD, 0, 0, 0)]
+    for name, mode in GIVE_A_MODE.items():
+        if name in NUMBER:
+            body = [(LOAD, 0, 0, mode), *refuse]
+            program += [(EQUAL, 0, len(body), NUMBER[name]), *body]
+    for name, (flags, mode) in MAKE_WITH_A_MODE.items():
+        if name in NUMBER:
+            body = [(LOAD, 0, 0, flags), (ANY_BIT, 0, 3, MAKING), (LOAD, 0, 0, mode), *refuse]
+            program += [(EQUAL, 0, len(body), NUMBER[name]), *body]
+    return program
+
+
 def beside_landlock(order: Order) -> dict[str, int]:
     """Calls that reach other people's files, memory and namespaces, and that Landlock does not judge."""
     refused = dict.fromkeys("inotify_add_watch fanotify_mark".split(), errno.EACCES)
     refused |= dict.fromkeys("unshare setns".split(), errno.EPERM)
-    refused |= dict.fromkeys("shmget shmat msgget semget mq_open".split(), errno.EACCES)
+    refused |= dict.fromkeys("shmat msgget semget mq_open".split(), errno.EACCES)
     refused |= dict.fromkeys("chown lchown fchown fchownat".split(), errno.EPERM)
     refused |= dict.fromkeys("utime utimes futimesat file_setattr".split(), errno.ENOSYS)
     attributes = "setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat"
