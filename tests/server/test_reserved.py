@@ -22,10 +22,11 @@ from holdfast.store.open import open_store
 from holdfast.testing import ScriptedModel, says
 from holdfast.tools.base import Json
 from holdfast.tools.filesystem import FilesystemToolset
-from holdfast.tools.reserved import Names, Reserved, data_named_by
+from holdfast.tools.reserved import Names, Reserved, data_named_by, of_process
 from holdfast.tools.run import execute
 from holdfast.tools.sandbox.backend import Kind
-from holdfast.tools.sandbox.sandbox import Sandbox
+from holdfast.tools.sandbox.sandbox import Sandbox, cache_home
+from holdfast.tools.script import passed_on
 from tests.server.stubs import serving
 from tests.tools.running import Blobs, call_of, said
 from tests.tools.sandboxes import run, sandbox
@@ -285,6 +286,66 @@ async def test_a_command_changes_the_data_that_its_own_words_name(
     assert (home / "rules.json").read_text() == f"# {SECRET}\nmore\n"
     assert (home / "tools" / "server.js").read_text() == f"# {SECRET}\n"
     assert "evil" not in (home / "agent.yaml").read_text()
+
+
+@pytest.fixture
+def search_path(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory of programs that lies where an agent may write, and another that is not there yet."""
+    folder = home / "project" / "bin"
+    folder.mkdir(parents=True)
+    entries = [str(folder), str(home / "project" / "later"), "relative", "", os.environ["PATH"]]
+    monkeypatch.setenv("PATH", os.pathsep.join(entries))
+    of_process.cache_clear()
+    yield folder
+    of_process.cache_clear()
+
+
+@pytest.mark.parametrize("folder", ["bin", "later"])
+async def test_no_file_tool_puts_a_program_where_commands_are_looked_for(
+    home: Path, search_path: Path, folder: str
+) -> None:
+    path = f"project/{folder}/jq"
+    told = await use(home, Reserved(), "write_file", path=path, content="#!/bin/sh")
+    assert "server's own" in told
+    assert not (home / path).exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+@pytest.mark.parametrize("kind", ["landlock", "bubblewrap"])
+async def test_no_command_puts_a_program_where_commands_are_looked_for(
+    home: Path, search_path: Path, kind: Kind
+) -> None:
+    """A hook that runs `jq` would run that one, and a guard would say what the guarded wants."""
+    (search_path / "own").write_text("echo fine")
+    (home / "project" / "sub").mkdir()
+    attacks = {
+        ("program", "write"): "echo evil >project/bin/jq",
+        ("program", "change"): "echo evil >>project/bin/own",
+        ("directory", "make"): "mkdir project/later",
+        ("directory", "move"): "mv project moved",
+        ("directory", "replace"): "mv project/sub project/later",
+    }
+    fine = {("program", "run"): "sh project/bin/own", ("sub", "write"): "echo >project/sub/jq"}
+    assert await succeeded(attacks | fine, home, sandbox(kind)) == set(fine)
+
+
+def test_programs_are_not_looked_for_where_a_command_happens_to_run(search_path: Path) -> None:
+    entries = passed_on(os.environ)["PATH"].split(os.pathsep)
+    assert str(search_path) in entries
+    assert all(map(os.path.isabs, entries))
+
+
+async def test_the_home_of_an_mcp_server_is_its_own(home: Path) -> None:
+    """It runs what it has fetched into its home, with the network and the credentials that it was given."""
+    environment = {"XDG_CACHE_HOME": str(home / "cache")}
+    supplies = Supplies(make_model=lambda config: ScriptedModel(), environment=environment)
+    registry = Registry([parse_source(str(home / "agent.yaml"), supplies)])
+    await registry.refresh()
+    own = cache_home(["node", "tools/server.js", "--rules=rules.json"], environment)
+    assert own in registry.reserved().readable
+    told = await use(home, registry.reserved(), "write_file", path=f"{own}/x.js", content="evil")
+    assert "server's own" in told
+    await registry.close()
 
 
 # ── searches, and what is not the server's ──

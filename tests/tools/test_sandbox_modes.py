@@ -126,7 +126,7 @@ def test_the_files_of_a_command_are_found_in_its_words(tmp_path: Path) -> None:
 
 def test_programs_have_homes_of_their_own() -> None:
     ours = {"XDG_CACHE_HOME": "/cache"}
-    one, other = cache_home("npx -y a", ours), cache_home("npx -y b", ours)
+    one, other = cache_home(["npx", "-y", "a"], ours), cache_home(["npx", "-y", "b"], ours)
     assert one != other
     assert one.startswith("/cache/holdfast/homes/")
 

@@ -320,7 +320,7 @@ class _Reading:
                 self._check_name(name, (section, name))
         if found.problems:
             return ()
-        self.files = files_of(file, self._directory)
+        self.files = files_of(file, self._directory, self._environment)
         models = FileModels(self._found, file, self._environment, trusted=self._trusted)
         tools = FileTools(
             self._found,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -14,17 +14,22 @@ from holdfast.agents.shape import (
     McpToolsetShape,
     OpenapiToolsetShape,
     ScriptToolsetShape,
+    ShellToolsetShape,
 )
 from holdfast.tools.hooks import HookEvent, Hooks
-from holdfast.tools.reserved import Reserved, files_run_by
+from holdfast.tools.reserved import Reserved, files_run_by, search_path
+from holdfast.tools.sandbox.sandbox import cache_home
 
 
-def files_of(file: FileShape, directory: Path) -> Reserved:
-    """Its prompt files, the programs of its MCP servers, what its scripts run, and its OpenAPI documents."""
+def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -> Reserved:
+    """Its prompt files, the programs of its MCP servers with their homes, what its scripts run and where its commands
+    are looked for, and its OpenAPI documents."""
     found: set[str] = set()
     for agent in file.agents.values():
         found.update(_joined(directory, name) for name in agent.add_prompt_files)
         for toolset in agent.toolsets:
+            if isinstance(toolset, (ScriptToolsetShape, ShellToolsetShape, McpToolsetShape)):
+                found |= search_path(toolset.env)
             match toolset:
                 case ScriptToolsetShape():
                     for script in toolset.shell.values():
@@ -34,6 +39,7 @@ def files_of(file: FileShape, directory: Path) -> Reserved:
                     found.add(_joined(directory, toolset.url))
     for server in _servers(file):
         words = [server.command, *server.args]
+        found |= {cache_home(words, environment), *search_path(server.env)}
         found |= files_run_by(words, directory / server.working_dir, all_named=True)
     return Reserved(readable=frozenset(found))
 

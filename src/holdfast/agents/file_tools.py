@@ -334,7 +334,7 @@ class FileTools:
             network=shape.network,
             roots=self._placed(shape.roots),
             read_roots=self._placed(shape.read_roots),
-            home=cache_home(" ".join((shape.command, *shape.args)), self._environment),
+            home=cache_home([shape.command, *shape.args], self._environment),
         )
 
     def _remote(self, shape: RemoteShape, at: Where) -> tuple[Remote | None, tuple[str, ...]]:

@@ -21,7 +21,7 @@ import stat
 import sys
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
@@ -230,8 +230,16 @@ def of_process() -> Reserved:
     return Reserved(
         files=frozenset(_streams()),
         trees=frozenset({"/proc"}),
-        readable=frozenset({str(Path(__file__).parents[1]), "/sys", *there, *_installation()}),
+        readable=frozenset({str(Path(__file__).parents[1]), "/sys", *there, *_installation()})
+        | search_path(os.environ),
     )
+
+
+def search_path(environment: Mapping[str, str]) -> frozenset[str]:
+    """The directories in which commands are looked for by their names, there or not: a program that a tool puts there
+    would be run in place of the one that a hook means."""
+    entries = environment.get("PATH", "").split(os.pathsep)
+    return frozenset(os.path.normpath(each) for each in entries if os.path.isabs(each))
 
 
 def _installation() -> set[str]:

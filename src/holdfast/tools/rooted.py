@@ -88,11 +88,9 @@ class Rooted:
         self, path: str, *, writing: bool = False, make_parents: bool = False
     ) -> Iterator[Spot]:
         """Where a path leads, as long as this is open. Raises Refused, or OSError."""
-        walk = _Walk(self._roots, path, held=self._reserved.now(), make_parents=make_parents)
+        walk = _Walk(self._roots, path, reserved=self._reserved, make_parents=make_parents)
         try:
             spot = walk.to_end()
-            if walk.made_parents:  # a name may be reserved in a directory that was not there
-                spot.held = self._reserved.now()
             spot.demand_free(writing=writing)
             yield spot
         finally:
@@ -137,12 +135,12 @@ class _Walk:
     """One path being walked."""
 
     def __init__(
-        self, roots: tuple[Path, ...], path: str, *, held: Held, make_parents: bool
+        self, roots: tuple[Path, ...], path: str, *, reserved: Reserved, make_parents: bool
     ) -> None:
         if not path or "\0" in path or len(path) > limits.file_path_chars_max:
             raise Refused("that is not a path")
-        self.held = held
-        self.made_parents = False
+        self._reserved = reserved
+        self._held = reserved.now()
         self._roots = roots
         self._make_parents = make_parents
         self._links = 0
@@ -158,7 +156,7 @@ class _Walk:
         # The root itself is the operator's, who may well have meant a link.
         opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._trail = [(opened, "")]
-        if self.held.has_file(os.fstat(opened)) or self.held.has_any_above(root):
+        if self._held.has_file(os.fstat(opened)) or self._held.has_any_above(root):
             self.close()
             raise reserved(str(root))
         self._left.extendleft(reversed(parts))
@@ -181,10 +179,10 @@ class _Walk:
             elif (target := self._link(name)) is not None:
                 self._follow(target)
             elif not self._left:
-                return Spot(self._trail[-1][0], name, self._shown(name), self.held)
+                return Spot(self._trail[-1][0], name, self._shown(name), self._held)
             else:
                 self._step_into(name)
-        return Spot(self._trail[-1][0], ".", self._shown(""), self.held)
+        return Spot(self._trail[-1][0], ".", self._shown(""), self._held)
 
     def _step_back(self) -> None:
         if len(self._trail) == 1:
@@ -215,13 +213,13 @@ class _Walk:
         except FileNotFoundError:
             if not self._make_parents:
                 raise
-            if self.held.has_name(os.fstat(top), name):
+            if self._held.has_name(os.fstat(top), name):
                 raise reserved(self._shown(name)) from None
             os.mkdir(name, dir_fd=top)
-            self.made_parents = True
+            self._held = self._reserved.now()  # a name may be reserved in what was not there
             opened = os.open(name, _DIRECTORY, dir_fd=top)
         self._trail.append((opened, name))
-        if self.held.has_file(os.fstat(opened)):
+        if self._held.has_file(os.fstat(opened)):
             raise reserved(self._shown(""))
 
     def _shown(self, name: str) -> str:

@@ -185,14 +185,15 @@ def working_directory(name: str, script: Script, base: Path) -> Path:
 
 
 def passed_on(environment: Mapping[str, str], *, also: Iterable[str] = ()) -> dict[str, str]:
-    """The part of an environment that a command may see."""
+    """The part of an environment that a command may see. Programs are not looked for where it happens to run."""
     names = PASSED_ON | frozenset(also)
     kept = {
         name: value
         for name, value in environment.items()
         if name in names or name.startswith("LC_")
     }
-    return {"PATH": os.defpath, **kept}
+    entries = [each for each in kept.get("PATH", "").split(os.pathsep) if os.path.isabs(each)]
+    return {**kept, "PATH": os.pathsep.join(entries) or os.defpath}
 
 
 def as_variables(arguments: Mapping[str, Json]) -> dict[str, str]:

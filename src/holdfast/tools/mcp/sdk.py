@@ -117,7 +117,7 @@ async def _over_stdio(program: Stdio, errors: _Stderr, sandbox: Sandbox) -> Asyn
         *named.folders,
         *program.roots,
         read_roots=(*named.projects, *program.read_roots),
-        own=data_named_by(words, directory),
+        own=data_named_by(words, directory) | {program.home},
         network=program.network,
         home=program.home,
     )

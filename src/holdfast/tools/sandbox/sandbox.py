@@ -182,10 +182,12 @@ def _beside(folder: str) -> list[str]:
     return [os.path.join(each, name) for each in prefixes for name in (*_PROGRAMS, *_BESIDE)]
 
 
-def cache_home(name: str, environment: Mapping[str, str]) -> str:
+def cache_home(words: Sequence[str], environment: Mapping[str, str]) -> str:
     """A home that a program of the operator keeps over its starts: what `npx` and `uvx` fetch lies there."""
     base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return str(Path(base) / "holdfast" / "homes" / sha256(name.encode()).hexdigest()[:16])
+    return str(
+        Path(base) / "holdfast" / "homes" / sha256(" ".join(words).encode()).hexdigest()[:16]
+    )
 
 
 _PROJECT = ("package.json", "pyproject.toml", "node_modules")
