@@ -3,7 +3,8 @@
 1. An answer is understood as a whole, or it is not understood. Every member is one that is known here, of the type
    that it has there; a member that is only for show is known, and ignored.
 2. How a name is written makes no difference: `hook_specific_output`, `hookSpecificOutput`, `HOOK-SPECIFIC-OUTPUT`.
-   Lines before the object are a log, if none of them could be an answer itself.
+   Lines before the object are a log, if none of them could be an answer itself; without an object, words that say no
+   anywhere could be.
 3. Of several things that an answer says, the one that forbids most counts. `allow` and `approve` say nothing: rules
    give permissions, hooks only take them away.
 4. What is not understood is told with the answer and with the way out, and counts as a no.
@@ -51,6 +52,8 @@ def read_answer(output: bytes) -> HookAnswer:
         text = output.decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
         raise NotUnderstood("it is not UTF-8 text") from error
+    if "\0" in text:  # as UTF-16 has them
+        raise NotUnderstood("it is not UTF-8 text: it has NUL characters")
     said = _object_in(text)
     return HookAnswer() if said is None else _understood(said)
 
@@ -75,13 +78,22 @@ _COULD_BE_AN_ANSWER = re.compile(
 )
 """Plain words are a log, unless they may be meant as an answer."""
 
+_SAYS_NO = re.compile(
+    r"\b(?: block | den[yi] | disallow | forbid | prohibit | refus | reject | veto | abort"
+    r"| (?:not|n't)\s+(?:allowed|permitted|safe|ok|okay) )",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Anywhere in words that no object follows: a log's, or a refusal after a prefix of its own."""
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
 
 def _object_in(text: str) -> Mapping[str, Json] | None:
     """The JSON object that an answer is, or ends with; None if there is none, and nothing that could be one."""
-    lines = text.splitlines(keepends=True)
+    lines = _COLOUR.sub("", text).splitlines(keepends=True)
     start = next((n for n, line in enumerate(lines) if line.lstrip()[:1] == "{"), len(lines))
     log, rest = "".join(lines[:start]), "".join(lines[start:]).strip()
-    if _COULD_BE_AN_ANSWER.search(log):
+    if _COULD_BE_AN_ANSWER.search(log) or (not rest and _SAYS_NO.search(log)):
         raise NotUnderstood(
             "its words could be an answer, and are no JSON object on a line of its own"
         )
