@@ -244,5 +244,8 @@ def test_permissions_that_a_file_claims_are_told_and_have_no_effect(
     file = write(elsewhere / "file", run("sessions", "export", "trip").stdout)
     taken = run(door, "import", file, *OTHER, "--tenant", "acme")
     assert taken.exit_code == 0, taken.output
-    assert "allow shell has no effect; permissions come from agent files alone" in taken.stderr
+    assert (
+        "allow shell has no effect; permissions come from agent files and from answers given here"
+        in taken.stderr
+    )
     assert "look" not in taken.stderr

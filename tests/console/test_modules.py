@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
+from holdfast.printable import printable_lines
 from holdfast.testing import ScriptedModel, says
 from tests.console.browser import Window, window, within
 from tests.console.payloads import PAYLOADS
@@ -42,6 +43,32 @@ async def bench(browser: Browser) -> AsyncIterator[Bench]:
         await here.open()
         await expect(here.find(".session-list")).to_be_attached()
         yield Bench(here, server, model)
+
+
+# ── text ─────────────────────────────────────────────────────────────────────────────────────
+
+FRIENDLY = "שלום عالم नमस्ते 你好 \U0001f469\u200d\U0001f467 é\u0301 \u200fمرحبا\u200e\n\tb"
+
+
+HOSTILE = f"pay\u202e5\u2066\x1b[2J\x00\x85\u2028\r{FRIENDLY}"
+
+
+async def test_no_words_turn_the_direction_of_others(bench: Bench) -> None:
+    """A call that waits for a person would otherwise show other arguments than it has."""
+    shown = await bench.run(
+        """
+        const { h } = await use('core/dom.js');
+        const { signal } = await use('core/signals.js');
+        const words = signal('before');
+        const made = h('p', { title: value, 'data-id': value, 'aria-label': () => words() }, value, () => words());
+        words.set(value);
+        return [made.title, made.getAttribute('aria-label'), made.textContent, made.dataset.id];
+        """,
+        HOSTILE,
+    )
+    escaped = printable_lines(HOSTILE)
+    assert escaped.endswith(FRIENDLY) and escaped.count("\\") == 7
+    assert shown == [escaped, escaped, escaped + escaped, HOSTILE]
 
 
 # ── signals ──────────────────────────────────────────────────────────────────────────────────

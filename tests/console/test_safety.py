@@ -12,6 +12,7 @@ from holdfast.agents.base import Command
 from holdfast.core.items import plain_text
 from holdfast.ids import Tenant
 from holdfast.models.base import ModelFailed, Prompt
+from holdfast.printable import printable_lines
 from holdfast.server.directory import BrokenSource, ModelEntry
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.testing.scripted import Script
@@ -111,7 +112,7 @@ async def test_no_payload_runs_in_any_place_of_a_history(browser: Browser) -> No
             shown = here.find(".call > pre:last-child")
             await expect(shown).to_have_count(len(expected))
             results = await shown.all_text_contents()
-            assert results == list(expected), "each is shown as the text that it is"
+            assert results == list(map(printable_lines, expected)), "each is shown as text"
             await here.page.keyboard.press("m")
             await clean(here)
             await here.page.keyboard.press("m")
@@ -129,15 +130,16 @@ async def test_no_payload_runs_as_a_title_a_reason_a_remark_or_an_attribute(
         for n, payload in enumerate(PAYLOADS):
             await _remarked(server, f"named-{n}", payload)
         await here.open()
-        assert set(PAYLOADS) <= await _titles(here, len(PAYLOADS))
+        assert set(map(printable_lines, PAYLOADS)) <= await _titles(here, len(PAYLOADS))
         await clean(here)
         for n in range(0, len(PAYLOADS), 12):
             await here.open(f"/s/named-{n}")
             await expect(here.find(".about summary")).to_contain_text(f"named-{n} ")
-            await expect(here.find("h1")).to_have_text(PAYLOADS[n])
-            await expect(here.find(".note")).to_contain_text(PAYLOADS[n])
+            shown = printable_lines(PAYLOADS[n])
+            await expect(here.find("h1")).to_have_text(shown)
+            await expect(here.find(".note")).to_contain_text(shown)
             await here.find(".about summary").click()
-            await expect(here.find(".facts")).to_contain_text(PAYLOADS[n][:500])
+            await expect(here.find(".facts")).to_contain_text(printable_lines(PAYLOADS[n][:500]))
         await clean(here)
         for part in range(parts):
             await here.open(f"/s/failed-{part}")

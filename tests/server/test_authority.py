@@ -10,6 +10,7 @@ calls the tool; if that goes further than it did without the attempt, something 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -215,14 +216,23 @@ _exported: dict[str, bytes] = {}
 
 @channel
 async def imported(world: World, claim: Claim, to: str) -> None:
+    """Settings, and a call that waits for a person."""
     if to not in _exported:  # the same file for every operator
-        elsewhere = World(Permissions(), world.directory)
+        elsewhere = World(Permissions(ask=("act",)), world.directory)
         async with elsewhere.open():
             await session_settings(elsewhere, claim, to)
+            await elsewhere.calls(to)
             _exported[to] = (await elsewhere.server.get(f"/api/sessions/{to}/export")).body
     taken = await world.post("/api/sessions/import", _exported[to])
     assert taken.status == 200 and len(taken.json["imported"]) == 1
     assert taken.json["dropped"], "and it is told"
+    before, turns = world.tool.runs, await world.server.turns(to)
+    for call in set(re.findall(rb"fc_[0-9a-z]{26}", _exported[to])):
+        for turn in turns:
+            path = f"/api/turns/{turn['id']}/approvals/{call.decode()}"
+            await world.post(path, {"approve": True, "remember": "session"})
+        await world.server.chat("Go on", to=to, headers={"X-Approve": call.decode()})
+    assert world.tool.runs == before, "an import has brought an approval"
 
 
 @channel

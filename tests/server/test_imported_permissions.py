@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import msgspec
 import pytest
 
@@ -78,6 +80,49 @@ async def test_what_is_asked_about_is_asked_about_whatever_a_file_has_had_grante
         answer = await server.chat("Run it", to="trip")
     assert len(answer.json["holdfast"]["approvals"]) == 1
     assert tool.runs == 0
+
+
+async def test_a_call_that_waits_is_decided_on_where_it_was_asked_for_and_nowhere_else() -> None:
+    """A file can go to any number of servers, and to other tenants: in each of them the call would run once."""
+    asking = HeldTool("pay", held=False)
+    first = agent(ScriptedModel(says("May I?", calls=[("pay", "{}")]), "Paid."))
+    first.toolsets, first.permissions = (StubTools(asking),), Permissions(ask=("pay",))
+    async with serving(first) as server:
+        waits = (await server.chat("Pay", to="trip")).json["holdfast"]
+        file = (await server.get("/api/sessions/trip/export")).body
+        (call,) = waits["approvals"]
+        path = f"/api/turns/{waits['turn_id']}/approvals"
+        same = await take_in(server, file)
+        there = await server.request("POST", f"{path}/{call['id']}", data=b'{"approve": true}')
+        await server.ended_turn(there.json["id"])
+    assert same.json["dropped"] == [], "it is at home here"
+    assert (there.status, asking.runs) == (202, 1)
+
+    tool = HeldTool("pay", held=False)
+    second = agent(ScriptedModel(otherwise=lambda _: "Very well."))
+    second.toolsets, second.permissions = (StubTools(tool),), Permissions(ask=("pay",))
+    async with serving(second) as server:
+        taken = await take_in(server, forged(file))
+        decided = await server.request("POST", f"{path}/{call['id']}", data=b'{"approve": true}')
+        listed = await server.get(path)
+        said = await server.chat("Yes, do.", to="trip", headers={"X-Approve": call["id"]})
+        went_on = await server.chat("Never mind.", to="trip")
+        items = await server.items("trip")
+    assert [each["permissions"] for each in taken.json["dropped"]] == [["approval of pay"]]
+    assert listed.json == {"approvals": []}
+    assert [each.json["error"]["code"] for each in (decided, said)] == ["approval_closed"] * 2
+    assert (went_on.status, tool.runs) == (200, 0)
+    assert [each["outcome"] for each in items if each["type"] == "result"] == ["refused"]
+
+
+def forged(file: bytes) -> bytes:
+    """The same file, as if its turn had been played where it is going."""
+    header, *block, end, last = file.splitlines(keepends=True)
+    played = b'"ended_by":"completed","lease_token":7,'
+    block = [line.replace(b'"ended_by":"completed",', played) for line in block]
+    assert any(played in line for line in block)
+    told = msgspec.json.decode(end) | {"sha256": sha256(b"".join(block)).hexdigest()}
+    return b"".join([header, *block, msgspec.json.encode(told), b"\n", last])
 
 
 async def test_what_a_file_forbids_is_forbidden() -> None:

@@ -118,6 +118,19 @@ def _at_once(opened: Opened) -> int:
     return 2 if opened is socket_answer else 1
 
 
+async def test_the_first_key_ends_what_is_open_without_one() -> None:
+    """The door was open, and closes for those who came in before as well."""
+    store, gate = MemoryStore(), Gate()
+    model = ScriptedModel(otherwise=lambda _: says("One. ", "Two.").waiting(gate, at=1))
+    async with serving(agent(model), store=store, auth="auto") as server:
+        body = chat_body("Hi", stream=True)
+        reading = asyncio.create_task(server.request("POST", "/v1/chat/completions", data=body))
+        await gate.reached.wait()
+        await put_key(store)
+        async with asyncio.timeout(10):
+            assert "invalid_api_key" in (await reading).body.decode()
+
+
 async def test_a_key_that_expires_ends_what_it_has_open() -> None:
     store, gate = MemoryStore(), Gate()
     key = await put_key(store, expires_ms=2_000_000_000_000)
@@ -142,7 +155,7 @@ async def test_nothing_ends_while_the_store_does_not_answer(
         Problem(status=401, code="invalid_api_key", message="gone"),
     ]
 
-    async def judge(key_id: KeyId) -> Problem | None:
+    async def judge(key_id: KeyId | None) -> Problem | None:
         outcome = outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome

@@ -105,9 +105,9 @@ def _wrapped(line: str, width: int) -> str:
 
 
 def dropped(session_id: str, permissions: Iterable[str]) -> str:
-    """What an import tells about permissions that a file brought along."""
+    """What an import tells about permissions, and questions for approvals, that a file brought along."""
     names = ", ".join(permissions)
-    return f"{session_id}: {names} has no effect; permissions come from agent files alone"
+    return f"{session_id}: {names} has no effect; permissions come from agent files and from answers given here"
 
 
 def counted(number: int, noun: str) -> str:

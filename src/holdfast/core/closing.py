@@ -29,6 +29,7 @@ from holdfast.core.items import (
 )
 from holdfast.core.turn import Branch, Pending, Turn, advance
 from holdfast.ids import Minter, NoteId
+from holdfast.printable import printable
 
 NOT_RUN = "Not run: the turn ended before this call started."
 UNKNOWN = (
@@ -78,7 +79,7 @@ _WAITING = "[Waiting for your approval: "
 
 def waiting_words(calls: Iterable[ToolCall]) -> str:
     """What a client is told that would be shown an empty answer, because calls wait for a person; empty if none do."""
-    asked = ", ".join(f"{each.name}({each.arguments})" for each in calls)
+    asked = ", ".join(printable(f"{each.name}({each.arguments})") for each in calls)
     return f"{_WAITING}{asked}]" if asked else ""
 
 

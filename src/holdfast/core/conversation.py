@@ -259,6 +259,8 @@ class TurnMark(Value):
     ended_by: EndedBy = "completed"
     agent: str = ""
     continues: TurnId | None = None
+    is_foreign: bool = False
+    """It was not played in this store: it came from a file."""
 
 
 class Snapshot(Value):
@@ -291,10 +293,12 @@ class Snapshot(Value):
         """The calls that a person may decide on in this session.
 
         An approval is good for one call of the session that asked for it: a fork or a rewind shows the calls of its
-        past as waiting, and closes them with whatever is said next, but nobody can approve them there.
+        past as waiting, and closes them with whatever is said next, but nobody can approve them there. Neither can
+        calls of a session that was imported be: they may be decided on where the file comes from, and in every other
+        place that it went to.
         """
         inherited = self.lineage[-1].upto_version if self.lineage else 0
-        if self.version <= inherited:
+        if self.version <= inherited or self.marks[-1].is_foreign:
             return ()
         return tuple(each for each in self.waiting if each.waits_for == "approval")
 

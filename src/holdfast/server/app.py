@@ -151,7 +151,7 @@ class App:
                 pass  # nobody is there to be told
             finally:
                 exchange.close()
-                if (caller := asked.caller) is not None and caller.key_id is not None:
+                if (caller := asked.caller) is not None:
                     self.keys.leave(caller.key_id, exchange)
                 if asked.visit is not None:
                     asked.visit.end()
@@ -210,8 +210,7 @@ class App:
             return
         self._guard.check(exchange)
         caller = asked.caller = await self._door.admit(exchange, route.scope)
-        if caller.key_id is not None:
-            self.keys.enter(caller.key_id, exchange)
+        self.keys.enter(caller.key_id, exchange)
         asked.names = names
         asked.visit = visit = self._quotas.enter(exchange, caller)
         if route.load is not None:

@@ -5,7 +5,8 @@
    a second, and what it has open ends (`key_watch.py`). A turn that has begun goes on: it was asked for while the key
    was good.
 3. `auto` lets everybody in as tenant `local` as long as there has never been a key. The first one closes the door
-   for good: a store whose keys are all revoked is one that nobody may use, not one that everybody may.
+   for good, for what is open, too: a store whose keys are all revoked is one that nobody may use, not one that
+   everybody may.
 4. Beyond loopback nothing is open unless somebody says so (`off`).
 """
 
@@ -77,13 +78,16 @@ class Door:
 
     async def admit(self, exchange: Exchange, needed: Scope) -> Caller:
         """Who asks, if they may. Raises Refused: 401 for a key that is none, 403 for one that may not."""
-        if self._auth == "off" or (self._auth == "auto" and await self._is_open()):
+        if await self._lets_anybody_in():
             return ANYBODY
         row = await self._find(exchange.headers.get("authorization", ""))
         caller = Caller(tenant=row.tenant, key_id=row.key_id, scopes=row.scopes)
         if not may(caller.scopes, needed):
             raise Refused(insufficient(caller, needed))
         return caller
+
+    async def _lets_anybody_in(self) -> bool:
+        return self._auth == "off" or (self._auth == "auto" and await self._is_open())
 
     async def _is_open(self) -> bool:
         now = self._clock()
@@ -107,8 +111,10 @@ class Door:
             raise Refused(problem)
         return row
 
-    async def judge(self, key_id: KeyId) -> Problem | None:
-        """What is wrong by now with a key that was good, if anything."""
+    async def judge(self, key_id: KeyId | None) -> Problem | None:
+        """What is wrong by now with a key that was good, or with having none, if anything."""
+        if key_id is None:
+            return None if await self._lets_anybody_in() else _unknown("no API key")
         return self._fault(await self._row(key_id))
 
     def _fault(self, row: ApiKeyRow | None) -> Problem | None:

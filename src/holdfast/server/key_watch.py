@@ -1,4 +1,5 @@
-"""Whether the keys of open requests are still good: streams, feeds and sockets end when theirs is revoked.
+"""Whether the keys of open requests are still good: streams, feeds and sockets end when theirs is revoked, or when the
+first key of a store closes the door to requests without one.
 
 A request is let in once and may last for an hour. As long as there are some, each of their keys is looked at every
 `key_cache_s`, in the store that all replicas share; so a revoked key ends what it has open, everywhere, within about
@@ -20,19 +21,19 @@ from holdfast.wire.problems import Problem
 class KeyWatch:
     """The open requests of each key."""
 
-    def __init__(self, judge: Callable[[KeyId], Awaitable[Problem | None]]) -> None:
-        """`judge` says what is wrong with a key, if anything. It may raise StoreError."""
+    def __init__(self, judge: Callable[[KeyId | None], Awaitable[Problem | None]]) -> None:
+        """`judge` says what is wrong with a key, or with having none, if anything. It may raise StoreError."""
         self._judge = judge
-        self._open: dict[KeyId, set[Exchange]] = {}
+        self._open: dict[KeyId | None, set[Exchange]] = {}
         self._some = asyncio.Event()
         """There are open requests."""
 
-    def enter(self, key_id: KeyId, exchange: Exchange) -> None:
-        """A request was let in by this key."""
+    def enter(self, key_id: KeyId | None, exchange: Exchange) -> None:
+        """A request was let in by this key, or without one."""
         self._open.setdefault(key_id, set()).add(exchange)
         self._some.set()
 
-    def leave(self, key_id: KeyId, exchange: Exchange) -> None:
+    def leave(self, key_id: KeyId | None, exchange: Exchange) -> None:
         """A request has ended."""
         exchanges = self._open.get(key_id, set())
         exchanges.discard(exchange)

@@ -290,8 +290,8 @@ def _rejected(
             return TurnRejected(
                 "approval_closed",
                 f"{', '.join(calls)} does not wait for an approval in this conversation, or not any more; "
-                "look at the conversation for what became of it. A fork or a rewind cannot use an approval "
-                "that was asked for before it: say what you want, and it will be asked for again",
+                "look at the conversation for what became of it. A fork, a rewind or an import cannot use an "
+                "approval that was asked for before it: say what you want, and it will be asked for again",
                 call_ids=tuple(map(str, calls)),
             )
         case ApprovalsMissing(calls=calls):

@@ -41,6 +41,7 @@ def mark_of(turn: TurnRow) -> TurnMark:
         agent=turn.agent,
         # A server that does not know of continuations may have committed one: then it is none.
         continues=turn.continues if turn.links is not None else None,
+        is_foreign=turn.lease_token == 0,
     )
 
 

@@ -8,6 +8,8 @@
 4. All that is held at once is one session; lines and sessions have their bounds (`limits.py`).
 5. A file brings no permissions. Of a session's settings only `ask` and `deny` count, here as everywhere
    (`tools/permissions.py`); what a file says beyond that is stored as it was hashed, without effect, and told.
+6. A call that waits for an approval is decided on where it was asked for, and nowhere else: in a session that comes
+   from a file it shows, cannot be approved, and is closed by what is said next (`Snapshot.asked`).
 """
 
 from __future__ import annotations
@@ -19,12 +21,19 @@ from typing import Literal, TypeAlias, assert_never
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.core.conversation import SettingsChanged, SettingsMerged, patch_decoder
+from holdfast.core.conversation import (
+    SettingsChanged,
+    SettingsMerged,
+    patch_decoder,
+    waiting_calls,
+)
+from holdfast.core.items import item_decoder
 from holdfast.errors import ImportConflict, InvalidExport
 from holdfast.ids import SessionId, Tenant
 from holdfast.store import lines
 from holdfast.store.audit import audit
 from holdfast.store.base import Restored, SessionDump, Store
+from holdfast.store.moving import without_leases
 from holdfast.store.rows import (
     AnnotationRow,
     IdempotencyRow,
@@ -49,7 +58,8 @@ class Imported(Value):
     line: int = 0
     """The last line of it."""
     dropped: tuple[str, ...] = ()
-    """What it would allow, or has had granted, and has no effect here: `allow shell`, `granted pay`."""
+    """What it would allow, has had granted, or asks for, and has no effect here: `allow shell`, `granted pay`,
+    `approval of pay`."""
 
 
 async def take_in(
@@ -64,7 +74,8 @@ async def take_in(
     reader, rest = Reader(tenant), iter(file)
     skipped: set[SessionId] = set()
     # A session can have many lines. They are read in a thread, so that others have their turns meanwhile.
-    while (dump := await asyncio.to_thread(reader.next_session, rest)) is not None:
+    while (found := await asyncio.to_thread(reader.next_session, rest)) is not None:
+        dump = without_leases(found)
         session_id, begun, before = dump.session.id, reader.begun_at, reader.sessions - 1
         why = _without_its_past(dump, skipped)
         if why is None:
@@ -74,6 +85,7 @@ async def take_in(
             if isinstance(outcome, Restored):
                 how: Literal["fresh", "same"] = "fresh" if outcome.fresh else "same"
                 dropped = permissions_in(dump)
+                dropped += approvals_in(dump) if outcome.fresh else ()
                 yield Imported(session_id=session_id, how=how, line=reader.line, dropped=dropped)
                 continue
             if not outcome.conflict:
@@ -99,6 +111,16 @@ def permissions_in(dump: SessionDump) -> tuple[str, ...]:
         *(f"allow {each}" for each in sorted(allowed)),
         *(f"granted {each}" for each in sorted(granted)),
     )
+
+
+def approvals_in(dump: SessionDump) -> tuple[str, ...]:
+    """The calls that a session waits with for an approval. Here nobody can give it."""
+    head = next((each for each in dump.turns if each.seq == dump.session.head), None)
+    if head is None:
+        return ()
+    bodies = (row.body for row in dump.items if row.turn_id == head.turn_id)
+    waiting = waiting_calls(list(map(item_decoder.lenient, bodies)))
+    return tuple(f"approval of {each.name}" for each in waiting if each.waits_for == "approval")
 
 
 def _without_its_past(dump: SessionDump, skipped: set[SessionId]) -> str | None:

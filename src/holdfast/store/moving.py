@@ -53,16 +53,23 @@ def blobs_named(item: StoredItem) -> Iterator[str]:
 
 
 def portable(dump: SessionDump) -> SessionDump:
-    """A dump as it may leave the house: its agents' sources without the directories and tokens of this machine."""
+    """A dump as it may leave the house: its agents' sources without the directories and tokens of this machine, its
+    turns without the leases by which they were played."""
     session = dump.session
     return msgspec.structs.replace(
-        dump,
+        without_leases(dump),
         session=msgspec.structs.replace(session, source_key=portable_key(session.source_key)),
         journals=tuple(
             (turn_id, msgspec.structs.replace(row, records=_SOURCE.sub(_portable, row.records)))
             for turn_id, row in dump.journals
         ),
     )
+
+
+def without_leases(dump: SessionDump) -> SessionDump:
+    """A dump whose turns are nobody's: what waits for an approval in them cannot be decided on where it goes."""
+    turns = tuple(msgspec.structs.replace(each, lease_token=0) for each in dump.turns)
+    return msgspec.structs.replace(dump, turns=turns)
 
 
 _SOURCE = re.compile(rb'"source_key":("(?:[^"\\]|\\.)*")')

@@ -110,6 +110,7 @@ class TurnRow(Value):
     client_attempt: int = 0
     """The SDK's own retry count when it began (`x-stainless-retry-count`)."""
     lease_token: int = 0
+    """Of whoever played it last; 0 if that was in another store, and it came from a file."""
     agent: str = ""
     source_digest: str = ""
     request_hash: bytes = b""

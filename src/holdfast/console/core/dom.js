@@ -1,4 +1,5 @@
-// From values to nodes. Text becomes text nodes and nothing else; there is no way from a string to markup.
+// From values to nodes. Text becomes text nodes and nothing else; there is no way from a string to markup. What would
+// turn the direction of the words around it is shown as an escape.
 //
 //     h('p', { class: 'note', onclick: close }, 'Hello, ', () => name(), '.')
 //
@@ -18,6 +19,24 @@ const ATTRIBUTES = new Set(
    maxlength d x y x1 x2 y1 y2 cx cy r rx points viewBox transform preserveAspectRatio focusable
    popover text-anchor dominant-baseline autocapitalize`.split(/\s+/),
 );
+
+/** Attributes that people read, or hear. */
+const SHOWN = /^(?:title|alt|placeholder|aria-label|aria-description|aria-roledescription|aria-valuetext)$/;
+
+/** What `printable_lines` of holdfast/printable.py escapes. */
+const UNSAFE = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
+
+/** Text that only shows itself. @param {string | number} value */
+export function printable(value) {
+    return String(value).replaceAll('\r\n', '\n').replace(UNSAFE, escaped);
+}
+
+/** @param {string} found */
+function escaped(found) {
+    if (found === '\r') return '\\r';
+    const digits = found.charCodeAt(0).toString(16);
+    return digits.length <= 2 ? `\\x${digits.padStart(2, '0')}` : `\\u${digits.padStart(4, '0')}`;
+}
 
 /** Where a link may lead: a place in this page, a page of this server, or a page of the web. */
 const SAFE_LINK = /^(?:#|\/(?!\/)|https?:\/\/)/i;
@@ -77,7 +96,7 @@ function assign(element, name, value) {
     } else if (value === null || value === undefined || value === false) {
         element.removeAttribute(name);
     } else {
-        element.setAttribute(name, value === true ? '' : String(value));
+        element.setAttribute(name, value === true ? '' : SHOWN.test(name) ? printable(value) : String(value));
     }
 }
 
@@ -88,7 +107,7 @@ export function append(parent, children) {
         else if (Array.isArray(child)) append(parent, child);
         else if (child instanceof Node) parent.appendChild(child);
         else if (child !== null && child !== undefined && child !== false)
-            parent.appendChild(document.createTextNode(String(child)));
+            parent.appendChild(document.createTextNode(printable(child)));
     }
 }
 
@@ -104,11 +123,12 @@ function changing(make) {
         const next = make();
         if (typeof next === 'string' || typeof next === 'number') {
             if (text?.isConnected || text?.parentNode) {
-                if (text.data !== String(next)) text.data = String(next);
+                const shown = printable(next);
+                if (text.data !== shown) text.data = shown;
                 return;
             }
             empty(start, end);
-            text = document.createTextNode(String(next));
+            text = document.createTextNode(printable(next));
             end.parentNode?.insertBefore(text, end);
             return;
         }
