@@ -136,6 +136,9 @@ listed_by_key_max: Final = 1000
 search_word_chars_max: Final = 64
 """The part of a word that counts. No word of a language is longer; keys and encoded pictures are."""
 
+search_text_chars_max: Final = 500_000
+"""The part of a message that is searched: in the slowest scripts a third of a second, in others a few milliseconds."""
+
 search_hits_max: Final = 1000
 """Places that an index may name for one page. Words that are in more of them are found by looking around."""
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from holdfast import limits
 from holdfast.core.codec import encode
 from holdfast.core.conversation import Segment
 from holdfast.core.items import UserMessage, plain_text
@@ -240,3 +241,13 @@ def test_a_long_text_is_searched_like_a_short_one(
         patched.setattr(searching, "PIECE_CHARS", 4)
         in_pieces = sought.find(text)
     assert in_pieces == whole
+
+
+def test_of_a_very_long_message_the_beginning_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page ends between messages, so that each of them has to be over soon."""
+    monkeypatch.setattr(limits, "search_text_chars_max", 50)
+    said = UserMessage(
+        id=MessageId("msg_" + "0" * 26), content=plain_text("To Oslo " + "x" * 50 + " Bergen")
+    )
+    found = [list(Sought(parse_query(each)).hits([(0, said)])) for each in ("oslo", "bergen")]
+    assert [len(each) for each in found] == [1, 0]

@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast import limits
+from holdfast.store import words as module
 from holdfast.store.words import Folded, placed_words, words_in
 
 
@@ -83,3 +84,19 @@ def test_folding_letter_by_letter_is_folding_run_by_run(text: str) -> None:
 def test_no_word_is_said_to_be_lacking_that_is_there(text: str) -> None:
     folded = Folded(text)
     assert not any(map(folded.lacks, folded.words()))
+
+
+def test_what_a_letter_folds_to_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in scripts that few people use: a text of a million such letters took seconds of a processor."""
+    asked: list[str] = []
+    plain = module._folded_alone
+
+    def folded_alone(letter: str) -> str:
+        asked.append(letter)
+        return plain(letter)
+
+    monkeypatch.setattr(module, "_letters", module._Letters())
+    monkeypatch.setattr(module, "_folded_alone", folded_alone)
+    gothic, hidden, smile = "\U00010330\U00010331", "\U000e0041", "\U0001f600"
+    assert words_in(f"{gothic} " * 100 + (hidden + smile) * 100) == [gothic] * 100
+    assert asked == [*gothic, " "]

@@ -16,6 +16,7 @@ from itertools import islice, takewhile
 
 from msgspec import Struct
 
+from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Segment
 from holdfast.core.items import AssistantMessage, StoredItem, UserMessage, text_of
@@ -68,7 +69,7 @@ def text_seen(item: StoredItem) -> str:
     Whether somebody has hidden it is for its session's notes to say.
     """
     if isinstance(item, UserMessage | AssistantMessage) and not item.path:
-        return text_of(item.content)
+        return text_of(item.content)[: limits.search_text_chars_max]
     return ""
 
 

@@ -126,17 +126,18 @@ def _fold(run: str) -> str:
 
 _DEPENDS = "\uffff"
 """Stands for a letter or mark whose folding depends on its neighbours. No character of a text becomes this one."""
-_CACHED_BELOW = 0x10000
-"""Beyond it, scripts are rare and characters are many."""
+
+
+_PLANE = 0xFFFF
 
 
 class _Letters(dict[int, str]):
     """What each character folds to by itself, found out when it is first met; words are apart by spaces."""
 
     def __missing__(self, code: int) -> str:
-        folded = _folded_alone(chr(code))
-        if code < _CACHED_BELOW:
-            self[code] = folded
+        if code > _PLANE and not _run().match(chr(code)):
+            return " "  # found out at once, and there are a million of them
+        self[code] = folded = _folded_alone(chr(code))
         return folded
 
 
