@@ -117,7 +117,7 @@ async def test_one_broken_file_does_not_keep_the_others_from_being_served(
     assert [each["id"] for each in told["agents"]] == ["alone/root", "team/root", "helper"]
     broken, nowhere = told["broken"]
     assert (broken["source"], broken["serving"]) == ("broken", False)
-    assert broken["problems"][0] == f"{files}/broken.yaml:2:3: agents.late: 'model' is missing"
+    assert broken["problems"][0] == "broken.yaml:2:3: agents.late: 'model' is missing"
     assert nowhere["source"] == "nowhere"
     assert (answer.status, late.status) == (200, 200)
     assert "late" in [each["id"] for each in corrected["agents"]]
@@ -222,6 +222,44 @@ async def test_clients_are_told_what_they_may_show_of_an_agent(tmp_path: Path) -
     assert listed["commands"] == [{"name": "fix", "instruction": "Fix it"}]
 
 
+async def test_no_answer_has_a_directory_of_this_machine(tmp_path: Path) -> None:
+    """Agents of one name in files of one name, and files that are broken in several ways."""
+    home = tmp_path / "home of ada" / "plum"
+    for name in ("eu", "us"):
+        (home / name).mkdir(parents=True)
+        (home / name / "shop.yaml").write_text("agents: {root: {model: demo/parrot}}\n")
+    (home / "eu" / "typo.yaml").write_text("agents: {late: {modle: x}}\n")
+    (home / "eu" / "words.yaml").write_text(
+        "agents: {late: {model: demo/parrot, add_prompt_files: [gone.md]}}\n"
+    )
+    sources = [str(home / "eu"), str(home / "us"), str(home / "nowhere.yaml")]
+    async with from_files(*sources) as server:
+        models = await server.get("/v1/models")
+        own = await server.chat("Hi", to="trip", model="eu/shop.yaml/root")
+        answers = [
+            await server.chat("Hi", to="trip", model="us/shop.yaml/root"),
+            await server.chat("Hi", model="root"),
+            await server.chat("Hi", model="late"),
+            *[await server.get(each) for each in SHOWING],
+            await server.get(f"/api/turns/{own.json['holdfast']['turn_id']}/events"),
+        ]
+    assert [each["id"] for each in models.json["data"]] == [
+        "eu/shop.yaml/root",
+        "us/shop.yaml/root",
+    ]
+    assert answers[0].error["code"] == "agent_mismatch"
+    assert b"typo.yaml:1:17" in b"".join(each.body for each in answers)
+    for answer in (models, own, *answers):
+        told = f"{answer.body.decode()} {sorted(answer.headers.items())}"
+        assert all(each not in told for each in ("plum", " of ada", str(tmp_path)))
+
+
+SHOWING = (
+    "/api/agents /readyz /metrics /api/grants /api/sessions /api/sessions/trip /api/sessions/trip/export "
+    "/api/sessions/trip/turns /api/overview /openapi.json"
+).split()
+
+
 # ── agents of tenants ────────────────────────────────────────────────────────────────────────
 
 
@@ -248,6 +286,8 @@ async def test_a_tenant_uses_the_agents_that_are_its_own_and_does_not_learn_of_o
                 assert answer.error["message"].endswith("there are: team/root")
                 one = await server.request("GET", f"/v1/models/{model}", headers=acme)
                 assert one.status == 404
+                there = await asked("Hi", to="trip", model=model, headers=acme)
+                assert (there.status, there.error) == (answer.status, answer.error), model
             body = b'{"model": "alone/root", "input": "Hi"}'
             response = await server.request("POST", "/v1/responses", headers=acme, data=body)
             lists = [

@@ -12,7 +12,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import TypeAlias
@@ -26,7 +34,14 @@ from holdfast.agents.sources import Directory, InvalidSource, Origin, reserved_b
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
-from holdfast.core.identity import Ambiguous, Found, NotFound, find_source
+from holdfast.core.identity import (
+    Ambiguous,
+    Found,
+    NotFound,
+    find_source,
+    portable_key,
+    portable_text,
+)
 from holdfast.core.ports import OpenTurn, Play
 from holdfast.errors import (
     AgentAmbiguous,
@@ -217,14 +232,20 @@ class Registry:
             )
         return agent
 
-    def broken(self) -> tuple[Broken, ...]:
-        """What something is wrong with now: directories that cannot be read, sources that cannot be loaded."""
-        sources = (
-            Broken(source=live.name, problems=live.problems, serving=live.current is not None)
+    def broken(self, *, portable: bool = False) -> tuple[Broken, ...]:
+        """What something is wrong with now: directories that cannot be read, sources that cannot be loaded. If it is
+        `portable`, without the directories of this machine."""
+        sources = {
+            live.key: Broken(
+                source=live.name, problems=live.problems, serving=live.current is not None
+            )
             for live in self._live.values()
             if live.problems
-        )
-        return (*self._broken_origins.values(), *sources)
+        }
+        found = {**self._broken_origins, **sources}
+        if portable:
+            found = {key: _portable(each, key) for key, each in found.items()}
+        return tuple(found.values())
 
     # ── who continues a session ──
 
@@ -261,7 +282,7 @@ class Registry:
         place = shown_key(source_key)
         match find_source(source_key, self._live):
             case Ambiguous(keys=keys):
-                variants = tuple(_listed_key(key) for key in keys)
+                variants = tuple(_listed_key(key, keys) for key in keys)
                 raise AgentAmbiguous(agent, source=place, candidates=variants)
             case NotFound():
                 raise AgentNotFound(agent, source=place, why="that source is not served any more")
@@ -515,11 +536,19 @@ def _current_agent(home: _Live, snapshot: Snapshot) -> str:
     raise AgentNotFound(
         snapshot.agent,
         source=shown_key(snapshot.source_key),
-        why=f"that source has no such agent any more; name one of {', '.join(team.agents)}",
+        why="that source has no such agent any more; name one that /v1/models lists",
     )
 
 
-def _ids(sources: Iterable[_Live]) -> dict[str, tuple[_Live, Agent]]:
+def _portable(broken: Broken, key: str) -> Broken:
+    return Broken(
+        source=portable_key(broken.source),
+        problems=tuple(portable_text(each, of=key) for each in broken.problems),
+        serving=broken.serving,
+    )
+
+
+def _ids(sources: Collection[_Live]) -> dict[str, tuple[_Live, Agent]]:
     """Model ids: the agent's name where only one has it, else with its source's name, else with its key."""
     pairs = [(live, agent) for live in sources for agent in _agents(live)]
     agents = Counter(agent.name for _, agent in pairs)
@@ -531,15 +560,20 @@ def _ids(sources: Iterable[_Live]) -> dict[str, tuple[_Live, Agent]]:
         elif names[live.name] == 1:
             model = f"{live.name}/{agent.name}"
         else:
-            model = f"{_listed_key(live.key)}/{agent.name}"
+            model = f"{_listed_key(live.key, [each.key for each in sources])}/{agent.name}"
         while model in ids:  # addresses that differ only in what is not shown
             model += "~"
         ids[model] = (live, agent)
     return ids
 
 
-def _listed_key(key: str) -> str:
-    """A source's key as it is listed: with the query that tells variants apart, without the user part."""
+def _listed_key(key: str, among: Iterable[str]) -> str:
+    """A source's key as it is listed: with the query that tells variants apart, without the user part; of a file only
+    as many directories as tell it from others."""
+    if key.startswith("/"):
+        names, others = key.split("/"), [each for each in among if each != key]
+        tails = ("/".join(names[-n:]) for n in range(1, len(names)))
+        return next((x for x in tails if not any(o.endswith(f"/{x}") for o in others)), key)
     if "://" not in key:
         return key
     try:

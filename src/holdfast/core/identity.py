@@ -16,6 +16,7 @@ Text that is not what it seems (a bad escape, a broken URL) has no looser identi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TypeAlias
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -106,6 +107,16 @@ def portable_key(key: str) -> str:
             return key.rpartition("/")[2]
         case _:
             return key
+
+
+_DIRECTORIES = re.compile(r"(?<![\w.:/-])/(?:[^\s/:;,'\"]+/)+")
+
+
+def portable_text(text: str, *, of: str) -> str:
+    """Words about a source, of this key, as they may be shown to anybody: of each path on this machine its last name."""
+    folder = of.rpartition("/")[0]
+    own = text.replace(f"{folder}/", "") if folder.startswith("/") else text
+    return _DIRECTORIES.sub("", own)
 
 
 def _decoded(text: str) -> str | None:

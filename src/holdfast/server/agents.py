@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import assert_never
 
 from holdfast.agents.base import Agent, ModelFactory, Team
-from holdfast.agents.fetch import Fetcher
+from holdfast.agents.fetch import Fetcher, shown_key
 from holdfast.agents.registry import (
     Broken,
     Chosen,
@@ -25,7 +25,7 @@ from holdfast.config import TenantAgents
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
 from holdfast.core.ports import Play
-from holdfast.errors import AgentUnavailable, ModelNotFound, SourceUnusable
+from holdfast.errors import AgentMismatch, AgentUnavailable, ModelNotFound, SourceUnusable
 from holdfast.ids import Tenant
 from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
 from holdfast.server.directory import BrokenSource, ModelEntry
@@ -73,7 +73,7 @@ class AgentDirectory:
             return ()  # who would be in there, nobody can tell
         return tuple(
             BrokenSource(source=each.source, problems=each.problems, serving=each.serving)
-            for each in self._registry.broken()
+            for each in self._registry.broken(portable=tenant is not None)
         )
 
     def named(self, model: str, tenant: Tenant) -> AgentChoice:
@@ -89,6 +89,10 @@ class AgentDirectory:
             if not self._tenants.bounds(tenant):
                 raise
             raise self._not_found(model, tenant, why=error.why) from error
+        except AgentMismatch as error:
+            if not self._tenants.bounds(tenant):
+                raise
+            raise self._mismatch(error, tenant) from error
         if self._tenants.bounds(tenant) and not self._is_for(tenant, chosen, snapshot):
             raise self._not_found(model or chosen.agent, tenant)
         return self._choice(chosen)
@@ -107,6 +111,17 @@ class AgentDirectory:
     ) -> ModelNotFound:
         known = tuple(each.id for each in self.entries(tenant))
         return ModelNotFound(model, known=known, why=why)
+
+    def _mismatch(self, error: AgentMismatch, tenant: Tenant) -> AgentUnavailable:
+        """The same refusal, with those agents alone that the tenant may use: others do not exist for it."""
+        if not self._is_for(tenant, self._registry.choose(error.model), None):
+            return self._not_found(error.model, tenant)
+        known = tuple(
+            each.agent
+            for each in self._registry.listing()
+            if shown_key(each.source_key) == error.source and self._tenants.allows(tenant, each.id)
+        )
+        return AgentMismatch(error.model, source=error.source, known=known)
 
     def _choice(self, chosen: Chosen) -> AgentChoice:
         agent = self._registry.agent(chosen)
