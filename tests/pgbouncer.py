@@ -1,7 +1,4 @@
-"""A real PgBouncer for tests, in transaction mode, before a PostgreSQL of theirs.
-
-Found on the PATH; else fetched as a Debian package into `.venv`, where nothing needs root.
-"""
+"""A real PgBouncer for tests, in transaction mode, before a PostgreSQL of theirs."""
 
 from __future__ import annotations
 
@@ -10,67 +7,18 @@ import atexit
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from tests.means import skip_without
+from tests.debian import DebianProgram, library_path
 from tests.postgres import START_S, free_port, give_away, scratch_folder, shared_url, unprivileged
 
-CACHE = Path(sys.prefix) / "pgbouncer"
-
-
-def program() -> Path:
-    """Where `pgbouncer` is. Skips the test if it is nowhere."""
-    found = found_program()
-    if found is None:
-        skip_without("PgBouncer", enable="apt-get install pgbouncer")
-    return found
-
-
-@cache
-def found_program() -> Path | None:
-    """Where `pgbouncer` is, if it is anywhere."""
-    for folder in (None, "/usr/sbin", str(CACHE / "usr/sbin")):
-        found = shutil.which("pgbouncer", path=folder)
-        if found is not None:
-            return Path(found)
-    return _fetched()
-
-
-def _fetched() -> Path | None:
-    """The program from Debian's package, and the libraries that come with it; None if there is no Debian."""
-    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-        return None
-    packages = ["pgbouncer", *_libraries()]
-    folder = scratch_folder("holdfast-apt-")
-    try:
-        subprocess.run(
-            ["apt-get", "download", *packages], cwd=folder, check=True, capture_output=True
-        )
-        for package in folder.glob("*.deb"):
-            subprocess.run(["dpkg", "-x", package, str(CACHE)], check=True, capture_output=True)
-    except subprocess.CalledProcessError:
-        return None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    found = CACHE / "usr/sbin/pgbouncer"
-    return found if found.exists() else None
-
-
-def _libraries() -> list[str]:
-    told = subprocess.run(
-        ["apt-cache", "depends", "pgbouncer"], capture_output=True, text=True, check=False
-    ).stdout
-    words = (line.split() for line in told.splitlines())
-    names = (found[1] for found in words if len(found) == 2 and found[0] == "Depends:")
-    return [each for each in names if each.startswith(("libevent", "libc-ares"))]
+PROGRAM = DebianProgram(name="pgbouncer", package="pgbouncer", libraries=("libevent", "libc-ares"))
 
 
 @cache
@@ -85,7 +33,7 @@ def shared_port() -> int:
 @contextmanager
 def pooling(url: str) -> Iterator[int]:
     """A PgBouncer before the server of this URL; its port."""
-    server, binary = urlsplit(url), program()
+    server, binary = urlsplit(url), PROGRAM.path()
     folder, port = scratch_folder("holdfast-pgb-"), free_port()
     settings = folder / "pgbouncer.ini"
     settings.write_text(
@@ -103,10 +51,9 @@ max_client_conn = 200
 """
     )
     give_away(settings)
-    libraries = [str(each) for each in (CACHE / "usr/lib").glob("*-linux-gnu")]
-    path = ":".join([*libraries, os.environ.get("LD_LIBRARY_PATH", "")]).rstrip(":")
+    path = ":".join(filter(None, [library_path(), os.environ.get("LD_LIBRARY_PATH")]))
     process = subprocess.Popen(
-        [str(binary), "-q", str(settings)],
+        [binary, "-q", str(settings)],
         cwd=folder,
         env={**os.environ, "LD_LIBRARY_PATH": path},
         stdout=subprocess.DEVNULL,

@@ -29,21 +29,31 @@ FIXED: dict[str, tuple[int, ...]] = {
     "httptools": (0, 6, 3),
     "mcp": (1, 23),
     "pyyaml": (5, 4),
+    "uvicorn": (0, 11, 7),
     "websockets": (9, 1),
 }
 """The first version of each without a hole that is known."""
 
 
-def floors() -> dict[str, tuple[int, ...]]:
+def said_of_packages() -> list[str]:
     project = tomllib.loads((repository.ROOT / "pyproject.toml").read_text())["project"]
-    said = chain(project["dependencies"], *project["optional-dependencies"].values())
-    found = [re.match(r"([\w-]+)>=([\d.]+)", each) for each in said]
+    return [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+
+
+def floors() -> dict[str, tuple[int, ...]]:
+    found = [re.match(r"([\w-]+)>=([\d.]+)", each) for each in said_of_packages()]
     return {each[1]: tuple(map(int, each[2].split("."))) for each in found if each}
 
 
 @pytest.mark.parametrize("package", FIXED)
 def test_no_version_with_a_known_hole_is_taken(package: str) -> None:
     assert floors()[package] >= FIXED[package]
+
+
+@pytest.mark.parametrize("package", ["aiohttp", "uvicorn"])
+def test_what_we_lean_on_without_a_promise_has_a_ceiling(package: str) -> None:
+    (said,) = (each for each in said_of_packages() if each.startswith(package))
+    assert re.search(r",<\d+$", said)
 
 
 # ── parts ────────────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.tools.process import Exit, run_command
 from holdfast.tools.sandbox.backend import Backend, Kind, landlock_abi, trouble
 from holdfast.tools.sandbox.sandbox import Cell, Sandbox
-from tests import bubblewrap
+from tests.debian import DebianProgram
 from tests.means import skip_without
 
 PATH = f"{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin"
@@ -30,7 +30,7 @@ def sandbox(kind: Kind, *, abi: int = 0) -> Sandbox:
 @cache
 def _backend(kind: Kind) -> Backend:
     if kind == "bubblewrap":
-        program = bubblewrap.program()
+        program = DebianProgram(name="bwrap", package="bubblewrap").path()
         if why := trouble("--bwrap", program):
             skip_without(f"user namespaces ({why})", enable="sysctl user.max_user_namespaces=10000")
         return Backend(kind="bubblewrap", program=program)

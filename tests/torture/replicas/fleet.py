@@ -18,7 +18,7 @@ import aiohttp
 import asyncpg
 
 from tests.e2e.balancer import Balancer
-from tests.pgbouncer import found_program, pooling
+from tests.pgbouncer import PROGRAM, pooling
 from tests.postgres import Server, free_port
 from tests.replicas.wire import Wire
 from tests.repository import ROOT
@@ -179,7 +179,7 @@ class Fleet:
 @contextmanager
 def _pooler(url: str) -> Iterator[int | None]:
     """The port of a PgBouncer before the database; None if there is no such program."""
-    if found_program() is None:
+    if PROGRAM.found() is None:
         yield None
         return
     with pooling(url) as port:
