@@ -427,8 +427,8 @@ sandbox_files_max: Final = 4096
 """Descriptors of each process of a command."""
 sandbox_file_bytes_max: Final = 4 * 1024**3
 """One file that a command writes."""
-sandbox_memory_left_bytes: Final = 512 * 1024**2
-sandbox_disk_left_bytes: Final = 1024**3
+sandbox_memory_left_bytes: Final = 128 * 1024**2
+sandbox_disk_left_bytes: Final = 256 * 1024**2
 """A command is ended when the machine has less left than this, or than half of what there was when it began."""
 
 # ── agents ───────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import limits
-from holdfast.tools.sandbox import machine
+from holdfast.tools.sandbox import launcher, machine
 from holdfast.tools.sandbox.backend import Kind
 from holdfast.tools.sandbox.processes import memory_of
 from holdfast.tools.sandbox.sandbox import Sandbox
@@ -146,6 +146,21 @@ def test_a_command_leaves_some_of_the_machine_to_others(monkeypatch: pytest.Monk
     assert watched.scarce() == "left the machine less than 1,000 bytes of memory"
     free |= {"memory": 10_000, "/own": 99}
     assert watched.scarce() == "left the machine less than 100 bytes of disk at /own"
+
+
+async def test_a_command_cannot_keep_its_launcher_busy(tmp_path: Path) -> None:
+    """Which goes before everything else, if it is root's. Here: what takes it six looks is not done in four."""
+    asking = (
+        "import os, time\n"
+        "open('f', 'w').close(); began = time.monotonic()\n"
+        "pids = [os.fork() for _ in range(2)]\n"
+        "for _ in range(750): os.chmod('f', 0o644)\n"
+        "if 0 in pids: os._exit(0)\n"
+        "for _ in pids: os.wait()\n"
+        "print(time.monotonic() - began)"
+    )
+    ended = await run(python(asking), tmp_path, sandbox("landlock").cell(tmp_path))
+    assert float(ended.output) > 4 * launcher.LOOK_S
 
 
 def test_where_there_is_little_it_may_take_half_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,10 @@ REFUSED = 126
 LOOK_S = 0.1
 """How often what a command has taken is added up."""
 
+ANSWERS_MAX = 500
+"""Questions of a command that are answered between two looks: a fifth of a processor. Root's launcher goes before the
+server, and must not be kept busy by a command that asks without end."""
+
 
 class Watch:
     """The launcher's part while the command runs."""
@@ -78,13 +82,15 @@ class Watch:
         waiting = select.poll()
         for descriptor in (exits, self._answers.listener, self._woken):
             waiting.register(descriptor, select.POLLIN)
-        look_at = time.monotonic() + LOOK_S
+        look_at, answered = time.monotonic() + LOOK_S, 0
         while True:
             now = time.monotonic()
             if now >= self._ends_at:
                 break
             if now >= look_at:
-                look_at = now + LOOK_S
+                if answered >= ANSWERS_MAX:
+                    waiting.register(self._answers.listener, select.POLLIN)
+                look_at, answered = now + LOOK_S, 0
                 if why := self._too_much():
                     tell(f"the command {why} and was stopped")
                     break
@@ -93,6 +99,9 @@ class Watch:
             asked = ready.get(self._answers.listener, 0)
             if asked & select.POLLIN:
                 self._answers.next()
+                answered += 1
+                if answered >= ANSWERS_MAX:
+                    waiting.unregister(self._answers.listener)
             elif asked & select.POLLHUP:  # no process is left that could ask
                 waiting.unregister(self._answers.listener)
             if self._woken in ready:
