@@ -308,6 +308,10 @@ async def test_no_file_tool_puts_a_program_where_commands_are_looked_for(
     told = await use(home, Reserved(), "write_file", path=path, content="#!/bin/sh")
     assert "server's own" in told
     assert not (home / path).exists()
+    (search_path / "below").mkdir()
+    for name in ("bin/below/jq", "other/jq"):
+        told = await use(home, Reserved(), "write_file", path=f"project/{name}", content="fine")
+        assert told.startswith("ok"), "nothing is looked for there"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -325,7 +329,15 @@ async def test_no_command_puts_a_program_where_commands_are_looked_for(
         ("directory", "move"): "mv project moved",
         ("directory", "replace"): "mv project/sub project/later",
     }
-    fine = {("program", "run"): "sh project/bin/own", ("sub", "write"): "echo >project/sub/jq"}
+    (search_path / "below").mkdir()
+    (home / "links").mkdir()
+    os.link(search_path / "own", home / "links" / "other")
+    attacks["other name", "change"] = "echo evil >>links/other"
+    fine = {
+        ("program", "run"): "sh project/bin/own",
+        ("sub", "write"): "echo >project/sub/jq",
+        ("below", "write"): "echo >project/bin/below/jq",
+    }
     assert await succeeded(attacks | fine, home, sandbox(kind)) == set(fine)
 
 

@@ -25,11 +25,12 @@ def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -
     """Its prompt files, the programs of its MCP servers with their homes, what its scripts run and where its commands
     are looked for, and its OpenAPI documents."""
     found: set[str] = set()
+    searched: set[str] = set()
     for agent in file.agents.values():
         found.update(_joined(directory, name) for name in agent.add_prompt_files)
         for toolset in agent.toolsets:
             if isinstance(toolset, (ScriptToolsetShape, ShellToolsetShape, McpToolsetShape)):
-                found |= search_path(toolset.env)
+                searched |= search_path(toolset.env)
             match toolset:
                 case ScriptToolsetShape():
                     for script in toolset.shell.values():
@@ -39,9 +40,10 @@ def files_of(file: FileShape, directory: Path, environment: Mapping[str, str]) -
                     found.add(_joined(directory, toolset.url))
     for server in _servers(file):
         words = [server.command, *server.args]
-        found |= {cache_home(words, environment), *search_path(server.env)}
+        found.add(cache_home(words, environment))
+        searched |= search_path(server.env)
         found |= files_run_by(words, directory / server.working_dir, all_named=True)
-    return Reserved(readable=frozenset(found))
+    return Reserved(readable=frozenset(found), searched=frozenset(searched))
 
 
 def files_of_hooks(hooks: Hooks) -> Reserved:

@@ -69,6 +69,9 @@ class Reserved(Value):
     trees: frozenset[str] = frozenset()
     readable: frozenset[str] = frozenset()
     """Files, and whole directories, that a command may read."""
+    searched: frozenset[str] = frozenset()
+    """Directories in which programs are looked for by their names. What lies directly in them is as `readable`, and
+    nothing can be added; what lies deeper is not looked for."""
 
     def __or__(self, other: Reserved) -> Reserved:
         return Reserved(
@@ -76,6 +79,7 @@ class Reserved(Value):
             names=self.names | other.names,
             trees=self.trees | other.trees,
             readable=self.readable | other.readable,
+            searched=self.searched | other.searched,
         )
 
     def now(self) -> Held:
@@ -88,11 +92,13 @@ class Reserved(Value):
         secret, shown = every.files | every.trees, every.readable.difference(own)
         steps = [step for path in secret | shown for step in _steps(path)]
         steps += [step for each in every.names for step in _links(each.directory)]
+        steps += [step for each in every.searched for step in _links(each)]
         named = {(os.path.realpath(each.directory), *each.folded) for each in every.names}
         return Withheld(
             hidden=frozenset(map(os.path.realpath, secret)),
             named=frozenset(named),
             kept=frozenset(os.path.join(*each) for each in steps) | _imported_now(),
+            searched=frozenset(map(os.path.realpath, every.searched)),
         )
 
 
@@ -104,6 +110,8 @@ class Withheld(Value):
     """Directories, and how the names of hidden files in them begin and end."""
     kept: frozenset[str]
     """Can be read, and not be changed, unless it is hidden as well."""
+    searched: frozenset[str]
+    """What lies directly in these directories can be read, and not be changed."""
 
 
 class Held:
@@ -113,6 +121,9 @@ class Held:
         paths = reserved.files | reserved.trees | reserved.readable
         steps = [step for path in paths for step in _steps(path)]
         steps += [step for each in reserved.names for step in _links(each.directory)]
+        for each in reserved.searched:
+            steps += _links(each) if os.path.isdir(each) else _steps(each)
+        self._searched = {identity_at(each) for each in reserved.searched}
         self._names = {(identity_at(directory), _folded(name)) for directory, name in steps}
         self._named = [(identity_at(each.directory), *each.folded) for each in reserved.names]
         named = (path for each in reserved.names for path in _named(each))
@@ -125,8 +136,13 @@ class Held:
     def has_name(self, directory: os.stat_result, name: str) -> bool:
         """Whether a file of this name in this directory would be one."""
         where, folded = identity(directory), _folded(name)
-        return (where, folded) in self._names or any(
-            where == found and _is_named(folded, begin, end) for found, begin, end in self._named
+        return (
+            where in self._searched
+            or (where, folded) in self._names
+            or any(
+                where == found and _is_named(folded, begin, end)
+                for found, begin, end in self._named
+            )
         )
 
     def has_any_above(self, path: Path) -> bool:
@@ -230,8 +246,8 @@ def of_process() -> Reserved:
     return Reserved(
         files=frozenset(_streams()),
         trees=frozenset({"/proc"}),
-        readable=frozenset({str(Path(__file__).parents[1]), "/sys", *there, *_installation()})
-        | search_path(os.environ),
+        readable=frozenset({str(Path(__file__).parents[1]), "/sys", *there, *_installation()}),
+        searched=search_path(os.environ),
     )
 
 

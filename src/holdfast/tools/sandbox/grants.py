@@ -44,6 +44,8 @@ class Order:
         self.hide_named: list[str] = []
         """A directory, how names in it begin, and how they end: `/data/holdfast.db/`, `/agents//.yaml`."""
         self.keep: list[str] = []
+        self.searched: list[str] = []
+        """Directories of programs: files in them can be read, and none be added."""
         words = iter(arguments)
         for word in words:
             if word == "--":
@@ -70,6 +72,12 @@ class Grants:
         # A name that begins and ends so: whether there is such a file or not, its directory gains no entries.
         self._hidden = [*order.hide, *(f"{each[0]}/{each[1]}{each[2]}" for each in self._named)]
         self._kept = list(order.keep)
+        tops = [os.path.realpath(each) for each in order.write]
+        for each in order.searched:
+            if any(is_in(each, top) for top in tops):
+                files = (entry.path for entry in entries_of(each) if not entry.is_dir())
+                # A name that no program has: so that the directory gains no entries, also if there is none in it.
+                self._kept += [os.path.join(each, " "), *files]
         self._find_links(order)
         self.read: list[str] = []
         self.write: list[str] = []

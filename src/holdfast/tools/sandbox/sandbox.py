@@ -136,6 +136,7 @@ class Cell:
             "--hide": sorted(withheld.hidden),
             "--hide-named": sorted(map("/".join, withheld.named)),
             "--keep": sorted(withheld.kept),
+            "--searched": sorted(withheld.searched),
         }
         options = [
             word for name, paths in several.items() for path in paths for word in (name, path)
