@@ -80,7 +80,7 @@ class FileHooks:
                 matcher=matcher,
                 timeout_s=shape.timeout,
                 network=shape.network,
-                roots=tuple(os.path.normpath(self._directory / each) for each in shape.roots),
+                roots=tuple(os.path.realpath(self._directory / each) for each in shape.roots),
             )
             for shape in shapes
         )

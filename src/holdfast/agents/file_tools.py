@@ -223,16 +223,17 @@ class FileTools:
         return FetchToolset(guard, timeout_s=shape.timeout)
 
     def _below(self, text: str, at: Where) -> Path:
-        """A directory: relative to the file, and then below it; or absolute."""
+        """A directory: relative to the file, and then below it; or absolute. Links on the way are followed now, and
+        not again: what they lead to when a tool is used may be what a tool has made of them."""
         found = Path(os.path.normpath(self._directory / text))
         if not Path(text).is_absolute() and not found.is_relative_to(self._directory):
             words = f"leads out of {self._directory}; give it as an absolute path"
             self._found.wrong(at, words)
-        return found
+        return Path(os.path.realpath(found))
 
     def _placed(self, roots: tuple[str, ...]) -> tuple[str, ...]:
         """Directories that a command is given besides its own: relative to the file, or absolute."""
-        return tuple(os.path.normpath(self._directory / each) for each in roots)
+        return tuple(os.path.realpath(self._directory / each) for each in roots)
 
     def _filled(
         self, values: Mapping[str, str], at: Where

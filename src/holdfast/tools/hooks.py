@@ -12,6 +12,7 @@ small part of our environment, a time limit, bounded output.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +27,7 @@ from holdfast.tools.hook_answers import WAY_OUT, NotUnderstood, quoted, read_ans
 from holdfast.tools.process import Exit, run_command
 from holdfast.tools.reserved import data_named_by
 from holdfast.tools.run import clean
-from holdfast.tools.sandbox.sandbox import Sandbox, named_paths
+from holdfast.tools.sandbox.sandbox import Cell, Sandbox, named_paths
 
 HookEvent: TypeAlias = Literal[
     "pre_tool_use", "post_tool_use", "session_start", "on_user_input", "stop", "session_end"
@@ -84,6 +85,17 @@ class Verdict(Value):
     """What went wrong with it, for people."""
 
 
+def _cell(hooks: Hooks, hook: Hook) -> Cell:
+    """What a hook may use of this machine."""
+    return hooks.sandbox.cell(
+        os.path.realpath(hooks.directory),  # links on the way to it are reserved
+        *hook.roots,
+        read_roots=named_paths(hooks.directory, hook.command).projects,
+        own=data_named_by([hook.command], hooks.directory),
+        network=hook.network,
+    )
+
+
 async def run_hook(
     hooks: Hooks, hook: Hook, event: HookEvent, facts: Mapping[str, Json], *, mark: str
 ) -> Verdict:
@@ -97,13 +109,7 @@ async def run_hook(
             mark=mark,
             timeout_s=hook.timeout_s,
             given=msgspec.json.encode(told),
-            cell=hooks.sandbox.cell(
-                hooks.directory,
-                *hook.roots,
-                read_roots=named_paths(hooks.directory, hook.command).projects,
-                own=data_named_by([hook.command], hooks.directory),
-                network=hook.network,
-            ),
+            cell=_cell(hooks, hook),
         )
     except (OSError, ValueError) as error:
         return Verdict(trouble=f"could not be started: {error}")

@@ -15,8 +15,9 @@ import os
 import secrets
 import stat
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path, PurePosixPath
 
 from holdfast import limits
@@ -24,6 +25,8 @@ from holdfast.tools.reserved import Held, Reserved, is_imported
 
 NOTHING = Reserved()
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PASSING = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Of the directories on the way to a root not all need be readable."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Not blocking: opening a pipe that nobody writes to must not wait for ever.
 _READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -71,17 +74,20 @@ class Rooted:
     """Some directories, and everything below them. Relative paths begin in the first."""
 
     def __init__(self, *roots: Path, reserved: Reserved = NOTHING) -> None:
+        """Links on the way to a root are followed now, and not again: later ones may be a command's."""
         assert roots, "there has to be at least one directory"
-        self._roots = tuple(Path(os.path.abspath(each)) for each in roots)
+        self._roots = {Path(os.path.abspath(each)): Path(os.path.realpath(each)) for each in roots}
         self._reserved = reserved
 
     def keeping_off(self, reserved: Reserved) -> Rooted:
         """The same directories without these files."""
-        return Rooted(*self._roots, reserved=reserved)
+        kept = copy(self)
+        kept._reserved = reserved
+        return kept
 
     @property
     def roots(self) -> tuple[Path, ...]:
-        return self._roots
+        return tuple(self._roots)
 
     @contextmanager
     def spot(
@@ -135,7 +141,7 @@ class _Walk:
     """One path being walked."""
 
     def __init__(
-        self, roots: tuple[Path, ...], path: str, *, reserved: Reserved, make_parents: bool
+        self, roots: Mapping[Path, Path], path: str, *, reserved: Reserved, make_parents: bool
     ) -> None:
         if not path or "\0" in path or len(path) > limits.file_path_chars_max:
             raise Refused("that is not a path")
@@ -153,8 +159,7 @@ class _Walk:
         """Begin at a root; again, if a link names a place from there."""
         root, parts = self._placed(path)
         self.close()
-        # The root itself is the operator's, who may well have meant a link.
-        opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        opened = _open_plain(self._roots[root])
         self._trail = [(opened, "")]
         if self._held.has_file(os.fstat(opened)) or self._held.has_any_above(root):
             self.close()
@@ -163,10 +168,10 @@ class _Walk:
 
     def _placed(self, path: str) -> tuple[Path, tuple[str, ...]]:
         if not path.startswith("/"):
-            return self._roots[0], PurePosixPath(path).parts
+            return next(iter(self._roots)), PurePosixPath(path).parts
         parts = PurePosixPath(path).parts
-        for root in self._roots:
-            for base in (root.parts, Path(os.path.realpath(root)).parts):
+        for root, real in self._roots.items():
+            for base in (root.parts, real.parts):
                 if parts[: len(base)] == base:
                     return root, parts[len(base) :]
         raise Refused(f"{path[:200]!r} is outside of {', '.join(map(str, self._roots))}")
@@ -186,7 +191,7 @@ class _Walk:
 
     def _step_back(self) -> None:
         if len(self._trail) == 1:
-            raise Refused(f"the path leads out of {self._roots[0]}")
+            raise Refused(f"the path leads out of {next(iter(self._roots))}")
         os.close(self._trail.pop()[0])
 
     def _link(self, name: str) -> str | None:
@@ -232,6 +237,23 @@ class _Walk:
 
 def reserved(shown: str) -> Refused:
     return Refused(f"{shown} is the server's own: it reads or runs that, so no tool can reach it")
+
+
+def _open_plain(path: Path) -> int:
+    """A directory, opened name by name, through no link. Raises Refused, or OSError."""
+    opened = os.open("/", _PASSING)
+    try:
+        for name in path.parts[1:]:
+            inner = os.open(name, _PASSING, dir_fd=opened)
+            os.close(opened)
+            opened = inner
+        return os.open(".", _DIRECTORY, dir_fd=opened)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise Refused(f"{path} is not the directory any more that it was") from error
+        raise
+    finally:
+        os.close(opened)
 
 
 def read_in(directory: int, name: str, held: Held) -> bytes:

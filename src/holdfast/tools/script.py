@@ -104,8 +104,12 @@ class ScriptTool:
         named = named_paths(self._directory, script.cmd)
         self._cell = sandbox.cell(
             self._directory,
-            *script.roots,
-            read_roots=(directory, *named.projects, *script.read_roots),
+            *map(os.path.realpath, script.roots),
+            read_roots=(
+                os.path.realpath(directory),
+                *named.projects,
+                *map(os.path.realpath, script.read_roots),
+            ),
             network=script.network,
         )
 
@@ -172,10 +176,10 @@ def _argument_problem(name: str) -> str:
 def working_directory(name: str, script: Script, base: Path) -> Path:
     """Where a command runs. A relative directory stays below `base`, through symbolic links too."""
     if not script.working_dir:
-        return base
+        return base.resolve()
     found = Path(script.working_dir)
     if found.is_absolute():
-        return found
+        return found.resolve()
     resolved, root = (base / found).resolve(), base.resolve()
     if not resolved.is_relative_to(root):
         raise InvalidTool(

@@ -41,7 +41,7 @@ class ShellToolset(BuiltToolset):
         """`env` is for the commands alone; of `environment` (ours) they see a small, listed part. `cell` is what
         they may use of this machine: `directory`, unless it is given."""
         self._directory = directory
-        self._cell = cell or Sandbox().cell(directory)
+        self._cell = cell or Sandbox().cell(os.path.realpath(directory))
         self._environment = {
             **passed_on(os.environ if environment is None else environment),
             **(env or {}),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TypeAlias
+
+import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.tools.guard import shown
+from holdfast.tools.sandbox.sandbox import named_paths
 
 
 class Stdio(Value):
@@ -25,6 +30,17 @@ class Stdio(Value):
     """What it may read in a sandbox, besides."""
     home: str = ""
     """Its home in a sandbox, kept over its starts. Empty: a new one each time."""
+
+    def pinned(self) -> Stdio:
+        """The same, with the directories that these paths lead to now, and with those that its words name."""
+        directory = os.path.realpath(self.directory)
+        folders = named_paths(Path(directory), self.command, *self.args).folders
+        return msgspec.structs.replace(
+            self,
+            directory=directory,
+            roots=tuple(map(os.path.realpath, (*folders, *self.roots))),
+            read_roots=tuple(map(os.path.realpath, self.read_roots)),
+        )
 
 
 class Remote(Value):

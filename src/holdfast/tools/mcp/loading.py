@@ -10,7 +10,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.util import find_spec
 from typing import TypeAlias
 
-from holdfast.tools.mcp.config import Server
+import msgspec
+
+from holdfast.tools.mcp.config import Server, Stdio
 from holdfast.tools.mcp.peer import Connect, OnChanged, Peer
 from holdfast.tools.sandbox.sandbox import Sandbox
 from holdfast.tools.threads import in_thread
@@ -25,7 +27,10 @@ def is_installed() -> bool:
 
 
 def connecting_to(server: Server, sandbox: Sandbox) -> Connect:
-    """How to connect to a server; nothing is loaded or started yet."""
+    """How to connect to a server; nothing is loaded or started yet. Links on the way to its directories are followed
+    now: when it is started they may be a command's."""
+    if isinstance(server.transport, Stdio):
+        server = msgspec.structs.replace(server, transport=server.transport.pinned())
 
     @asynccontextmanager
     async def connect(on_changed: OnChanged) -> AsyncIterator[Peer]:

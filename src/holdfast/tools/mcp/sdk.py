@@ -114,7 +114,6 @@ async def _over_stdio(program: Stdio, errors: _Stderr, sandbox: Sandbox) -> Asyn
     named = named_paths(directory, *words)
     cell = sandbox.cell(
         program.directory,
-        *named.folders,
         *program.roots,
         read_roots=(*named.projects, *program.read_roots),
         own=data_named_by(words, directory) | {program.home},

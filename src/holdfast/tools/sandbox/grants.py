@@ -38,6 +38,7 @@ class Order:
         self.processes = self.files = 1 << 20
         self.abi = 1 << 10
         """Of Landlock: at most this."""
+        self.programs: list[str] = []
         self.read: list[str] = []
         self.write: list[str] = []
         self.hide: list[str] = []
@@ -83,10 +84,16 @@ class Grants:
         self.write: list[str] = []
         self.frozen: list[str] = []
         """Directories that were granted entry by entry; outer ones first."""
-        for each in order.write:
-            self._grant(os.path.realpath(each), self.write)
-        for each in (*PROGRAMS, *order.read):
-            self._grant(os.path.realpath(each), self.read)
+        for path in (*order.write, *order.read):
+            if os.path.realpath(path) != path:
+                raise Refused(
+                    f"{path} leads elsewhere than when the agent file was read: there is a link on the way by now; "
+                    "put the directory back, or have the file read again"
+                )
+        for path in order.write:
+            self._grant(path, self.write)
+        for path in (*order.read, *map(os.path.realpath, (*PROGRAMS, *order.programs))):
+            self._grant(path, self.read)
 
     def _grant(self, path: str, to: list[str]) -> None:
         if not os.path.lexists(path) or any(is_in(path, each) for each in self._hidden):

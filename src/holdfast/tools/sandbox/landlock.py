@@ -64,6 +64,9 @@ def confine_files(order: Order, grants: Grants) -> None:
                 opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
             except OSError:
                 continue  # gone, or closed to this user
+            if os.readlink(f"/proc/self/fd/{opened}") != path:  # a link since it was looked at
+                os.close(opened)
+                continue
             is_directory = os.path.isdir(f"/proc/self/fd/{opened}")
             allowed = rights & handled if is_directory else rights & handled & ON_FILES
             call(ADD_RULE, ruleset, 1, struct.pack("<Qi", allowed, opened), 0)

@@ -74,7 +74,10 @@ class Sandbox:
         home: str = "",
     ) -> Cell:
         """What one kind of command is given: where it may write, and what else it may read or reach. `own` is what its
-        words name and do not run: reserved for the sake of this command, which may change it itself."""
+        words name and do not run: reserved for the sake of this command, which may change it itself.
+
+        No path may be a link, or lie behind one: it was followed when the agent file was read. What it leads to when
+        a command starts may be what another command has made of it, so that is refused."""
         return Cell(self, tuple(map(str, roots)), tuple(map(str, read_roots)), own, network, home)
 
     async def chosen(self, tenant: str) -> Backend:
@@ -115,7 +118,7 @@ class Cell:
         self._read_roots = read_roots
         self._own = own
         self._network = network
-        self._home = home
+        self._home = os.path.realpath(home) if home else ""  # reserved, with the links on the way
 
     async def launched(
         self,
@@ -132,7 +135,8 @@ class Cell:
         withheld = self._sandbox.reserved().for_commands(own=self._own)
         several = {
             "--write": self._roots,
-            "--read": (*self._read_roots, *program_folders(environment)),
+            "--read": self._read_roots,
+            "--programs": program_folders(environment),
             "--hide": sorted(withheld.hidden),
             "--hide-named": sorted(map("/".join, withheld.named)),
             "--keep": sorted(withheld.kept),
@@ -210,7 +214,7 @@ class Named(Value):
             found.append(str(next(above, each)))
             for path in (each, Path(os.path.realpath(each))):
                 found += _beside(str(path.parent))
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(map(os.path.realpath, found)))
 
 
 def named_paths(directory: Path, *texts: str) -> Named:
