@@ -10,14 +10,22 @@ import pytest
 
 from holdfast.agents.base import ModelConfig
 from holdfast.config import TenantAgents
-from holdfast.errors import AgentAmbiguous, AgentNotFound, InvalidValue, SourceUnusable
-from holdfast.ids import Tenant
+from holdfast.core.conversation import Snapshot
+from holdfast.errors import (
+    AgentAmbiguous,
+    AgentNotFound,
+    InvalidValue,
+    ModelNotFound,
+    SourceUnusable,
+)
+from holdfast.ids import SessionId, Tenant
 from holdfast.models.demo import DemoModel
 from holdfast.models.openai import OpenAIModel
 from holdfast.models.retry import RetryingModel
 from holdfast.server.agents import load_directory
 from holdfast.server.models import Models
 from holdfast.server.problems import problem_of
+from holdfast.sessions.ask import Ask
 from holdfast.store.memory import MemoryStore
 from tests.agents.web import serving as web_serving
 from tests.server.stubs import Serving, serving
@@ -304,3 +312,34 @@ async def test_a_tenant_uses_the_agents_that_are_its_own_and_does_not_learn_of_o
         ["alone/root", "team/root", "helper"],
     ]
     assert [each["id"] for each in shown.json["agents"]] == ["team/root"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "allowed"), [("root", True), ("helper", True), ("boss", True), ("clerk", False)]
+)
+async def test_a_conversation_goes_on_with_whom_it_could_have_been_handed_over_to(
+    tmp_path: Path, agent: str, allowed: bool
+) -> None:
+    """A file that was imported says with whom, and can say anything."""
+    (tmp_path / "team.yaml").write_text(
+        "agents: {root: {model: demo/parrot, handoffs: [helper]}, helper: {model: demo/parrot, handoffs: [boss]},"
+        " boss: {model: demo/parrot, handoffs: [root]}, clerk: {model: demo/parrot}}\n"
+    )
+    directory = await load_directory(
+        [str(tmp_path)],
+        make_model=lambda config: DemoModel(pace_s=0),
+        tenants=TenantAgents(rules=(("acme", ("root",)),)),
+    )
+    key = f"{tmp_path}/team.yaml"
+    stored = Snapshot(
+        session_id=SessionId("conv_" + "0" * 26), source_key=key, entry_agent="root", agent=agent
+    )
+    ask = Ask(tenant=Tenant("acme"), name=None)
+    try:
+        if allowed:
+            assert directory.choose(ask, stored).agent == agent
+        else:
+            with pytest.raises(ModelNotFound):
+                directory.choose(ask, stored)
+    finally:
+        await directory.close()

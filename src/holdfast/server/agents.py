@@ -98,13 +98,21 @@ class AgentDirectory:
         return self._choice(chosen)
 
     def _is_for(self, tenant: Tenant, chosen: Chosen, snapshot: Snapshot | None) -> bool:
-        """Whether a tenant may use this agent: by its name, or since one that it may use has handed over to it."""
-        ids = {(each.source_key, each.agent): each.id for each in self._registry.listing()}
-        agents = [chosen.agent]
-        if snapshot is not None and chosen.agent == snapshot.agent:
-            agents.append(snapshot.entry_agent)
-        found = (ids.get((chosen.source_key, each)) for each in agents)
-        return any(each is not None and self._tenants.allows(tenant, each) for each in found)
+        """Whether a tenant may use this agent: by its name, or since one that it may use has handed over to it. That a
+        session says so is not enough: it may come from a file."""
+        own = {
+            each.agent
+            for each in self._registry.listing()
+            if each.source_key == chosen.source_key and self._tenants.allows(tenant, each.id)
+        }
+        if snapshot is None or chosen.agent != snapshot.agent or snapshot.entry_agent not in own:
+            return chosen.agent in own
+        reached = [snapshot.entry_agent]
+        for name in reached:
+            agent = self._registry.resident(chosen.source_key, name)
+            more = agent.handoffs if agent is not None else ()
+            reached += [each for each in more if each not in reached]
+        return chosen.agent in own or chosen.agent in reached
 
     def _not_found(
         self, model: str, tenant: Tenant, *, why: str = "does not exist"
