@@ -149,7 +149,8 @@ class Skipped(Told):
 
 
 class Dropped(Told):
-    """Permissions that an imported session claims, such as `allow shell`. They have no effect."""
+    """Permissions that an imported session claims, such as `allow shell`, and calls that wait in it (`approval of pay`).
+    They have no effect."""
 
     id: str
     permissions: tuple[str, ...]
