@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -156,11 +157,10 @@ def test_two_turns_do_not_overtake_a_request_together() -> None:
 # ── turns that broke off, and were continued ─────────────────────────────────────────────────
 
 
-def goes_on(session: Snapshot, *told: UserMessage) -> Turn:
-    """A turn that continues the last one; it is told something, if at all, while it runs."""
+def goes_on(session: Snapshot) -> Turn:
+    """A turn that continues the last one."""
     request = turn_on(session, continues=session.marks[-1].turn_id).request
-    turn = begin(ev.Began(request=msgspec.structs.replace(request, input=())))
-    return after(turn, ev.Steered(items=told, signals=tuple(range(len(told))))) if told else turn
+    return begin(ev.Began(request=msgspec.structs.replace(request, input=())))
 
 
 def broken_in(turn: Turn, text: str) -> Turn:
@@ -237,6 +237,19 @@ def test_what_a_turn_said_anchors_also_after_it_was_continued(asks: bool) -> Non
     assert (texts_of(found.input), found.diverged) == (["d"], True)
 
 
+@pytest.mark.parametrize("asked_for", [("a", "b"), ("b",)], ids=["by both", "by one"])
+def test_a_continuation_is_told_by_its_own_words(asked_for: tuple[str, ...]) -> None:
+    """So a person has heard it who had the turn continued, and so a message is answered that was said to it meanwhile."""
+    session = unfinished()
+    goes = after(goes_on(session), asked(), answered(said("Go. ")), steered("b"))
+    session = talk(("c",), on=ending(session, whole(goes, "Done.")))
+    own = {each: (heard("Go. Done."),) for each in asked_for}
+    told = (*says("a"), *own.get("a", ()), *says("b"), *own["b"], *says("c", "d"))
+    found = reconcile(session, told, mint)
+    assert isinstance(found, Fresh)
+    assert (texts_of(found.input), found.diverged) == (["d"], True)
+
+
 def test_nothing_but_words_that_broke_off_may_be_the_answer() -> None:
     """The continuation has nothing to add: whoever tells the words does not bring them."""
     session = ending(new_session(), broken_in(turn_on(new_session(), user("a")), "Hal"))
@@ -266,29 +279,33 @@ def test_words_that_the_server_supplied_are_neither_missed_nor_stored() -> None:
 
 # ── for all interleavings ────────────────────────────────────────────────────────────────────
 
-Way = Literal["wait", "steer", "interrupt", "queue", "other", "retry", "by_hand"]
+Way = Literal["wait", "steer", "interrupt", "queue", "other", "retry", "by_hand", "in_place"]
+
+
+Break = Literal["first", "later"] | None
 
 
 class Move(NamedTuple):
     """A message is sent, or what is open ends."""
 
     way: Way | None
-    """How it is sent; `other`: by another client, which sends only what is new. `retry` and `by_hand` continue what broke
-    off instead, if nothing else is open. None: what is open ends."""
+    """How it is sent; `other`: by another client, which sends only what is new. `retry`, `by_hand` and `in_place` continue
+    what broke off instead, if nothing else is open. None: what is open ends."""
     kept: bool = True
     """Whether what ends now is kept."""
-    breaks: bool = False
-    """Whether what ends now breaks off in the middle of its answer, if it is kept."""
+    breaks: Break = None
+    """What ends now breaks off in the middle of its first words, or later, if it is kept."""
     delivered: bool = True
     """Whether the client hears what was answered by then."""
 
 
-WAYS = ("wait", "wait", "steer", "interrupt", "queue", "other", "retry", "by_hand", *[None] * 4)
+GO_ON: tuple[Way, ...] = ("retry", "by_hand", "in_place")
+WAYS = ("wait", "wait", "steer", "interrupt", "queue", "other", *GO_ON, *[None] * 4)
 MOVES = st.builds(
     Move,
     way=st.sampled_from(WAYS),
     kept=st.booleans(),
-    breaks=st.booleans(),
+    breaks=st.sampled_from((None, "first", "later")),
     delivered=st.booleans(),
 )
 
@@ -300,19 +317,34 @@ class Request(NamedTuple):
     queued: TurnRequest | None = None
 
 
+class Open(NamedTuple):
+    """The turn that is open."""
+
+    requests: list[str]
+    """What it answers."""
+    begins_with: tuple[Item, ...] = ()
+    steers: tuple[tuple[UserMessage, ...], ...] = ()
+    """What it was told since, each time after it had said something."""
+    continues: bool = False
+    shown: str = ""
+    """What the requests that were there from the first are shown before its own words."""
+    joined: tuple[str, ...] = ()
+    """Requests that are shown its own words alone."""
+
+    def told(self) -> tuple[Item, ...]:
+        return (*self.begins_with, *chain.from_iterable(self.steers))
+
+
 class Server:
     """A session that requests wait for, as the decisions of the core have it."""
 
     def __init__(self) -> None:
         self.session = new_session()
-        self.open: tuple[list[Item], list[str]] | None = None
-        """What was said to the open turn, and the requests that it answers."""
-        self.continues = False
-        """Whether the open turn goes on with the last one."""
-        self.shown = ""
-        """What a client is shown before the words of the open turn."""
+        self.open: Open | None = None
         self.broken: list[str] = []
         """The requests that the last turn was to answer, if it broke off."""
+        self.spoken = ""
+        """What that one, and those that it continued, have said as far as it did not break off."""
         self.waiting: list[Request] = []
         self.answered: dict[str, str] = {}
 
@@ -330,50 +362,61 @@ class Server:
         else:
             self.waiting.append(request)
 
-    def go_on(self, *, by_hand: bool) -> None:
-        """Continue what broke off. A retry is answered with the whole chain, a person sees what is added."""
+    def go_on(self, way: Way) -> None:
+        """Continue what broke off. A retry is answered with the whole chain. A person sees what is added: after the
+        words that broke off, or in their place."""
         if self.open is None and self.broken:
-            shown = self.answered[self.broken[-1]] if by_hand else ""
-            self.open, self.continues, self.shown = ([], [*self.broken]), True, shown
+            before = {"retry": self.spoken, "by_hand": self.answered[self.broken[-1]]}
+            self.open = Open([*self.broken], continues=True, shown=before.get(way, ""))
 
-    def end(self, *, kept: bool, breaks: bool = False) -> None:
+    def end(self, *, kept: bool, breaks: Break = None) -> None:
         """The open turn ends, and the next ones begin."""
         assert self.open is not None
-        (items, requests), shown, continues = self.open, self.shown, self.continues
-        self.open, self.shown, self.continues = None, "", False
+        (ends, self.open) = self.open, None
         if kept:
-            turn = (
-                goes_on(self.session, *messages_in(items))
-                if continues
-                else turn_on(self.session, *items)
-            )
-            turn = broken_in(turn, "half") if breaks else whole(turn, f"re: {requests[-1]}")
-            self.session = ending(self.session, turn)
-            words = "half" if breaks else f"re: {requests[-1]}"
-            self.answered |= dict.fromkeys(requests, f"{shown} {words}")
-            self.broken = requests if breaks else []
+            last = [*ends.requests, *ends.joined][-1]
+            words = "half" if breaks else f"re: {last}"
+            spoken = "so " * len(ends.steers) + ("well " if breaks == "later" else "")
+            self.session = ending(self.session, self._played(ends, words, breaks))
+            self.answered |= dict.fromkeys(ends.requests, f"{ends.shown} {spoken}{words}")
+            self.answered |= dict.fromkeys(ends.joined, f"{spoken}{words}")
+            self.broken = [*ends.requests, *ends.joined] if breaks else []
+            self.spoken = f"{self.spoken if ends.continues else ''} {spoken}"
         while self.waiting and self.open is None:
             self._begin(self.waiting.pop(0))
+
+    def _played(self, ends: Open, words: str, breaks: Break) -> Turn:
+        turn = goes_on(self.session) if ends.continues else turn_on(self.session, *ends.begins_with)
+        for n, items in enumerate(ends.steers):
+            turn = after(
+                turn, asked(), answered(said("so ")), ev.Steered(items=items, signals=(n,))
+            )
+        if breaks == "later":
+            act = call("act")
+            does = answered(said("well "), act, finish="tool_calls")
+            turn = after(turn, asked(), does, started(act), finished_call(act))
+        return broken_in(turn, words) if breaks else whole(turn, words)
 
     def _begin(self, request: Request) -> None:
         if request.queued is not None:
             opened = rebased(request.queued, self.session, mint)
             if not isinstance(opened, Stale):
-                self.open = ([*opened.input], [request.text])
+                self.open = Open([request.text], opened.input)
             return
         found = reconcile(self.session, request.told, mint, since=request.since)
         if isinstance(found, Fresh):
-            self.open = ([*found.input], [request.text])
+            self.open = Open([request.text], found.input)
         else:
             assert isinstance(found, Overtaken)
 
     def _steer(self, request: Request) -> None:
         assert self.open is not None
-        items, requests = self.open
-        found = reconcile(self.session, request.told, mint, running=tuple(items))
-        if isinstance(found, Fresh):
-            items += found.input
-        requests.append(request.text)
+        found = reconcile(self.session, request.told, mint, running=self.open.told())
+        said_now = tuple(messages_in(found.input)) if isinstance(found, Fresh) else ()
+        self.open = self.open._replace(
+            steers=(*self.open.steers, said_now) if said_now else self.open.steers,
+            joined=(*self.open.joined, request.text),
+        )
 
     def _queued(self, told: tuple[Incoming, ...]) -> TurnRequest:
         new = reconcile(self.session, told, mint)
@@ -407,8 +450,8 @@ def played(moves: Sequence[Move]) -> tuple[Server, Client]:
         text = f"says-{n}"
         if move.way == "other":
             server.send("wait", text, says(text), kept=True)
-        elif move.way in ("retry", "by_hand"):
-            server.go_on(by_hand=move.way == "by_hand")
+        elif move.way in GO_ON:
+            server.go_on(move.way)
         elif move.way is not None:
             server.send(move.way, text, client.tells(text), kept=move.kept)
             client.said.append(text)

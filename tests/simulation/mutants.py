@@ -409,8 +409,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "core/resends.py",
-            "        turns = reversed([*self.turns_back(since)])\n",
-            "        turns = ()\n",
+            "in [*self.turns_back(since)][::-1])\n",
+            "in ())\n",
         ),
         telling=True,
     ),

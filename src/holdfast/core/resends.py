@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
-from itertools import chain, pairwise
+from itertools import chain, combinations, pairwise
 from operator import or_
 from typing import TypeAlias, TypeVar, assert_never
 
 from holdfast.core.codec import Unreadable, Value
-from holdfast.core.conversation import Snapshot, TurnMark, seen_by_people
+from holdfast.core.conversation import Snapshot, seen_by_people
 from holdfast.core.items import (
     AssistantMessage,
     Blob,
@@ -201,24 +201,27 @@ def _following(past: _Past, answer: Seen, asked: Seen | None) -> _Later | None:
     """
     followed: list[_Later] = []
     likely: list[_Later] | None = None
-    for turn in past.turns_back():
+    for links in past.turns_back():
+        turn = list(merged(chain.from_iterable(links)))
         said = [seen for seen, _ in turn]
-        given = (*said, _whole_answer(said))
-        is_given = answer in given
+        given = (*said, *_answers_of(links))
         if asked in said and any(_is_part_of(answer, each) for each in given):
             likely = [*followed, turn[len(said) - said[::-1].index(asked) :]]
             break
-        if is_given and likely is None:
+        if likely is None and answer in given:
             after = len(said) - said[::-1].index(answer) if answer in said else len(said)
             likely = [*followed, turn[after:]]
         followed.append(turn)
     return None if likely is None else [each for turn in reversed(likely) for each in turn]
 
 
-def _whole_answer(said: Sequence[Seen]) -> Seen:
-    answers = [seen for seen in said if seen[0] == "assistant"]
-    texts, marks = (text for _, text, _ in answers), (marks for _, _, marks in answers)
-    return "assistant", "".join(texts), tuple(chain.from_iterable(marks))
+def _answers_of(links: Sequence[_Later]) -> Iterator[Seen]:
+    """What a turn and its continuations may be heard to answer: a retry is answered with all of them up to its own, a
+    person who has a turn continued, and a message to an open one, with what comes from there on."""
+    for first, last in combinations(range(len(links) + 1), 2):
+        said = chain.from_iterable(links[first:last])
+        answers = ((seen, None) for seen, _ in said if seen[0] == "assistant")
+        yield from (seen for seen, _ in merged(answers))
 
 
 def _is_part_of(told: Seen, whole: Seen) -> bool:
@@ -248,20 +251,21 @@ class _Past:
 
     def later(self, since: Version, running: Sequence[Item] = ()) -> _Later:
         """What was said since a version, also to the turn that is open."""
-        turns = reversed([*self.turns_back(since)])
+        turns = (merged(chain.from_iterable(links)) for links in [*self.turns_back(since)][::-1])
         said = merged((seen, None) for each in running if (seen := held(each)))
         return [*chain.from_iterable(turns), *said]
 
-    def turns_back(self, since: int = 0) -> Iterator[_Later]:
-        """What was said in each turn since a version, the last one first. A turn that was continued since is one with its
-        continuation, and answered by that."""
-        last: TurnMark | None = None
+    def turns_back(self, since: int = 0) -> Iterator[list[_Later]]:
+        """What was said in each turn since a version, and in each of its continuations, the last turn first. A turn that
+        was continued is answered by its last continuation."""
+        links: list[_Later] = []
+        answered_by: TurnId | None = None
         for mark in reversed(self._snapshot.marks.since(since)):
-            last = last or mark
+            answered_by = answered_by or mark.turn_id
+            links.insert(0, [(seen, answered_by) for seen, _ in self._seen(mark.start, mark.end)])
             if mark.continues is None or mark.version == since + 1:
-                turn_id, items = last.turn_id, self._seen(mark.start, last.end)
-                yield list(merged((seen, turn_id) for seen, _ in items))
-                last = None
+                yield links
+                links, answered_by = [], None
 
     def _seen(self, since: int, upto: int | None) -> Iterator[tuple[Seen, StoredItem]]:
         for each in seen_by_people(self._snapshot, since=since, upto=upto):
