@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from holdfast import limits
@@ -13,7 +11,7 @@ from holdfast.sessions.lease import Lease
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
 from tests.simulation.clients import TENANT
-from tests.simulation.stage import Hand, Stage, act_out
+from tests.simulation.stage import Gate, Stage, act_out
 from tests.simulation.world import EPOCH_MS
 
 HOUR_S = 3600.0
@@ -67,23 +65,12 @@ async def test_every_renewal_sets_the_clock() -> None:
 # ── turns that change hands ──────────────────────────────────────────────────────────────────
 
 
-class Gate:
-    def __init__(self) -> None:
-        self.open = asyncio.Event()
-
-    async def __call__(self, hand: Hand) -> None:
-        await self.open.wait()
-        await hand.go_on()
-
-
 @HOMES
 @OFF
 def test_a_queued_turn_waits_as_long_as_it_may(home: str, off_s: float) -> None:
     async def scenario(stage: Stage) -> None:
         one = await stage.boot(ahead_s=0)
-        gate = stage.parts["Wait"] = Gate()
-        stage.send(one, "Wait")
-        await stage.until(lambda: "Wait" in stage.played)
+        gate, _ = await stage.answering(one)
         watch = await stage.submit(one, "Later", queues=True, deadline_s=60.0)
         other = await stage.boot(ahead_s=off_s)
         late = await stage.submit(other, "Too late", queues=True, deadline_s=30.0)
@@ -100,9 +87,7 @@ def test_a_queued_turn_waits_as_long_as_it_may(home: str, off_s: float) -> None:
 def test_a_queued_turn_waits_no_longer_than_it_may(home: str, off_s: float) -> None:
     async def scenario(stage: Stage) -> None:
         one, other = await stage.boot(ahead_s=0), await stage.boot(ahead_s=off_s)
-        gate = stage.parts["Wait"] = Gate()
-        stage.send(one, "Wait")
-        await stage.until(lambda: "Wait" in stage.played)
+        gate, _ = await stage.answering(one)
         watch = await stage.submit(other, "Later", queues=True, deadline_s=8.0)
         ending = await one.run(watch.ended)
         assert (ending.kept, ending.by) == (False, "deadline")

@@ -13,12 +13,10 @@ from holdfast.core.policy import Policy
 from holdfast.errors import CannotContinue, TurnFailed
 from holdfast.ids import SessionKey, Version
 from holdfast.sessions.ask import Ending
-from holdfast.store.base import SignalOutcome
 from tests.sessions.test_named_cases import hang
-from tests.sessions.test_resends import Gate, said
 from tests.simulation.clients import TENANT
 from tests.simulation.simulation import Home
-from tests.simulation.stage import Asking, Hand, Stage, act_out, on_stage, outcomes
+from tests.simulation.stage import Asking, Gate, Hand, Stage, act_out, on_stage, outcomes, said
 from tests.simulation.world import Node
 
 SAID = ["Pay", "re: Pay"]
@@ -164,11 +162,7 @@ async def test_a_turn_that_waits_in_the_background_goes_on_under_its_key(stage: 
 async def going_on(stage: Stage, node: Node) -> tuple[Gate, asyncio.Task[Ending]]:
     """A turn that broke off, and is being continued until it is let go."""
     await broken(stage, node)
-    gate = stage.parts["Pay"] = Gate()
-    played = len(stage.played)
-    again = stage.send(node, "Pay")
-    await stage.until(lambda: len(stage.played) > played)
-    return gate, again
+    return await stage.answering(node, "Pay")
 
 
 @pytest.mark.parametrize("home", ["memory", "sqlite"])
@@ -207,15 +201,7 @@ async def test_two_messages_that_are_told_to_it_at_once_are_said_once(stage: Sta
     """A continuation brings no message, so there is nothing to see that it was told so far."""
     node = await stage.boot()
     gate, again = await going_on(stage, node)
-    signal = node.store.as_store().signal
-    told = asyncio.Event()
-
-    async def late(*args: object, **kwargs: object) -> SignalOutcome:
-        node.store.override("signal", signal)
-        await told.wait()
-        return await signal(*args, **kwargs)  # type: ignore[arg-type]
-
-    node.store.override("signal", late)
+    told = stage.delay(node, "signal")
     two = stage.send(node, "two", past=said("Pay"), on_busy="steer")
     await stage.sleep(1)
     three = stage.send(node, "three", past=said("Pay", "two"), on_busy="steer")
@@ -251,3 +237,45 @@ async def test_it_stands_before_the_turns_that_have_waited_for_what_broke_off(st
     assert (await again).ok and (await node.run(two.ended)).ok
     assert await stage.said() == [*SAID, "two", "re: two"]
     assert stage.done == ["act"]
+
+
+# ── first come, first served ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["free", "busy"])
+@pytest.mark.parametrize(
+    "asking", [{}, {"key": "k2"}, {"attempt": 1}], ids=["plain", "key", "count"]
+)
+def test_requests_begin_in_the_order_in_which_they_came(asking: Asking, held: bool) -> None:
+    """However long the store takes to say whether one of them is a retry of what broke off."""
+
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        await broken(stage, node)
+        gate, _ = await stage.answering(node) if held else (Gate(), None)
+        let_go = stage.delay(node, "find_attempt")
+        first = stage.send(node, "First", **asking)
+        await stage.sleep(1)
+        second = stage.send(node, "Second")
+        await stage.sleep(1)
+        let_go.set()
+        await stage.sleep(1)
+        gate.open.set()
+        assert (await first).ok and (await second).ok
+        assert (await stage.said())[-4:] == ["First", "re: First", "Second", "re: Second"]
+
+    act_out(scenario, "memory")
+
+
+@on_stage
+async def test_a_retry_with_nothing_left_to_continue_keeps_its_place(stage: Stage) -> None:
+    one, two = await stage.boot(), await stage.boot()
+    await broken(stage, one)
+    gate, _ = await stage.answering(two)
+    again = stage.send(one, "Pay")
+    await stage.sleep(1)
+    later = stage.send(one, "Later")
+    await stage.sleep(1)
+    gate.open.set()
+    assert (await again).ok and (await later).ok
+    assert (await stage.said())[-4:] == [*SAID, "Later", "re: Later"]

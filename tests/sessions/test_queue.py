@@ -22,29 +22,10 @@ from holdfast.sessions.ask import Ending
 from holdfast.sessions.watch import Watch
 from holdfast.store.rows import TurnRow
 from tests.simulation.clients import TENANT
-from tests.simulation.stage import KEY, Hand, Stage, act_out, on_stage
+from tests.simulation.stage import KEY, Gate, Hand, Stage, act_out, on_stage
 from tests.simulation.world import Node
 
 TTL_S = limits.lease_ttl_s
-
-
-class Gate:
-    """A player that answers when it is let, and once it is stopped."""
-
-    def __init__(self) -> None:
-        self.open = asyncio.Event()
-
-    async def __call__(self, hand: Hand) -> None:
-        await self.open.wait()
-        await hand.go_on()
-
-
-async def busy(stage: Stage, node: Node, text: str = "Wait") -> tuple[Gate, asyncio.Task[Ending]]:
-    """A session whose turn is open until it is let go."""
-    gate = stage.parts[text] = Gate()
-    sent = stage.send(node, text)
-    await stage.until(lambda: text in stage.played)
-    return gate, sent
 
 
 async def queue(stage: Stage, node: Node, text: str, **asking: object) -> Watch:
@@ -65,7 +46,7 @@ async def row_of(stage: Stage, turn_id: TurnId) -> TurnRow:
 @on_stage
 async def test_it_waits_at_once_and_is_played_when_the_session_is_free(stage: Stage) -> None:
     node = await stage.boot()
-    gate, first = await busy(stage, node)
+    gate, first = await stage.answering(node)
     watch = await queue(stage, node, "Later")
     assert (await row_of(stage, watch.admission.turn_id)).state == "queued"
 
@@ -80,7 +61,7 @@ async def test_it_waits_at_once_and_is_played_when_the_session_is_free(stage: St
 async def test_it_is_opened_at_once_where_the_session_was_played(stage: Stage) -> None:
     """The end of a turn is a hint; only what nobody hears of waits for the next sweep."""
     node = await stage.boot()
-    gate, first = await busy(stage, node)
+    gate, first = await stage.answering(node)
     await queue(stage, node, "Later")
     await stage.sleep(limits.sweep_s * 1.5)
     gate.open.set()
@@ -93,7 +74,7 @@ async def test_it_is_opened_at_once_where_the_session_was_played(stage: Stage) -
 @on_stage
 async def test_those_that_wait_are_played_in_the_order_in_which_they_came(stage: Stage) -> None:
     one, two = await stage.boot(), await stage.boot()
-    gate, _ = await busy(stage, one)
+    gate, _ = await stage.answering(one)
     watches = [await queue(stage, node, f"{n}") for n, node in enumerate((two, one, one, two, one))]
     gate.open.set()
     for watch in watches:
@@ -105,7 +86,7 @@ async def test_those_that_wait_are_played_in_the_order_in_which_they_came(stage:
 async def test_who_comes_later_goes_behind_a_turn_that_waits(stage: Stage) -> None:
     """Also one whose client is there and waits; but not one that interrupts."""
     node = await stage.boot()
-    gate, _ = await busy(stage, node)
+    gate, _ = await stage.answering(node)
     watch = await queue(stage, node, "Later")
     at_the_door = stage.send(node, "After that")
     await stage.sleep(1)
@@ -118,7 +99,7 @@ async def test_who_comes_later_goes_behind_a_turn_that_waits(stage: Stage) -> No
 @on_stage
 async def test_who_came_first_goes_first_and_so_does_who_interrupts(stage: Stage) -> None:
     node = await stage.boot()
-    gate, _ = await busy(stage, node)
+    gate, _ = await stage.answering(node)
     at_the_door = stage.send(node, "Me first")
     await stage.sleep(1)
     watch = await queue(stage, node, "Later")
@@ -139,7 +120,7 @@ def test_a_client_that_never_stops_talking_does_not_keep_a_turn_waiting(
     async def scenario(stage: Stage) -> None:
         one = await stage.boot()
         two = await stage.boot() if elsewhere else one
-        gate, _ = await busy(stage, two)
+        gate, _ = await stage.answering(two)
         watch = await queue(stage, one, "Later")
         came_s = stage.loop.time()
         gate.open.set()
@@ -165,7 +146,7 @@ def test_room_is_given_in_the_order_of_coming() -> None:
 
     async def scenario(stage: Stage) -> None:
         node = await stage.boot()
-        gate, _ = await busy(stage, node)
+        gate, _ = await stage.answering(node)
         full = stage.parts["Full"] = Gate()
         await stage.submit(node, "Full", queues=True, name=SessionKey("full"))
         first = await stage.submit(node, "First", queues=True, name=SessionKey("first"))
@@ -188,7 +169,7 @@ def test_room_is_given_in_the_order_of_coming() -> None:
 async def test_who_comes_in_the_background_does_not_overtake_those_who_wait(stage: Stage) -> None:
     """The session is free for a moment, and somebody waits for it already."""
     one, two = await stage.boot(), await stage.boot()
-    gate, first = await busy(stage, one)
+    gate, first = await stage.answering(one)
     await queue(stage, two, "First")
     two.store.partitioned = True
     one.store.override("queued", _nothing)  # so that nobody opens it for a while
@@ -208,7 +189,7 @@ async def _nothing(*, limit: int) -> tuple[()]:
 async def test_it_waits_on_after_every_server_has_gone(stage: Stage) -> None:
     one, two = await stage.boot(), await stage.boot()
     await stage.sleep(TTL_S + 1)
-    await busy(stage, one)
+    await stage.answering(one)
     watch = await queue(stage, two, "Later", key="k")
     for node in (one, two):
         stage.world.bury(node)
@@ -226,7 +207,7 @@ async def test_it_waits_on_after_every_server_has_gone(stage: Stage) -> None:
 async def test_it_is_resumed_like_any_other_once_it_has_begun(stage: Stage) -> None:
     one, two = await stage.boot(), await stage.boot()
     await stage.sleep(TTL_S + 1)
-    gate, first = await busy(stage, one)
+    gate, first = await stage.answering(one)
     stage.parts["Later"] = Gate()
     watch = await queue(stage, one, "Later")
     two.store.override("queued", _nothing)
@@ -242,7 +223,7 @@ async def test_it_is_resumed_like_any_other_once_it_has_begun(stage: Stage) -> N
 @on_stage
 async def test_a_key_joins_what_waits_and_another_request_does_not(stage: Stage) -> None:
     one, two = await stage.boot(), await stage.boot()
-    gate, _ = await busy(stage, one)
+    gate, _ = await stage.answering(one)
     watch = await queue(stage, one, "Later", key="k")
     again = await stage.submit(two, "Later", queues=True, key="k")
     assert (again.admission.how, again.admission.base) == ("joined", None)
@@ -264,7 +245,7 @@ async def test_a_key_joins_what_waits_and_another_request_does_not(stage: Stage)
 @on_stage
 async def test_a_cancel_ends_it_where_it_waits_from_anywhere_again_and_again(stage: Stage) -> None:
     one, two = await stage.boot(), await stage.boot()
-    gate, _ = await busy(stage, one)
+    gate, _ = await stage.answering(one)
     watch = await queue(stage, one, "Later", key="k")
     turn_id = watch.admission.turn_id
     for node in (two, one, two):
@@ -283,7 +264,7 @@ async def test_a_cancel_ends_it_where_it_waits_from_anywhere_again_and_again(sta
 @on_stage
 async def test_a_cancel_at_the_moment_of_its_opening_stops_what_has_begun(stage: Stage) -> None:
     node = await stage.boot()
-    gate, first = await busy(stage, node)
+    gate, first = await stage.answering(node)
     stage.parts["Later"] = Gate()
     watch = await queue(stage, node, "Later")
     turn_id = watch.admission.turn_id
@@ -303,7 +284,7 @@ async def test_a_cancel_at_the_moment_of_its_opening_stops_what_has_begun(stage:
 @on_stage
 async def test_deleting_the_session_ends_what_waits_for_it(stage: Stage) -> None:
     one, two = await stage.boot(), await stage.boot()
-    await busy(stage, one)
+    await stage.answering(one)
     watch = await queue(stage, two, "Later", key="k")
     session_id = watch.admission.session_id
     await two.run(lambda: two.sessions.operations.delete(TENANT, session_id))
@@ -318,7 +299,7 @@ async def test_deleting_the_session_ends_what_waits_for_it(stage: Stage) -> None
 @on_stage
 async def test_a_reset_leaves_it_with_the_session_that_it_was_said_to(stage: Stage) -> None:
     node = await stage.boot()
-    gate, _ = await busy(stage, node)
+    gate, _ = await stage.answering(node)
     watch = await queue(stage, node, "For the old one")
     await node.run(lambda: node.sessions.operations.reset(TENANT, KEY))
     gate.open.set()
@@ -331,7 +312,7 @@ async def test_a_reset_leaves_it_with_the_session_that_it_was_said_to(stage: Sta
 @on_stage
 async def test_its_time_runs_out_also_while_the_session_is_busy(stage: Stage) -> None:
     node = await stage.boot()
-    gate, _ = await busy(stage, node)
+    gate, _ = await stage.answering(node)
     kept = Policy(deadline="keep")
     watch = await queue(stage, node, "Soon", deadline_s=20.0, policy=kept, key="k")
     ending = await node.run(watch.ended)
@@ -350,7 +331,7 @@ async def test_its_time_runs_out_also_while_the_session_is_busy(stage: Stage) ->
 @on_stage
 async def test_who_wants_to_be_told_that_the_session_is_busy_is(stage: Stage) -> None:
     one, two = await stage.boot(), await stage.boot()
-    gate, first = await busy(stage, one)
+    gate, first = await stage.answering(one)
     for node in (one, two):
         with pytest.raises(SessionBusy):
             await stage.submit(node, "Now", queues=True, on_busy="reject")
@@ -361,7 +342,7 @@ async def test_who_wants_to_be_told_that_the_session_is_busy_is(stage: Stage) ->
 @on_stage
 async def test_who_interrupts_waits_for_as_long_as_that_takes(stage: Stage) -> None:
     one, two = await stage.boot(), await stage.boot()
-    _, first = await busy(stage, one)
+    _, first = await stage.answering(one)
     watch = await queue(stage, two, "Now", on_busy="interrupt")
     assert (await first).by == "cancelled"
     assert (await two.run(watch.ended)).ok
@@ -371,7 +352,7 @@ async def test_who_interrupts_waits_for_as_long_as_that_takes(stage: Stage) -> N
 async def test_a_version_that_is_demanded_is_waited_for_at_the_door(stage: Stage) -> None:
     node = await stage.boot()
     assert (await stage.send(node, "Hello")).ok
-    gate, _ = await busy(stage, node)
+    gate, _ = await stage.answering(node)
     demanding = asyncio.ensure_future(stage.submit(node, "On top of 1", queues=True, if_match=1))
     await stage.sleep(1)
     gate.open.set()
@@ -407,7 +388,7 @@ def test_more_than_may_wait_are_refused_and_a_free_session_is_not(
 
     async def scenario(stage: Stage) -> None:
         node = await stage.boot()
-        gate, _ = await busy(stage, node)
+        gate, _ = await stage.answering(node)
         watch = await queue(stage, node, "One")
         with pytest.raises(QueueFull):
             await stage.submit(node, "Two", queues=True)
@@ -428,7 +409,7 @@ async def test_no_room_keeps_it_waiting_and_the_next_one_begins_when_there_is(st
     node = await stage.boot()
     elsewhere = stage.parts["Long"] = Gate()
     occupying = await stage.submit(node, "Long", queues=True, name=SessionKey("elsewhere"))
-    gate, first = await busy(stage, node)
+    gate, first = await stage.answering(node)
     watch = await queue(stage, node, "Later")
     gate.open.set()
     await first
@@ -442,7 +423,7 @@ async def test_no_room_keeps_it_waiting_and_the_next_one_begins_when_there_is(st
 @on_stage
 async def test_who_interrupts_goes_before_those_who_wait(stage: Stage) -> None:
     node = await stage.boot()
-    gate, _ = await busy(stage, node)
+    gate, _ = await stage.answering(node)
     for text in ("A", "B"):
         await queue(stage, node, text)
     now = await queue(stage, node, "Now", on_busy="interrupt")
@@ -464,7 +445,7 @@ async def test_one_that_cannot_even_be_read_keeps_nobody_else_waiting(stage: Sta
 
 async def _is_stuck_alone(stage: Stage, unreadable: str) -> None:
     node = await stage.boot()
-    broken = await busy(stage, node)
+    broken = await stage.answering(node)
     stuck = await queue(stage, node, "Stuck")
     other = stage.parts["Elsewhere"] = Gate()
     stage.send(node, "Elsewhere", name=SessionKey("other"))
@@ -489,7 +470,7 @@ async def _is_stuck_alone(stage: Stage, unreadable: str) -> None:
 @on_stage
 async def test_a_sweep_survives_what_nobody_has_thought_of(stage: Stage) -> None:
     node = await stage.boot()
-    gate, _ = await busy(stage, node)
+    gate, _ = await stage.answering(node)
     watch = await queue(stage, node, "Later")
     failures = iter([AssertionError("nobody has thought of this")])
     look = node.store.queued

@@ -7,50 +7,16 @@ import asyncio
 
 import pytest
 
-from holdfast.core.items import plain_text
 from holdfast.core.policy import Policy
 from holdfast.core.reconcile import Incoming
 from holdfast.ids import SessionKey
-from holdfast.sessions.ask import Ending, OnBusy
+from holdfast.sessions.ask import OnBusy
 from holdfast.sessions.watch import Watch
-from holdfast.store.base import SignalOutcome
 from tests.simulation.clients import TENANT
-from tests.simulation.stage import KEY, Hand, Stage, act_out, on_stage
+from tests.simulation.stage import KEY, Gate, Stage, act_out, heard, on_stage, said
 from tests.simulation.world import Node
 
 DISCARDED = Policy(cancel="discard")
-
-
-class Gate:
-    """A player that answers when it is let, and fails if it is told to."""
-
-    def __init__(self, *, fails: bool = False) -> None:
-        self.open = asyncio.Event()
-        self._fails = fails
-
-    async def __call__(self, hand: Hand) -> None:
-        await self.open.wait()
-        if self._fails:
-            raise RuntimeError("it has fallen over")
-        await hand.go_on()
-
-
-async def answering(
-    stage: Stage, node: Node, text: str = "one", *, fails: bool = False
-) -> tuple[Gate, asyncio.Task[Ending]]:
-    """A message that is being answered until it is let go."""
-    gate = stage.parts[text] = Gate(fails=fails)
-    sent = stage.send(node, text)
-    await stage.until(lambda: text in stage.played)
-    return gate, sent
-
-
-def said(*texts: str) -> tuple[Incoming, ...]:
-    return tuple(Incoming(role="user", content=plain_text(each)) for each in texts)
-
-
-def heard(text: str) -> Incoming:
-    return Incoming(role="assistant", content=plain_text(text))
 
 
 async def submitted(
@@ -78,7 +44,7 @@ def test_a_message_before_the_answer_is_stored_once(
     async def scenario(stage: Stage) -> None:
         node = await stage.boot()
         other = await stage.boot() if elsewhere else node
-        gate, first = await answering(stage, node)
+        gate, first = await stage.answering(node, "one")
         second = stage.send(other, "two", past=said("one"), on_busy=on_busy)
         await stage.sleep(1)
         gate.open.set()
@@ -95,7 +61,7 @@ def test_a_message_before_the_answer_is_stored_once(
 @on_stage
 async def test_such_a_request_has_not_diverged(stage: Stage) -> None:
     node = await stage.boot()
-    gate, _ = await answering(stage, node)
+    gate, _ = await stage.answering(node, "one")
     waiting = asyncio.create_task(submitted(stage, node, "two", *said("one")))
     await stage.sleep(1)
     gate.open.set()
@@ -109,7 +75,7 @@ async def test_such_a_request_has_not_diverged(stage: Stage) -> None:
 def test_what_a_discarded_turn_had_brought_is_new(home: str, on_busy: OnBusy) -> None:
     async def scenario(stage: Stage) -> None:
         node = await stage.boot()
-        gate, first = await answering(stage, node, fails=True)
+        gate, first = await stage.answering(node, "one", fails=True)
         second = stage.send(node, "two", past=said("one"), on_busy=on_busy)
         await stage.sleep(1)
         gate.open.set()
@@ -146,7 +112,7 @@ async def test_an_answer_that_came_before_the_message_did_is_not_missed(stage: S
 def test_a_resend_with_nothing_after_it_is_said_again(home: str, on_busy: OnBusy) -> None:
     async def scenario(stage: Stage) -> None:
         node = await stage.boot()
-        gate, _ = await answering(stage, node)
+        gate, _ = await stage.answering(node, "one")
         again = stage.send(node, "one", on_busy=on_busy)
         await stage.sleep(1)
         gate.open.set()
@@ -165,7 +131,7 @@ def test_any_number_of_messages_may_come_before_the_answer(
     async def scenario(stage: Stage) -> None:
         nodes = [await stage.boot()]
         nodes.append(await stage.boot() if elsewhere else nodes[0])
-        gate, _ = await answering(stage, nodes[0])
+        gate, _ = await stage.answering(nodes[0], "one")
         texts = ["one", "two", "three", "four"]
         sends = []
         for n in range(1, 4):
@@ -184,7 +150,7 @@ def test_any_number_of_messages_may_come_before_the_answer(
 @on_stage
 async def test_what_was_heard_so_far_of_the_answer_may_be_told(stage: Stage) -> None:
     node = await stage.boot()
-    gate, _ = await answering(stage, node)
+    gate, _ = await stage.answering(node, "one")
     waiting = asyncio.create_task(submitted(stage, node, "two", *said("one"), heard("re: o")))
     await stage.sleep(1)
     gate.open.set()
@@ -199,7 +165,7 @@ async def test_what_others_say_meanwhile_is_not_missed(stage: Stage) -> None:
     node = await stage.boot()
     assert (await stage.send(node, "zero")).ok
     past = (*said("zero"), heard("re: zero"))
-    gate, _ = await answering(stage, node)
+    gate, _ = await stage.answering(node, "one")
     other = stage.send(node, "by the way")
     await stage.sleep(1)
     waiting = asyncio.create_task(submitted(stage, node, "two", *past, *said("one")))
@@ -224,7 +190,7 @@ def test_a_request_that_a_later_one_has_overtaken_is_answered_there(
 
     async def scenario(stage: Stage) -> None:
         node = await stage.boot()
-        gate, _ = await answering(stage, node)
+        gate, _ = await stage.answering(node, "one")
         second = stage.send(node, "two", past=said("one"))
         await stage.sleep(1)
         third = stage.send(node, "three", past=said("one", "two"), on_busy=on_busy)
@@ -242,16 +208,8 @@ def test_a_request_that_a_later_one_has_overtaken_is_answered_there(
 async def test_two_requests_that_are_steered_at_once_say_it_once(stage: Stage) -> None:
     """The later one is at the store first, and has told the turn what the other one has to say."""
     node = await stage.boot()
-    gate, first = await answering(stage, node)
-    signal = node.store.as_store().signal
-    told = asyncio.Event()
-
-    async def late(*args: object, **kwargs: object) -> SignalOutcome:
-        node.store.override("signal", signal)
-        await told.wait()
-        return await signal(*args, **kwargs)  # type: ignore[arg-type]
-
-    node.store.override("signal", late)
+    gate, first = await stage.answering(node, "one")
+    told = stage.delay(node, "signal")
     second = stage.send(node, "two", past=said("one"), on_busy="steer")
     await stage.sleep(1)
     third = stage.send(node, "three", past=said("one", "two"), on_busy="steer")
@@ -272,7 +230,7 @@ async def test_two_requests_that_are_steered_at_once_say_it_once(stage: Stage) -
 def test_a_queued_message_is_decided_on_again_when_it_begins(home: str, fails: bool) -> None:
     async def scenario(stage: Stage) -> None:
         node = await stage.boot()
-        gate, _ = await answering(stage, node, fails=fails)
+        gate, _ = await stage.answering(node, "one", fails=fails)
         two = await stage.submit(node, "two", past=said("one"), queues=True)
         three = await stage.submit(node, "three", past=said("one", "two"), queues=True)
         assert (two.admission.how, three.admission.how) == ("queued", "queued")
@@ -290,7 +248,7 @@ async def test_a_queued_message_that_a_later_request_has_brought_is_not_said_aga
     stage: Stage,
 ) -> None:
     node = await stage.boot()
-    gate, _ = await answering(stage, node)
+    gate, _ = await stage.answering(node, "one")
     two = await stage.submit(node, "two", past=said("one"), queues=True)
     third = stage.send(node, "three", past=said("one", "two"), on_busy="interrupt")
     await stage.sleep(1)
@@ -309,7 +267,7 @@ async def test_whoever_waits_for_another_session_in_the_end_is_not_compared_with
 ) -> None:
     """The name was reset while the request waited: what it tells was said in another session."""
     node = await stage.boot()
-    gate, _ = await answering(stage, node)
+    gate, _ = await stage.answering(node, "one")
     second = stage.send(node, "two", past=said("one"))
     await stage.sleep(1)
     await node.run(lambda: node.sessions.operations.reset(TENANT, SessionKey(KEY)))

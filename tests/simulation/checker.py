@@ -302,7 +302,7 @@ def _invoked_s(facts: Facts, turn: FoundTurn) -> float:
 
 
 def unfair(facts: Facts) -> Iterator[str]:
-    """Only for plain requests whose node had talked to that session before: it knew where to queue them."""
+    """Only for requests that wait in their node, which had talked to that session before: it knew where to queue them."""
     moved = {act.name for act in facts.run.acts if act.kind in ("reset", "rewind", "delete")}
     known: dict[tuple[str, str], float] = {}
     for send in facts.run.sends:
@@ -312,7 +312,7 @@ def unfair(facts: Facts) -> Iterator[str]:
     queued: dict[tuple[str, str], list[Send]] = defaultdict(list)
     for send in sorted(facts.run.sends, key=lambda each: each.place):
         place = (send.node, str(send.name))
-        plain = send.on_busy == "wait" and not (send.key or send.counted or send.queues)
+        plain = send.on_busy == "wait" and not send.queues
         if plain and send.name not in moved and known.get(place, send.invoked_s) < send.invoked_s:
             queued[place].append(send)
     for sends in queued.values():

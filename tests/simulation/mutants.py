@@ -392,6 +392,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "requests for one session are recognised in any order",
+        (
+            "sessions/admission.py",
+            "            arrival = await self._arrivals.enter(self._lane_name(ask))\n",
+            "            arrival = await self._arrivals.enter(object())\n",
+        ),
+    ),
+    mutant(
         "a node judges deadlines by its own clock",
         (
             "sessions/ambient.py",

@@ -125,6 +125,30 @@ def said_last(turn: OpenTurn) -> str:
     return said[-1] if said else ""
 
 
+class Gate:
+    """A player that answers when it is let, and fails then if it is told to."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.open = asyncio.Event()
+        self._fails = fails
+
+    async def __call__(self, hand: Hand) -> None:
+        await self.open.wait()
+        if self._fails:
+            raise RuntimeError("it has fallen over")
+        await hand.go_on()
+
+
+def said(*texts: str) -> tuple[Incoming, ...]:
+    """Messages that a client tells again."""
+    return tuple(Incoming(role="user", content=plain_text(each)) for each in texts)
+
+
+def heard(text: str) -> Incoming:
+    """An answer that a client tells again."""
+    return Incoming(role="assistant", content=plain_text(text))
+
+
 class Stage:
     """Nodes, clients and a store."""
 
@@ -208,6 +232,28 @@ class Stage:
             lambda task: task.cancelled() or task.exception()
         )  # a test may not care
         return sent
+
+    async def answering(
+        self, node: Node, text: str = "Wait", *, fails: bool = False
+    ) -> tuple[Gate, asyncio.Task[Ending]]:
+        """A message that is being answered until it is let go."""
+        gate = self.parts[text] = Gate(fails=fails)
+        played = len(self.played)
+        sent = self.send(node, text)
+        await self.until(lambda: text in self.played[played:])
+        return gate, sent
+
+    def delay(self, node: Node, name: str) -> asyncio.Event:
+        """Have the node's next call of this kind reach the store only when the event is set."""
+        call, let_go = getattr(node.store.as_store(), name), asyncio.Event()
+
+        async def late(*args: object, **kwargs: object) -> object:
+            node.store.override(name, call)
+            await let_go.wait()
+            return await call(*args, **kwargs)
+
+        node.store.override(name, late)
+        return let_go
 
     async def submit(self, node: Node, text: str, **asking: Unpack[Asking]) -> Watch:
         """Say something, and get hold of what a server would watch."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from holdfast import limits
 from holdfast.core import events as ev
 from holdfast.core.attachments import are_words
@@ -101,6 +103,9 @@ class Admissions:
         # Requests with one idempotency key are admitted one after the other, so that the second
         # finds what the first has begun instead of queueing behind it.
         self._claims = Lanes(waiting_max=limits.retries_waiting_max)
+        # So are requests for one session recognised, one after the other: they reach its lane in the order in which
+        # they came, however long the store takes over one of them.
+        self._arrivals = Lanes(waiting_max=limits.retries_waiting_max)
 
     async def submit(self, ask: Ask, play: Play) -> Watch:
         """Begin the turn that this request asks for, or find the one that it is."""
@@ -130,8 +135,12 @@ class Admissions:
             return None
         if not isinstance(found, Unfinished):
             return await self._attach(ask, found)
+        goes_on = await self._continuing(ask, found)
+        if goes_on.continues is None:
+            return None
+        only = msgspec.structs.replace(goes_on.continues, instead=None)
         try:
-            return await self.submit(await self._continuing(ask, found), play)
+            return await self.submit(msgspec.structs.replace(goes_on, continues=only), play)
         except CannotContinue:
             return None  # somebody else was here meanwhile
 
@@ -147,18 +156,8 @@ class Admissions:
 
     async def _submit(self, ask: Ask, play: Play) -> Watch:
         patience = _Patience(ask, self._ambient.now_ms())
-        while True:
-            known = await self._find_known(ask)
-            if isinstance(known, Watch):
-                return known
-            try:
-                return await self._admit(
-                    ask if known is None else await self._continuing(ask, known), play, patience
-                )
-            except CannotContinue:
-                if ask.continues is not None:
-                    raise
-                # A retry: somebody else was here meanwhile, so that it is something else by now.
+        known = await self._find_known(ask)
+        return known if isinstance(known, Watch) else await self._admit(known, play, patience)
 
     async def _admit(self, ask: Ask, play: Play, patience: _Patience) -> Watch:
         """Begin a turn, or wait until that is possible. Raises CannotContinue if there is nothing to continue."""
@@ -187,16 +186,36 @@ class Admissions:
             self._lanes.leave(lane)
         return watch
 
-    async def _find_known(self, ask: Ask) -> Watch | Unfinished | None:
+    async def _find_known(self, ask: Ask) -> Watch | Ask:
         """The turn that this request has begun before, if so: with a key, as an SDK's retry, or because the head of
-        its session is unfinished, as far as we remember, and is its own."""
+        its session is unfinished, as far as we remember, and is its own. Else the request as it is to begin: it may
+        go on with a turn that is unfinished."""
         attempt = ask.attempt
-        if attempt.key or attempt.client_attempt or self._resolver.remembers_unfinished(ask):
-            target = None if ask.name is None else named(ask.name)
-            found = await self._store.find_attempt(ask.tenant, attempt, target)
+        has_to_look = attempt.key or attempt.client_attempt
+        if has_to_look or self._resolver.remembers_unfinished(ask) or self._others_arrive(ask):
+            known = await self._find_in_order(ask)
+            if isinstance(known, Ask):
+                return known
+            found = None if known is None else await self._attach(ask, known)
             if found is not None:
-                return found if isinstance(found, Unfinished) else await self._attach(ask, found)
-        return None if ask.continues is None else await self._find_continuation(ask)
+                return found
+        return ask if ask.continues is None else await self._find_continuation(ask) or ask
+
+    def _others_arrive(self, ask: Ask) -> bool:
+        return bool(self._arrivals) and self._arrivals.is_held(self._lane_name(ask))
+
+    async def _find_in_order(self, ask: Ask) -> Ask | Joined | Replay | Mismatch | Gone | None:
+        """What this request has begun before, after the same was found out for those that came before it."""
+        try:
+            arrival = await self._arrivals.enter(self._lane_name(ask))
+        except LaneFull:
+            raise _busy(ask, None) from None
+        try:
+            target = None if ask.name is None else named(ask.name)
+            found = await self._store.find_attempt(ask.tenant, ask.attempt, target)
+            return await self._continuing(ask, found) if isinstance(found, Unfinished) else found
+        finally:
+            self._arrivals.leave(arrival)
 
     async def _find_continuation(self, ask: Ask) -> Watch | None:
         """The turn that is at work on what this request wants to be continued, if there is one."""
@@ -210,10 +229,10 @@ class Admissions:
         return await self._watch(ask, row.turn_id, how="joined")
 
     async def _continuing(self, ask: Ask, found: Unfinished) -> Ask:
-        """A retry of an unfinished turn, as the request that goes on with it. Raises CannotContinue."""
+        """A retry of an unfinished turn, as the request that goes on with it; as it is if it has come too late for that."""
         snapshot = await self._resolver.snapshot(ask.tenant, found.session_id, verify=True)
         if snapshot.version != found.version:
-            raise CannotContinue(f"version {int(found.version)}", "turn_not_head")
+            return ask
         return await retried_by(ask, found, snapshot.marks[-1].turn_id, self._store)
 
     def _has_to_wait(self, ask: Ask) -> bool:
@@ -396,16 +415,16 @@ class Admissions:
                 if seen.snapshot.is_unfinished and ask.continues is None:
                     known = await self._known_in(ask, seen)
                     if isinstance(known, Unfinished):
-                        ask = await self._continuing(ask, known)
+                        ask, verify = await self._continuing(ask, known), True
                         continue
                     if known is not None:
                         return known
                 taken = self._taken(ask, seen, patience)
             except StoreError:
                 raise
-            except (HoldfastError, Refused):
+            except (HoldfastError, Refused) as error:
                 if verify:
-                    raise
+                    ask = _instead(ask, error)
                 verify = True  # what we remember may be old: look before refusing
                 continue
             if bound is not None:
@@ -437,7 +456,8 @@ class Admissions:
                 case Unfinished():
                     ask, verify = await self._continuing(ask, outcome), True
                 case Finished():
-                    raise CannotContinue(str(request.continues), "turn_complete")
+                    over = CannotContinue(str(request.continues), "turn_complete")
+                    ask, verify = _instead(ask, over), True
                 case Missing():
                     raise SessionMissing("session", str(ask.name))
                 case Moved():
@@ -675,6 +695,15 @@ def _may_queue(ask: Ask) -> bool:
     """
     waits = ask.on_busy not in ("reject", "steer") and ask.continues is None
     return ask.queues and ask.name is not None and ask.if_match is None and waits
+
+
+def _instead(ask: Ask, error: Exception) -> Ask:
+    """What a retry is that has nothing left to continue: the request as it was sent, with the place that it has in line.
+    Any other refusal is raised."""
+    instead = ask.continues.instead if ask.continues else None
+    if instead is None or not isinstance(error, CannotContinue):
+        raise error
+    return instead
 
 
 def _busy(ask: Ask, turn_id: TurnId | None) -> SessionBusy:

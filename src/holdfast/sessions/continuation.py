@@ -33,7 +33,10 @@ async def retried_by(ask: Ask, found: Unfinished, turn_id: TurnId, store: Store)
         on_busy="wait" if ask.on_busy in ("steer", "interrupt") else ask.on_busy,
         if_match=None,
         continues=Continuation(
-            version=found.version, links=links, spent=_spent(before) if before else Spent()
+            version=found.version,
+            links=links,
+            spent=_spent(before) if before else Spent(),
+            instead=ask,
         ),
     )
 

@@ -221,3 +221,6 @@ class Lanes:
 
     def __len__(self) -> int:
         return len(set(self._lanes.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._lanes)
