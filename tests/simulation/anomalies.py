@@ -779,6 +779,18 @@ def a_lane_was_never_left(run: Recording) -> Recording | None:
 # ── what clients resend, and how long turns have ─────────────────────────────────────────────
 
 
+@noticed_as("unanswered")
+def a_failure_is_told_for_ever(run: Recording) -> Recording | None:
+    send = _first([each for each in _acknowledged(run) if each.persistent])
+    if send is None or send.told is None:
+        return None
+    failure = replaced(send.told, by="model_error")
+    sends = tuple(
+        replaced(each, told=failure) if each.op == send.op else each for each in run.sends
+    )
+    return replaced(run, sends=sends)
+
+
 @noticed_as("resent_lost")
 def a_message_of_a_hasty_client_vanishes(run: Recording) -> Recording | None:
     hasty = next((send for send in run.sends if send.hasty), None)

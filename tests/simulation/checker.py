@@ -8,6 +8,7 @@ What it finds, by a stable code:
   twice              something is in the history more often than it was said (under a key: more than once)
   said_again         a retry of a turn that was kept unfinished brought its message again, or went on with something else
   gone_on_too_often  retries have continued a turn more often in a row than they may
+  unanswered         a client has sent a message again and again, also after nothing failed any more, and got no answer
   mangled            something is not in the turn that was acknowledged for it, or more than once
   out_of_order       a turn precedes one that was acknowledged before it was asked for
   unfair             of two who waited in one process for one session, the second went first
@@ -222,6 +223,20 @@ def resent_lost(facts: Facts) -> Iterator[str]:
         stored = list(dict.fromkeys(text for turn in kept for text in said_in(turn.items)))
         if stored != [each.text for each in sends]:
             yield f"{client} has said {[each.text for each in sends]}, and {stored} is there"
+
+
+def unanswered(facts: Facts) -> Iterator[str]:
+    finished = {
+        each.row.turn_id
+        for act in facts.run.acts
+        if act.kind == "continue" and act.told and act.told.ok and act.turn_id in facts.turns
+        for each in facts.chain_of(facts.turns[act.turn_id])
+    }
+    for text, attempts in facts.ops.items():
+        answered = any(send.acknowledged or send.turn_id in finished for send in attempts)
+        if attempts[0].persistent and not answered:
+            last = attempts[-1]
+            yield f"{text} was sent {len(attempts)} times: {last.outcome} {last.error} {last.told}"
 
 
 def mangled(facts: Facts) -> Iterator[str]:
@@ -793,6 +808,7 @@ RULES: dict[str, Rule] = {
         twice,
         said_again,
         gone_on_too_often,
+        unanswered,
         mangled,
         out_of_order,
         unfair,

@@ -351,6 +351,7 @@ class Request:
         name: SessionKey | SessionId,
         *,
         probe: bool = False,
+        persistent: bool = False,
     ) -> None:
         self._world = world
         self._client = client
@@ -358,6 +359,7 @@ class Request:
         self._habits = habits
         self._name = name
         self._probe = probe
+        self._persistent = persistent
         self._op = world.next_op()
         self._text = f"says-{self._op}"
         keyed = rng.random() < habits.keyed
@@ -384,6 +386,10 @@ class Request:
             end = self._rng.choice(tuple(allowed))
             said[end] = self._rng.choice(allowed[end])
         return Policy(**said)
+
+    def stay(self) -> None:
+        """Wait for every answer from now on."""
+        self._habits = msgspec.structs.replace(self._habits, leaves=0)
 
     async def insist(self) -> Send | None:
         """Send it, and again where that makes sense. The last attempt."""
@@ -416,6 +422,7 @@ class Request:
             counted=self._counted,
             queues=self._queues,
             probe=self._probe,
+            persistent=self._persistent,
             invoked_s=world.loop.time(),
         )
         if node is None or (node.draining and self._rng.random() < 0.5):
@@ -541,7 +548,7 @@ class Exchange:
             base=admission.base,
             how=admission.how,
         )
-        if not self.send.hasty:  # nobody else speaks in such a conversation
+        if not (self.send.hasty or self.send.persistent):  # nobody else is in such a conversation
             self._world.seen_turns.append((admission.turn_id, admission.session_id))
         self._world.say(
             f"{self.send.client} {admission.how} {admission.turn_id} of {admission.session_id} "

@@ -79,6 +79,8 @@ class Send(Value):
     probe: bool = False
     hasty: bool = False
     """It brings all that its client has said before, whatever became of that."""
+    persistent: bool = False
+    """Its client sends it until it is answered, and nothing else before."""
     node: str = ""
     place: int = 0
     """The how-manieth submission of the whole run it was; 0 if it never got so far."""

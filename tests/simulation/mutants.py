@@ -392,6 +392,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "what retries may not go on with any more, a person may not either",
+        (
+            "store/decisions.py",
+            "    if not is_head or session.unfinished != session.head:\n",
+            "    if not is_head or session.unfinished != session.head or not session.retries_left:\n",
+        ),
+    ),
+    mutant(
         "requests for one session are recognised in any order",
         (
             "sessions/admission.py",

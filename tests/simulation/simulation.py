@@ -36,6 +36,7 @@ from tests.simulation.finding import find_all
 from tests.simulation.hasty import HastyClient
 from tests.simulation.history import Recording
 from tests.simulation.loop import SimulatedLoop, run
+from tests.simulation.persistent import PersistentClient
 from tests.simulation.plays import Temper, new_play
 from tests.simulation.world import EPOCH_MS, Node, World
 
@@ -69,6 +70,8 @@ class Plan(Value):
     ttl_s: float
     hasty: int = 0
     """How many clients resend everything with every message, and do not wait for answers."""
+    persistent: int = 0
+    """How many clients send each message until it is answered."""
 
 
 def draw_plan(rng: Random) -> Plan:
@@ -352,10 +355,16 @@ def _hasty(plan: Plan, rng: Random) -> Plan:
     )
 
 
+def _persistent(plan: Plan, rng: Random) -> Plan:
+    """Programs that come back until they are answered, among everybody else."""
+    return replaced(plan, persistent=rng.choice((1, 2)))
+
+
 _STEADY = (
     *((5, 2, _queued), (10, 4, _leaving), (10, 8, _broken_off), (20, 3, _unheard)),
     *((20, 6, _unheard), (20, 9, _odd), (20, 17, _odd), (20, 5, _deprived), (20, 19, _deprived)),
     *((10, 0, _hasty), (10, 1, _hasty), (20, 13, _broken_off), (20, 13, _hasty)),
+    *((40, 13, _persistent), (40, 28, _persistent), (40, 38, _persistent)),
 )
 """Every so many seeds, from which on, what. Not drawn: what other seeds do stays as it is."""
 
@@ -531,6 +540,14 @@ async def _simulate(
         loop.create_task(page.live(requests=plan.requests), name=f"h{n}")
         for n, page in enumerate(pages)
     ]
+    programs = [
+        PersistentClient(world, f"p{n}", Random(rng.random()), plan.habits)
+        for n in range(plan.persistent)
+    ]
+    clients += [
+        loop.create_task(program.live(requests=plan.requests), name=f"p{n}")
+        for n, program in enumerate(programs)
+    ]
     fate = loop.create_task(_befall(world, plan), name="fate")
     # Long enough for most clients to be done; the rest goes on while the sky clears.
     await asyncio.wait(clients, timeout=plan.requests * plan.habits.pause_s + 20.0)
@@ -543,6 +560,9 @@ async def _simulate(
     await _probe(world, keys)
     for page in pages:
         await page.say_last()
+    world.calm = True
+    for program in programs:
+        await program.finish()
     for task in clients:
         if task.done():
             task.result()

@@ -79,6 +79,8 @@ class World:
         """The turns that the store was told to be stopped."""
         self.takeovers: list[Takeover] = []
         self.queueings: list[Queueing] = []
+        self.calm = False
+        """Players fail no more either."""
         self.crashes = 0
         self.shutdowns = 0
         self.complaints: list[str] = []
