@@ -431,12 +431,19 @@ CLOCK_S = 10.0
 
 
 def ended_early(facts: Facts) -> Iterator[str]:
+    begun = {send.turn_id: send for send in facts.run.sends if send.how in ("began", "queued")}
     for turn in facts.turns.values():
-        op = facts.op_of(turn)
-        if turn.row.ended_by == "deadline" and op:
-            lasted_s = (turn.row.ended_ms - EPOCH_MS) / 1000 - _invoked_s(facts, turn)
-            if lasted_s < op[0].deadline_s - CLOCK_S:
-                yield f"{turn.row.turn_id} had {op[0].deadline_s} s, and was given {lasted_s:.1f} s"
+        # What broke off may be continued by a retry of anything that it was told, with a deadline of its own.
+        said = (text for each in facts.chain_of(turn) for text in said_in(each.items))
+        known = begun.get(turn.row.turn_id)
+        others = (send for text in said for send in facts.ops.get(text, ()))
+        asked = [known] if known else [*facts.op_of(turn), *others]
+        if turn.row.ended_by == "deadline" and asked:
+            ended_s = (turn.row.ended_ms - EPOCH_MS) / 1000
+            lasted_s = ended_s - min(send.invoked_s for send in asked)
+            deadline_s = min(send.deadline_s for send in asked)
+            if lasted_s < deadline_s - CLOCK_S:
+                yield f"{turn.row.turn_id} had {deadline_s} s, and was given {lasted_s:.1f} s"
 
 
 def trace_left(facts: Facts) -> Iterator[str]:

@@ -57,8 +57,9 @@ class HastyClient:
         await asyncio.gather(*sends)
 
     async def say_last(self) -> None:
-        """Send messages until one is answered."""
-        for _ in range(LAST_TRIES_MAX):
+        """Send messages until one is answered. Players that fail most of the time have to stop that at some point."""
+        for tried in range(LAST_TRIES_MAX):
+            self._world.calm = tried >= LAST_TRIES_MAX // 2
             send = await self._send()
             if send.acknowledged:
                 return
