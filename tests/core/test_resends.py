@@ -18,16 +18,18 @@ from holdfast.core.events import TurnRequest
 from holdfast.core.items import Item, ToolResult, UserMessage, plain_text, text_of
 from holdfast.core.rebasing import Stale, rebased
 from holdfast.core.reconcile import Fresh, Incoming, reconcile
-from holdfast.core.resends import Overtaken
+from holdfast.core.resends import Arrival, Overtaken
 from holdfast.core.turn import Turn, begin
 from holdfast.ids import TurnId, Version
 from tests.core.builders import (
+    NOON_MS,
     after,
     answered,
     asked,
     call,
     interrupted,
     mint,
+    new_minter,
     said,
     started,
     steered,
@@ -107,7 +109,7 @@ CASES: dict[str, Case] = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_what_is_new_of_a_request_with(case: Case) -> None:
     session = talk(*case.held)
-    found = reconcile(session, case.told, mint, since=Version(case.since))
+    found = reconcile(session, case.told, mint, since=Arrival(version=Version(case.since)))
     assert isinstance(found, Fresh)
     assert (texts_of(found.input), found.diverged) == (case.new, case.diverged)
 
@@ -116,7 +118,7 @@ def test_what_a_turn_was_told_while_it_ran_is_told_again_like_any_message() -> N
     turn = after(turn_on(new_session(), user("a")), asked(), answered(said("so far")))
     turn = after(turn, steered("b"), asked(), answered(said("re: b")))
     session = ending(new_session(), turn)
-    found = reconcile(session, says("a", "b", "c"), mint, since=Version(0))
+    found = reconcile(session, says("a", "b", "c"), mint, since=Arrival(version=Version(0)))
     assert isinstance(found, Fresh) and texts_of(found.input) == ["c"]
 
 
@@ -138,7 +140,7 @@ def test_a_request_is_overtaken_by_one_that_has_brought_its_message_with_a_newer
 ) -> None:
     told = says("a", "b") if text == "b" else says("a")
     session = talk(("a", "b", "c"))
-    assert reconcile(session, told, mint, since=Version(0)) == Overtaken(
+    assert reconcile(session, told, mint, since=Arrival(version=Version(0))) == Overtaken(
         turn_id=session.marks[0].turn_id
     )
     running = tuple(map(user, ("a", "b", "c")))
@@ -147,10 +149,24 @@ def test_a_request_is_overtaken_by_one_that_has_brought_its_message_with_a_newer
     assert isinstance(reconcile(session, told, mint), Fresh)
 
 
+def test_what_was_said_before_a_request_came_does_not_overtake_it() -> None:
+    """Its words are its own, however often others have said them to the turn that was open by then."""
+    session = talk(("yes", "quickly"))
+    for words, running in ((session, None), (new_session(), tuple(map(user, ("yes", "quickly"))))):
+        for at_ms, new in ((NOON_MS, None), (NOON_MS + 1, ["yes"])):
+            since = Arrival(version=Version(0), at_ms=at_ms)
+            found = reconcile(words, says("yes"), mint, since=since, running=running)
+            assert (texts_of(found.input) if isinstance(found, Fresh) else None) == new
+    later = new_minter(at_ms=NOON_MS + 1)
+    request = TurnRequest(turn_id=later(TurnId), base=Version(0), input=(user("yes"),))
+    opened = rebased(request, msgspec.structs.replace(session, source_key=""), mint)
+    assert not isinstance(opened, Stale) and opened.input == request.input
+
+
 def test_two_turns_do_not_overtake_a_request_together() -> None:
     stopped = after(turn_on(new_session(), user("a")), asked(), interrupted())
     session = talk(("b",), on=ending(new_session(), stopped))
-    found = reconcile(session, says("a"), mint, since=Version(0))
+    found = reconcile(session, says("a"), mint, since=Arrival(version=Version(0)))
     assert isinstance(found, Fresh) and texts_of(found.input) == ["a"]
 
 
@@ -193,7 +209,7 @@ def test_what_broke_off_may_be_told_or_not(kept: list[str], waited: bool) -> Non
     if waited:
         session = ending(session, whole(goes_on(session), "Done."))
     told = (*says("a"), *map(heard, kept), *says("c"))
-    found = reconcile(session, told, mint, since=Version(1))
+    found = reconcile(session, told, mint, since=Arrival(version=Version(1)))
     assert isinstance(found, Fresh)
     assert (texts_of(found.input), len(found.input), found.diverged) == (["c"], 1, False)
 
@@ -209,14 +225,14 @@ def test_a_chain_of_turns_is_told_as_one_answer(answer: str, since: int) -> None
     session = ending(session, broken_in(goes_on(session), "Ha"))
     session = ending(session, whole(goes_on(session), "Done."))
     told = (*says("a"), heard(answer), *says("c"))
-    found = reconcile(session, told, mint, since=Version(since))
+    found = reconcile(session, told, mint, since=Arrival(version=Version(since)))
     assert isinstance(found, Fresh)
     assert (texts_of(found.input), len(found.input)) == (["c"], 1)
     if since != 1:
         assert found.diverged == (answer == HEARD["both mixed"])
     # One that has heard the answer, and sends two messages before the next one.
     told = (*says("a"), heard(answer), *says("c", "d"))
-    found = reconcile(talk(("c",), on=session), told, mint, since=Version(since))
+    found = reconcile(talk(("c",), on=session), told, mint, since=Arrival(version=Version(since)))
     assert isinstance(found, Fresh)
     assert (texts_of(found.input), len(found.input)) == (["d"], 1) or answer == HEARD["both mixed"]
 
@@ -263,7 +279,7 @@ def test_a_request_is_overtaken_by_a_turn_that_broke_off_and_answered_by_its_con
     turn = turn_on(new_session(), *map(user, ("a", "b", "c")))
     session = ending(new_session(), broken_in(turn, "Hal"))
     session = ending(session, whole(goes_on(session), "Done."))
-    found = reconcile(session, says("a", "b"), mint, since=Version(0))
+    found = reconcile(session, says("a", "b"), mint, since=Arrival(version=Version(0)))
     assert found == Overtaken(turn_id=session.marks[1].turn_id)
 
 
@@ -403,7 +419,7 @@ class Server:
             if not isinstance(opened, Stale):
                 self.open = Open([request.text], opened.input)
             return
-        found = reconcile(self.session, request.told, mint, since=request.since)
+        found = reconcile(self.session, request.told, mint, since=Arrival(version=request.since))
         if isinstance(found, Fresh):
             self.open = Open([request.text], found.input)
         else:
@@ -534,8 +550,10 @@ def test_an_answer_to_several_messages_anchors_also_if_it_was_given_meanwhile() 
     turn = after(turn, steered("b"), asked(), answered(said("re: b")))
     session = talk(("c",), on=ending(new_session(), turn))
     told = (*says("a"), heard("so far re: b"), *says("b", "c", "d"))
-    found = reconcile(session, told, mint, since=Version(0))
+    found = reconcile(session, told, mint, since=Arrival(version=Version(0)))
     assert isinstance(found, Fresh) and texts_of(found.input) == ["d"]
     running = (user("c"),)
-    found = reconcile(ending(new_session(), turn), told, mint, since=Version(0), running=running)
+    found = reconcile(
+        ending(new_session(), turn), told, mint, since=Arrival(version=Version(0)), running=running
+    )
     assert isinstance(found, Fresh) and texts_of(found.input) == ["d"]

@@ -263,6 +263,9 @@ def said_again(facts: Facts) -> Iterator[str]:
                 continue
             is_head = turn.row.session_id == known.row.session_id
             is_head = is_head and turn.row.base_head == known.row.seq
+            until_s = (known.row.ended_ms - EPOCH_MS) / 1000 + limits.unfinished_retry_s
+            if send.key is None and send.invoked_s > until_s - CLOCK_S:
+                continue  # after so long it is a new request
             if is_head and _retries_count(facts, known) and turn.row.continues != known.row.turn_id:
                 yield f"{text} was in {known.row.turn_id}, which broke off, and is said again"
 
@@ -407,8 +410,9 @@ def unexplained(facts: Facts) -> Iterator[str]:
             case "deleted":
                 explained = row.session_id in deleted
             case "superseded":
-                # Its message has come with a later one of its client's.
-                explained = any(send.hasty for send in facts.op_of(turn))
+                # Its message has come with a later one of its client's, or when its client has sent it again.
+                op = facts.op_of(turn)
+                explained = any(send.hasty for send in op) or facts.opening_of(turn) in facts.places
             case "model_error":
                 explained = "stopped in the middle" not in row.detail
             case _:

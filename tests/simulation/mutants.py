@@ -466,7 +466,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "what a queued turn brings is not compared with what was said while it waited",
         (
             "core/rebasing.py",
-            "    new = still_new(head, items, since=request.base)\n",
+            "    new = still_new(head, items, since=came)\n",
             "    new = items\n",
         ),
     ),

@@ -20,7 +20,7 @@ from holdfast.core.events import TurnRequest
 from holdfast.core.identity import portable_key
 from holdfast.core.items import Items, ToolResult, UserMessage
 from holdfast.core.reconcile import unanswered
-from holdfast.core.resends import Overtaken, still_new
+from holdfast.core.resends import Arrival, Overtaken, still_new
 from holdfast.ids import Minter
 
 
@@ -77,7 +77,8 @@ def _said(request: TurnRequest, head: Snapshot, mint: Minter) -> Items | Stale:
 
 def _unsaid(request: TurnRequest, head: Snapshot, items: Items) -> Items | Stale:
     """What of these items no turn has brought since the request came."""
-    new = still_new(head, items, since=request.base)
+    came = Arrival(version=request.base, at_ms=request.turn_id.minted_at_ms)
+    new = still_new(head, items, since=came)
     if isinstance(new, Overtaken):
         return Stale(
             code="no_new_user_message",

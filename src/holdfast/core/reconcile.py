@@ -43,8 +43,8 @@ from holdfast.core.items import (
     result_for,
     text_of,
 )
-from holdfast.core.resends import Overtaken, Seen, find_resend, media, merged
-from holdfast.ids import CallId, MessageId, Minter, ReasoningId, Version
+from holdfast.core.resends import Arrival, Overtaken, Seen, find_resend, media, merged
+from holdfast.ids import CallId, MessageId, Minter, ReasoningId
 
 # ── what a request brings ────────────────────────────────────────────────────────────────────
 
@@ -139,7 +139,7 @@ def reconcile(
     *,
     approvals: Mapping[CallId, bool] | None = None,
     system_is_stored: bool = False,
-    since: Version | None = None,
+    since: Arrival | None = None,
     running: Items | None = None,
 ) -> Reconciled:
     """Decide what of `messages` is new on top of `snapshot`, and what the turn will store of it.
@@ -147,7 +147,7 @@ def reconcile(
     `approvals` are a person's answers to calls that wait for one. Without a message beside them they have
     to be about all such calls; a message closes those that they leave out as refused. `system_is_stored`
     keeps system messages as items (Responses, Conversations); on chat they are instructions for one request.
-    `since` is the version that the session had when the request arrived, if it has waited since. `running` is what
+    `since` is what the session was when the request arrived, if it has waited since. `running` is what
     was said to the turn that is open, for a request that is to be said to it as well: no call waits beside that turn.
     """
     waiting, asked = (snapshot.waiting, snapshot.asked) if running is None else ((), ())
@@ -161,7 +161,7 @@ def reconcile(
         answers_end=max(
             (n + 1 for n, each in enumerate(spoken) if each.role == "assistant"), default=0
         ),
-        since=snapshot.version if since is None else min(since, snapshot.version),
+        since=Arrival(version=snapshot.version) if since is None else since,
         running=running or (),
     )
     if isinstance(resend, Overtaken):

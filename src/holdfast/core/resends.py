@@ -12,7 +12,7 @@ seen when it sent it, and that is decided anew whenever the conversation has mov
    that was discarded is not among them, so what it brought is new again.
 3. The last message of a request is never taken for a resend of one of those: it was sent to be answered. But if a
    later request has overtaken this one, and has brought that message along with a newer one, then it is answered
-   there (`Overtaken`).
+   there (`Overtaken`). What was said before this request came has not overtaken it.
 4. A telling that parts from the history is anchored by the last answer that it tells: what follows it is new, but for
    the messages that follow that answer in the history as well.
 
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import chain, combinations, pairwise
 from operator import or_
-from typing import TypeAlias, TypeVar, assert_never
+from typing import NamedTuple, TypeAlias, TypeVar, assert_never
 
 from holdfast.core.codec import Unreadable, Value
 from holdfast.core.conversation import Snapshot, seen_by_people
@@ -56,6 +56,13 @@ Told: TypeAlias = list[tuple[Seen, int]]
 """The messages of a request, each with the number of those that come up to it, itself included."""
 
 
+class Arrival(Value):
+    """A session as it stood when a request came, and when that was: 0 if nothing was said before."""
+
+    version: Version
+    at_ms: int = 0
+
+
 class Resend(Value):
     """How many of a request's messages are known already; `diverged` if it tells another history than ours."""
 
@@ -71,12 +78,12 @@ class Overtaken(Value):
 
 
 def find_resend(
-    snapshot: Snapshot, told: Told, *, answers_end: int, since: Version, running: Sequence[Item]
+    snapshot: Snapshot, told: Told, *, answers_end: int, since: Arrival, running: Sequence[Item]
 ) -> Resend | Overtaken:
     """What of a request its client has sent before.
 
-    `answers_end` is how many of its messages come up to its last answer. `since` is the version that the session had
-    when the request arrived, `running` what was said to the turn that is open, if the request is for that one.
+    `answers_end` is how many of its messages come up to its last answer. `since` is what the session was when the
+    request arrived, `running` what was said to the turn that is open, if the request is for that one.
     """
     past = _Past(snapshot, without=snapshot.broken_off)
     found = _find_in(past, told, answers_end, since, running)
@@ -92,36 +99,47 @@ def find_resend(
 
 
 def _find_in(
-    past: _Past, told: Told, answers_end: int, since: Version, running: Sequence[Item]
+    past: _Past, told: Told, answers_end: int, since: Arrival, running: Sequence[Item]
 ) -> Resend | Overtaken:
-    later = past.later(since, running)
+    later = past.later(since.version, running)
     if len(told) == 1 and told[0][0][0] != "assistant" and not later:
         return Resend(dropped=0)  # whoever tells the history again tells more; and most do not
-    whole = _whole_history(past.held_at(since), told)
+    whole = _whole_history(past.held_at(since.version), told)
     if whole is None:
-        return _anchored(past, told, answers_end, later)
+        return _anchored(past, told, answers_end, later, since)
     at, last = _known_again(told, whole, later)
     if at > whole and answers_end > told[at - 1][1]:
         # It tells another answer than the one that was given meanwhile.
-        return _anchored(past, told, answers_end, later)
-    return _overtaking(told, at, later[last:]) or Resend(dropped=told[at - 1][1] if at else 0)
+        return _anchored(past, told, answers_end, later, since)
+    return _overtaking(told, at, later[last:], since) or Resend(
+        dropped=told[at - 1][1] if at else 0
+    )
 
 
 def still_new(
-    head: Snapshot, items: Sequence[Item], *, since: Version
+    head: Snapshot, items: Sequence[Item], *, since: Arrival
 ) -> tuple[Item, ...] | Overtaken:
-    """What is new on top of `head` of items that were taken in as new on top of the version `since`."""
+    """What is new on top of `head` of items that were taken in as new on top of another version, which is `since`."""
     told = list(merged((seen, n + 1) for n, each in enumerate(items) if (seen := held(each))))
-    later = _Past(head, without=head.broken_off).later(since)
+    later = _Past(head, without=head.broken_off).later(since.version)
     at, last = _known_again(told, 0, later)
-    overtaken = _overtaking(told, at, later[last:])
+    overtaken = _overtaking(told, at, later[last:], since)
     return overtaken or tuple(items[told[at - 1][1] if at else 0 :])
 
 
 # ── comparing ────────────────────────────────────────────────────────────────────────────────
 
-_Later: TypeAlias = list[tuple[Seen, TurnId | None]]
-"""What was said since a request arrived, each with its turn; None: the one that is open."""
+
+class _Said(NamedTuple):
+    """Where something was said."""
+
+    turn_id: TurnId | None
+    """None: to the turn that is open."""
+    item: ItemId | None
+
+
+_Later: TypeAlias = list[tuple[Seen, _Said]]
+"""What was said since a request arrived."""
 
 
 def _whole_history(history: Iterable[tuple[Seen, bool]], told: Told) -> int | None:
@@ -164,18 +182,21 @@ def _known_again(told: Told, at: int, later: _Later) -> tuple[int, int]:
     return at, last
 
 
-def _overtaking(told: Told, at: int, later: _Later) -> Overtaken | None:
+def _overtaking(told: Told, at: int, later: _Later, since: Arrival) -> Overtaken | None:
     """The turn that has brought the last of these messages together with a newer one, if there is such a turn."""
     if at != len(told) - 1:
         return None
-    for (ours, turn_id), (newer, its_turn_id) in pairwise(later):
-        both_asked = newer[0] == ours[0] == "user" and turn_id == its_turn_id
+    for (ours, where), (newer, its_where) in pairwise(later):
+        both_asked = newer[0] == ours[0] == "user" and where.turn_id == its_where.turn_id
         if both_asked and ours == told[at][0] != newer:  # what follows its like was said again
-            return Overtaken(turn_id=turn_id)
+            if where.item is not None and where.item.minted_at_ms >= since.at_ms:
+                return Overtaken(turn_id=where.turn_id)
     return None
 
 
-def _anchored(past: _Past, told: Told, answers_end: int, later: _Later) -> Resend | Overtaken:
+def _anchored(
+    past: _Past, told: Told, answers_end: int, later: _Later, since: Arrival
+) -> Resend | Overtaken:
     """What is known of a request that tells another history than ours: what comes up to its last answer, and after
     it what follows that answer with us."""
     at = sum(end <= answers_end for _, end in told)
@@ -185,9 +206,9 @@ def _anchored(past: _Past, told: Told, answers_end: int, later: _Later) -> Resen
         asked = told[at - 2][0] if at > 1 else None
         followed = _following(past, told[at - 1][0], asked)
         if followed is not None:
-            after = [*followed, *(each for each in later if each[1] is None)]
+            after = [*followed, *(each for each in later if each[1].turn_id is None)]
     known, last = _known_again(told, at, after)
-    overtaken = _overtaking(told, known, [each for each in after[last:] if each in later])
+    overtaken = _overtaking(told, known, [each for each in after[last:] if each in later], since)
     dropped = told[known - 1][1] if known > at else answers_end
     return overtaken or Resend(dropped=dropped, diverged=answers_end > 0)
 
@@ -252,7 +273,9 @@ class _Past:
     def later(self, since: Version, running: Sequence[Item] = ()) -> _Later:
         """What was said since a version, also to the turn that is open."""
         turns = (merged(chain.from_iterable(links)) for links in [*self.turns_back(since)][::-1])
-        said = merged((seen, None) for each in running if (seen := held(each)))
+        said = merged(
+            (seen, _Said(None, item_id(each))) for each in running if (seen := held(each))
+        )
         return [*chain.from_iterable(turns), *said]
 
     def turns_back(self, since: int = 0) -> Iterator[list[_Later]]:
@@ -262,7 +285,8 @@ class _Past:
         answered_by: TurnId | None = None
         for mark in reversed(self._snapshot.marks.since(since)):
             answered_by = answered_by or mark.turn_id
-            links.insert(0, [(seen, answered_by) for seen, _ in self._seen(mark.start, mark.end)])
+            said = self._seen(mark.start, mark.end)
+            links.insert(0, [(seen, _Said(answered_by, item_id(each))) for seen, each in said])
             if mark.continues is None or mark.version == since + 1:
                 yield links
                 links, answered_by = [], None

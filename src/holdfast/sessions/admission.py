@@ -19,7 +19,7 @@ from holdfast.core.conversation import Snapshot
 from holdfast.core.journal import Record
 from holdfast.core.ports import Play
 from holdfast.core.reconcile import Fresh
-from holdfast.core.resends import Overtaken
+from holdfast.core.resends import Arrival, Overtaken
 from holdfast.core.turn import begin
 from holdfast.errors import (
     CannotContinue,
@@ -659,8 +659,8 @@ class _Patience:
         self.came_at: Base | None = None
         """What the session was when the request came, if it has waited since."""
 
-    def since(self, snapshot: Snapshot) -> Version:
-        """The version that a session had when the request came.
+    def since(self, snapshot: Snapshot) -> Arrival:
+        """What a session was when the request came.
 
         Turns that were asked for later tell so by their ids: others may overtake a request although nothing is in its
         way, if its own T1 is slow.
@@ -670,7 +670,7 @@ class _Patience:
             version = min(version, self.came_at[1])
         while version and snapshot.marks[version - 1].turn_id.minted_at_ms >= self.came_ms:
             version = Version(version - 1)
-        return version
+        return Arrival(version=version, at_ms=self.came_ms)
 
     @property
     def left_s(self) -> float:

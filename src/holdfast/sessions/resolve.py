@@ -27,7 +27,7 @@ from holdfast.core.reconcile import (
     reconcile,
     take_in,
 )
-from holdfast.core.resends import Overtaken
+from holdfast.core.resends import Arrival, Overtaken
 from holdfast.core.unfinished import Spent
 from holdfast.errors import (
     CannotContinue,
@@ -36,7 +36,7 @@ from holdfast.errors import (
     SessionMissing,
     TurnRejected,
 )
-from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
+from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Ask, Choose, Continuation, as_asked
 from holdfast.sessions.cache import SnapshotCache
@@ -179,7 +179,7 @@ def request_after(
     ambient: Ambient,
     choose: Choose,
     *,
-    since: Version | None = None,
+    since: Arrival | None = None,
     running: Items | None = None,
 ) -> tuple[TurnRequest, Fresh] | Overtaken:
     """The turn that a request becomes on top of this snapshot, which may have moved while the request waited: `since`
@@ -245,7 +245,7 @@ def _reconciled(
     ask: Ask,
     snapshot: Snapshot,
     ambient: Ambient,
-    since: Version | None,
+    since: Arrival | None,
     running: Items | None,
 ) -> Reconciled:
     if ask.verbatim:

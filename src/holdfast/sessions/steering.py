@@ -15,9 +15,9 @@ from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.items import Item, Items, UserMessage
 from holdfast.core.journal import Record, decode_records
-from holdfast.core.resends import Overtaken
+from holdfast.core.resends import Arrival, Overtaken
 from holdfast.errors import StoreUnavailable, TurnRejected
-from holdfast.ids import Tenant, TurnId, Version
+from holdfast.ids import Tenant, TurnId
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Ask, Choose
 from holdfast.sessions.noting import note_signal
@@ -56,10 +56,10 @@ class Steering:
         self._choose = choose
 
     async def steer(
-        self, ask: Ask, turn_id: TurnId, since: Callable[[Snapshot], Version]
+        self, ask: Ask, turn_id: TurnId, since: Callable[[Snapshot], Arrival]
     ) -> Heard | Joined | Replay | Mismatch | Gone | None:
-        """Hand the message to the running turn. None if it is too late: then it begins the next one. `since` tells the
-        version that the session had when the request came.
+        """Hand the message to the running turn. None if it is too late: then it begins the next one. `since` tells
+        what the session was when the request came.
 
         A request with an idempotency key claims it for that turn: a retry finds the turn instead of speaking again.
         """
@@ -99,7 +99,7 @@ class Steering:
                     return sent
 
     async def _new(
-        self, ask: Ask, seen: Seen, *, since: Version, running: Items
+        self, ask: Ask, seen: Seen, *, since: Arrival, running: Items
     ) -> tuple[UserMessage, ...] | Overtaken | None:
         """The messages that are new to the turn; None if the request has more to say than a turn can be told."""
         try:
