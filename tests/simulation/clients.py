@@ -366,7 +366,8 @@ class Request:
         owner = self._op
         if rng.random() < habits.mixes_up:  # a key that belongs to another request
             owner = 1 + rng.randrange(self._op)
-        self._key = IdempotencyKey(f"key-{owner}") if keyed else None
+        # What others mix up is not a key of a client that nobody else is to get in the way of.
+        self._key = IdempotencyKey(f"{'own' if persistent else 'key'}-{owner}") if keyed else None
         self._background = rng.random() < habits.background
         self._queues = self._background and habits.queues
         self._counted = not keyed and rng.random() < habits.counted
