@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.items import Blob, Image, Item
+from holdfast.core.items import Blob, Image, Interruption, Item
+from holdfast.ids import NoteId
 from holdfast.loop.histories import joined, piece_of
 from holdfast.models.base import Dialect
 from holdfast.models.dialects import SeveralDialects
@@ -21,7 +22,7 @@ from holdfast.wire.google import GoogleDialect
 from holdfast.wire.responses_dialect import ResponsesDialect
 from tests.models.tongues import CALLS, TONGUES
 from tests.server.stubs import HeldTool, agent, serving
-from tests.wire.telling import DIGEST, call, result, said, thought, user
+from tests.wire.telling import DIGEST, MINT, call, result, said, thought, user
 
 DIALECTS: list[Dialect] = [
     ChatDialect(),
@@ -51,6 +52,18 @@ def test_each_model_is_told_what_it_would_be_told_alone(dialects: list[Dialect])
         for dialect in dialects:
             alone = dialect.with_blobs(dialect.encode(turn), blobs)
             assert several.only(dialect.name, whole) == alone
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.name)
+def test_each_model_is_told_what_was_left_open(dialect: Dialect) -> None:
+    """In a role of its own where every server of the dialect takes one in the middle, else as marked text."""
+    note = Interruption(id=MINT(NoteId), ended_by="model_error")
+    (told,) = msgspec.json.decode(b"[" + dialect.encode([note]) + b"]")
+    assert told["role"] == ("developer" if dialect.name == "responses" else "user")
+    assert (
+        "[The previous turn was interrupted: the model failed."
+        in msgspec.json.encode(told).decode()
+    )
 
 
 def test_nothing_to_say_is_nothing() -> None:

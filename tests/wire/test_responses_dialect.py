@@ -20,14 +20,13 @@ from holdfast.core.items import (
     Blob,
     File,
     Image,
-    Interruption,
     Item,
     Link,
     Refusal,
     SystemMessage,
     Text,
 )
-from holdfast.ids import MessageId, NoteId
+from holdfast.ids import MessageId
 from holdfast.wire.anthropic import kept_thought
 from holdfast.wire.hearing import Failing, Garbled
 from holdfast.wire.responses_dialect import ResponsesDialect, kept_reasoning
@@ -65,12 +64,6 @@ def test_a_turn_with_calls_is_items_in_their_order() -> None:
         {"type": "function_call_output", "call_id": "call_1", "output": "seen"},
         {"role": "user", "content": "Hurry."},
     ]
-
-
-def test_what_was_left_open_is_told_in_a_role_of_its_own() -> None:
-    note = Interruption(id=MINT(NoteId), ended_by="model_error")
-    (told,) = spoken(note)
-    assert told["role"] == "developer" and "interrupted: the model failed" in told["content"]
 
 
 def test_reasoning_that_is_open_or_another_providers_is_left_out() -> None:

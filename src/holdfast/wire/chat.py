@@ -311,7 +311,7 @@ def _spoken(
             if not text and item.outcome != "ok":
                 text = f"[{item.outcome.replace('_', ' ')}]"
             return ChatMessage(role="tool", content=text, tool_call_id=item.call_id)
-        case Interruption():
+        case Interruption():  # many servers of this wire take a system role in the first place only
             return ChatMessage(role="user", content=note_for_model(item))
         case Summary():
             return ChatMessage(
