@@ -153,6 +153,23 @@ async def test_what_nobody_knows_is_said_to_be_unknown(browser: Browser) -> None
         await asked
 
 
+async def test_a_turn_that_broke_off_goes_on_by_a_button(browser: Browser) -> None:
+    tool = HeldTool("act")
+    tool.let_go.set()
+    broken = says("Nearly").failing(ModelFailed("out of order"), at=1)
+    model = ScriptedModel(says("", calls=[("act", "{}")]), broken, "It is done.")
+    async with serving(agent(model, tool)) as server, window(browser, server.url) as here:
+        await server.chat("Do it", to="trip")
+        await here.open("/s/trip")
+        await here.find("[data-continue]").click()
+        await expect(here.find(".item-assistant .said").last).to_have_text("It is done.")
+        await expect(here.find("[data-continue]")).to_have_count(0)
+        await expect(here.find(".turn-committed")).to_have_count(2)
+        await expect(here.find(".item-user")).to_have_count(1)
+        await expect(here.find(".call")).to_have_count(1)
+    assert len(model.prompts) == 3
+
+
 async def test_two_windows_on_one_session_see_the_same(browser: Browser) -> None:
     gate = Gate()
     model = ScriptedModel("Hello.", says("Bit ", "by bit.").waiting(gate, at=1))
