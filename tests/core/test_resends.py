@@ -134,6 +134,17 @@ def test_all_that_a_turn_said_anchors_like_one_answer() -> None:
     assert (texts_of(found.input), found.diverged) == (["d"], True)
 
 
+def test_what_a_turn_was_told_last_is_answered_also_if_it_said_nothing_more() -> None:
+    turn = after(turn_on(new_session(), user("a")), asked(), answered(said("so far")))
+    session = ending(new_session(), after(turn, steered("b"), asked(), interrupted()))
+    whole = heard("so far")
+    told = (*says("a"), whole, *says("b"), whole, *says("c", "d"))
+    for held, new in ((session, ["c", "d"]), (talk(("c",), on=session), ["d"])):
+        found = reconcile(held, told, mint, since=Arrival(version=Version(1)))
+        assert isinstance(found, Fresh)
+        assert (texts_of(found.input), len(found.input)) == (new, len(new))
+
+
 @pytest.mark.parametrize("text", ["a", "b"])
 def test_a_request_is_overtaken_by_one_that_has_brought_its_message_with_a_newer_one(
     text: str,
@@ -266,6 +277,14 @@ def test_a_continuation_is_told_by_its_own_words(asked_for: tuple[str, ...]) -> 
     assert (texts_of(found.input), found.diverged) == (["d"], True)
 
 
+def test_a_retry_that_broke_off_is_told_after_what_was_whole_before_it() -> None:
+    session = unfinished()
+    session = ending(session, broken_in(goes_on(session), "Ha"))
+    session = talk(("c",), on=ending(session, whole(goes_on(session), "Done.")))
+    found = reconcile(session, (*says("a"), heard("So. Ha"), *says("c", "d")), mint)
+    assert isinstance(found, Fresh) and texts_of(found.input) == ["d"]
+
+
 def test_nothing_but_words_that_broke_off_may_be_the_answer() -> None:
     """The continuation has nothing to add: whoever tells the words does not bring them."""
     session = ending(new_session(), broken_in(turn_on(new_session(), user("a")), "Hal"))
@@ -298,7 +317,7 @@ def test_words_that_the_server_supplied_are_neither_missed_nor_stored() -> None:
 Way = Literal["wait", "steer", "interrupt", "queue", "other", "retry", "by_hand", "in_place"]
 
 
-Break = Literal["first", "later"] | None
+Break = Literal["first", "later", "silent"] | None
 
 
 class Move(NamedTuple):
@@ -310,7 +329,7 @@ class Move(NamedTuple):
     kept: bool = True
     """Whether what ends now is kept."""
     breaks: Break = None
-    """What ends now breaks off in the middle of its first words, or later, if it is kept."""
+    """What ends now breaks off in the middle of its next words, or of those after, or without one, if it is kept."""
     delivered: bool = True
     """Whether the client hears what was answered by then."""
 
@@ -321,7 +340,7 @@ MOVES = st.builds(
     Move,
     way=st.sampled_from(WAYS),
     kept=st.booleans(),
-    breaks=st.sampled_from((None, "first", "later")),
+    breaks=st.sampled_from((None, "first", "later", "silent")),
     delivered=st.booleans(),
 )
 
@@ -391,7 +410,7 @@ class Server:
         (ends, self.open) = self.open, None
         if kept:
             last = [*ends.requests, *ends.joined][-1]
-            words = "half" if breaks else f"re: {last}"
+            words = "" if breaks == "silent" else "half" if breaks else f"re: {last}"
             spoken = "so " * len(ends.steers) + ("well " if breaks == "later" else "")
             self.session = ending(self.session, self._played(ends, words, breaks))
             self.answered |= dict.fromkeys(ends.requests, f"{ends.shown} {spoken}{words}")
@@ -407,6 +426,8 @@ class Server:
             turn = after(
                 turn, asked(), answered(said("so ")), ev.Steered(items=items, signals=(n,))
             )
+        if breaks == "silent":
+            return after(turn, asked(), interrupted())
         if breaks == "later":
             act = call("act")
             does = answered(said("well "), act, finish="tool_calls")

@@ -107,6 +107,8 @@ def _find_in(
     whole = _whole_history(past.held_at(since.version), told)
     if whole is None:
         return _anchored(past, told, answers_end, later, since)
+    if 0 < whole < len(told) and past.has_answered(since.version, told[whole][0]):
+        whole += 1
     at, last = _known_again(told, whole, later)
     if at > whole and answers_end > told[at - 1][1]:
         # It tells another answer than the one that was given meanwhile.
@@ -223,9 +225,9 @@ def _following(past: _Past, answer: Seen, asked: Seen | None) -> _Later | None:
     followed: list[_Later] = []
     likely: list[_Later] | None = None
     for links in past.turns_back():
-        turn = list(merged(chain.from_iterable(links)))
+        turn = list(merged(past.shown(chain.from_iterable(links))))
         said = [seen for seen, _ in turn]
-        given = (*said, *_answers_of(links))
+        given = (*said, *past.answers_of(links))
         if asked in said and any(_is_part_of(answer, each) for each in given):
             likely = [*followed, turn[len(said) - said[::-1].index(asked) :]]
             break
@@ -234,15 +236,6 @@ def _following(past: _Past, answer: Seen, asked: Seen | None) -> _Later | None:
             likely = [*followed, turn[after:]]
         followed.append(turn)
     return None if likely is None else [each for turn in reversed(likely) for each in turn]
-
-
-def _answers_of(links: Sequence[_Later]) -> Iterator[Seen]:
-    """What a turn and its continuations may be heard to answer: a retry is answered with all of them up to its own, a
-    person who has a turn continued, and a message to an open one, with what comes from there on."""
-    for first, last in combinations(range(len(links) + 1), 2):
-        said = chain.from_iterable(links[first:last])
-        answers = ((seen, None) for seen, _ in said if seen[0] == "assistant")
-        yield from (seen for seen, _ in merged(answers))
 
 
 def _is_part_of(told: Seen, whole: Seen) -> bool:
@@ -272,29 +265,63 @@ class _Past:
 
     def later(self, since: Version, running: Sequence[Item] = ()) -> _Later:
         """What was said since a version, also to the turn that is open."""
-        turns = (merged(chain.from_iterable(links)) for links in [*self.turns_back(since)][::-1])
+        back = [self.shown(chain.from_iterable(links)) for links in self.turns_back(since)]
         said = merged(
             (seen, _Said(None, item_id(each))) for each in running if (seen := held(each))
         )
-        return [*chain.from_iterable(turns), *said]
+        return [*chain.from_iterable(map(merged, reversed(back))), *said]
 
-    def turns_back(self, since: int = 0) -> Iterator[list[_Later]]:
-        """What was said in each turn since a version, and in each of its continuations, the last turn first. A turn that
-        was continued is answered by its last continuation."""
+    def has_answered(self, version: Version, told: Seen) -> bool:
+        """Whether the turn that made a version has said this, all in all: what it was told last is answered with it as
+        well, though it has said nothing since."""
+        if told[0] != "assistant":
+            return False
+        links = next(self.turns_back(upto=version))
+        return any(_is_part_of(told, each) for each in self.answers_of(links))
+
+    def turns_back(self, since: int = 0, *, upto: Version | None = None) -> Iterator[list[_Later]]:
+        """What was said in each turn since a version, and in each of its continuations, the last turn first, also what
+        broke off. A turn that was continued is answered by its last continuation."""
         links: list[_Later] = []
         answered_by: TurnId | None = None
         for mark in reversed(self._snapshot.marks.since(since)):
+            if upto is not None and mark.version > upto:
+                continue
             answered_by = answered_by or mark.turn_id
-            said = self._seen(mark.start, mark.end)
-            links.insert(0, [(seen, _Said(answered_by, item_id(each))) for seen, each in said])
+            items = seen_by_people(self._snapshot, since=mark.start, upto=mark.end)
+            said = ((held(each), _Said(answered_by, item_id(each))) for each in items)
+            links.insert(0, [(seen, where) for seen, where in said if seen is not None])
             if mark.continues is None or mark.version == since + 1:
                 yield links
                 links, answered_by = [], None
+
+    def answers_of(self, links: Sequence[_Later]) -> Iterator[Seen]:
+        """What a turn and its continuations may be heard to answer: a retry is answered with all of them up to its own, a
+        person who has a turn continued, and a message to an open one, with what comes from there on. What broke off
+        before is told by those who read along, and what breaks off last by everybody."""
+        for first, last in combinations(range(len(links) + 1), 2):
+            before, own = [*chain.from_iterable(links[first : last - 1])], links[last - 1]
+            whole = [*_shown(before, self._snapshot.broken_off), *own]
+            for said in (_shown(whole, self._snapshot.broken_off), whole, [*before, *own]):
+                yield from (seen for seen, _ in merged(_answers(said)))
+
+    def shown(self, said: Iterable[tuple[Seen, _Said]]) -> Iterator[tuple[Seen, _Said]]:
+        return _shown(said, self.without)
 
     def _seen(self, since: int, upto: int | None) -> Iterator[tuple[Seen, StoredItem]]:
         for each in seen_by_people(self._snapshot, since=since, upto=upto):
             if (seen := held(each)) and item_id(each) not in self.without:
                 yield seen, each
+
+
+def _shown(
+    said: Iterable[tuple[Seen, _Said]], without: frozenset[ItemId]
+) -> Iterator[tuple[Seen, _Said]]:
+    return (each for each in said if each[1].item not in without)
+
+
+def _answers(said: Iterable[tuple[Seen, _Said]]) -> Iterator[tuple[Seen, _Said]]:
+    return (each for each in said if each[0][0] == "assistant")
 
 
 def _broke_off(item: StoredItem) -> bool:
