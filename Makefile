@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-core test-others test-fast test-clients check bench torture torture-store torture-claims torture-sessions torture-http torture-resources lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-api licences sbom torture-replay console-pictures
+.PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-core test-others test-fast test-clients check bench torture torture-store torture-claims torture-sessions torture-http torture-resources lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-upgrade torture-api licences sbom torture-replay console-pictures
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,7 +96,7 @@ TURNS    ?= 1000000
 bench-scale: $(READY) ## list, search and open among 100,000 sessions with 1,000,000 turns, on both homes
 	@PYTHONPATH=. $(BIN)/python bench/scale.py --sessions $(SESSIONS) --turns $(TURNS) $(ARGS)
 
-torture: torture-store torture-claims torture-sessions torture-http torture-resources torture-api torture-replay torture-replicas ## run every torture suite
+torture: torture-store torture-claims torture-sessions torture-http torture-resources torture-api torture-replay torture-replicas torture-upgrade ## run every torture suite
 
 # STORE=postgres kills the clients and the server of a PostgreSQL; `--only`, `--seed` and `--scale` go into ARGS.
 STORE ?= sqlite
@@ -117,6 +117,10 @@ torture-resources: $(READY) ## starve a server: of its provider, of clients that
 MINUTES ?= 10
 torture-replicas: $(READY) ## kill, pause and cut off three replicas, and their database, under hundreds of clients (MINUTES=10)
 	@$(BIN)/python -m tests.torture.replicas --minutes $(MINUTES) $(ARGS)
+
+# BEFORE is a commit; without it, the last one whose tables are older than those that can be continued in.
+torture-upgrade: $(READY) ## replace three older servers by these, one by one, while they are struck and asked (MINUTES=10)
+	@$(BIN)/python -m tests.torture.replicas --minutes $(MINUTES) --before $(BEFORE) $(ARGS)
 
 # CASES=500000 for a night; `--seed` and `--examples` go into ARGS.
 CASES ?= 50000

@@ -411,8 +411,10 @@ def unexplained(facts: Facts) -> Iterator[str]:
                 explained = row.session_id in deleted
             case "superseded":
                 # Its message has come with a later one of its client's, or when its client has sent it again.
-                op = facts.op_of(turn)
-                explained = any(send.hasty for send in op) or facts.opening_of(turn) in facts.places
+                elsewhere = facts.places.get(facts.opening_of(turn), ())
+                explained = any(send.hasty for send in facts.op_of(turn)) or any(
+                    other is not turn for other in elsewhere
+                )
             case "model_error":
                 explained = "stopped in the middle" not in row.detail
             case _:

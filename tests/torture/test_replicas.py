@@ -48,7 +48,7 @@ def test_replicas_that_are_struck_lose_nothing_and_do_nothing_twice(seen: Seen) 
     assert len(seen.befallen) == len(SHORT.chosen)
     assert len(seen.acknowledged_s) > 10
     assert takeovers(seen), "nobody had anything to do when they were struck"
-    assert len(told(seen)) == 7
+    assert len(told(seen)) == 8
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import msgspec
 
 from holdfast.core.codec import Value
 from tests.torture.replicas.run import Seen
-from tests.torture.replicas.skewed import ahead_s
 from tests.torture.replicas.storm import Befallen
 
 LEAVES_TURNS = frozenset({"kill", "pause", "silence", "cut"})
@@ -42,7 +41,7 @@ class Takeover(Value):
 
 def takeovers(seen: Seen) -> list[Takeover]:
     """How long the turns of replicas that were struck waited until somebody took them over."""
-    logs = [list(_lines(each, ahead_s(number))) for number, each in enumerate(seen.logs)]
+    logs = [list(_lines(*each)) for each in zip(seen.logs, seen.plan.ahead_s, strict=True)]
     taken: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for number, log in enumerate(logs):
         for line in log:
@@ -109,6 +108,7 @@ def told(seen: Seen) -> list[str]:
     lines = {
         "operations": _operations(seen),
         "acknowledged": _acknowledged(seen),
+        "continued": _continued(seen),
         "faults": _counted(Counter(each.fault.kind for each in seen.befallen)),
         "throughput": _throughput(seen),
         "503": _away(seen),
@@ -130,6 +130,13 @@ def _acknowledged(seen: Seen) -> str:
     return (
         f"{len(seen.acknowledged_s):,} answers; {effects:,} effects of tools, {prompts:,} prompts"
     )
+
+
+def _continued(seen: Seen) -> str:
+    rows = [turn.row for each in seen.traffic.recording.sessions for turn in each.turns]
+    going_on = [each for each in rows if each.continues is not None]
+    whole = sum(each.ended_by == "completed" for each in going_on)
+    return f"{len(going_on):,} turns went on with one that broke off, {whole:,} to its end"
 
 
 def _throughput(seen: Seen) -> str:

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -23,7 +23,6 @@ from tests.postgres import Server, free_port
 from tests.replicas.wire import Wire
 from tests.repository import ROOT
 from tests.torture.replicas.agent import LOG, UPSTREAM, WHO
-from tests.torture.replicas.skewed import ahead_s
 from tests.torture.replicas.upstream import Oracle
 
 AGENT = "tests.torture.replicas.agent:team"
@@ -35,8 +34,20 @@ PAUSE_S = 0.02
 class Replica:
     """One server: an address that stays, and processes that come and go."""
 
-    def __init__(self, number: int, here: Path, wire: Wire, environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        number: int,
+        here: Path,
+        wire: Wire,
+        environment: dict[str, str],
+        *,
+        ahead_s: int,
+        older: Path | None,
+    ) -> None:
         self.number = number
+        self._ahead_s = ahead_s
+        self._older = older
+        """What its first process runs; those that follow are of this version."""
         self.url = f"http://127.0.0.1:{free_port()}"
         self.wire = wire
         self.log = here / f"replica-{number}.log"
@@ -55,13 +66,15 @@ class Replica:
     async def start(self) -> None:
         """Start it; it need not be ready yet."""
         self.wanted = True
+        older, self._older = self._older, None
+        skewed = ("tests.torture.replicas.skewed", str(self._ahead_s))
+        path = {"PYTHONPATH": f"{older / 'src'}:{older}"} if older else {}
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.torture.replicas.skewed", str(ahead_s(self.number))),
-                *("serve", AGENT),
+                *(sys.executable, "-m", *(("holdfast",) if older else skewed), "serve", AGENT),
                 *("--listen", self.url.removeprefix("http://"), "--log-format", "json"),
-                cwd=ROOT,
-                env={**os.environ, **self.environment},
+                cwd=older or ROOT,
+                env={**os.environ, **self.environment, **path},
                 stdout=log,
                 stderr=log,
             )
@@ -109,9 +122,16 @@ class Fleet:
     @classmethod
     @asynccontextmanager
     async def started(
-        cls, here: Path, database: Server, *, replicas: int = 3, ttl_s: float
+        cls,
+        here: Path,
+        database: Server,
+        *,
+        ahead_s: Sequence[int],
+        ttl_s: float,
+        older: Path | None = None,
     ) -> AsyncIterator[Fleet]:
-        """Every second of them talks to the database by way of a PgBouncer, if there is one."""
+        """One for each clock, which is ahead by so much. Every second of them talks to the database by way of a
+        PgBouncer, if there is one. They begin as `older` ones, if there are such."""
         name = await asyncio.to_thread(database.fresh_database)
         fleet = cls(here, database, name, Oracle())
         async with AsyncExitStack() as entered:
@@ -122,7 +142,7 @@ class Fleet:
                 LOG: str(fleet.tools),
                 "HOLDFAST_LEASE_TTL_S": str(ttl_s),
             }
-            for number in range(replicas):
+            for number, clock_s in enumerate(ahead_s):
                 pooled = pooler is not None and number % 2 == 1
                 port = pooler if pooler is not None and pooled else database.port
                 wire = await entered.enter_async_context(Wire.before("127.0.0.1", port))
@@ -132,7 +152,10 @@ class Fleet:
                     netloc=f"{there.username}@127.0.0.1:{wire.port}", query=query
                 )
                 store = {"HOLDFAST_STORE": urlunsplit(there)}
-                fleet.replicas.append(Replica(number, here, wire, {**environment, **store}))
+                settings = {**environment, **store}
+                fleet.replicas.append(
+                    Replica(number, here, wire, settings, ahead_s=clock_s, older=older)
+                )
             fleet.balancer = await entered.enter_async_context(Balancer.started())
             fleet.balancer.urls = [each.url for each in fleet.replicas]
             looking_after = None

@@ -4,7 +4,7 @@ a few about what only the wire shows.
   answer_astray   a client was given an answer to something else than what was said in its turn
   prompt_astray   a model was shown something else than what was committed before, and what is new
   effect_doubled  a tool acted twice for one message, and no `outcome unknown` says why
-  retry_misled    a client was told to retry, and what it had said is in the history
+  retry_misled    a client was told to retry, and what it had said is in the history, and answered there
   no_way_out      a 503 does not say when to come back
   out_of_time     a turn ran out of time before its time was over
 """
@@ -44,10 +44,19 @@ SHARED: dict[str, checker.Rule] = {
 WireRule: TypeAlias = Callable[[Traffic, Facts], Iterator[str]]
 
 
-def check(traffic: Traffic) -> list[Anomaly]:
-    """Everything that is wrong with this run."""
+OLDER = frozenset(
+    {
+        "said_again",  # to a server that continues nothing, the same request again is a new one
+    }
+)
+"""Rules that an older server beside this one breaks: they say what is new."""
+
+
+def check(traffic: Traffic, *, without: frozenset[str] = frozenset()) -> list[Anomaly]:
+    """Everything that is wrong with this run, by all rules but for some."""
     facts = Facts(traffic.recording)
-    found = checker.check(traffic.recording, SHARED)
+    shared = {code: rule for code, rule in SHARED.items() if code not in without}
+    found = checker.check(traffic.recording, shared)
     found += (
         Anomaly(code=code, what=what)
         for code, rule in RULES.items()
@@ -62,7 +71,7 @@ def answer_astray(traffic: Traffic, facts: Facts) -> Iterator[str]:
         if turn is None or not send.acknowledged:
             continue
         left = send.answer
-        for text in said_in(turn.items):
+        for text in (text for each in facts.chain_of(turn) for text in said_in(each.items)):
             left = left.replace(answer_to(text), "")
         if left.strip() or not send.answer:
             yield f"{send.text} was answered {send.answer!r} in {send.turn_id}"
@@ -134,7 +143,11 @@ def retry_misled(traffic: Traffic, facts: Facts) -> Iterator[str]:
     for wired in traffic.wired:
         send = wired.send
         alone = send.key is None and len(facts.ops[send.text]) == 1
-        if wired.should_retry and alone and facts.places.get(send.text):
+        # A retry of what broke off goes on with it.
+        whole = [
+            turn for turn in facts.places.get(send.text, ()) if turn.row.ended_by == "completed"
+        ]
+        if wired.should_retry and alone and whole:
             yield f"{send.text} was to be sent again ({send.error}), and is there"
 
 

@@ -25,7 +25,9 @@ from tests.torture.replicas.agent import read_log
 from tests.torture.replicas.clients import PATIENCE_S, Clients, Clock
 from tests.torture.replicas.faults import Fault, draw_faults
 from tests.torture.replicas.fleet import AGENT, Fleet
+from tests.torture.replicas.older import rolling
 from tests.torture.replicas.sdk import SdkClient
+from tests.torture.replicas.skewed import ahead_s
 from tests.torture.replicas.storm import Befallen, Storm
 from tests.torture.replicas.traffic import TURNS_PER_SESSION, Ledger, Traffic, Wish, draw_wish
 
@@ -52,15 +54,24 @@ class Plan(Value):
 
     chosen: tuple[Fault, ...] = ()
     """Faults in place of those that the seed has."""
+    older: str = ""
+    """The folder of an older Holdfast that every replica begins as."""
 
     def faults(self) -> tuple[Fault, ...]:
-        return self.chosen or draw_faults(
+        whole_s = self.calm_s + self.storm_s
+        drawn = self.chosen or draw_faults(
             self.seed,
             from_s=self.calm_s,
-            to_s=self.calm_s + self.storm_s,
+            to_s=whole_s,
             replicas=self.replicas,
             ttl_s=self.ttl_s,
         )
+        return rolling(drawn, whole_s=whole_s) if self.older else drawn
+
+    @property
+    def ahead_s(self) -> tuple[int, ...]:
+        """How far the clock of each replica is ahead. Older ones went by their own, so theirs are right."""
+        return tuple(0 if self.older else ahead_s(number) for number in range(self.replicas))
 
 
 class Seen(Value):
@@ -80,7 +91,10 @@ class Seen(Value):
 async def run(plan: Plan, here: Path, database: Server, *, report: Report = lambda _: None) -> Seen:
     """Everything that happens under this plan. The order of faults is the seed's; what they meet is not."""
     report("starting the replicas")
-    async with Fleet.started(here, database, replicas=plan.replicas, ttl_s=plan.ttl_s) as fleet:
+    older = Path(plan.older) if plan.older else None
+    async with Fleet.started(
+        here, database, ahead_s=plan.ahead_s, ttl_s=plan.ttl_s, older=older
+    ) as fleet:
         now_s = Clock()
         ledger = Ledger()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=3.0, sock_read=PATIENCE_S)

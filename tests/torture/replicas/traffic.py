@@ -69,7 +69,7 @@ def draw_wish(rng: Random, number: int, name: SessionKey, *, sdk: bool) -> Wish:
 
 def _plan(rng: Random) -> tuple[str, ...]:
     tools = rng.choices(((), ("act",), ("look",), ("again",), ("act", "act")), (10, 5, 1, 1, 1))[0]
-    manner = rng.choices(((), ("slow",), ("fail",)), (10, 4, 1))[0]
+    manner = rng.choices(((), ("slow",), ("stumble",), ("fail",)), (10, 4, 4, 1))[0]
     return (*tools, *manner)
 
 

@@ -1,4 +1,5 @@
-"""The model that replicas ask, and what it was shown. What it answers follows from what it is told, and nothing else.
+"""The model that replicas ask, and what it was shown. What it answers follows from what it is told; and from how often
+it was asked, if it is to stumble.
 
 A message is a name and what to do about it: `w17 act slow`. Tools are called one after the other, then there is an
 answer that names the message; so whoever reads it can tell what it is an answer to.
@@ -7,6 +8,7 @@ answer that names the message; so whoever reads it can tell what it is an answer
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +17,8 @@ from holdfast.testing import FakeUpstream, Reply, refuses, says
 from holdfast.testing.upstream import Request
 
 TOOLS = ("act", "again", "look")
+STUMBLES = 2
+"""How often the model fails at such a message before it answers."""
 _MESSAGE = re.compile(r"w\d+(?: [a-z]+)*")
 
 
@@ -33,6 +37,7 @@ class Oracle:
 
     def __init__(self) -> None:
         self.prompts: list[Prompt] = []
+        self._stumbled: Counter[str] = Counter()
         self.upstream = FakeUpstream(otherwise=self._answer)
 
     def _answer(self, request: Request) -> Reply:
@@ -42,7 +47,16 @@ class Oracle:
         self.prompts.append(Prompt(said=tuple(text for _, text in said)))
         at, text = said[-1]
         calls = sum(1 for each in messages[at:] if each.get("tool_calls"))
+        if is_to_stumble(text, calls) and self._stumbled[text] < STUMBLES:
+            self._stumbled[text] += 1
+            return refuses(500, message="out of breath")
         return reply_to(text, calls)
+
+
+def is_to_stumble(text: str, calls: int) -> bool:
+    """Whether the model fails for a while, after its tools have acted."""
+    plan = text.split()[1:]
+    return "stumble" in plan and calls == sum(each in TOOLS for each in plan)
 
 
 def reply_to(text: str, calls: int) -> Reply:
