@@ -29,7 +29,6 @@ from tests.core.builders import (
     call,
     interrupted,
     mint,
-    new_minter,
     said,
     started,
     steered,
@@ -168,8 +167,9 @@ def test_what_was_said_before_a_request_came_does_not_overtake_it() -> None:
             since = Arrival(version=Version(0), at_ms=at_ms)
             found = reconcile(words, says("yes"), mint, since=since, running=running)
             assert (texts_of(found.input) if isinstance(found, Fresh) else None) == new
-    later = new_minter(at_ms=NOON_MS + 1)
-    request = TurnRequest(turn_id=later(TurnId), base=Version(0), input=(user("yes"),))
+    request = TurnRequest(
+        turn_id=mint(TurnId), base=Version(0), input=(user("yes"),), came_ms=NOON_MS + 1
+    )
     opened = rebased(request, msgspec.structs.replace(session, source_key=""), mint)
     assert not isinstance(opened, Stale) and opened.input == request.input
 

@@ -100,6 +100,8 @@ class TurnRequest(Value):
     """How many continuations in a row, up to this one, were begun by retries."""
     spent: Spent = Spent()
     """What those before it have used of its limits."""
+    came_ms: int = 0
+    """When the request came, by the store's clock, if it waits in the store for its session; 0 if nothing rests on it."""
 
 
 # ── small values ─────────────────────────────────────────────────────────────────────────────

@@ -77,7 +77,7 @@ def _said(request: TurnRequest, head: Snapshot, mint: Minter) -> Items | Stale:
 
 def _unsaid(request: TurnRequest, head: Snapshot, items: Items) -> Items | Stale:
     """What of these items no turn has brought since the request came."""
-    came = Arrival(version=request.base, at_ms=request.turn_id.minted_at_ms)
+    came = Arrival(version=request.base, at_ms=request.came_ms)
     new = still_new(head, items, since=came)
     if isinstance(new, Overtaken):
         return Stale(

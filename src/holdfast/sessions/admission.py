@@ -299,6 +299,7 @@ class Admissions:
             if isinstance(taken, Overtaken):
                 return await self._answered_by(ask, taken)
             request, new = taken
+            request = msgspec.structs.replace(request, came_ms=patience.came_ms)
             self._owner.demand_open()
             full = await self._fullness(ask)
             if full is not None:
