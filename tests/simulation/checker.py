@@ -396,8 +396,13 @@ def unexplained(facts: Facts) -> Iterator[str]:
     deleted = {act.session_id for act in run.acts if act.kind == "delete"}
     for turn in facts.turns.values():
         row = turn.row
+        op = facts.op_of(turn)
         heard = (send for send in run.sends if (send.how, send.turn_id) == ("steered", row.turn_id))
-        shaky = any(send.outcome != "ended" for send in (*facts.op_of(turn), *heard))
+        pages = {
+            send.client for send in op if send.hasty
+        }  # a later message of theirs may have begun it
+        brought = (send for send in run.sends if send.client in pages)
+        shaky = any(send.outcome != "ended" for send in (*op, *heard, *brought))
         match row.ended_by:
             case "cancelled":
                 explained = interrupting or row.turn_id in told_to_stop
@@ -572,6 +577,9 @@ def key_split(facts: Facts) -> Iterator[str]:
         # What was joined or replayed is where it was begun, whatever the key means by now.
         if not isinstance(send.name, SessionKey) or send.session_id is None or send.how != "began":
             continue
+        turn = facts.turns.get(send.turn_id) if send.turn_id else None
+        if turn is not None and turn.row.continues is not None:
+            continue  # it goes on where that one is
         before = last.get(send.name)
         last[send.name] = send
         if before is None or before.session_id == send.session_id:
