@@ -196,7 +196,7 @@ class Commit(Value):
 
     def keeps_journal(self, *, replayable: bool) -> bool:
         """Whether the turn's journal is of use after this commit: to whoever asks again, or continues the turn."""
-        return replayable or self.unfinished is not None
+        return replayable or self.ended_by != "completed"
 
 
 def commit_of(turn: Turn, *, previous: bytes) -> Commit:

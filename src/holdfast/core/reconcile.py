@@ -43,7 +43,7 @@ from holdfast.core.items import (
     result_for,
     text_of,
 )
-from holdfast.core.resends import Arrival, Overtaken, Seen, find_resend, media, merged
+from holdfast.core.resends import Arrival, Overtaken, Resend, Seen, find_resend, media, merged
 from holdfast.ids import CallId, MessageId, Minter, ReasoningId
 
 # ── what a request brings ────────────────────────────────────────────────────────────────────
@@ -155,15 +155,19 @@ def reconcile(
     if isinstance(undecided, ApprovalClosed):
         return undecided
     spoken = [each for each in messages if system_is_stored or each.role != "system"]
-    resend = find_resend(
-        snapshot,
-        list(merged((_told(each), n + 1) for n, each in enumerate(spoken))),
-        answers_end=max(
-            (n + 1 for n, each in enumerate(spoken) if each.role == "assistant"), default=0
-        ),
-        since=Arrival(version=snapshot.version) if since is None else since,
-        running=running or (),
-    )
+    is_late = running or (since is not None and since.version < snapshot.version)
+    if is_late or len(spoken) != 1 or spoken[0].role == "assistant":
+        resend = find_resend(
+            snapshot,
+            list(merged((_told(each), n + 1) for n, each in enumerate(spoken))),
+            answers_end=max(
+                (n + 1 for n, each in enumerate(spoken) if each.role == "assistant"), default=0
+            ),
+            since=Arrival(version=snapshot.version) if since is None else since,
+            running=running or (),
+        )
+    else:  # whoever tells the history again tells more; and most do not
+        resend = _NO_RESEND
     if isinstance(resend, Overtaken):
         return resend
     intake = _Intake(waiting, approvals or {}, mint)
@@ -175,6 +179,9 @@ def reconcile(
         if refusal is not None:
             return refusal
     return intake.outcome(dropped=resend.dropped, diverged=resend.diverged)
+
+
+_NO_RESEND = Resend(dropped=0)
 
 
 def take_in(snapshot: Snapshot, messages: Sequence[Incoming], mint: Minter) -> Reconciled:

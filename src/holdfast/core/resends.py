@@ -102,8 +102,6 @@ def _find_in(
     past: _Past, told: Told, answers_end: int, since: Arrival, running: Sequence[Item]
 ) -> Resend | Overtaken:
     later = past.later(since.version, running)
-    if len(told) == 1 and told[0][0][0] != "assistant" and not later:
-        return Resend(dropped=0)  # whoever tells the history again tells more; and most do not
     whole = _whole_history(past.held_at(since.version), told)
     if whole is None:
         return _anchored(past, told, answers_end, later, since)

@@ -37,12 +37,16 @@ class Ambient:
         self.own_ms = own_ms
         """By the node's own clock: good for telling how much time has passed."""
         self._ahead_ms = 0
+        self._booted_ms = _booted_ms if own_ms is steady_ms else None
         self._random_bits = random_bits or machine_bits
         self.mint = Minter(now_ms=self.now_ms, random_bits=self._random_bits)
 
     def now_ms(self) -> int:
         """The store's time, as nearly as the node knows it."""
-        return self.own_ms() + self._ahead_ms
+        if self._booted_ms is None:
+            return self.own_ms() + self._ahead_ms
+        # As `steady_ms` has it: it is asked for with every id and every record.
+        return self._booted_ms + self._ahead_ms + time.monotonic_ns() // 1_000_000
 
     def follow(self, store_ms: int, *, asked_ms: int, told_ms: int) -> None:
         """Set the clock by the store, which said `store_ms` between these two moments of the node's own clock.
