@@ -12,31 +12,8 @@ import pytest
 
 from tests.simulation.campaign import judge, replay
 from tests.simulation.loop import SimulatedLoop, Stuck, run
+from tests.simulation.seeds import INTERESTING
 from tests.simulation.simulation import Home, simulate
-
-INTERESTING: dict[int, str] = {
-    0: "a turn is taken over and followed from elsewhere, and heard words are brought again",
-    1: "a turn is cancelled while its node is dead, and another while its commit is on its way",
-    2: "a turn is resumed with calls under way, and a failed attempt is retried on another history",
-    3: "a failed attempt is retried that had done something",
-    4: "nodes leave one after the other, and are asked for turns after they have left",
-    6: "words with a key are sent again after the turn that never heard them",
-    7: "a node finds turns of its own among the orphans; turns wait in the store for a session that is deleted",
-    8: "a cancel comes while the end is decided",
-    10: "a turn is watched whose session is deleted; a key means another session than the one that is remembered",
-    11: "a player loses its turn",
-    15: "many wait in one lane",
-    16: "an annotation is made through another node",
-    18: "a client wishes for another end than its turn has had",
-    20: "a node dies between the start of a tool and its effect",
-    23: "words with a key are joined before they are heard, and their turn ends without them",
-    30: "a node comes back to a commit that another one has made for it",
-    33: "a turn is stopped over words that it hears, while others are on their way",
-    36: "a commit that was given up for lost arrives after the turn has gone on",
-    40004692: "a session is deleted while a request is on its way to waiting for it in the store",
-    40014441: "a node takes a turn over from itself, to end it, while it is still about to go on with it",
-}
-"""What they meet. Each of them notices a mutant (`mutants.py`) that is about just that, or has found a mistake."""
 
 FIRST, STRETCH = 700_000, 40
 
