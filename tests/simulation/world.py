@@ -114,6 +114,9 @@ class World:
                 self.bury(node)
                 await asyncio.sleep(1.0)
                 continue
+            except asyncio.CancelledError:  # another one is started in its place
+                self.bury(node)
+                raise
             self.nodes.append(node)
             self.say(f"{node.name} is up, {node.sessions.lease.node}")
             return node
