@@ -120,6 +120,7 @@ torture-replicas: $(READY) ## kill, pause and cut off three replicas, and their 
 
 # BEFORE is a commit; without it, the last one whose tables are older than those that can be continued in.
 torture-upgrade: $(READY) ## replace three older servers by these, one by one, while they are struck and asked (MINUTES=10)
+	@$(BIN)/python -m tests.torture.one_file $(BEFORE)
 	@$(BIN)/python -m tests.torture.replicas --minutes $(MINUTES) --before $(BEFORE) $(ARGS)
 
 # CASES=500000 for a night; `--seed` and `--examples` go into ARGS.

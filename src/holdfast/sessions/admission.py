@@ -425,7 +425,10 @@ class Admissions:
                 raise
             except (HoldfastError, Refused) as error:
                 if verify:
-                    ask = _instead(ask, error)
+                    instead = _instead(ask)
+                    if instead is None or not isinstance(error, CannotContinue):
+                        raise
+                    ask = instead
                 verify = True  # what we remember may be old: look before refusing
                 continue
             if bound is not None:
@@ -457,8 +460,10 @@ class Admissions:
                 case Unfinished():
                     ask, verify = await self._continuing(ask, outcome), True
                 case Finished():
-                    over = CannotContinue(str(request.continues), "turn_complete")
-                    ask, verify = _instead(ask, over), True
+                    instead = _instead(ask)
+                    if instead is None:
+                        raise CannotContinue(str(request.continues), "turn_complete")
+                    ask, verify = instead, True
                 case Missing():
                     raise SessionMissing("session", str(ask.name))
                 case Moved():
@@ -698,13 +703,10 @@ def _may_queue(ask: Ask) -> bool:
     return ask.queues and ask.name is not None and ask.if_match is None and waits
 
 
-def _instead(ask: Ask, error: Exception) -> Ask:
+def _instead(ask: Ask) -> Ask | None:
     """What a retry is that has nothing left to continue: the request as it was sent, with the place that it has in line.
-    Any other refusal is raised."""
-    instead = ask.continues.instead if ask.continues else None
-    if instead is None or not isinstance(error, CannotContinue):
-        raise error
-    return instead
+    None if it is no retry."""
+    return ask.continues.instead if ask.continues else None
 
 
 def _busy(ask: Ask, turn_id: TurnId | None) -> SessionBusy:
