@@ -425,8 +425,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "core/resends.py",
-            "in [*self.turns_back(since)][::-1])\n",
-            "in ())\n",
+            "for links in self.turns_back(since)]\n",
+            "for links in ()]\n",
         ),
         telling=True,
     ),
