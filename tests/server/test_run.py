@@ -19,6 +19,8 @@ from holdfast.server.listening import listen
 from holdfast.server.station import Alone, Ready
 from holdfast.store.base import Store
 from holdfast.store.open import open_store
+from holdfast.testing import ScriptedModel
+from tests.server.stubs import agent, serving
 
 
 def alone(on_ready: Callable[[Ready], None], host: str = "127.0.0.1") -> Alone:
@@ -54,6 +56,27 @@ async def test_a_poisoned_store_ends_the_server(
             await serving
     rung.join()
     await directory.close()
+
+
+async def test_whatever_keeps_a_server_from_reading_anew_is_told_and_the_rest_is_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that finds out about a mistake of ours tells it, once for each part."""
+
+    def reopen(_: object) -> None:
+        raise RuntimeError("the log is odd")
+
+    async def refresh() -> None:
+        raise KeyError("an agent is odd")
+
+    monkeypatch.setattr(run, "reopen_all", reopen)
+    async with serving(agent(ScriptedModel())) as server:
+        http = run.HttpServer(server.app, server.sessions, on_ready=lambda: None, refresh=refresh)
+        http.reload()
+        assert http._reloading is not None
+        await http._reloading
+    told = [each.getMessage() for each in caplog.records if each.exc_info]
+    assert [each.split(":")[0] for each in told] == ["log", "agents"]
 
 
 async def test_a_server_that_others_can_reach_does_not_start_without_a_key(tmp_path: Path) -> None:

@@ -7,9 +7,29 @@ closed, and should end as with Ctrl-C then; unless it was told not to mind (`noh
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from holdfast.observe.events import warn
+
+log = logging.getLogger("holdfast.server")
+
+
+@contextmanager
+def reading_anew(what: str) -> Iterator[None]:
+    """Inside, one part is read anew. Whatever goes wrong is told, and the other parts are read all the same.
+
+    An error that no file system makes is a mistake of ours, and is logged with its trace.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, OSError):
+            log.error("%s: reading it anew failed unexpectedly", what, exc_info=error)
+        warn("server.not_reloaded", what=what, why=f"{type(error).__name__}: {error}")
 
 
 def has_terminal() -> bool:

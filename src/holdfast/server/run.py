@@ -12,7 +12,6 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 import uvicorn
@@ -21,7 +20,7 @@ from holdfast import limits
 from holdfast.config import Config
 from holdfast.errors import InvalidValue, StorePoisoned
 from holdfast.loop.play import Player
-from holdfast.observe.events import event, warn
+from holdfast.observe.events import event
 from holdfast.observe.log_files import reopen_all, standard_files
 from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.server.app import App
@@ -34,6 +33,7 @@ from holdfast.server.dependency_parts import demand_parts
 from holdfast.server.directory import Directory
 from holdfast.server.file_watch import FileWatch
 from holdfast.server.guards import Guard
+from holdfast.server.hangup import reading_anew
 from holdfast.server.listening import shown
 from holdfast.server.playing import playing
 from holdfast.server.quotas import Quotas
@@ -295,22 +295,19 @@ class HttpServer(uvicorn.Server):
         as it is, and is told."""
         if self.should_exit:
             return
-        self._try("log", lambda: reopen_all(self._logs))
+        with reading_anew("log"):
+            reopen_all(self._logs)
         if self._tls is not None and self.config.ssl is not None:
-            self._try("tls", partial(self.config.ssl.load_cert_chain, *self._tls))
+            with reading_anew("tls"):
+                self.config.ssl.load_cert_chain(*self._tls)
         if self._reloading is None or self._reloading.done():
             self._reloading = asyncio.create_task(self._reload(), name="holdfast-reload")
 
-    def _try(self, what: str, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except OSError as error:
-            warn("server.not_reloaded", what=what, why=str(error))
-
     async def _reload(self) -> None:
-        if self._refresh is not None:
-            await self._refresh()
-        event("server.reloaded")
+        with reading_anew("agents"):
+            if self._refresh is not None:
+                await self._refresh()
+            event("server.reloaded")
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         supervisor = self._sessions.supervisor

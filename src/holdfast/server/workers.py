@@ -27,7 +27,7 @@ from msgspec import Struct
 from holdfast import limits
 from holdfast.observe.events import event, warn
 from holdfast.observe.log_files import reopen_all, standard_files
-from holdfast.server.hangup import hangup_handler
+from holdfast.server.hangup import hangup_handler, reading_anew
 from holdfast.server.listening import Port
 from holdfast.server.staffing import GiveUp, Leave, Restart, judge_end
 from holdfast.server.station import Ready
@@ -171,10 +171,8 @@ class Supervisor:
 
     def _reload(self) -> None:
         """Have every worker read anew what it was started with; here there is only the log."""
-        try:
+        with reading_anew("log"):
             reopen_all(self._logs)
-        except OSError as error:
-            warn("server.not_reloaded", what="log", why=str(error))
         for place in self._places:
             if place.is_ready:
                 place.order(RELOAD)

@@ -344,7 +344,7 @@ class Admissions:
             diverged=new.diverged,
             input=new.input,
         )
-        return Watch(self._store, ask.tenant, admission, None)
+        return Watch(self._store, self._owner.lease, ask.tenant, admission, None)
 
     async def _hurry(self, ask: Ask, queued: Queued) -> None:
         """See to it that a turn need not wait for longer than it has to."""
@@ -562,7 +562,7 @@ class Admissions:
             input=request.input,
             continues=request.continues,
         )
-        return Watch(self._store, ask.tenant, admission, live)
+        return Watch(self._store, self._owner.lease, ask.tenant, admission, live)
 
     def _learn(self, ask: Ask, session_id: SessionId) -> None:
         if ask.name is not None and not isinstance(ask.name, SessionId):
@@ -599,7 +599,9 @@ class Admissions:
             how=how,  # type: ignore[arg-type]
             continues=row.continues,
         )
-        return Watch(self._store, ask.tenant, admission, self._owner.find(turn_id))
+        return Watch(
+            self._store, self._owner.lease, ask.tenant, admission, self._owner.find(turn_id)
+        )
 
     # ── busy ──
 
@@ -624,7 +626,7 @@ class Admissions:
             if live is not None and not live.done.done():
                 await asyncio.wait({live.done}, timeout=patience.left_s)
                 continue
-            await asyncio.sleep(min(limits.busy_poll_s, patience.left_s))
+            await self._owner.lease.wait_for_others(min(limits.busy_poll_s, patience.left_s))
             if not busy.holder_alive:
                 return None  # ask T1 again: whoever may take it over has to be asked again, too
 

@@ -26,3 +26,8 @@ async def persistently(ask: Callable[[], Awaitable[T]]) -> T:
             if now >= give_up_at:
                 raise
         await asyncio.sleep(RETRY_PAUSE_S)
+
+
+def told_again(error: StoreUnavailable) -> StoreUnavailable:
+    """The same in its words, without the frames that it has come through: for clients that are told later."""
+    return type(error)(*error.args)

@@ -123,7 +123,7 @@ class Sessions:
             store, cache, self._owner, self._recovery, queue, self._ambient
         )
         self._cache = cache
-        self._stateless = Stateless(store, self._ambient, choose, self.tally)
+        self._stateless = Stateless(store, self.lease, self._ambient, choose, self.tally)
 
     async def submit(self, ask: Ask, *, play: Play | None = None) -> Watch:
         """Admit a request: its turn begins, or it joins or repeats the one that it is.
@@ -176,7 +176,7 @@ class Sessions:
             how="joined",
             continues=row.continues,
         )
-        return Watch(self.store, tenant, admission, self._owner.find(turn_id))
+        return Watch(self.store, self.lease, tenant, admission, self._owner.find(turn_id))
 
     async def snapshot(
         self, tenant: Tenant, session_id: SessionId, version: Version | None = None

@@ -27,6 +27,7 @@ from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Admission, Ask, Choose
 from holdfast.sessions.feed import Feed
+from holdfast.sessions.lease import Lease
 from holdfast.sessions.noting import note_end, note_stateless
 from holdfast.sessions.resolve import request_of
 from holdfast.sessions.transaction import LiveTurn
@@ -114,8 +115,11 @@ class Nowhere:
 class Stateless:
     """Plays requests that name no conversation."""
 
-    def __init__(self, store: Store, ambient: Ambient, choose: Choose, tally: Tally) -> None:
+    def __init__(
+        self, store: Store, lease: Lease, ambient: Ambient, choose: Choose, tally: Tally
+    ) -> None:
         self._store = store
+        self._lease = lease
         self._ambient = ambient
         self._choose = choose
         self._tally = tally
@@ -158,7 +162,7 @@ class Stateless:
             turn_id=request.turn_id, session_id=session_id, base=request.base, input=new.input
         )
         note_stateless(self._tally, ask, admission)
-        return Watch(self._store, ask.tenant, admission, live)
+        return Watch(self._store, self._lease, ask.tenant, admission, live)
 
     def _over(self, task: asyncio.Task[None]) -> None:
         note_end(self._tally, self._playing.pop(task))

@@ -6,25 +6,24 @@ that turn was told so far, and the store takes it only if the turn was told noth
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
-from holdfast import limits
 from holdfast.core import events as ev
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.items import Item, Items, UserMessage
 from holdfast.core.journal import Record, decode_records
 from holdfast.core.resends import Arrival, Overtaken
-from holdfast.errors import StoreUnavailable, TurnRejected
+from holdfast.errors import TurnRejected
 from holdfast.ids import Tenant, TurnId
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Ask, Choose
 from holdfast.sessions.noting import note_signal
 from holdfast.sessions.owner import Owner
+from holdfast.sessions.persistence import persistently
 from holdfast.sessions.resolve import Resolver, Seen, request_after
 from holdfast.sessions.transaction import steering_messages, steering_payload
-from holdfast.sessions.watch import find_ending
+from holdfast.sessions.watch import persistent_ending
 from holdfast.store.base import (
     Gone,
     Joined,
@@ -148,24 +147,21 @@ class Steering:
         return ()
 
     async def is_heard(self, tenant: Tenant, turn_id: TurnId, n: int) -> bool:
-        """Wait until a turn has heard a signal, or has ended without."""
+        """Wait until a turn has heard a signal, or has ended without.
+
+        Raises StoreUnavailable if the store cannot be asked, or takes nothing, for `store_retry_s`.
+        """
         while not await self._was_heard(tenant, turn_id, n):
-            if await find_ending(self._store, tenant, turn_id) is not None:
+            if await persistent_ending(self._store, tenant, turn_id) is not None:
                 # It may have been heard at the last moment, after we had looked.
                 return await self._was_heard(tenant, turn_id, n)
-            await asyncio.sleep(limits.busy_poll_s)
+            await self._owner.lease.wait_for_others()
         return True
 
     async def _was_heard(self, tenant: Tenant, turn_id: TurnId, n: int) -> bool:
-        """Whether a turn has heard a signal. Waits while the store is away: it has been sent, and whoever were told
-        to send it again would be heard twice."""
-        while True:
-            try:
-                row = await self._store.find_signal(tenant, turn_id, n)
-            except StoreUnavailable:
-                await asyncio.sleep(limits.busy_poll_s)
-            else:
-                return row is not None and row.consumed
+        # Not given up at once: it has been sent, and a client that were told to send it again would be heard twice.
+        row = await persistently(lambda: self._store.find_signal(tenant, turn_id, n))
+        return row is not None and row.consumed
 
 
 def _may_resend(ask: Ask) -> bool:

@@ -40,7 +40,7 @@ from holdfast.sessions.ask import Ending
 from holdfast.sessions.ending import HandedOver, Judge, NotYet, Settled, settle
 from holdfast.sessions.feed import Feed
 from holdfast.sessions.lease import Lease
-from holdfast.sessions.persistence import persistently
+from holdfast.sessions.persistence import persistently, told_again
 from holdfast.sessions.recorder import Recorder
 from holdfast.store.base import Fence, GrantFilter, TurnStore
 from holdfast.store.rows import SignalRow
@@ -360,11 +360,6 @@ class LiveTurn:
 
     def __repr__(self) -> str:
         return f"<LiveTurn {self.fence.turn_id} of {self.fence.session_id}>"
-
-
-def told_again(error: StoreUnavailable) -> StoreUnavailable:
-    """The same in its words, without the frames that it has come through: for whoever is told later."""
-    return type(error)(*error.args)
 
 
 def _this_task() -> asyncio.Task[object]:

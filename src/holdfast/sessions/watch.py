@@ -14,15 +14,15 @@ from itertools import takewhile
 from types import TracebackType
 from typing import Self
 
-from holdfast import limits
 from holdfast.core.codec import Unreadable
 from holdfast.core.journal import Record, decode_records
 from holdfast.errors import SessionMissing, StoreUnavailable
 from holdfast.ids import Tenant, TurnId
 from holdfast.sessions.ask import Admission, Ending, ending_of
 from holdfast.sessions.feed import Take
-from holdfast.sessions.persistence import persistently
-from holdfast.sessions.transaction import LiveTurn, Lost, told_again
+from holdfast.sessions.lease import Lease
+from holdfast.sessions.persistence import persistently, told_again
+from holdfast.sessions.transaction import LiveTurn, Lost
 from holdfast.store.base import Store
 from holdfast.store.rows import TurnRow
 
@@ -32,9 +32,15 @@ class Watch:
     when the last such client leaves, the turn's policy for disconnects decides."""
 
     def __init__(
-        self, store: Store, tenant: Tenant, admission: Admission, live: LiveTurn | None
+        self,
+        store: Store,
+        lease: Lease,
+        tenant: Tenant,
+        admission: Admission,
+        live: LiveTurn | None,
     ) -> None:
         self._store = store
+        self._lease = lease
         self._tenant = tenant
         self.admission = admission
         self.live = live
@@ -64,7 +70,8 @@ class Watch:
             if isinstance(await self.live.done, Ending):
                 return
             await self._demand_stored(self.live)
-        elsewhere = followed(self._store, self._tenant, self.admission.turn_id, since)
+        turn_id = self.admission.turn_id
+        elsewhere = followed(self._store, self._lease, self._tenant, turn_id, since)
         async with aclosing(elsewhere if quiet_s is None else paused(elsewhere, quiet_s)) as read:
             async for records in read:
                 yield records
@@ -72,14 +79,19 @@ class Watch:
     async def ended(self) -> Ending:
         """Wait for the end, wherever the turn is played by then.
 
-        Raises StoreUnavailable if the store did not take the turn, or cannot be asked, for `store_retry_s`.
+        Raises StoreUnavailable if the store did not take the turn, cannot be asked, or takes nothing at all for
+        `store_retry_s`.
         """
         if self.live is not None:
             outcome = await self.live.wait_end()
             if not isinstance(outcome, Lost):
                 return outcome
             await self._demand_stored(self.live)
-        return await ended_elsewhere(self._store, self._tenant, self.admission.turn_id)
+        while True:
+            ending = await persistent_ending(self._store, self._tenant, self.admission.turn_id)
+            if ending is not None:
+                return ending
+            await self._lease.wait_for_others()
 
     async def _demand_stored(self, live: LiveTurn) -> None:
         """Raise what kept the store from taking the turn. It has its end all the same if only the answer was lost."""
@@ -128,7 +140,7 @@ async def paused(
 
 
 async def followed(
-    store: Store, tenant: Tenant, turn_id: TurnId, since: int
+    store: Store, lease: Lease, tenant: Tenant, turn_id: TurnId, since: int
 ) -> AsyncGenerator[Sequence[Record], None]:
     """The records of a turn from number `since` on, read from its journal until it has ended.
 
@@ -143,7 +155,7 @@ async def followed(
                 since = records[-1].n + 1
         if row.ended_by is not None:
             return
-        await asyncio.sleep(limits.busy_poll_s)
+        await lease.wait_for_others()
 
 
 async def journaled(
@@ -163,13 +175,9 @@ async def journaled(
             return
 
 
-async def ended_elsewhere(store: Store, tenant: Tenant, turn_id: TurnId) -> Ending:
-    """Wait until a turn's row says what became of it."""
-    while True:
-        ending = ending_of(await persistently(lambda: _find_row(store, tenant, turn_id)))
-        if ending is not None:
-            return ending
-        await asyncio.sleep(limits.busy_poll_s)
+async def persistent_ending(store: Store, tenant: Tenant, turn_id: TurnId) -> Ending | None:
+    """What became of a turn; None while it is open. Raises StoreUnavailable if the store cannot be asked for long."""
+    return ending_of(await persistently(lambda: _find_row(store, tenant, turn_id)))
 
 
 async def find_ending(store: Store, tenant: Tenant, turn_id: TurnId) -> Ending | None:
