@@ -10,7 +10,7 @@ from holdfast.core.conversation import SettingsChanged, Snapshot
 from holdfast.core.events import TurnRequest
 from holdfast.core.items import SessionSettings, Text, ToolCall, ToolResult, TurnLimits, UserMessage
 from holdfast.core.rebasing import Stale, rebased
-from holdfast.core.reconcile import Fresh, Incoming, reconcile
+from holdfast.core.reconcile import Fresh, Incoming, IncomingCall, reconcile
 from holdfast.ids import CallId, TurnId
 from tests.core.builders import (
     after,
@@ -154,3 +154,29 @@ def test_what_a_later_request_has_brought_is_not_said_again_whatever_waits_by_th
     overtaken = with_turn(TALK, user("Oslo?"), user("Rome?"))
     stale = rebased(msgspec.structs.replace(request, base=TALK.version), overtaken, mint)
     assert isinstance(stale, Stale) and stale.code == "no_new_user_message"
+
+
+FOREIGN = (
+    says("Where is it?"),
+    Incoming(role="assistant", calls=(IncomingCall(call_id="c1", name="locate", arguments="{}"),)),
+)
+"""What a client tells that has talked elsewhere before: a call that its own tools were to answer."""
+
+
+def test_a_call_that_another_request_has_brought_is_not_closed_once_more() -> None:
+    """Both have told the same past. The second one's words follow it; the result that closed its call does not."""
+    empty = new_session()
+    waiting, first = asks(empty, *FOREIGN, says("Later")), asks(empty, *FOREIGN, says("Now"))
+    found = on(with_turn(empty, *first.input), waiting)
+    assert found.input == waiting.input[-1:]
+
+
+def test_a_call_comes_along_with_its_answer_where_another_request_has_brought_it_unanswered() -> (
+    None
+):
+    empty = new_session()
+    answer = Incoming(role="tool", call_id="c1", content=(Text(text="here"),))
+    waiting = asks(empty, *FOREIGN, answer, says("Later"))
+    first = asks(empty, *FOREIGN, says("Now"))
+    found = on(with_turn(empty, *first.input), waiting)
+    assert found.input == waiting.input[1:]

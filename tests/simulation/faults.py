@@ -23,6 +23,8 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, TypeAlias, cast
 
+import msgspec
+
 from holdfast.core.codec import Value
 from holdfast.errors import StoreFault, StoreUnavailable
 from holdfast.store.base import Store
@@ -42,6 +44,8 @@ class Weather(Value):
     """How many take seconds."""
     focus: str = ""
     """The kind of call that most of the trouble is about in this run."""
+    odd_at: str = ""
+    """The kind of call of which every third fails in a way that nobody has foreseen."""
 
 
 class Odd(Exception):
@@ -63,7 +67,19 @@ class OddConnection(Odd, ConnectionResetError): ...
 class OddBug(Odd, AssertionError): ...
 
 
-ODD = (Odd, OddLookup, OddValue, OddTimeout, OddConnection, OddBug)
+class OddSystem(Odd, OSError): ...
+
+
+class OddMemory(Odd, MemoryError): ...
+
+
+class OddState(Odd, RuntimeError): ...
+
+
+ODD = (
+    *(Odd, OddLookup, OddValue, OddTimeout, OddConnection, OddBug),
+    *(OddSystem, OddMemory, OddState),
+)
 
 
 def is_odd(error: BaseException | None) -> bool:
@@ -161,6 +177,8 @@ class FaultyStore:
     async def _call(self, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:
         sky = self._sky
         weather = FOCUSED if name == sky.weather.focus else sky.weather
+        if name == sky.weather.odd_at:
+            weather = msgspec.structs.replace(weather, odd=1 / 3)
         self.calls[name] = self.calls.get(name, 0) + 1
         if self.dead:
             raise _away("this node is dead")

@@ -539,6 +539,27 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "a request that failed in a way that nobody has foreseen stays in its lane",
+        (
+            "sessions/admission.py",
+            "        except BaseException:\n            self._lanes.leave(lane)\n",
+            "        except (HoldfastError, asyncio.CancelledError):\n            self._lanes.leave(lane)\n",
+        ),
+    ),
+    mutant(
+        "a request that failed in a way that nobody has foreseen keeps its key from being tried again",
+        (
+            "sessions/admission.py",
+            "            return await self._submit(ask, play)\n        finally:\n            self._claims.leave(claim)\n",
+            (
+                "            watch = await self._submit(ask, play)\n"
+                "        except (HoldfastError, asyncio.CancelledError):\n"
+                "            self._claims.leave(claim)\n            raise\n"
+                "        self._claims.leave(claim)\n        return watch\n"
+            ),
+        ),
+    ),
+    mutant(
         "a turn that the store did not take stays claimed, so that nobody recovers it",
         (
             "sessions/owner.py",

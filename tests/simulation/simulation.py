@@ -290,7 +290,8 @@ def _queued(plan: Plan, rng: Random) -> Plan:
 
 def _odd(plan: Plan, rng: Random) -> Plan:
     """Calls fail in ways that nobody has foreseen: some of all of them, and many of one kind."""
-    return replaced(plan, weather=replaced(plan.weather, odd=rng.choice((0.01, 0.05, 0.2))))
+    odd = rng.choice((0.01, 0.05, 0.2))
+    return replaced(plan, weather=replaced(plan.weather, odd=odd, odd_at=rng.choice(("", *CALLS))))
 
 
 def _deprived(plan: Plan, rng: Random) -> Plan:
@@ -429,11 +430,13 @@ _BUSY: tuple[OnBusy, ...] = ("wait", "reject", "interrupt", "steer")
 _OPERATIONS = ("cancel", "heckle", "watch", "reset", "rewind", "fork", "delete", "annotate")
 _FAULTS = ("crash", "pause", "freeze", "outage", "partition", "drain")
 _FOCUS = ("", "", "", "begin", "append", "commit", "end", "signal", "signals")
-_PRIVILEGES = (
+CALLS = (
     *("renew", "begin", "append", "commit", "end", "takeover", "release", "signal", "signals"),
     *("orphans", "queued", "enqueue", "open_queued", "withdraw", "snapshot", "session", "turn"),
     *("journal", "index", "resolve", "find_attempt", "find_signal", "acknowledge"),
+    *("annotate", "bind", "fork", "remove", "resign"),
 )
+"""Every kind of call that a node makes: each may be denied, or fail in a way that nobody has foreseen."""
 _FREEZES = ("begin", "append", "commit", "commit", "end")
 
 
@@ -625,7 +628,7 @@ async def _befall(world: World, plan: Plan) -> None:
             elif kind == "partition":
                 group.create_task(world.partition(node, for_s=long_s))
             elif kind == "deprive":
-                name = rng.choice(_PRIVILEGES)
+                name = rng.choice(CALLS)
                 group.create_task(world.deprive(node, name, for_s=long_s))
             elif kind == "drain":
                 grace_s = rng.choice((0.0, 0.5, 5.0))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from random import Random
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 from tests.simulation.campaign import judge, replay
+from tests.simulation.faults import FaultyStore
 from tests.simulation.loop import SimulatedLoop, Stuck, run
 from tests.simulation.seeds import INTERESTING
-from tests.simulation.simulation import Home, simulate
+from tests.simulation.simulation import CALLS, Home, simulate
 
 FIRST, STRETCH = 700_000, 40
 
@@ -71,6 +73,24 @@ def test_both_stores_are_told_the_same_story_by_a_seed() -> None:
         simulate(7, home, trace=told.append)
         plans.append(told[0])
     assert plans[0] == plans[1]
+
+
+def test_every_kind_of_call_that_a_node_makes_may_be_denied_and_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A kind of call that is added to nodes is added to the troubles that they meet."""
+    made: set[str] = set()
+    call = FaultyStore._call
+
+    async def listen(store: FaultyStore, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+        made.add(name)
+        return await call(store, name, ask)
+
+    monkeypatch.setattr(FaultyStore, "_call", listen)
+    for seed in (4, 6, 7, 10, 16, 18, 40004692):
+        simulate(seed, "memory")
+    assert made <= set(CALLS)
+    assert len(made) > len(CALLS) - 5, "these seeds make nearly all of them"
 
 
 # ── the loop itself ──────────────────────────────────────────────────────────────────────────

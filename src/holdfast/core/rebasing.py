@@ -5,7 +5,8 @@ What the client said stays as it was taken in. What was decided about it on top 
 1. Calls that wait now are answered by this turn. A message closes them, as it would have closed those of then.
 2. Answers to calls stay answers to these very calls. If others wait now, or none, somebody else has answered them.
 3. Messages that a turn has brought since the request came are known, if something new follows them (`resends.py`).
-   A later request may have brought all of them: then that one has overtaken this one.
+   A later request may have brought all of them: then that one has overtaken this one. A call that is known is not
+   closed once more; but one that this client has answered comes along with its answer.
 4. Whoever went on with the session's agent goes on with the agent that the session has now.
 5. Limits of the session's own count as they are now.
 """
@@ -18,7 +19,7 @@ from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
 from holdfast.core.identity import portable_key
-from holdfast.core.items import Items, ToolResult, UserMessage
+from holdfast.core.items import Items, ToolCall, ToolResult, UserMessage
 from holdfast.core.reconcile import unanswered
 from holdfast.core.resends import Arrival, Overtaken, still_new
 from holdfast.ids import Minter
@@ -84,7 +85,16 @@ def _unsaid(request: TurnRequest, head: Snapshot, items: Items) -> Items | Stale
             code="no_new_user_message",
             why="a later request has brought the same message along with a newer one: it is answered there",
         )
-    return new
+    return _with_their_calls(items, known=len(items) - len(new))
+
+
+def _with_their_calls(items: Items, *, known: int) -> Items:
+    """Items without the first ones, which are known, such that every result follows its call or is left out with it."""
+    calls = {each.id: n for n, each in enumerate(items[:known]) if isinstance(each, ToolCall)}
+    apart = [each for each in items[known:] if isinstance(each, ToolResult) and each.call in calls]
+    answered = [calls[each.call] for each in apart if each.outcome != "not_answered"]
+    since = min(answered, default=known)
+    return tuple(each for each in items[since:] if each not in apart or calls[each.call] >= since)
 
 
 def _agent(request: TurnRequest, head: Snapshot) -> str:
