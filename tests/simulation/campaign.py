@@ -3,6 +3,7 @@
 python -m tests.simulation --seeds 100000              # from a random first seed; says which
 python -m tests.simulation --minutes 30 --store sqlite
 python -m tests.simulation --seed 4711 --store memory --trace
+python -m tests.simulation --seeds 200 --store postgres  # in real time, many at once (real_time.py)
 """
 
 from __future__ import annotations
@@ -18,12 +19,21 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from typing import get_args
+from contextlib import contextmanager
+from typing import Literal, TypeAlias, get_args
 
 from holdfast.core.codec import Value
+from tests.postgres import QUICK, SHARED, Server
 from tests.simulation.checker import check
 from tests.simulation.history import Recording
-from tests.simulation.simulation import Home, simulate
+from tests.simulation.real_time import perform
+from tests.simulation.simulation import Home, Trace, simulate
+
+Where: TypeAlias = Home | Literal["postgres"]
+"""The store of a run. On PostgreSQL it takes place in real time."""
+
+AT_ONCE_REAL = 16
+"""Runs in real time at once: each of them waits most of the time."""
 
 SHOWN_MAX = 10
 """Broken promises that are told in full; the rest is counted."""
@@ -33,15 +43,20 @@ class Verdict(Value):
     """What came of one seed."""
 
     seed: int
-    home: Home
+    home: Where
     broken: tuple[str, ...]
     figures: dict[str, int]
 
 
-def judge(seed: int, home: Home) -> Verdict:
+def record(seed: int, home: Where, *, trace: Trace | None = None) -> Recording:
+    """Run one seed."""
+    return perform(seed, trace=trace) if home == "postgres" else simulate(seed, home, trace=trace)
+
+
+def judge(seed: int, home: Where) -> Verdict:
     """Run one seed, and check it. What cannot even be run to its end is broken, too."""
     try:
-        recording = simulate(seed, home)
+        recording = record(seed, home)
         broken = tuple(map(str, check(recording)))
         return Verdict(seed=seed, home=home, broken=broken, figures=figures(recording))
     except Exception:
@@ -74,10 +89,22 @@ def replay(verdict: Verdict) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     asked = _parse(argv)
-    homes: tuple[Home, ...] = (asked.store,) if asked.store else get_args(Home)
-    if asked.seed is not None:
-        return _one(asked.seed, homes[0], trace=asked.trace)
-    return _campaign(asked, homes)
+    homes: tuple[Where, ...] = (asked.store,) if asked.store else get_args(Home)
+    with _database(homes):
+        if asked.seed is not None:
+            return _one(asked.seed, homes[0], trace=asked.trace)
+        return _campaign(asked, homes)
+
+
+@contextmanager
+def _database(homes: tuple[Where, ...]) -> Iterator[None]:
+    """A PostgreSQL for all processes of this run, if it is about one."""
+    if "postgres" not in homes:
+        yield
+        return
+    with Server.started({**QUICK, "max_connections": "2000"}) as server:
+        os.environ[SHARED] = server.url()
+        yield
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
@@ -85,15 +112,24 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=10_000, help="how many (default: %(default)s)")
     parser.add_argument("--minutes", type=float, help="stop after this long, whatever is left")
     parser.add_argument("--first", type=int, help="the first seed (default: a random one)")
-    parser.add_argument("--store", choices=get_args(Home), help="one store (default: both in turn)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--store",
+        choices=(*get_args(Home), "postgres"),
+        help="one store (default: memory and sqlite in turn)",
+    )
+    parser.add_argument(
+        "--jobs", type=int, help="at once (default: one for each core, or 16 in real time)"
+    )
     parser.add_argument("--seed", type=int, help="run this one seed only")
     parser.add_argument("--trace", action="store_true", help="with --seed: tell what happens")
-    return parser.parse_args(argv)
+    asked = parser.parse_args(argv)
+    real = asked.store == "postgres"
+    asked.jobs = asked.jobs or (AT_ONCE_REAL if real else os.cpu_count() or 1)
+    return asked
 
 
-def _one(seed: int, home: Home, *, trace: bool) -> int:
-    recording = simulate(seed, home, trace=print if trace else None)
+def _one(seed: int, home: Where, *, trace: bool) -> int:
+    recording = record(seed, home, trace=print if trace else None)
     broken = check(recording)
     for name, count in figures(recording).items():
         print(f"{count:8}  {name}")
@@ -102,7 +138,7 @@ def _one(seed: int, home: Home, *, trace: bool) -> int:
     return 1 if broken else 0
 
 
-def _campaign(asked: argparse.Namespace, homes: tuple[Home, ...]) -> int:
+def _campaign(asked: argparse.Namespace, homes: tuple[Where, ...]) -> int:
     first = secrets.randbelow(1 << 40) if asked.first is None else asked.first
     print(f"{asked.seeds} seeds from {first} on, over {', '.join(homes)}, {asked.jobs} processes")
     began = said = time.monotonic()
@@ -110,8 +146,11 @@ def _campaign(asked: argparse.Namespace, homes: tuple[Home, ...]) -> int:
     total: Counter[str] = Counter()
     broken: list[Verdict] = []
     done = 0
+    chunk = 1 if "postgres" in homes else 8
     with multiprocessing.get_context("spawn").Pool(asked.jobs, _settle_down) as pool:
-        for verdict in pool.imap_unordered(_judge, _jobs(first, asked.seeds, homes), chunksize=8):
+        for verdict in pool.imap_unordered(
+            _judge, _jobs(first, asked.seeds, homes), chunksize=chunk
+        ):
             done += 1
             total.update(verdict.figures)
             if verdict.broken:
@@ -136,9 +175,9 @@ def _campaign(asked: argparse.Namespace, homes: tuple[Home, ...]) -> int:
     return 1 if broken else 0
 
 
-def _jobs(first: int, count: int, homes: tuple[Home, ...]) -> Iterator[tuple[int, Home]]:
+def _jobs(first: int, count: int, homes: tuple[Where, ...]) -> Iterator[tuple[int, Where]]:
     """SQLite is some times slower, so it gets one seed of five."""
-    both: tuple[Home, ...] = ("memory", "memory", "memory", "memory", "sqlite")
+    both: tuple[Where, ...] = ("memory", "memory", "memory", "memory", "sqlite")
     weighted = homes if len(homes) == 1 else both
     return zip(range(first, first + count), itertools.cycle(weighted), strict=False)
 
@@ -149,7 +188,7 @@ def _settle_down() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def _judge(job: tuple[int, Home]) -> Verdict:
+def _judge(job: tuple[int, Where]) -> Verdict:
     return judge(*job)
 
 

@@ -27,8 +27,8 @@ import msgspec
 
 from holdfast.core.codec import Value
 from holdfast.errors import StoreFault, StoreUnavailable
-from holdfast.store.base import Store
-from tests.simulation.loop import Place, SimulatedLoop
+from holdfast.store.base import Hinting, Store
+from tests.simulation.loop import Place, Places
 
 
 class Weather(Value):
@@ -131,7 +131,7 @@ Heard: TypeAlias = Callable[[str, dict[int | str, Any], Any], object]
 class FaultyStore:
     """A node's view of the store. Its methods are those of the store, with the weather in between."""
 
-    def __init__(self, store: Store, sky: Sky, loop: SimulatedLoop, *, instant: bool) -> None:
+    def __init__(self, store: Store, sky: Sky, loop: Places, *, instant: bool) -> None:
         """`instant`: the store never waits, so a call that takes no time needs no journey."""
         self._store = store
         self._sky = sky
@@ -154,7 +154,14 @@ class FaultyStore:
     def as_store(self) -> Store:
         return cast("Store", self)
 
-    def override(self, name: str, method: Callable[..., Awaitable[Any]]) -> None:
+    def lead_to(self, store: Store) -> None:
+        """From now on this is the store that is asked. Its hints come from where it is."""
+        self._store = store
+        if isinstance(store, Hinting):
+            context, listen = self._network.context, store.listen
+            self.override("listen", lambda node, wake: context.copy().run(listen, node, wake))
+
+    def override(self, name: str, method: Callable[..., Awaitable[Any] | None]) -> None:
         """From now on this method is another one: for a trouble that has no name here."""
         setattr(self, name, method)
 

@@ -7,6 +7,7 @@ Work belongs to a *place*: one process of a simulated system, or the world aroun
 variable, so whatever a task starts runs where the task runs. Within a place callbacks run in the order in which
 they were scheduled, as asyncio promises; between places the order is drawn. A place that is paused keeps its
 work for later, like a process that is stopped; one that is dead does nothing any more, ever, not even clean up.
+`real_time.py` has a loop with places whose time is the world's.
 
 1. A run that cannot go on (nothing is ready, nothing is scheduled) raises `Stuck`, and so does one that takes
    too many steps or too much virtual time.
@@ -35,40 +36,32 @@ class Stuck(Exception):
 
 
 class Place:
-    """One process, or the world outside: a queue of its own."""
+    """One process, or the world outside: a queue of its own. In real time, of what it cannot do while it is stopped."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.ready: deque[Handle] = deque()
         self.state: Literal["up", "paused", "dead"] = "up"
         self.context = copy_context()
-        self.context.run(_here.set, self)
+        self.context.run(here.set, self)
 
     def __repr__(self) -> str:
         return f"<Place {self.name} {self.state} ready={len(self.ready)}>"
 
 
-_here: ContextVar[Place] = ContextVar("place")
+here: ContextVar[Place] = ContextVar("place")
 
 
-class SimulatedLoop(asyncio.BaseEventLoop):
-    """Virtual time, seeded order, places."""
+class Places(asyncio.BaseEventLoop):
+    """A loop whose work belongs to places, and which keeps every task until its end: what is collected in the middle
+    would run its clean-up at some odd moment."""
 
-    def __init__(self, rng: Random, *, time_s_max: float = TIME_S_MAX) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._rng = rng
-        self._now_s = 0.0
-        self._timers: list[tuple[float, float, int, TimerHandle]] = []
-        self._count = 0
-        self._time_s_max = time_s_max
-        self.steps = 0
-        self.outside = Place("outside")
-        self._places = [self.outside]
+        self._places: list[Place] = []
+        self.outside = self.new_place("outside")
         self._tasks: dict[asyncio.Task[Any], Place] = {}
-        # Held until the end: what is collected in the middle would run its clean-up at some odd moment.
         self.set_exception_handler(lambda loop, context: None)  # `unheeded` tells
-
-    # ── places ──
 
     def new_place(self, name: str) -> Place:
         place = Place(name)
@@ -92,7 +85,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def bury(self) -> None:
         """End every task that is left, so that nothing of it is reported as forgotten."""
-        self.steps = 0
         for place in self._places:
             place.state = "up"
         for _ in range(50):
@@ -106,10 +98,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
 
-    # ── what asyncio asks of a loop ──
+    def tasks(self, place: Place) -> list[asyncio.Task[Any]]:
+        """All that were ever started in a place."""
+        return [task for task, home in self._tasks.items() if home is place]
 
-    def time(self) -> float:
-        return self._now_s
+    def unheeded(self) -> list[str]:
+        """What tasks have died of that nobody has asked about. In a place that is dead nobody can."""
+        return [
+            f"{task.get_name()}: {task.exception()!r}"
+            for task, place in self._tasks.items()
+            if place.state != "dead" and _is_unheeded(task)
+        ]
 
     def create_task(  # type: ignore[override]
         self,
@@ -119,8 +118,30 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         context: Context | None = None,
     ) -> asyncio.Task[Any]:
         task = asyncio.Task(coro, loop=self, name=name, context=context)
-        self._tasks[task] = _here.get(self.outside) if context is None else context[_here]
+        self._tasks[task] = here.get(self.outside) if context is None else context[here]
         return task
+
+
+class SimulatedLoop(Places):
+    """Virtual time, seeded order, places."""
+
+    def __init__(self, rng: Random, *, time_s_max: float = TIME_S_MAX) -> None:
+        super().__init__()
+        self._rng = rng
+        self._now_s = 0.0
+        self._timers: list[tuple[float, float, int, TimerHandle]] = []
+        self._count = 0
+        self._time_s_max = time_s_max
+        self.steps = 0
+
+    def bury(self) -> None:
+        self.steps = 0
+        super().bury()
+
+    # ── what asyncio asks of a loop ──
+
+    def time(self) -> float:
+        return self._now_s
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -155,7 +176,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         pass
 
     def _ready_up(self, handle: Handle) -> None:
-        place = handle._context.get(_here, self.outside)  # type: ignore[attr-defined]
+        place = handle._context.get(here, self.outside)  # type: ignore[attr-defined]
         place.ready.append(handle)
 
     def _run_once(self) -> None:
@@ -193,18 +214,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if not task.done()
         )
 
-    def tasks(self, place: Place) -> list[asyncio.Task[Any]]:
-        """All that were ever started in a place."""
-        return [task for task, home in self._tasks.items() if home is place]
-
-    def unheeded(self) -> list[str]:
-        """What tasks have died of that nobody has asked about. In a place that is dead nobody can."""
-        return [
-            f"{task.get_name()}: {task.exception()!r}"
-            for task, place in self._tasks.items()
-            if place.state != "dead" and _is_unheeded(task)
-        ]
-
     def _process_events(self, event_list: object) -> None:
         pass
 
@@ -221,7 +230,7 @@ async def _breathe() -> None:
         await asyncio.sleep(0)
 
 
-def run(loop: SimulatedLoop, main: Coroutine[Any, Any, T]) -> T:
+def run(loop: Places, main: Coroutine[Any, Any, T]) -> T:
     """Run `main` in the world outside, to its end; then bury what is left."""
     try:
         return loop.run_until_complete(loop.start(loop.outside, main, name="main"))

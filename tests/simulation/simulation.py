@@ -10,12 +10,12 @@ import asyncio
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -35,7 +35,7 @@ from tests.simulation.faults import Freeze, Weather, is_odd
 from tests.simulation.finding import find_all
 from tests.simulation.hasty import HastyClient
 from tests.simulation.history import Recording
-from tests.simulation.loop import SimulatedLoop, run
+from tests.simulation.loop import Places, SimulatedLoop, run
 from tests.simulation.persistent import PersistentClient
 from tests.simulation.plays import Temper, new_play
 from tests.simulation.world import EPOCH_MS, Node, World
@@ -445,16 +445,27 @@ def simulate(seed: int, home: Home, *, trace: Trace | None = None) -> Recording:
     rng = Random(f"holdfast/{seed}")
     loop = SimulatedLoop(rng)
     directory = Path(tempfile.mkdtemp(prefix="holdfast-sim-", dir=scratch()))
+
+    async def main() -> Recording:
+        plan = plan_of(seed, rng)
+        store = await open_store(loop, home, directory)
+        return await act_out(loop, store, rng, plan, instant=home == "memory", trace=trace)
+
     try:
-        plan = draw_plan(rng)
-        for every, first, theme in _STEADY:
-            if seed % every == first:
-                plan = theme(plan, Random(f"holdfast/{theme.__name__[1:]}/{seed}"))
         with overheard() as errors:
-            recording = run(loop, _simulate(loop, rng, plan, home, directory, trace))
+            recording = run(loop, main())
         return replaced(recording, leftovers=(*recording.leftovers, *errors))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def plan_of(seed: int, rng: Random) -> Plan:
+    """What a seed is about. `rng` is the run's own, and is drawn from."""
+    plan = draw_plan(rng)
+    for every, first, theme in _STEADY:
+        if seed % every == first:
+            plan = theme(plan, Random(f"holdfast/{theme.__name__[1:]}/{seed}"))
+    return plan
 
 
 @contextmanager
@@ -493,15 +504,17 @@ async def open_store(loop: SimulatedLoop, home: Home, directory: Path) -> Store:
     return await SqliteStore.open(directory / "store.db", now_ms=now_ms, engine=engine)
 
 
-async def _simulate(
-    loop: SimulatedLoop,
+async def act_out(
+    loop: Places,
+    store: Store,
     rng: Random,
     plan: Plan,
-    home: Home,
-    directory: Path,
+    *,
+    instant: bool,
     trace: Trace | None,
+    connect: Callable[[], Coroutine[Any, Any, Store]] | None = None,
 ) -> Recording:
-    store = await open_store(loop, home, directory)
+    """Everything that a plan is about, from the first boot to what is left in the end. Closes the store."""
     world = World(
         loop,
         store,
@@ -509,12 +522,13 @@ async def _simulate(
         nodes=plan.nodes,
         weather=plan.weather,
         play=partial(new_play, temper=plan.temper),
-        instant=home == "memory",
+        instant=instant,
         cache_bytes=plan.cache_bytes,
         lane_waiting_max=plan.waiting_max,
         background_max=plan.background_max,
         lease_ttl_s=plan.ttl_s,
         trace=trace,
+        connect=connect,
     )
     world.say(str(plan))
     keys = tuple(SessionKey(f"key-{n}") for n in range(plan.keys))

@@ -20,7 +20,7 @@ from holdfast.sessions.sessions import Sessions
 from holdfast.store.base import Pruned, Queued, Signalled, Started, Store, Taken
 from tests.simulation.faults import FaultyStore, Freeze, Odd, Sky, Weather
 from tests.simulation.history import Act, Effect, Played, Queueing, Send, Takeover, Watched
-from tests.simulation.loop import SimulatedLoop
+from tests.simulation.loop import Places
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class World:
 
     def __init__(
         self,
-        loop: SimulatedLoop,
+        loop: Places,
         store: Store,
         rng: Random,
         *,
@@ -49,8 +49,12 @@ class World:
         background_max: int = 64,
         lease_ttl_s: float = limits.lease_ttl_s,
         trace: Callable[[str], None] | None = None,
+        connect: Callable[[], Coroutine[Any, Any, Store]] | None = None,
     ) -> None:
+        """`connect` opens a store for each node, which outlives the node, so that what it was asked arrives; without it
+        they share one."""
         self.loop = loop
+        self.connect = connect
         self.store = store
         self.rng = rng
         self.sky = Sky(rng, weather)
@@ -312,6 +316,9 @@ class Node:
         world.loop.start(world.loop.outside, world.pause(self, for_s=freeze.for_s), name="freeze")
 
     async def open(self) -> None:
+        world = self.world
+        if world.connect is not None:
+            self.store.lead_to(await world.loop.start(world.loop.outside, world.connect()))
         store = self.store.as_store()
         self.sessions = self.world.new_sessions(store, self._play, self._drift_ms)
         await self.sessions.__aenter__()

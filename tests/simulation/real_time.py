@@ -1,0 +1,117 @@
+"""The same stories on a real PostgreSQL, in real time: the same plans, clients, faults and rules.
+
+    python -m tests.simulation --store postgres --seeds 200
+
+Nodes are places of one process, as in a simulation, and the weather is made between them and their stores; but each
+has a store of its own, with connections of its own, and what happens in between takes as long as it does. So a seed
+says what a run is about, and not what happens in it: a run that was broken may hold the next time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from asyncio.events import Handle
+from collections import deque
+from random import Random
+from typing import Literal
+
+from holdfast.store.base import Store
+from holdfast.store.postgres.address import parse_address
+from holdfast.store.postgres.store import PostgresStore
+from tests.postgres import shared_database
+from tests.simulation.history import Recording
+from tests.simulation.loop import Place, Places, Stuck, here, run
+from tests.simulation.simulation import Trace, act_out, overheard, plan_of, replaced
+from tests.simulation.world import EPOCH_MS
+
+RUN_S_MAX = 1_800.0
+"""A run that takes longer has no end."""
+
+NODE_CONNECTIONS = 4
+
+
+class RealPlace(Place):
+    """A place that goes on by itself with what was left, when it may."""
+
+    def __init__(self, name: str, loop: RealLoop) -> None:
+        self._loop = loop
+        super().__init__(name)
+
+    @property
+    def state(self) -> Literal["up", "paused", "dead"]:
+        return self._state
+
+    @state.setter
+    def state(self, state: Literal["up", "paused", "dead"]) -> None:
+        self._state = state
+        if state == "up":
+            self._loop.go_on_with(self.ready)
+
+
+class RealLoop(Places, asyncio.SelectorEventLoop):
+    """An event loop with places. Its time is the world's, counted as a simulation counts it: from the same epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ahead_s = time.time() - EPOCH_MS / 1000 - super().time()
+        self._ready = _Ready(self)
+
+    def new_place(self, name: str) -> Place:
+        place = RealPlace(name, self)
+        self._places.append(place)
+        return place
+
+    def time(self) -> float:
+        return super().time() + self._ahead_s
+
+    def go_on_with(self, left: deque[Handle]) -> None:
+        """What a place could not do is first of all that is to be done, in its order."""
+        self._ready.extendleft(reversed(left))
+        left.clear()
+
+
+class _Ready(deque[Handle]):
+    """What is to be done next. What a place may not do is put aside there."""
+
+    def __init__(self, loop: RealLoop) -> None:
+        super().__init__()
+        self._nothing = Handle(lambda: None, (), loop)
+        self._nothing.cancel()
+
+    def popleft(self) -> Handle:
+        handle = super().popleft()
+        place = handle._context.get(here)  # type: ignore[attr-defined]
+        if place is None or place.state == "up":
+            return handle
+        place.ready.append(handle)
+        return self._nothing
+
+
+def perform(seed: int, *, trace: Trace | None = None) -> Recording:
+    """A run of what this seed is about, on a database of its own."""
+    url = shared_database()
+    rng, loop = Random(f"holdfast/{seed}"), RealLoop()
+    opened: list[PostgresStore] = []
+
+    async def connect() -> Store:
+        address = parse_address(f"{url}?pool_size={NODE_CONNECTIONS}")
+        opened.append(await PostgresStore.open(address))
+        return opened[-1]
+
+    async def main() -> Recording:
+        store = await connect()
+        plan = plan_of(seed, rng)
+        try:
+            async with asyncio.timeout(RUN_S_MAX):
+                return await act_out(
+                    loop, store, rng, plan, instant=False, trace=trace, connect=connect
+                )
+        except TimeoutError as error:
+            raise Stuck(f"no end after {RUN_S_MAX:.0f} s") from error
+        finally:
+            await asyncio.gather(*(each.close() for each in opened[1:]))
+
+    with overheard() as errors:
+        recording = run(loop, main())
+    return replaced(recording, leftovers=(*recording.leftovers, *errors))
