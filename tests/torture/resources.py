@@ -14,24 +14,27 @@ import asyncio
 import os
 import random
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import aiohttp
 import msgspec
 from aiohttp import web
+from msgspec import Struct
 
+from holdfast import limits
 from holdfast.store.open import open_store
 from holdfast.store.verify import Finding, verify
 from tests.torture.campaign import Figures, Progress, Run
-from tests.torture.serving import Served, say, serving
+from tests.torture.serving import HOLDFAST, Served, say, serving
 
 MB = 1 << 20
 HISTORIES = 8
@@ -39,6 +42,14 @@ HISTORY_CHARS = 1_200_000
 FLAT_MB = 60.0
 FLAT_SHARE = 1.3
 """What a server has in memory may be larger at the end than after its first hundred failures by so much, or so many."""
+DISCARDED = {
+    "X-Turn-Policy": "cancel=discard, disconnect=discard, deadline=discard, error=discard, limit=discard"
+}
+SOAK_SHARE = 1 / 8
+SOAK_LOOKS = 20
+SOAK_CLIENTS = 4
+SOAK_FLAT_MB = 8.0
+"""So much more may be in memory at the end than at half time: names are remembered for longer than conversations."""
 BYSTANDER_S = 2.0
 """How long a bystander may wait for a list of sessions, 99 times of 100, on a busy machine."""
 TOLD_S = 90.0
@@ -56,7 +67,15 @@ agents:
     instruction: Be brief.
     fallback:
       retries: -1
+    limits: {limits}
 """
+
+Conduct: TypeAlias = Literal["answers", "calls", "refuses", "breaks off", "hangs"]
+"""What a provider does when it is asked: it calls a tool that there is not; it hangs, or breaks off, after its first
+words."""
+
+Play: TypeAlias = Callable[[aiohttp.ClientSession, str, str], Coroutine[None, None, int]]
+"""Says something in a conversation, such that its turn fails; the status of the answer."""
 
 Want: TypeAlias = Callable[[Run, Progress], Coroutine[None, None, Figures]]
 
@@ -68,23 +87,33 @@ class Provider:
     """A model's server that answers briefly, at great length, or not at all. Keeps nothing of what it is asked."""
 
     def __init__(self) -> None:
-        self.away = False
+        self.conduct: Conduct = "answers"
         self.pieces = 1
         self.url = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         await request.read()
-        if self.away:
+        if self.conduct == "refuses":
             return web.json_response({"error": {"message": "away"}}, status=500)
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
-        for _ in range(self.pieces):
+        if self.conduct == "calls":
+            call = {"index": 0, "id": "call_1", "function": {"name": "none", "arguments": "{}"}}
+            await response.write(_chunk({"tool_calls": [call]}))
+        for _ in range(0 if self.conduct == "calls" else self.pieces):
             await response.write(_chunk({"content": "word " * (2_000 if self.pieces > 1 else 1)}))
-        await response.write(_chunk({}, finish="stop") + b"data: [DONE]\n\n")
+            if self.conduct == "hangs":
+                await asyncio.sleep(3600)
+            if self.conduct == "breaks off":
+                assert request.transport is not None
+                request.transport.abort()
+                return response
+        finish = "tool_calls" if self.conduct == "calls" else "stop"
+        await response.write(_chunk({}, finish=finish) + b"data: [DONE]\n\n")
         return response
 
 
-def _chunk(delta: Mapping[str, str], finish: str | None = None) -> bytes:
+def _chunk(delta: Mapping[str, object], finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "any"}
     return b"data: " + msgspec.json.encode({**chunk, "choices": [choice]}) + b"\n\n"
@@ -95,7 +124,7 @@ async def provider() -> AsyncIterator[Provider]:
     made = Provider()
     app = web.Application(client_max_size=64 * MB)
     app.router.add_post("/v1/chat/completions", made.answer)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
@@ -164,38 +193,174 @@ async def bystanding(server: Served) -> AsyncIterator[Bystander]:
 # ── campaigns ────────────────────────────────────────────────────────────────────────────────
 
 
+class Way(Struct, frozen=True):
+    """A way in which a turn ends that is not kept, and what it takes."""
+
+    provider: Conduct
+    play: Play
+    environment: Mapping[str, str] = {}
+    limits: str = ""
+    """Of the agent, as its file says them."""
+
+
+async def _is_refused(http: aiohttp.ClientSession, name: str, text: str) -> int:
+    return (await say(http, name, text, model="root", **DISCARDED))[0]
+
+
+@asynccontextmanager
+async def _begun(
+    http: aiohttp.ClientSession, name: str, text: str
+) -> AsyncIterator[aiohttp.ClientResponse]:
+    """A stream whose first words have come."""
+    body = {"model": "root", "stream": True, "messages": [{"role": "user", "content": text}]}
+    headers = {"X-Conversation-Id": name, **DISCARDED}
+    async with http.post("/v1/chat/completions", json=body, headers=headers) as response:
+        while b"word" not in await response.content.readline():
+            assert not response.content.at_eof()
+        yield response
+
+
+async def _cancel(http: aiohttp.ClientSession, name: str, text: str) -> int:
+    async with _begun(http, name, text) as response:
+        path = f"/api/turns/{response.headers['X-Turn-Id']}/cancel"
+        async with http.post(path) as cancelled:
+            await cancelled.read()
+        await response.read()
+        return cancelled.status
+
+
+async def _leave(http: aiohttp.ClientSession, name: str, text: str) -> int:
+    async with _begun(http, name, text) as response:
+        response.close()
+        return response.status
+
+
+WAYS = {
+    "model_error": Way("refuses", _is_refused),
+    "model_error in the middle": Way("breaks off", _is_refused),
+    "deadline": Way("hangs", _is_refused, environment={"HOLDFAST_TURN_DEADLINE_S": "0.3"}),
+    "limit": Way("calls", _is_refused, limits="{steps_max: 1}"),
+    "cancelled": Way("hangs", _cancel),
+    "disconnected": Way("hangs", _leave),
+}
+
+
 async def outage(run: Run, progress: Progress) -> Figures:
-    """A provider that fails every request of conversations with a megabyte of history."""
+    """Turns with a megabyte of history that fail, in every way that clients and a provider can bring about."""
+    shown, wrong = [], []
+    for name, way in WAYS.items():
+        figures = await _fail_often(run, name, way, progress)
+        shown.append(f"{name}: {figures.did}")
+        wrong += [f"{name}: {each}" for each in figures.violations]
+    return Figures(f"{HISTORIES} histories of 1.2 MB; " + "; ".join(shown), wrong)
+
+
+async def _fail_often(run: Run, name: str, way: Way, progress: Progress) -> Figures:
     failures = max(200, run.count(2_000))
     marks = sorted(n for n in {100, 1_000, failures} if n <= failures)
     rss: dict[int, float] = {}
     statuses = Counter[int]()
-    async with provider() as upstream, _served(run, "outage", upstream) as server:
-        async with aiohttp.ClientSession(server.url) as http:
+    # Its histories are made by a server that lets turns end well.
+    store = name.replace(" ", "-")
+    async with provider() as upstream:
+        async with (
+            _served(run, store, upstream) as server,
+            aiohttp.ClientSession(server.url) as http,
+        ):
             for n in range(HISTORIES):
-                status, _, body = await say(
-                    http, f"c{n}", "word " * (HISTORY_CHARS // 5), model="root"
-                )
+                words = "word " * (HISTORY_CHARS // 5)
+                status, _, body = await say(http, f"c{n}", words, model="root")
                 assert status == 200, body[:300]
-            upstream.away = True
-            before = server.rss_mb()
+        upstream.conduct = way.provider
+        async with (
+            _served(run, store, upstream, way=way) as server,
+            aiohttp.ClientSession(server.url) as http,
+        ):
+            before, done = server.rss_mb(), 0
+
+            async def fail_in(conversation: int) -> None:
+                nonlocal done
+                while done < failures:
+                    done += 1
+                    nth = done
+                    statuses[await way.play(http, f"c{conversation}", f"again {nth}")] += 1
+                    if nth in marks:
+                        rss[nth] = server.rss_mb()
+                    progress(nth, failures)
+
             async with bystanding(server) as bystander:
-                for n in range(1, failures + 1):
-                    status, _, _ = await say(http, f"c{n % HISTORIES}", f"again {n}", model="root")
-                    statuses[status] += 1
-                    if n in marks:
-                        rss[n] = server.rss_mb()
-                    progress(n, failures)
-        files = server.files()
+                await asyncio.gather(*map(fail_in, range(HISTORIES)))
+            files = server.files()
+            ended = Counter(each["fate"] for each in server.said("turn.ended"))
     wrong = bystander.wrong()
-    if set(statuses) != {502}:
-        wrong.append(f"failures were answered {dict(statuses)}")
+    if len(statuses) != 1 or set(ended) != {"discarded"}:
+        wrong.append(f"failures were answered {dict(statuses)}, and turns {dict(ended)}")
     first, last = rss[marks[0]], rss[marks[-1]]
     if last > first * FLAT_SHARE + FLAT_MB:
         wrong.append(f"memory grew from {first:.0f} MB after {marks[0]} failures to {last:.0f} MB")
-    shown = ", ".join(f"{rss[n]:.0f} after {n:,}" for n in marks)
-    did = f"{failures:,} failures on {HISTORIES} histories of 1.2 MB: {before:.0f} MB before, {shown}; {files} files open"
-    return Figures(f"{did}; {bystander.said()}", wrong)
+    held = ", ".join(f"{rss[n]:.0f} after {n:,}" for n in marks)
+    did = f"{before:.0f} MB before, {held}; {files} files open; {bystander.said()}"
+    return Figures(did, wrong)
+
+
+async def soak(run: Run, progress: Progress) -> Figures:
+    """A long life: turns of all kinds over ever new conversations, with an eighth of the caches so that they fill."""
+    requests, told = max(2_000, run.count(24_000)), run.folder / "memory.jsonl"
+    rng, conversations = random.Random(run.seed), ["conversation"]
+    program = ("-m", "tests.torture.soaked", str(SOAK_SHARE), str(told))
+    async with provider() as upstream, _served(run, "soak", upstream, program=program) as server:
+
+        async def live(http: aiohttp.ClientSession, numbers: Iterator[int]) -> None:
+            for n in numbers:
+                await _live(http, n, rng, conversations)
+                if n % (requests // SOAK_LOOKS) == 0:
+                    server.process.send_signal(signal.SIGUSR1)
+                progress(n, requests)
+
+        async with aiohttp.ClientSession(server.url) as http:
+            numbers = iter(range(1, requests + 1))
+            await asyncio.gather(*(live(http, numbers) for _ in range(SOAK_CLIENTS)))
+        await _until(lambda: len(_lines(told)) >= SOAK_LOOKS)
+    looks = _lines(told)
+    half, last = looks[len(looks) // 2 - 1], looks[-1]
+    wrong = []
+    if last["rss"] > half["rss"] + SOAK_FLAT_MB:
+        wrong.append(f"memory grew from {half['rss']:.0f} MB at half time to {last['rss']:.0f} MB")
+    shown = ", ".join(
+        f"{each['rss']:.0f} ({each['objects']:,.0f} objects, {each['malloc_free']:.0f} MB kept by the allocator)"
+        for each in (looks[0], half, last)
+    )
+    did = f"{requests:,} requests over {len(conversations):,} conversations, caches of {SOAK_SHARE * limits.cache_bytes / MB:.0f} MiB: {shown} MB, first, at half time and last"
+    return Figures(did, wrong)
+
+
+async def _live(
+    http: aiohttp.ClientSession, n: int, rng: random.Random, conversations: list[str]
+) -> None:
+    """One of the things that clients do, in a conversation that is new or was talked in lately."""
+    kind = rng.random()
+    if rng.random() < 0.2:
+        conversations.append(f"conversation-{n}")
+    lately = min(int(rng.expovariate(1 / 40)), len(conversations) - 1)
+    name = conversations[-1 - lately]
+    if kind < 0.6:
+        await say(http, name, "word " * 200, model="root")
+    elif kind < 0.7:
+        await say(http, name, "again", model="root", **{"Idempotency-Key": f"k{n}"})
+    elif kind < 0.8:
+        async with _begun(http, name, "stream") as response:
+            await response.read()
+    elif kind < 0.9:
+        asked = {"model": "root", "input": "hello " * 50}
+        async with http.post("/v1/responses", json=asked) as response:
+            await response.read()
+    else:
+        async with http.get("/metrics" if kind < 0.95 else "/api/sessions?limit=20") as response:
+            await response.read()
+
+
+def _lines(told: Path) -> list[dict[str, float]]:
+    return list(map(msgspec.json.decode, told.read_bytes().splitlines())) if told.exists() else []
 
 
 async def slow_clients(run: Run, progress: Progress) -> Figures:
@@ -345,6 +510,7 @@ async def _fill_disk(run: Run, folder: Path, progress: Progress) -> Figures:
 
 WANTS: dict[str, Want] = {
     "outage": outage,
+    "soak": soak,
     "slow": slow_clients,
     "files": files,
     "memory": memory,
@@ -357,25 +523,42 @@ WANTS: dict[str, Want] = {
 
 @asynccontextmanager
 async def _served(
-    run: Run, name: str, upstream: Provider | None, *, ceilings: Mapping[int, int] | None = None
+    run: Run,
+    name: str,
+    upstream: Provider | None,
+    *,
+    ceilings: Mapping[int, int] | None = None,
+    way: Way | None = None,
+    program: Sequence[str] = HOLDFAST,
 ) -> AsyncIterator[Served]:
-    """A server on an empty store: of the demo agent, or of one that asks this provider."""
-    source, environment = "demo", {}
+    """A server on the store of this name: of the demo agent, or of one that asks this provider."""
+    source, environment = "demo", dict(way.environment if way else {})
     if upstream is not None:
         agent = run.folder / f"{name}.yaml"
-        await asyncio.to_thread(agent.write_text, AGENT.format(url=upstream.url))
-        source, environment = str(agent), {"AWAY_API_KEY": "none"}
+        text = AGENT.format(url=upstream.url, limits=(way and way.limits) or "{}")
+        await asyncio.to_thread(agent.write_text, text)
+        source, environment = str(agent), {"AWAY_API_KEY": "none", **environment}
     store = f"sqlite:///{run.folder / name}.db"
     async with serving(
-        run.folder, store, source, name=name, ceilings=ceilings, environment=environment
+        run.folder,
+        store,
+        source,
+        name=name,
+        ceilings=ceilings,
+        environment=environment,
+        program=program,
     ) as server:
         yield server
 
 
 async def _until_told(server: Served, event: str, times: int) -> None:
     """Wait until the log has this so often. If it never does, what is looked at next will show it."""
+    await _until(lambda: len(server.said(event)) >= times)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
     for _ in range(240):
-        if len(server.said(event)) >= times:
+        if condition():
             return
         await asyncio.sleep(0.25)
 

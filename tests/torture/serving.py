@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import msgspec
 
 from tests.repository import ROOT
 
+HOLDFAST = ("-m", "holdfast")
 READY_S = 120.0
 STOP_S = 90.0
 PAUSE_S = 0.05
@@ -70,6 +71,7 @@ async def serving(
     name: str = "server",
     ceilings: Mapping[int, int] | None = None,
     environment: Mapping[str, str] | None = None,
+    program: Sequence[str] = HOLDFAST,
 ) -> AsyncIterator[Served]:
     """A server over this store, in this folder; `ceilings` are its limits, by their numbers in `resource`."""
 
@@ -80,7 +82,7 @@ async def serving(
     log = folder / f"{name}.log"
     with log.open("wb") as to:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "holdfast", "serve", *sources, "--store", store),
+            *(sys.executable, *program, "serve", *sources, "--store", store),
             *("--listen", "127.0.0.1:0", "--log-format", "json"),
             cwd=ROOT,
             env={**os.environ, **(environment or {})},
