@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+from collections.abc import Generator
+from types import FrameType
 
 import hypothesis
 import pytest
@@ -24,6 +27,28 @@ hypothesis.settings.load_profile("steady")
 # Where `tmp_path` lies. Few tests are about disks, and those have one of their own.
 if MEMORY is not None:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+class TimeIsOver(BaseException):
+    """A test has taken longer than it may. Hypothesis lets it through: a test that failed it would try to shrink, for
+    as long as that takes, and nothing would end it any more."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item: pytest.Item) -> Generator[None, object, object]:
+    done = yield
+    fail = signal.getsignal(signal.SIGALRM)
+    if callable(fail):
+
+        def end(number: int, frame: FrameType | None) -> None:
+            try:
+                fail(number, frame)
+            except pytest.fail.Exception as error:
+                raise TimeIsOver(str(error)) from None
+
+        signal.signal(signal.SIGALRM, end)
+    return done
+
 
 SKIP_IS_FAILURE = bool(os.environ.get("CI"))
 

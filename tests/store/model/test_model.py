@@ -20,6 +20,7 @@ POSTGRES_SHARE = 5
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # much to compute: on a busy machine it may take minutes
 @pytest.mark.parametrize(("other", "share"), [(SQLITE, 2), (POSTGRES, 2 * POSTGRES_SHARE)])
 def test_every_home_keeps_the_promises_that_the_model_makes(other: str, share: int) -> None:
     """One disagreement here is one way to lose or mix up somebody's conversation."""
