@@ -4,7 +4,7 @@ a few about what only the wire shows.
   answer_astray   a client was given an answer to something else than what was said in its turn
   prompt_astray   a model was shown something else than what was committed before, and what is new
   effect_doubled  a tool acted twice for one message, and no `outcome unknown` says why
-  retry_misled    a client was told to retry, and what it had said is in the history, and answered there
+  retry_misled    a client was told to retry, and what it had said is in the history, where no retry goes on with it
   no_way_out      a 503 does not say when to come back
   out_of_time     a turn ran out of time before its time was over
 """
@@ -19,6 +19,7 @@ from holdfast import limits
 from holdfast.core.items import ToolResult
 from tests.simulation import checker
 from tests.simulation.checker import Anomaly, Facts, said_in
+from tests.simulation.history import FoundTurn
 from tests.torture.replicas.traffic import Traffic
 from tests.torture.replicas.upstream import answer_to
 
@@ -71,7 +72,8 @@ def answer_astray(traffic: Traffic, facts: Facts) -> Iterator[str]:
         if turn is None or not send.acknowledged:
             continue
         left = send.answer
-        for text in (text for each in facts.chain_of(turn) for text in said_in(each.items)):
+        # A continuation answers what was said in the turn that it goes on with.
+        for text in (each for link in facts.chain_of(turn) for each in said_in(link.items)):
             left = left.replace(answer_to(text), "")
         if left.strip() or not send.answer:
             yield f"{send.text} was answered {send.answer!r} in {send.turn_id}"
@@ -143,12 +145,14 @@ def retry_misled(traffic: Traffic, facts: Facts) -> Iterator[str]:
     for wired in traffic.wired:
         send = wired.send
         alone = send.key is None and len(facts.ops[send.text]) == 1
-        # A retry of what broke off goes on with it.
-        whole = [
-            turn for turn in facts.places.get(send.text, ()) if turn.row.ended_by == "completed"
-        ]
-        if wired.should_retry and alone and whole:
+        kept = facts.places.get(send.text, [])
+        if wired.should_retry and alone and not all(map(_can_go_on, kept)):
             yield f"{send.text} was to be sent again ({send.error}), and is there"
+
+
+def _can_go_on(turn: FoundTurn) -> bool:
+    """Whether a turn that was kept broke off over something that can pass: a retry continues it."""
+    return turn.row.ended_by not in ("completed", "cancelled", "limit")
 
 
 def no_way_out(traffic: Traffic, facts: Facts) -> Iterator[str]:
