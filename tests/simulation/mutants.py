@@ -18,7 +18,7 @@ from msgspec import Struct
 from tests.choosing import choose
 from tests.mutation import Edit, broken_copy, run_on
 
-SEEDS = 100
+SEEDS = 120
 """How many a mutant may survive."""
 
 TIMEOUT_S = 300.0

@@ -1,7 +1,8 @@
 """`holdfast` that tells what its memory is made of: python -m tests.torture.soaked SHARE FILE serve …
 
 All caches get this share of their bytes, before anything that reads them is loaded. On SIGUSR1 the process appends a
-line to the file: what Python's objects take, and what the C library's allocator holds for others and for later.
+line to the file: what Python's objects and SQLite's pages take, and what the C library's allocator holds for others and
+for later.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import signal
 import sys
 import time
 from pathlib import Path
+
+import apsw
 
 from holdfast import limits
 
@@ -44,6 +47,7 @@ def figures() -> dict[str, float]:
         "rss": pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
         "blocks": sys.getallocatedblocks(),
         "objects": len(gc.get_objects()),
+        "sqlite": apsw.memory_used() / 1e6,
         "malloc_used": 0.0,
         "malloc_free": 0.0,
     }
