@@ -22,6 +22,7 @@ INTERESTING: dict[int, str] = {
     109: "a node comes back to a commit that another one has made for it",
     253: "a turn that was told something says nothing more, and its page tells its words again",
     316: "a client wishes for another end than its turn has had",
+    801297: "the past that a request tells, which has waited, was brought by another one meanwhile",
     40004692: "a session is deleted while a request is on its way to waiting for it in the store",
     40014441: "a node takes a turn over from itself, to end it, while it is still about to go on with it",
 }
