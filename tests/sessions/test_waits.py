@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from holdfast import limits
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.errors import HoldfastError, InDoubt, StoreUnavailable
 from tests.sessions.test_unstored import AT_ONCE_S, fill_disk
 from tests.simulation.clients import TENANT
 from tests.simulation.stage import Hand, Stage, act_out
@@ -161,16 +161,17 @@ async def _wait_through(stage: Stage, wait: str, trouble: str) -> None:
         assert not done
     else:
         assert done, "it still waits"
-        assert waiting.result() is None
+        told = waiting.result()
+        assert isinstance(told, StoreUnavailable)
+        # A message that was sent to a turn would be heard twice, if its client sent it again without a key.
+        assert isinstance(told, InDoubt) == (wait == "steering")
     await asyncio.wait({waiting})
     await stage.sleep(2 * limits.lease_ttl_s + limits.sweep_s)
 
 
 async def _outcome(waiting: Awaitable[object]) -> object:
-    """What came of a wait; None if it ended in trouble of the store."""
+    """What came of a wait."""
     try:
         return await waiting
-    except StoreUnavailable:
-        return None
     except HoldfastError as error:
         return error

@@ -14,7 +14,7 @@ from holdfast.core.conversation import Snapshot
 from holdfast.core.items import Item, Items, UserMessage
 from holdfast.core.journal import Record, decode_records
 from holdfast.core.resends import Arrival, Overtaken
-from holdfast.errors import TurnRejected
+from holdfast.errors import InDoubt, StoreUnavailable, TurnRejected
 from holdfast.ids import Tenant, TurnId
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Ask, Choose
@@ -121,8 +121,18 @@ class Steering:
             self._owner.deliver(row)
 
     async def _heard(self, ask: Ask, turn_id: TurnId, n: int) -> Heard | None:
-        """Wait until the turn has heard what it was told up to this signal, or has ended without; 0: it began so."""
-        return Heard() if not n or await self.is_heard(ask.tenant, turn_id, n) else None
+        """Wait until the turn has heard what it was told up to this signal, or has ended without; 0: it began so.
+
+        Raises InDoubt if the store stays away and the request has no key: sent again, it would be heard twice.
+        """
+        try:
+            return Heard() if not n or await self.is_heard(ask.tenant, turn_id, n) else None
+        except StoreUnavailable as error:
+            if ask.attempt.key is not None:
+                raise
+            raise InDoubt(
+                f"whether {turn_id} has heard the message is not known: {error}"
+            ) from error
 
     async def _said_to(self, ask: Ask, turn_id: TurnId) -> tuple[Items, tuple[SignalRow, ...]]:
         """What was said to a turn so far, and its signals. Only a request that may resend some of it need know."""
