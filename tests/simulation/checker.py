@@ -342,21 +342,6 @@ def unfair(facts: Facts) -> Iterator[str]:
             latest = max(latest, version)
 
 
-def met_unfinished(facts: Facts, send: Send) -> bool:
-    """Whether the head of its session was a turn that broke off, at some time while this request was under way."""
-    session = facts.sessions.get(send.session_id) if send.session_id else None
-    kept = [turn.row for turn in session.turns if turn.row.seq] if session else []
-    kept.sort(key=lambda row: row.seq or 0)
-    came_ms, done_ms = (EPOCH_MS + each * 1000 for each in (send.invoked_s, send.done_s))
-    return any(
-        head.ended_by != "completed"
-        and head.ended_ms <= done_ms
-        and (following is None or came_ms <= following.ended_ms)
-        for head, following in itertools.pairwise([*kept, None])
-        if head is not None
-    )
-
-
 def wrong_base(facts: Facts) -> Iterator[str]:
     for turn in facts.turns.values():
         if turn.row.seq is not None and turn.row.base_head.next != turn.row.seq:
