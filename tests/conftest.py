@@ -34,7 +34,7 @@ class TimeIsOver(BaseException):
     as long as that takes, and nothing would end it any more."""
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_timeout_set_timer(item: pytest.Item) -> Generator[None, object, object]:
     done = yield
     fail = signal.getsignal(signal.SIGALRM)

@@ -47,7 +47,8 @@ class Oracle:
         self.prompts.append(Prompt(said=tuple(text for _, text in said)))
         at, text = said[-1]
         calls = sum(1 for each in messages[at:] if each.get("tool_calls"))
-        if is_to_stumble(text, calls) and self._stumbled[text] < STUMBLES:
+        is_last = all(each["role"] != "user" for each in messages[at + 1 :])
+        if is_last and is_to_stumble(text, calls) and self._stumbled[text] < STUMBLES:
             self._stumbled[text] += 1
             return refuses(500, message="out of breath")
         return reply_to(text, calls)
