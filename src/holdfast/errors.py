@@ -422,6 +422,9 @@ class StoreUnavailable(StoreError):
 
     code = "storage_unavailable"
 
+    in_doubt = False
+    """Whether the store was asked to write, and may have done so."""
+
 
 class StorageFull(StoreUnavailable):
     """The disk is full. Nothing changed; reading still works."""

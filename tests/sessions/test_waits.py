@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 import pytest
 
 from holdfast import limits
+from holdfast.core.policy import Choice, Policy
 from holdfast.errors import HoldfastError, InDoubt, StoreUnavailable
+from holdfast.store.base import Begin
 from tests.sessions.test_unstored import AT_ONCE_S, fill_disk
 from tests.simulation.clients import TENANT
 from tests.simulation.stage import Hand, Stage, act_out
@@ -175,3 +177,26 @@ async def _outcome(waiting: Awaitable[object]) -> object:
         return await waiting
     except HoldfastError as error:
         return error
+
+
+@pytest.mark.parametrize(
+    ("key", "crash", "in_doubt"),
+    [("", "resume", True), ("k", "resume", False), ("", "auto", False)],
+)
+def test_a_turn_that_may_be_played_without_its_client_is_not_to_be_sent_again(
+    key: str, crash: Choice, in_doubt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(ask: Begin) -> NoReturn:
+        error = StoreUnavailable("the database's answer was lost")
+        error.in_doubt = True
+        raise error
+
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        monkeypatch.setattr(node.store, "begin", lost)
+        told = await _outcome(stage.submit(node, "Hi", key=key, policy=Policy(crash=crash)))
+        assert isinstance(told, StoreUnavailable)
+        assert isinstance(told, InDoubt) == in_doubt
+        monkeypatch.undo()
+
+    act_out(scenario, "memory")

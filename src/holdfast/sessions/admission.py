@@ -9,6 +9,8 @@ asks all of it again, in one transaction.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 
@@ -24,6 +26,7 @@ from holdfast.core.turn import begin
 from holdfast.errors import (
     CannotContinue,
     HoldfastError,
+    InDoubt,
     KeyReused,
     QueueFull,
     SessionBusy,
@@ -310,7 +313,10 @@ class Admissions:
                         del full
                 return None
             request = await self._resolver.with_blobs(ask.tenant, seen, request)
-            outcome = await self._store.enqueue(self._ask_store(ask, seen, request), behind=behind)
+            with _told_if_in_doubt(ask, request.turn_id):
+                outcome = await self._store.enqueue(
+                    self._ask_store(ask, seen, request), behind=behind
+                )
             match outcome:
                 case Queued():
                     return await self._queued(ask, outcome, new)
@@ -445,7 +451,11 @@ class Admissions:
                 continue
             if not are_words(request.input):
                 request = await self._resolver.with_blobs(ask.tenant, seen, request)
-            with self._owner.claiming(request.turn_id):
+            is_played = ask if request.policy.crash == "resume" else None
+            with (
+                self._owner.claiming(request.turn_id),
+                _told_if_in_doubt(is_played, request.turn_id),
+            ):
                 outcome = await self._store.begin(self._ask_store(ask, seen, request))
                 if isinstance(outcome, Started):
                     return await self._started(ask, seen, request, new, outcome, play, lane)
@@ -709,6 +719,21 @@ def _instead(ask: Ask) -> Ask | None:
     """What a retry is that has nothing left to continue: the request as it was sent, with the place that it has in line.
     None if it is no retry."""
     return ask.continues.instead if ask.continues else None
+
+
+@contextmanager
+def _told_if_in_doubt(ask: Ask | None, turn_id: TurnId) -> Iterator[None]:
+    """Raises InDoubt if the store's answer was lost, so that this turn may be there, and is played without its client:
+    the request sent again without a key would be played twice. Without an `ask`, nobody would play the turn."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        if error.in_doubt and ask is not None and ask.attempt.key is None:
+            raise InDoubt(
+                f"{error}. It is not known whether the turn {turn_id} is there; if it is, it is played: look before "
+                "you send this again"
+            ) from error
+        raise
 
 
 def _busy(ask: Ask, turn_id: TurnId | None) -> SessionBusy:

@@ -18,14 +18,14 @@ import pytest
 from holdfast.core.conversation import Patch, SettingsChanged, Titled
 from holdfast.core.events import MemoryAdded, MemoryDeleted
 from holdfast.core.items import SessionSettings
-from holdfast.errors import InDoubt
+from holdfast.errors import InDoubt, StoreUnavailable
 from holdfast.ids import Minter, NodeId, SessionId, SessionKey, Version
 from holdfast.store.base import Begin, SessionDump, Store
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
-from tests.postgres import wipe
+from tests.postgres import connected, wipe
 from tests.postgres_wire import Moment, Wire
 from tests.store.builders import ACME, Player, Playing
 from tests.store.state import StoreState, contents
@@ -256,6 +256,30 @@ async def test_nobody_notices_that_an_answer_was_lost(url: str, operation: Opera
         if not was_cut:
             break
     assert nth > 1, "nothing was asked"
+
+
+@pytest.mark.slow
+async def test_a_turn_that_may_have_begun_is_told_as_such(url: str) -> None:
+    """The wire dies at every message of a begin, and stays dead: whatever has happened was not denied."""
+    told: list[tuple[bool, bool]] = []
+    for nth in count(1):
+        async with staged(url, begin) as (wire, stage):
+            assert isinstance(stage.store, PostgresStore) and stage.asked is not None
+            stage.store.engine.timeout_s = 0.05
+            wire.die_at(nth, "after")
+            try:
+                await begin(stage)
+            except StoreUnavailable as error:
+                in_doubt = error.in_doubt
+            else:
+                break
+        async with connected(url) as direct:
+            found = await direct.fetchval(
+                "select count(*) from holdfast.turn where turn_id = $1", stage.asked.request.turn_id
+            )
+        told.append((bool(found), in_doubt))
+    assert (True, False) not in told
+    assert {(True, True), (False, False)} <= set(told)
 
 
 @pytest.mark.slow

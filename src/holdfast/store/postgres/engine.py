@@ -22,6 +22,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
+from holdfast.errors import StoreUnavailable
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.faults import Stale, fault_of, is_harmless, translated
 from holdfast.store.postgres.pool import GRACE_S, Link, Pool, connect
@@ -155,15 +156,21 @@ class Engine:
         once: bool = False,
         timeout_s: float | None = None,
     ) -> T:
-        """Run work until it is done, for as long as there is time. Raises our errors.
+        """Run work until it is done, for as long as there is time. Raises our errors; they tell whether an answer to a
+        write was lost (`in_doubt`).
 
         `once`: do not run it again after its answer was lost; it would be done twice.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
         pause_s = PAUSE_FIRST_S
+        was_lost = False
         while True:
-            link = await self.pool.take(until=until)
+            try:
+                link = await self.pool.take(until=until)
+            except StoreUnavailable as unavailable:
+                unavailable.in_doubt = was_lost
+                raise
             db = Db(link, clock=self.clock, until=until)
             try:
                 done = await work(db)
@@ -172,10 +179,14 @@ class Engine:
                 fault = fault_of(error)
                 in_doubt = once and db.wrote
                 may_repeat = fault == "again" or (fault == "lost" and not in_doubt)
+                was_lost |= fault == "lost" and db.wrote
                 # Others are in the way, or the database is away: not all of us at the same moment.
                 wait_s = pause_s * (0.5 + self._jitter())
                 if not may_repeat or loop.time() + wait_s >= until:
-                    raise translated(error, in_doubt=in_doubt) from error
+                    told = translated(error, in_doubt=in_doubt)
+                    if isinstance(told, StoreUnavailable):
+                        told.in_doubt = was_lost
+                    raise told from error
             except BaseException:
                 self.pool.drop(link)  # we were cancelled in the middle of something
                 raise
