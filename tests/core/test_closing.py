@@ -13,6 +13,7 @@ from holdfast.core.closing import (
     NOT_RUN,
     UNKNOWN,
     advanced,
+    branch_work,
     closing,
     note_for_model,
     resuming,
@@ -111,8 +112,8 @@ def test_branches_are_closed_from_the_inside_out() -> None:
     turn = closed(speaking(turn, "I am dig", path=inside(INNER)))
 
     assert outcomes(turn) == [
-        (INNER.id, "unknown", BRANCH_BROKEN),
-        (LOOK.id, "unknown", BRANCH_BROKEN),
+        (INNER.id, "unknown", f"{BRANCH_BROKEN}\nIt had made no calls: nothing was done."),
+        (LOOK.id, "unknown", f"{BRANCH_BROKEN}\n{branch_work(turn, (LOOK.id,))}"),
     ]
     assert check_turn(committed_items(kept(turn, by="cancelled"))) == ()
 

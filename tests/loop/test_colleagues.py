@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from holdfast import limits
 from holdfast.core import events as ev
-from holdfast.core.items import AssistantMessage, HandOff, Permissions, ToolCall, UserMessage
+from holdfast.core.closing import closing
+from holdfast.core.items import (
+    AssistantMessage,
+    HandOff,
+    Permissions,
+    ToolCall,
+    UserMessage,
+    text_of,
+)
 from holdfast.models.base import Prompt
 from holdfast.testing import Gate, Script, fails, says
+from tests.core.builders import mint
 from tests.loop.stage import (
     Deed,
     Model,
@@ -150,6 +160,62 @@ async def test_a_sub_agent_whose_model_fails_is_an_error_for_who_asked(at: int, 
     assert turn.turn.usage == (USED + USED if spent else USED)
     left = [each for each in turn.turn.items if isinstance(each, AssistantMessage | ToolCall)]
     assert all(each.state == "set_aside" for each in left if each.path)
+
+
+async def test_who_gave_a_task_that_failed_hears_what_was_done_for_it() -> None:
+    """An agent that only hears of the failure gives the task again, and what has an effect happens twice."""
+    pay, fly = Deed("pay"), Deed("fly")
+    runner = agent("runner", says(calls=[("pay", '{"n":2}')]), fails("boom"), tools=[pay])
+    scout = agent(
+        "scout",
+        says(calls=[("pay", '{"n":1}'), ("fly", "{}"), task("runner")]),
+        fails("boom"),
+        tools=[pay, fly],
+        sub_agents=("runner",),
+        permissions=Permissions(allow=("pay", "transfer_task"), deny=("fly",)),
+    )
+    butler = agent("butler", says(calls=[task("scout")]), "A pity.", sub_agents=("scout",))
+    turn = await Stage(butler, scout, runner).play("Go")
+    (call,) = [each for each in calls_of(turn) if not each.path]
+    (result,) = [each for each in results_of(turn) if each.call == call.id]
+    heard = text_of(result.content).splitlines()
+    assert heard[0] == "scout could not finish: boom"
+    assert set(heard[2:]) == {
+        '- pay({"n":1}): done',
+        "- fly({}): refused, it did not run",
+        '- transfer_task({"agent":"runner","task":"Look around"}): ended with an error',
+        '- pay({"n":2}): done',
+    }
+
+
+async def test_what_a_failed_sub_agent_did_is_told_in_bounds() -> None:
+    pay = Deed("pay")
+    many = says(calls=[("pay", msgspec.json.encode({"to": "x" * 9_000}).decode())] * 50)
+    butler = agent("butler", says(calls=[task("scout")]), "A pity.", sub_agents=("scout",))
+    scout = agent("scout", many, fails("boom"), tools=[pay])
+    heard = told(await Stage(butler, scout).play("Go"), "transfer_task")
+    assert "- 20 earlier calls: pay (20)" in heard
+    assert heard.count("…): done") == 30 and len(heard) < 6_000
+
+
+async def test_a_task_that_a_turn_was_stopped_in_says_what_was_done_for_it() -> None:
+    gate = Gate()
+    pay, fly = Deed("pay"), Deed("fly", gate=gate)
+    scout = agent(
+        "scout", says(calls=[("pay", "{}")]), says(calls=[("fly", "{}")]), tools=[pay, fly]
+    )
+    butler = agent("butler", says(calls=[task("scout")]), sub_agents=("scout",))
+    stage = Stage(butler, scout)
+    turn = stage.open("Go")
+    playing = asyncio.create_task(stage.player(turn))
+    await gate.reached.wait()
+    playing.cancel()
+    await asyncio.wait([playing])
+    await turn.record(ev.Interrupted(by="deadline"))
+    await turn.record(*closing(turn.turn, mint))
+    heard = told(turn, "transfer_task")
+    assert "- pay({}): done" in heard
+    assert "- fly({}): outcome unknown" in heard
 
 
 async def test_one_failing_sub_agent_leaves_the_others_alone() -> None:

@@ -13,6 +13,7 @@ again, under the same key.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -23,8 +24,10 @@ from holdfast.core.items import (
     EndedBy,
     Interruption,
     Outcome,
+    Path,
     Text,
     ToolCall,
+    ToolResult,
     result_for,
 )
 from holdfast.core.turn import Branch, Pending, Turn, advance
@@ -73,6 +76,50 @@ def advanced(turn: Turn, happened: tuple[ev.Event, ...]) -> Turn:
         turn = advance(turn, event)
     return turn
 
+
+CALLS_TOLD = 30
+"""How many calls of a sub-agent that broke off are told one by one: the last ones."""
+ARGUMENTS_TOLD = 120
+"""How many characters are told of the arguments of each."""
+
+
+def branch_work(turn: Turn, path: Path) -> str:
+    """What a sub-agent, and the sub-agents that it asked, have done: for the agent who gave the task, which would do it
+    again if it were only told that the task failed."""
+    calls = [
+        each
+        for each in turn.items
+        if isinstance(each, ToolCall)
+        and each.state == "complete"
+        and each.path[: len(path)] == path
+    ]
+    if not calls:
+        return "It had made no calls: nothing was done."
+    became: dict[str, Outcome] = {
+        each.call: each.outcome for each in turn.items if isinstance(each, ToolResult)
+    }
+    lines = ["These are the calls that it had made; what is done stays done:"]
+    earlier = Counter(each.name for each in calls[:-CALLS_TOLD])
+    if earlier:
+        names = ", ".join(f"{name} ({count})" for name, count in earlier.most_common(CALLS_TOLD))
+        lines.append(f"- {earlier.total()} earlier calls: {names}")
+    for call in calls[-CALLS_TOLD:]:
+        told = call.arguments[:ARGUMENTS_TOLD]
+        more = "…" if len(told) < len(call.arguments) else ""
+        pending = turn.find_pending(call.id)
+        left: Outcome = "unknown" if pending is None or pending.may_have_run else "not_run"
+        lines.append(f"- {call.name}({told}{more}): {_BECAME[became.get(call.id, left)]}")
+    return "\n".join(lines)
+
+
+_BECAME: dict[Outcome, str] = {
+    "ok": "done",
+    "error": "ended with an error",
+    "not_run": "not run",
+    "unknown": "outcome unknown, it may have had its effect",
+    "refused": "refused, it did not run",
+    "not_answered": "not answered",
+}
 
 _WAITING = "[Waiting for your approval: "
 
@@ -135,7 +182,8 @@ def _unanswered(turn: Turn, pending: Pending, mint: Minter) -> ev.ToolFinished:
     branch = turn.branch((*call.path, call.id))
     if branch is not None and branch.idle and not branch.owes_answer:
         return _finished(call, "ok", branch.last_words, mint)  # it was done, and not yet back
-    return _finished(call, "unknown", BRANCH_BROKEN, mint)
+    words = f"{BRANCH_BROKEN}\n{branch_work(turn, (*call.path, call.id))}"
+    return _finished(call, "unknown", words, mint)
 
 
 def _unknown(pending: Pending, mint: Minter) -> ev.ToolFinished:

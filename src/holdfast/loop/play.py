@@ -19,6 +19,7 @@ from holdfast import limits
 from holdfast.agents.base import Agent, Team
 from holdfast.core import events as ev
 from holdfast.core.accumulate import Accumulator, Delta
+from holdfast.core.closing import branch_work
 from holdfast.core.draft import Draft
 from holdfast.core.effects import (
     AskModel,
@@ -241,7 +242,8 @@ class _Playing:
         """A sub-agent could not go on: its call fails, and the agent who asked hears of it."""
         branch, pending = self._turn.turn.branch(path), self._turn.turn.find_pending(path[-1])
         assert branch is not None and pending is not None
-        words = Text(text=f"{branch.agent} could not finish: {failure}")
+        done = branch_work(self._turn.turn, path)
+        words = Text(text=f"{branch.agent} could not finish: {failure}\n{done}")
         failed = ev.ToolFinished(
             result=result_for(pending.call, "error", (words,), self._turn.mint)
         )
