@@ -13,7 +13,9 @@ from holdfast.cli.talk.playing import Played
 from holdfast.cli.talk.saying import HELP, Command
 from holdfast.cli.talk.screens import PlainScreen
 from holdfast.client.events import Call
+from holdfast.core.items import EndedBy, Text, UserMessage
 from holdfast.errors import ServerRefused
+from holdfast.ids import MessageId
 from holdfast.wire import api
 
 
@@ -63,34 +65,22 @@ def test_a_decision_that_comes_too_late_does_not_end_the_chat(
     assert capsys.readouterr().err == "holdfast: no\n"
 
 
-class BrokenOff(Refusing):
-    """A server with a conversation whose last turn ended so."""
+class Remembering(Refusing):
+    """A server with one conversation, whose turns ended so: kept ones as versions, the others as discarded."""
 
-    def __init__(self, ended_by: str) -> None:
+    def __init__(self, *turns: api.Turn) -> None:
         super().__init__(500)
-        self.asked: list[str] = []
-        self._turn = api.Turn(
-            id="turn_1",
-            session_id="conv_1",
-            state="committed",
-            ended_by=ended_by,  # type: ignore[arg-type]
-            detail="",
-            base=0,
-            version=1,
-            attempt=1,
-            agent="demo",
-            usage=api.Usage(),
-            began_at=1.0,
-            ended_at=2.0,
-        )
+        self.done: list[str] = []
+        self.all = turns
 
     def session(self, name: str) -> api.Session:
+        kept = [each.version for each in self.all if each.version is not None]
         return api.Session(
             id="conv_1",
             keys=(name,),
             title="",
             agent="demo",
-            version=1,
+            version=max(kept, default=0),
             items=2,
             open_turn=None,
             created_at=1.0,
@@ -99,23 +89,83 @@ class BrokenOff(Refusing):
         )
 
     def turns(self, name: str) -> api.Turns:
-        return api.Turns(turns=(self._turn,), usage=api.Usage())
+        return api.Turns(turns=self.all[::-1], usage=api.Usage())
+
+    def turn(self, turn_id: str) -> api.Turn:
+        (found,) = (each for each in self.all if each.id == turn_id)
+        return found
+
+    def items(self, name: str) -> api.Items:
+        said = UserMessage(id=MessageId("msg_" + "0" * 26), content=(Text(text="act"),))
+        return api.Items(version=1, items=(said,))
 
     def continue_turn(self, turn_id: str) -> api.Turn:
-        self.asked.append(turn_id)
+        self.done.append(f"continue {turn_id}")
+        raise ServerRefused("enough", status=500, reason="x")
+
+    def rewind(self, name: str, *, version: int) -> None:
+        self.done.append(f"rewind to {version}")
+
+    def ask(self, model: str, text: str, **_: object) -> None:
+        self.done.append(f"ask {text}")
         raise ServerRefused("enough", status=500, reason="x")
 
 
-@pytest.mark.parametrize(("ended_by", "goes_on"), [("model_error", True), ("cancelled", False)])
-def test_a_turn_that_broke_off_is_gone_on_with_unless_the_person_has_stopped_it(
-    ended_by: str, goes_on: bool
+def turn_that(
+    ended_by: EndedBy, *, n: int = 1, version: int | None = 1, continues: str | None = None
+) -> api.Turn:
+    return api.Turn(
+        id=f"turn_{n}",
+        session_id="conv_1",
+        state="committed" if version else "discarded",
+        ended_by=ended_by,
+        detail="",
+        base=0 if version is None else version - 1,
+        version=version,
+        attempt=1,
+        agent="demo",
+        usage=api.Usage(),
+        began_at=1.0,
+        ended_at=2.0,
+        continues=continues,
+    )
+
+
+FAILED = turn_that("model_error")
+NOT_KEPT = turn_that("model_error", n=2, version=None)
+STOPPED = turn_that("cancelled", n=2, version=2, continues="turn_1")
+
+
+@pytest.mark.parametrize(
+    ("turns", "asked", "done"),
+    [
+        ([FAILED], ("act", "turn_1"), ["continue turn_1"]),
+        ([turn_that("limit")], ("act", "turn_1"), ["continue turn_1"]),
+        ([turn_that("cancelled")], ("act", "turn_1"), ["rewind to 0", "ask act"]),
+        ([turn_that("completed")], ("act", "turn_1"), ["rewind to 0", "ask act"]),
+        # What failed last is tried again, and not what failed before it.
+        ([FAILED, NOT_KEPT], ("hello", "turn_2"), ["ask hello"]),
+        ([FAILED], ("hello", None), ["ask hello"]),
+        ([FAILED], ("act", None), ["continue turn_1"]),
+        ([turn_that("completed")], ("act", None), ["ask act"]),
+        # Chats that were opened again.
+        ([FAILED], None, ["continue turn_1"]),
+        ([turn_that("cancelled")], None, []),
+        ([turn_that("completed")], None, []),
+        # A continuation was stopped, and was kept or not.
+        ([FAILED, STOPPED], ("act", "turn_1"), ["continue turn_2"]),
+        ([FAILED, turn_that("cancelled", n=2, version=None)], ("act", "turn_1"), ["continue turn_1"]),
+    ],
+)  # fmt: skip
+def test_retry_asks_again_what_was_not_kept_and_goes_on_with_what_nobody_has_stopped(
+    turns: list[api.Turn], asked: tuple[str, str | None] | None, done: list[str]
 ) -> None:
-    server = BrokenOff(ended_by)
+    server = Remembering(*turns)
     talking = chat(server)
-    talking.has_spoken = True
+    talking._asked = asked
     with contextlib.suppress(ServerRefused):
         talking.do(Command(name="retry"))
-    assert server.asked == (["turn_1"] if goes_on else [])
+    assert server.done == done
 
 
 def test_nothing_to_retry_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:

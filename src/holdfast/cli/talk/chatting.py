@@ -9,7 +9,7 @@ from holdfast.cli.talk.saying import HELP, KEYS, Command
 from holdfast.cli.talk.screens import Screen
 from holdfast.cli.telling import when
 from holdfast.client.sync import Client
-from holdfast.core.items import Item
+from holdfast.core.items import Item, UserMessage, text_of
 from holdfast.core.transcript import entry_of
 from holdfast.errors import ServerRefused
 from holdfast.ids import SessionId
@@ -37,23 +37,25 @@ class Chat:
         self.has_spoken = False
         """Whether anything was said in this chat."""
         self._new_name = new_name
-        self._asked: tuple[str, int | None] | None = None
-        """What was said last, and the version that it was said on top of."""
+        self._asked: tuple[str, str | None] | None = None
+        """What was said last, and its turn; None if the server named none."""
 
     # ── saying something ──
 
     def say(self, text: str) -> None:
         """Ask, show what is answered, and let the person decide on what waits for that."""
         self.has_spoken = True
+        self._asked = text, None
         answer = self.client.ask(self.model, text, session=self.name, policy=KEEPING)
         try:
             self.see_to(play(self.client, self.screen, answer))
         except ServerRefused as refused:
+            answer.turn_id = answer.turn_id or refused.turn_id
             self.screen.trouble(
-                f"{refused} /retry asks again." if refused.turn_id else str(refused)
+                f"{refused} /retry tries again." if refused.turn_id else str(refused)
             )
         finally:
-            self._asked = text, answer.base
+            self._asked = text, answer.turn_id
 
     def see_to(self, played: Played) -> None:
         """Let the person decide on calls that wait, and show what comes of it, until nothing waits."""
@@ -180,29 +182,50 @@ class Chat:
         return to
 
     def _retry(self) -> None:
-        broken = self._broken_off() if self.has_spoken else None
-        if broken is not None:
-            begun = self.client.continue_turn(broken.id)
-            self.see_to(play_decided(self.client, self.screen, begun.id))
-            return
+        """Try again what went wrong last: a message of which nothing was kept is asked again, a last turn that broke
+        off is continued. What the person has stopped, and what is complete, is taken back and asked again."""
         if self._asked is None:
-            self.screen.note("Nothing was asked here yet; /rewind takes back the last turn.")
+            if not self._go_on():
+                self.screen.note("Nothing was asked here yet; /rewind takes back the last turn.")
             return
-        text, base = self._asked
-        if base is not None and self.client.session(self.name).version > base:
-            self._rewind(base)
+        text, asked = self._asked
+        turn = self.client.turn(asked) if asked is not None else None
+        was_kept = self._was_said_last(text) if turn is None else turn.version is not None
+        if was_kept and self._go_on():
+            return
+        if was_kept and turn is not None and self.client.session(self.name).version > turn.base:
+            self._rewind(turn.base)
         self.say(text)
 
+    def _go_on(self) -> bool:
+        """Continue the last turn if it broke off. False if it did not."""
+        broken = self._broken_off()
+        if broken is None:
+            return False
+        begun = self.client.continue_turn(broken.id)
+        self.see_to(play_decided(self.client, self.screen, begun.id))
+        return True
+
+    def _was_said_last(self, text: str) -> bool:
+        """Whether the conversation has kept a message whose turn the server could not name any more."""
+        try:
+            items = self.client.items(self.name).items
+        except ServerRefused:
+            return False
+        said = [text_of(each.content) for each in items if isinstance(each, UserMessage)]
+        return said[-1:] == [text]
+
     def _broken_off(self) -> api.Turn | None:
-        """The last turn, if it was kept although it broke off, and the person has not stopped it."""
+        """The last turn, if it was kept although it broke off, and the person has not stopped it. Of a continuation
+        that was stopped the person has stopped that attempt only: what it goes on with is still to be finished."""
         try:
             version = self.client.session(self.name).version
         except ServerRefused:
             return None  # nothing was kept yet
         last = next((t for t in self.client.turns(self.name).turns if t.version == version), None)
-        if last is None or last.ended_by in ("completed", "cancelled", "limit"):
+        if last is None or last.ended_by == "completed":
             return None
-        return last
+        return last if last.ended_by != "cancelled" or last.continues is not None else None
 
     def _model(self, name: str) -> None:
         known = [each.id for each in self.client.models().data]

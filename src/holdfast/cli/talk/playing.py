@@ -48,7 +48,7 @@ def play(client: Client, screen: Screen, answer: Answer) -> Played:
             return _stopped(client, screen, answer.turn_id, error)
     assert finished is not None, "an answer that ends without an error has finished"
     if finished.reason == "length":
-        screen.note("The answer reached a limit, and is cut short.")
+        screen.note("The answer reached a limit, and is cut short; /retry goes on.")
     return Played(turn_id=finished.turn_id, version=finished.version, waiting=finished.approvals)
 
 

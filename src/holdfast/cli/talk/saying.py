@@ -18,7 +18,7 @@ HELP = (
     ("/rewind [VERSION]", "take back the last turn, or everything after a version"),
     (
         "/retry",
-        "go on with a turn that broke off; else take back the last one, and ask the same again",
+        "ask again what failed, or go on with what broke off; else take back the last turn, and ask the same again",
     ),
     ("/model [NAME]", "who there is to talk to; talk to this one"),
     ("/quit", "leave; so does Ctrl-D"),
