@@ -354,6 +354,38 @@ async def test_a_person_may_go_on_after_a_stop_and_after_a_limit() -> None:
     assert items == ["Do it", "Let me do it.", "Done.", "Tell me", "Long", "er."]
 
 
+@pytest.mark.parametrize(
+    "failure", [NO, fails(status=401, reason="invalid_api_key", transient=False)]
+)
+async def test_where_no_retry_goes_on_the_failure_says_how_to(failure: Script) -> None:
+    """It used to name no way on, and the turn that it named led to the advice to send the request again."""
+    tries = 4 if failure is NO else 1
+    world = World(ACT, *([failure] * tries), "Done.")
+    async with world.serving() as server:
+        told = [await server.chat("Do it", to="trip", headers=KEY) for _ in range(5)]
+        kept = told[0].headers["x-turn-id"]
+        discarded = [each["id"] for each in await server.turns("trip") if each["version"] is None]
+        begun = await go_on(server, (*discarded, kept)[0])
+        ended = await server.ended_turn(begun.json["id"])
+    assert len(discarded) == tries - 1
+    assert f"POST /api/turns/{kept}/continue" in told[-1].error["message"]
+    assert f"`holdfast turns continue {kept}`" in told[-1].error["message"]
+    assert (begun.status, begun.json["continues"], ended["ended_by"]) == (202, kept, "completed")
+    assert world.tool.runs == 1
+
+
+async def test_a_continuation_that_was_the_last_says_how_to_go_on() -> None:
+    """It was discarded itself; what can be continued is the turn before it."""
+    world = World(ACT, *([NO] * 4))
+    async with world.serving() as server:
+        told = [await server.chat("Do it", to="trip", headers=KEY) for _ in range(4)]
+    kept = told[0].headers["x-turn-id"]
+    assert [each.headers["x-should-retry"] for each in told] == ["true", "true", "true", "false"]
+    assert told[-1].headers["x-turn-id"] != kept
+    assert f"/api/turns/{kept}/continue" in told[-1].error["message"]
+    assert not any("To go on" in each.error["message"] for each in told[:-1])
+
+
 async def test_what_was_not_kept_is_not_continued() -> None:
     world = World(NO)
     async with world.serving() as server:

@@ -9,7 +9,7 @@ from holdfast.core.journal import Record, decode_records
 from holdfast.errors import SessionMissing
 from holdfast.ids import ItemId, Tenant, TurnId
 from holdfast.server.playing import UpstreamFailed
-from holdfast.server.problems import problem_of_ending
+from holdfast.server.problems import WayOn, problem_of_ending
 from holdfast.sessions.ask import Ending
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.watch import Watch, journaled
@@ -36,8 +36,9 @@ async def end_of(
     """
     ending = await ending_of_watched(watch, stored=stored)
     if not is_answered(ending):
-        goes_on = await goes_on_with(store, tenant, watch, ending) if stored else None
-        return problem_for(watch, ending, goes_on=goes_on and known_again)
+        return await problem_for(
+            store, tenant, watch, ending, stored=stored, known_again=known_again
+        )
     content = await content_of(store, tenant, watch, ending)
     return AnswerEnd(
         items=(*before, *content.items),
@@ -71,24 +72,6 @@ def _lost(watch: Watch) -> Ending:
     )
 
 
-async def goes_on_with(store: Store, tenant: Tenant, watch: Watch, ending: Ending) -> bool | None:
-    """Whether a retry of a turn that came to no answer goes on with what was kept; None if nothing was.
-
-    That is what the turn itself has done or, if it was discarded, the turn that it was to continue.
-    """
-    version = ending.version
-    if version is None and watch.admission.continues is not None:
-        version = watch.admission.base
-    if version is None:
-        return None
-    if watch.admission.how == "replayed":
-        return False  # it would have been continued now
-    session = await persistently(lambda: store.session(tenant, ending.session_id))
-    if session is None or session.state == "deleted":
-        return False
-    return session.unfinished == session.head == version and bool(session.retries_left)
-
-
 async def said_before(store: Store, tenant: Tenant, watch: Watch) -> Items:
     """What the turns have said and done that a watched one continues."""
     admission = watch.admission
@@ -100,21 +83,50 @@ async def said_before(store: Store, tenant: Tenant, watch: Watch) -> Items:
     return snapshot.said_by(snapshot.marks[-1]) if snapshot and snapshot.marks else ()
 
 
-def problem_for(watch: Watch, ending: Ending, *, goes_on: bool | None = None) -> Problem:
-    """What a client is told about a turn that came to no answer."""
+async def problem_for(
+    store: Store,
+    tenant: Tenant,
+    watch: Watch,
+    ending: Ending,
+    *,
+    stored: bool,
+    known_again: bool = False,
+) -> Problem:
+    """What a client is told about a turn that came to no answer. `known_again` is whether a retry of its request would be
+    recognised."""
+    way_on = await _way_on(store, tenant, watch, ending, known_again) if stored else None
     live = watch.live
     if live is None:
-        return problem_of_ending(ending, acted=None, goes_on=goes_on)
+        return problem_of_ending(ending, acted=None, way_on=way_on)
     error = live.error
     if not isinstance(error, UpstreamFailed) or ending.by != "model_error":
-        return problem_of_ending(ending, acted=live.turn.acted, goes_on=goes_on)
+        return problem_of_ending(ending, acted=live.turn.acted, way_on=way_on)
     return problem_of_ending(
         ending,
         acted=live.turn.acted,
         transient=error.transient,
         retry_after_s=error.retry_after_s,
-        goes_on=goes_on,
+        way_on=way_on,
     )
+
+
+async def _way_on(
+    store: Store, tenant: Tenant, watch: Watch, ending: Ending, known_again: bool
+) -> WayOn | None:
+    """How to go on with what a turn has left; None if it has left nothing."""
+    admission = watch.admission
+    version, turn_id = ending.version, ending.turn_id
+    if version is None and admission.continues is not None:
+        version, turn_id = admission.base, admission.continues
+    if version is None:
+        return None
+    session = await persistently(lambda: store.session(tenant, ending.session_id))
+    if session is None or session.state == "deleted":
+        return WayOn(turn_id=turn_id)
+    is_last = session.unfinished == session.head == version
+    # A retry that was told a stored failure would have continued it.
+    would = known_again and admission.how != "replayed" and bool(session.retries_left)
+    return WayOn(turn_id=turn_id, by_retry=is_last and would, by_hand=is_last)
 
 
 class Content(Value):

@@ -231,7 +231,8 @@ class Conversations:
         async with watch:
             ending = await watch.ended()
         if not is_answered(ending):
-            raise Refused(problem_for(watch, ending))
+            store = self._sessions.store
+            raise Refused(await problem_for(store, call.tenant, watch, ending, stored=True))
         kept = await self._turns.find(call.tenant, ending.turn_id.response_id)
         shown = (item_object(each, session_id) for each in kept.items)
         return [each for each in shown if each is not None]

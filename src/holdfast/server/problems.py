@@ -32,6 +32,7 @@ from holdfast.errors import (
     StoreError,
     TurnRejected,
 )
+from holdfast.ids import TurnId
 from holdfast.sessions.ask import Ending
 from holdfast.wire.problems import BusyStatus, Problem, busy
 
@@ -227,18 +228,29 @@ _ENDINGS: dict[EndedBy, tuple[str, Cause, str]] = {
 """How each end is told, unless a code says more about it."""
 
 
+class WayOn(Value):
+    """How to go on after a turn that came to no answer."""
+
+    turn_id: TurnId
+    """What was kept: that turn or, if it was discarded, the one that it was to continue."""
+    by_retry: bool = False
+    """The same request again continues it."""
+    by_hand: bool = False
+    """A person can continue it: it is still the last turn of its conversation."""
+
+
 def problem_of_ending(
     ending: Ending,
     *,
     acted: bool | None,
     transient: bool | None = None,
     retry_after_s: float | None = None,
-    goes_on: bool | None = None,
+    way_on: WayOn | None = None,
 ) -> Problem:
     """What a client is told about a turn that began and did not succeed.
 
-    `acted` is None where nobody knows, `transient` and `retry_after_s` are what its model's server said, `goes_on` is
-    whether the same request again goes on with what was kept, None if nothing was.
+    `acted` is None where nobody knows, `transient` and `retry_after_s` are what its model's server said, `way_on` is
+    how what was kept can be continued, None if nothing was.
     """
     code, cause, words = _ENDINGS[ending.by]
     said, detail = _coded(ending.detail)
@@ -253,14 +265,18 @@ def problem_of_ending(
     if cause.status == 503 and retry_after_s is None:
         retry_after_s = ENDED_RETRY_S  # another server goes on, or this one again
     retry: bool | None
-    if ending.kept or goes_on is not None:
-        retry = bool(goes_on) and passes
+    if ending.kept or way_on is not None:
+        retry = way_on is not None and way_on.by_retry and passes
     else:
         retry = False if acted or not passes else None if acted is None else True
-    if goes_on is not None and not ending.kept:
+    if way_on is not None and not ending.kept:
         fate = "What was done before it is kept."
     else:
         fate = "What it had done is kept." if ending.kept else "Nothing was stored."
+    advice = ""
+    if way_on is not None and way_on.by_hand and not retry:
+        kept = way_on.turn_id
+        advice = f"To go on: POST /api/turns/{kept}/continue, `holdfast turns continue {kept}`, or a new message."
     return Problem(
         status=cause.status,
         code=code,
@@ -268,6 +284,7 @@ def problem_of_ending(
         kind=cause.kind,
         retry_after_s=retry_after_s if passes else None,
         should_retry=retry,
+        advice=advice,
     )
 
 

@@ -17,7 +17,6 @@ from holdfast.ids import ResponseId, Tenant
 from holdfast.server.answers import (
     content_of,
     ending_of_watched,
-    goes_on_with,
     is_answered,
     problem_for,
 )
@@ -148,10 +147,14 @@ async def response_end(
     """Wait for a turn's end. `now_s` is when it ended, if nobody has written that down; `before` is what the turns have
     said that it continues, `known_again` whether a retry of its request would be recognised."""
     ending = await ending_of_watched(watch, stored=stored)
-    goes_on: bool | None = None
-    if stored and not is_answered(ending):
-        goes_on = await goes_on_with(store, tenant, watch, ending)
-    problem = problem_for(watch, ending, goes_on=goes_on and known_again)
+    problem = await problem_for(
+        store,
+        tenant,
+        watch,
+        ending,
+        stored=stored and not is_answered(ending),
+        known_again=known_again,
+    )
     # It has ended: whoever waits for the answer would rather wait for the store, too, than be told to ask again.
     row = await persistently(lambda: store.turn(tenant, ending.turn_id)) if stored else None
     items: tuple[Item, ...] = ()

@@ -43,8 +43,12 @@ async def retried_by(ask: Ask, found: Unfinished, turn_id: TurnId, store: Store)
 
 async def asked_for(store: Store, tenant: Tenant, turn_id: TurnId, attempt: Attempt) -> Ask:
     """The request of a person who wants a turn continued: as its own was, as far as that is still known, and in the
-    background. Raises SessionMissing and CannotContinue."""
+    background. A continuation that came to nothing stands for the turn that it was to continue. Raises SessionMissing and
+    CannotContinue."""
     row = await store.turn(tenant, turn_id)
+    if row is not None and row.seq is None and row.continues is not None:
+        turn_id = row.continues
+        row = await store.turn(tenant, turn_id)
     if row is None:
         raise SessionMissing("turn", turn_id)
     if row.seq is None:

@@ -36,10 +36,13 @@ class Problem(Value):
     retry_after_s: float | None = None
     should_retry: bool | None = None
     more_headers: tuple[tuple[str, str], ...] = ()
+    advice: str = ""
+    """A sentence that holds now and may not later. A stored Response, which always says the same, goes without."""
 
     def body(self) -> bytes:
         """The envelope."""
-        error = ErrorBody(message=self.message, type=self.kind, param=self.param, code=self.code)
+        message = f"{self.message} {self.advice}" if self.advice else self.message
+        error = ErrorBody(message=message, type=self.kind, param=self.param, code=self.code)
         return msgspec.json.encode(ErrorAnswer(error=error))
 
     def headers(self) -> dict[str, str]:
