@@ -6,13 +6,15 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from unittest.mock import Mock
 
 import pytest
 
-from holdfast.cli.run import MEANINGS, code_of
+from holdfast.cli.run import MEANINGS, PlainText, _run, code_of
+from holdfast.client.events import AnswerEvent
 from holdfast.errors import HoldfastError, ServerRefused, ServerUnreachable
 from tests.cli.conftest import Run
 from tests.cli.test_chat import clerk, said  # noqa: F401
@@ -109,6 +111,36 @@ def test_ctrl_c_cancels_the_turn_and_ends_with_130(run: Run) -> None:
     assert process.returncode == 130
     assert (last["event"], last["code"], last["exit_code"]) == ("failed", "turn_cancelled", 130)
     assert said(run, "a")[0] == "User: stall", "kept, by the policy for what is cancelled"
+
+
+class Unanswered:
+    """An answer that has not begun when Ctrl-C is pressed."""
+
+    turn_id: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[AnswerEvent]:
+        signal.raise_signal(signal.SIGINT)
+        raise ServerUnreachable("http://a", "the connection was closed")
+
+    def hang_up(self) -> None:
+        pass
+
+
+def test_ctrl_c_before_there_is_an_answer_says_what_becomes_of_the_turn(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The turn has no name yet that it could be cancelled by; its client goes away."""
+    reached: Any = Mock()
+    unanswered: Any = Unanswered()
+    assert _run(reached, unanswered, PlainText(), "a") == 130
+    assert "ends as one whose client went away" in capsys.readouterr().err
+    assert not reached.client.cancel.called
 
 
 @pytest.mark.parametrize(

@@ -386,6 +386,18 @@ async def test_a_continuation_that_was_the_last_says_how_to_go_on() -> None:
     assert not any("To go on" in each.error["message"] for each in told[:-1])
 
 
+@pytest.mark.parametrize("how", ["chat", "response"])
+async def test_what_is_not_stored_is_not_said_to_be_kept(how: str) -> None:
+    world = World(ACT, NO)
+    async with world.serving() as server:
+        if how == "chat":
+            told = await server.chat("Do it")
+        else:
+            told = await server.respond("Do it", store=False)
+    assert told.error["message"].endswith("Nothing was stored, though a tool has acted.")
+    assert told.headers["x-should-retry"] == "false"
+
+
 async def test_what_was_not_kept_is_not_continued() -> None:
     world = World(NO)
     async with world.serving() as server:

@@ -35,7 +35,7 @@ MEANINGS = {
     WAITING: "it is committed, with calls that wait for a person",
     REFUSED: "no turn began: the request was refused",
     UNREACHABLE: "no server answers, or its answer broke off: what became of the turn is not known here",
-    STOPPED: "stopped by Ctrl-C; the turn was cancelled",
+    STOPPED: "stopped by Ctrl-C; the turn is cancelled or, if nothing was answered yet, ends as one whose client went away",
 }
 """How a run may end, besides what is the same for every command."""
 
@@ -122,7 +122,13 @@ def _run(reached: Reached, answer: Answer, writer: Writer, session: str) -> int:
             error = raised
     code = STOPPED if stop.pressed else code_of(error)
     reason = error.reason if isinstance(error, ServerRefused) else error.code
-    writer.failed(Failed(code=reason, message=str(error), turn_id=answer.turn_id, exit_code=code))
+    message = str(error)
+    if (
+        stop.pressed and answer.turn_id is None
+    ):  # there was no turn yet that could be named, and so cancelled
+        reason = "turn_disconnected"
+        message = "stopped before there was an answer; the turn ends as one whose client went away"
+    writer.failed(Failed(code=reason, message=message, turn_id=answer.turn_id, exit_code=code))
     return code
 
 

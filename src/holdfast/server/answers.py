@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast.core import events as ev
 from holdfast.core.codec import Unreadable, Value
 from holdfast.core.items import Item, Items
@@ -94,7 +96,11 @@ async def problem_for(
 ) -> Problem:
     """What a client is told about a turn that came to no answer. `known_again` is whether a retry of its request would be
     recognised."""
-    way_on = await _way_on(store, tenant, watch, ending, known_again) if stored else None
+    way_on: WayOn | None = None
+    if stored:
+        way_on = await _way_on(store, tenant, watch, ending, known_again)
+    else:
+        ending = msgspec.structs.replace(ending, kept=False)  # for as long as its request lasted
     live = watch.live
     if live is None:
         return problem_of_ending(ending, acted=None, way_on=way_on)

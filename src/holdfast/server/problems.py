@@ -271,8 +271,10 @@ def problem_of_ending(
         retry = False if acted or not passes else None if acted is None else True
     if way_on is not None and not ending.kept:
         fate = "What was done before it is kept."
+    elif ending.kept:
+        fate = "What it had done is kept."
     else:
-        fate = "What it had done is kept." if ending.kept else "Nothing was stored."
+        fate = "Nothing was stored, though a tool has acted." if acted else "Nothing was stored."
     advice = ""
     if way_on is not None and way_on.by_hand and not retry:
         kept = way_on.turn_id
