@@ -19,6 +19,8 @@ from holdfast.models.anthropic import (
 )
 from holdfast.models.base import ModelFailed, Prompt
 from holdfast.testing import FakeUpstream, Reply, refuses
+from holdfast.wire.anthropic import AnthropicDialect
+from tests.core.builders import said
 from tests.models.talking import heard
 
 OLD, MIDDLE, NEW = "claude-sonnet-4-20250514", "claude-sonnet-4-6", "claude-opus-5-5"
@@ -91,6 +93,15 @@ def test_tools_instructions_and_the_end_are_marked_for_the_cache() -> None:
         {"name": "fly", "input_schema": {"type": "object"}, "cache_control": MARK},
     ]
     assert body["messages"][-1]["content"][-1]["cache_control"] == MARK
+
+
+def test_a_last_answer_that_is_gone_on_with_has_no_white_space_at_its_end() -> None:
+    """It is refused there; in the middle of a history it is not."""
+    words = 'The ship {"role":"assistant"} sails'
+    cut = AnthropicDialect().encode((said(f"{words} \n"),))
+    assert asked(messages=(HELLO, cut))["messages"][-1]["content"][-1]["text"] == words
+    body = asked(messages=(HELLO, cut, HELLO))
+    assert body["messages"][1]["content"][-1]["text"] == f"{words} \n"
 
 
 def test_the_same_history_is_the_same_bytes_up_to_the_mark() -> None:

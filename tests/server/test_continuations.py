@@ -594,6 +594,40 @@ async def test_after_an_answer_that_was_cut_by_its_length_no_note_is_shown() -> 
     assert [words for _, words in world.prompt(1)] == ["Tell me", "Long", "Go on"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_was_cut_by_its_length_is_one_text_with_its_continuations(
+    stream: bool,
+) -> None:
+    """Also where more than one was needed; and who sends that text back is understood."""
+    more = says("at noon, ", finish="length")
+    world = World(ACT, says("The ship sails ", finish="length"), more)
+    world.model.will(says("from Bergen.", calls=[("act", "{}")]))
+    world.model.will("Done.")
+    world.model.will("Sure.")
+    async with world.serving() as server:
+        told = await server.chat("Tell me", to="trip", headers=KEY, stream=stream)
+        for _ in range(2):
+            begun = await go_on(server, told.headers["x-turn-id"])
+            await server.ended_turn(begun.json["id"])
+            told = await server.chat("Tell me", to="trip", headers=KEY, stream=stream)
+        text = told.streamed if stream else told.text
+        history = [{"role": "user", "content": "Tell me"}, {"role": "assistant", "content": text}]
+        after = await server.chat(*history, "And now?", to="trip")
+        said = await world.said(server)
+    assert text == "Let me do it.\n\nThe ship sails at noon, from Bergen.\n\nDone."
+    assert after.text == "Sure." and "x-conversation-diverged" not in after.headers
+    assert said.count("Tell me") == 1
+
+
+async def test_a_continuation_that_begins_with_a_call_begins_a_paragraph() -> None:
+    world = World(says("The ship", finish="length"), says(calls=[("act", "{}")]), "Done.")
+    async with world.serving() as server:
+        cut = await server.chat("Tell me", to="trip", headers=KEY)
+        await server.ended_turn((await go_on(server, cut.headers["x-turn-id"])).json["id"])
+        told = await server.chat("Tell me", to="trip", headers=KEY)
+    assert told.text == "The ship\n\nDone."
+
+
 async def test_whoever_resends_what_a_retry_was_answered_is_understood() -> None:
     broken = says("Half a ", "word").failing(ModelFailed("no", status=500), at=1)
     world = World(ACT, broken, "Done.", "Sure.")

@@ -42,7 +42,7 @@ from holdfast.core.items import (
 )
 from holdfast.core.log import Log
 from holdfast.core.turn import Turn, committed_items
-from holdfast.core.unfinished import broken_off, retries_left
+from holdfast.core.unfinished import broken_off, is_cut, retries_left
 from holdfast.ids import ItemId, SessionId, TurnId, Version
 
 # ── annotations ──────────────────────────────────────────────────────────────────────────────
@@ -355,13 +355,15 @@ class Snapshot(Value):
         return tuple(reversed(chain))
 
     def said_by(self, mark: TurnMark) -> Items:
-        """What a chain of turns up to this one has said and done, without what broke off: a retry that continues it is
-        answered with this, and with what it adds."""
+        """What a chain of turns up to this one has said and done, without what broke off, and with the notes of where an
+        answer was cut: a retry that continues it is answered with this, and with what it adds."""
         first = (*self.chain_before(mark), mark)[0]
         found = self.items[first.start : mark.end]
         hidden = broken_off(found)
         return tuple(
-            each for each in found if not isinstance(each, Unreadable) and each.id not in hidden
+            each
+            for each in found
+            if not isinstance(each, Unreadable) and (each.id not in hidden or is_cut(each))
         )
 
     def forked(self, session_id: SessionId) -> Snapshot:

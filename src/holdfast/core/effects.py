@@ -11,6 +11,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.items import Path, ToolCall
 from holdfast.core.turn import Branch, Turn
+from holdfast.core.unfinished import CUT
 
 
 class AskModel(Value):
@@ -84,7 +85,7 @@ def limit_reached(turn: Turn) -> str | None:
     """
     bounds, spent = turn.request.limits, turn.request.spent
     if turn.root.draft is None and turn.root.finish == "length":
-        return "output_tokens"
+        return CUT
     if turn.complete:
         return None
     growing = sum(each.draft.chars for each in turn.branches if each.draft is not None)

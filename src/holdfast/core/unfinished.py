@@ -32,6 +32,9 @@ from holdfast.ids import CallId, ItemId
 BY_HAND: frozenset[EndedBy] = frozenset({"cancelled", "limit"})
 """Ends after which only a person continues a turn."""
 
+CUT = "output_tokens"
+"""The limit that an answer has reached which its model cut off for length."""
+
 _PASSING_CODES = frozenset(
     """
     rate_limit_exceeded upstream_error upstream_unreachable upstream_broke_off upstream_garbled upstream_timeout
@@ -86,6 +89,17 @@ def broken_off(items: Iterable[StoredItem]) -> frozenset[ItemId]:
         for each in items
         if isinstance(each, Interruption)
         or (isinstance(each, AssistantMessage | Reasoning) and each.state == "interrupted")
+    )
+
+
+def is_cut(item: StoredItem) -> bool:
+    """Whether the answer before this note was cut by its length: what a continuation says first goes on in the middle of
+    its sentence."""
+    return (
+        isinstance(item, Interruption)
+        and item.ended_by == "limit"
+        and item.detail == CUT
+        and not item.path
     )
 
 

@@ -28,7 +28,7 @@ from holdfast.models.base import Dialect, Hearing, Prompt
 from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema
 from holdfast.models.counting import CountBy
 from holdfast.models.upstream import Access, HttpModel
-from holdfast.wire.anthropic import EPHEMERAL, AnthropicDialect, with_breakpoint
+from holdfast.wire.anthropic import EPHEMERAL, AnthropicDialect, with_breakpoint, without_blank_end
 from holdfast.wire.anthropic_hearing import AnthropicHearing, hear_whole
 from holdfast.wire.chunks import ErrorObject, read_error
 
@@ -111,7 +111,7 @@ def request_body(prompt: Prompt, style: AnthropicStyle) -> bytes:
         members |= _tool_choice(choice, said.parallel_tool_calls)
     if prompt.system:
         members["system"] = _system(prompt.system, caches=style.caches)
-    pieces = [piece for piece in prompt.messages if piece]
+    pieces = _pieces(prompt)
     if pieces and style.caches:
         pieces[-1] = with_breakpoint(pieces[-1])
     return joined_object(members, "messages", pieces)
@@ -124,7 +124,14 @@ def count_body(prompt: Prompt, style: AnthropicStyle) -> bytes:
         members["tools"] = _tools(prompt.tools, caches=False)
     if prompt.system:
         members["system"] = _system(prompt.system, caches=False)
-    return joined_object(members, "messages", [piece for piece in prompt.messages if piece])
+    return joined_object(members, "messages", _pieces(prompt))
+
+
+def _pieces(prompt: Prompt) -> list[bytes]:
+    pieces = [piece for piece in prompt.messages if piece]
+    if pieces:
+        pieces[-1] = without_blank_end(pieces[-1])
+    return pieces
 
 
 _encode = msgspec.json.Encoder().encode

@@ -289,3 +289,24 @@ def with_breakpoint(messages: bytes) -> bytes:
     if not messages.startswith(_USER, at) or not messages.endswith(b"}]}"):
         return messages
     return messages[: -len(b"}]}")] + b"," + EPHEMERAL + b"}]}"
+
+
+# ── a request that ends with an answer ───────────────────────────────────────────────────────
+
+_ASSISTANT = b'{"role":"assistant","content":['
+
+
+def without_blank_end(messages: bytes) -> bytes:
+    """The same messages, without the white space at the end of a last answer that is to be gone on with: it is refused."""
+    at = messages.rfind(b'{"role":"')
+    if not messages.startswith(_ASSISTANT, at):
+        return messages
+    try:
+        last = msgspec.json.decode(messages[at:], type=Message)
+    except msgspec.DecodeError:
+        return messages  # these are the arguments of a call, and not a message
+    block = last.content[-1]
+    if not isinstance(block, TextBlock) or block.text == block.text.rstrip():
+        return messages
+    last.content[-1] = TextBlock(text=block.text.rstrip())
+    return messages[:at] + _encode(last)

@@ -10,7 +10,7 @@ Streamed or not, now or when it is asked for again: the same turn makes the same
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
 import msgspec
@@ -30,6 +30,7 @@ from holdfast.core.items import (
     WaitsFor,
 )
 from holdfast.core.journal import Record
+from holdfast.core.unfinished import is_cut
 from holdfast.ids import ItemId, TurnId, Version
 from holdfast.wire.problems import Problem
 from holdfast.wire.sse import DONE, data_frame, one_line
@@ -118,9 +119,8 @@ def usage_object(usage: ev.Usage) -> dict[str, object]:
 
 def completion(head: AnswerHead, end: AnswerEnd) -> bytes:
     """The answer as one JSON object."""
-    said = [each for each in end.items if _is_said(each)]
-    text = STEP_BREAK.join(filter(None, (_text(each) for each in said)))
-    refusal = "".join(_refusal(each) for each in said)
+    text = _whole_text(end.items)
+    refusal = "".join(_refusal(each) for each in end.items if _is_said(each))
     if not text and not refusal and finish_reason(end) == "stop":
         text = waiting_words(_unanswered(end.items, "approval"))
     about = _about(head, end)
@@ -186,6 +186,24 @@ def _text(item: AssistantMessage) -> str:
     return "".join(part.text for part in item.content if isinstance(part, Text))
 
 
+def _whole_text(items: Iterable[Item]) -> str:
+    """All that was said, step by step. An answer that was cut by its length is one with what was said next."""
+    whole, cut = "", False
+    for item in items:
+        cut = _is_open(item, cut)
+        if _is_said(item) and (text := _text(item)):
+            whole += text if cut or not whole else STEP_BREAK + text
+            cut = False
+    return whole
+
+
+def _is_open(item: Item, before: bool) -> bool:
+    """Whether what is said next after this item belongs to the sentence before it, if so `before` the item."""
+    if isinstance(item, ToolCall) and item.state == "complete" and not item.path:
+        return False
+    return before or is_cut(item)
+
+
 def _refusal(item: AssistantMessage) -> str:
     return "".join(part.text for part in item.content if isinstance(part, Refusal))
 
@@ -235,6 +253,8 @@ class ChatStream:
         self._thought: set[ItemId] = set()
         """Reasoning that was shown. It is a view of the work: one that was set aside takes nothing back."""
         self._broken = False
+        self._cut = False
+        """The words so far were cut by their length, and the next ones go on in their sentence."""
         self._first = self._beginning(before)
 
     def first(self) -> bytes:
@@ -242,8 +262,7 @@ class ChatStream:
         return self._first
 
     def _beginning(self, before: Items) -> bytes:
-        said = (each for each in before if _is_said(each) or _is_thought(each))
-        return self._frame(b'{"role":"assistant","content":""}') + b"".join(map(self._whole, said))
+        return self._frame(b'{"role":"assistant","content":""}') + self._retold(before)
 
     def frames(self, record: Record) -> bytes:
         """What a client is shown of this event; empty if nothing."""
@@ -279,11 +298,7 @@ class ChatStream:
     def end(self, end: AnswerEnd) -> bytes:
         """The frames that end a stream that succeeded: what was not shown yet, the finish, usage."""
         waiting = waiting_for_client(end.items)
-        rest = b"".join(
-            self._whole(each)
-            for each in end.items
-            if _is_said(each) or _is_thought(each) or each in waiting
-        )
+        rest = self._retold(end.items, waiting)
         about = msgspec.json.encode(_about(self._head, end))
         if not self._shown and finish_reason(end) == "stop":
             words = waiting_words(_unanswered(end.items, "approval"))
@@ -293,6 +308,15 @@ class ChatStream:
         return rest + finish + usage + DONE
 
     # ── pieces ──
+
+    def _retold(self, items: Items, waiting: Sequence[ToolCall] = ()) -> bytes:
+        """What of these items is part of the answer, and was not shown yet."""
+        frames: list[bytes] = []
+        for each in items:
+            self._cut = _is_open(each, self._cut)
+            if _is_said(each) or _is_thought(each) or each in waiting:
+                frames.append(self._whole(each))
+        return b"".join(frames)
 
     def _opened(self, event: ev.ItemOpened) -> bytes:
         if event.item in self._set_aside:
@@ -315,7 +339,11 @@ class ChatStream:
     def _answered(self, event: ev.Answered) -> bytes:
         """A whole answer: what of it was not shown while it grew."""
         self._trail.update((each.id, each) for each in event.items if isinstance(each, ToolCall))
-        return b"" if event.path else b"".join(map(self._whole, event.items))
+        if event.path:
+            return b""
+        frames = b"".join(map(self._whole, event.items))
+        self._cut = False
+        return frames
 
     def _whole(self, item: Item) -> bytes:
         """An item in one piece, unless it was shown."""
@@ -342,8 +370,8 @@ class ChatStream:
             return self._frame(b'{"refusal":' + _encode(text) + b"}")
         self._shown.add(item)
         before, self._last_said = self._last_said, item
-        between = b"" if before in (None, item) else self._words(STEP_BREAK)
-        return between + self._words(text)
+        goes_on, self._cut = self._cut or before in (None, item), False
+        return self._words(text) if goes_on else self._words(STEP_BREAK) + self._words(text)
 
     def _thinks(self, item: ItemId, text: str) -> bytes:
         if not text:
