@@ -502,3 +502,6 @@ retry_attempts_max: Final = 3
 
 retry_hint_s_max: Final = 30.0
 """An upstream that asks for more patience than this is not waited for; its hint goes to the client."""
+
+retry_after_s_max: Final = 86_400.0
+"""A client is not told to wait longer than this, and then to try again: a day later it asks anew."""

@@ -189,6 +189,14 @@ async def test_an_upstreams_patience_is_passed_on() -> None:
     assert (answer.headers["retry-after"], answer.headers["retry-after-ms"]) == ("8", "7200")
 
 
+async def test_an_upstream_that_wants_to_be_left_alone_for_years_is_not_retried() -> None:
+    failure = fails(status=429, reason="rate_limit_exceeded", retry_after_s=344_877_052.0)
+    async with serving(agent(ScriptedModel(failure))) as server:
+        answer = await server.chat("Hi")
+    assert "retry-after" not in answer.headers and "retry-after-ms" not in answer.headers
+    assert answer.headers["x-should-retry"] == "false"
+
+
 async def test_a_stream_that_had_begun_ends_with_one_error_and_without_done() -> None:
     model = ScriptedModel(says("Some ", "words").failing(ModelFailed("no", status=500), at=1))
     async with serving(agent(model)) as server:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.items import EndedBy
 from holdfast.core.unfinished import may_pass
@@ -261,7 +262,8 @@ def problem_of_ending(
         code, cause, words = said, _OVERTAKEN.get(said, OVERTAKEN), "the conversation has moved on"
     elif said:
         detail = ending.detail
-    passes = may_pass(ending.by, said) and transient is not False
+    is_far = retry_after_s is not None and retry_after_s > limits.retry_after_s_max
+    passes = may_pass(ending.by, said) and transient is not False and not is_far
     if cause.status == 503 and retry_after_s is None:
         retry_after_s = ENDED_RETRY_S  # another server goes on, or this one again
     retry: bool | None
