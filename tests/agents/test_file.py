@@ -447,6 +447,19 @@ def test_too_many_agents_are_refused() -> None:
     assert problems(f"agents:\n{agents}") == ["shop.yaml:1:1: agents: has 65 entries, at most 64"]
 
 
+def test_a_command_that_works_beside_its_agent_file_is_told_that_it_can_make_no_files_there(
+    tmp_path: Path,
+) -> None:
+    def told(more: str) -> list[str]:
+        found = read(in_script(f"cmd: a\n{more}"), directory=tmp_path).warnings
+        return [str(each) for each in found]
+
+    for place in (".", "./", str(tmp_path)):
+        (words,) = told(f"working_dir: {place}")
+        assert "working_dir: in a sandbox a command can add and remove no files" in words
+    assert told("") == told("working_dir: till") == told("working_dir: .\nread_only: true") == []
+
+
 def test_a_relative_directory_does_not_lead_out_of_that_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(SourceUnusable, match="leads out of"):
         read(in_script("cmd: a\nworking_dir: ../.."), directory=tmp_path)

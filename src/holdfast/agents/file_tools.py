@@ -50,7 +50,7 @@ from holdfast.tools.openapi_document import Unusable
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.sandbox.sandbox import Sandbox, cache_home
 from holdfast.tools.schema import TOOL_NAME, InvalidTool
-from holdfast.tools.script import Script, ScriptToolset, passed_on
+from holdfast.tools.script import Script, ScriptToolset, passed_on, working_directory
 from holdfast.tools.shell import ShellToolset
 from holdfast.tools.think import ThinkToolset
 from holdfast.tools.todo import TodoToolset
@@ -396,7 +396,16 @@ class FileTools:
             script = self._script(shape, toolset.env)
             if self._is_tool(name, script, at, taken) and name in wanted:
                 scripts[name] = script
+                self._check_place(name, script, at)
         return self._made(scripts)
+
+    def _check_place(self, name: str, script: Script, where: Where) -> None:
+        """A command that was given the directory of the agent file to work in is told what it cannot do there."""
+        if not script.working_dir or script.read_only:
+            return
+        if working_directory(name, script, self._directory) == self._directory.resolve():
+            words = "in a sandbox a command can add and remove no files beside the agent file; give it a folder of its own"
+            self._found.warn((*where, "working_dir"), words)
 
     def _is_tool(self, name: str, script: Script, where: Where, taken: set[str]) -> bool:
         """Whether a command can be a tool; if not, it is told why."""
