@@ -76,7 +76,8 @@ def test_a_turn_that_broke_off_is_gone_on_with_on_a_server(
     told = place.told("turns", "continue", kept["id"], "--json")
     assert told.exit_code == 1, told.output
     assert json.loads(told.stdout)["continues"] == kept["id"]
-    assert "model_error" in place.told("turns", "continue", json.loads(told.stdout)["id"]).stdout
+    again = place.told("turns", "continue", json.loads(told.stdout)["id"]).stdout
+    assert "model_error" in again and "I was going to tell you" in again
 
 
 def test_conversations_are_listed_found_and_shown(place: Place) -> None:

@@ -8,6 +8,7 @@ from holdfast.cli import output, showing
 from holdfast.cli.desk import desk
 from holdfast.cli.options import Where, json_option, tenant_option, where_options
 from holdfast.cli.telling import fate_of, journal_lines, when
+from holdfast.client.events import Declined, Said
 from holdfast.client.sync import Client
 from holdfast.core.codec import encode
 from holdfast.errors import InvalidValue
@@ -128,7 +129,7 @@ def cancel(ctx: click.Context, turn: str, as_json: bool, at: Where) -> None:
 @where_options
 @click.pass_context
 def continue_command(ctx: click.Context, turn: str, as_json: bool, at: Where) -> None:
-    """Go on with TURN, which broke off and was kept, and say what became of that.
+    """Go on with TURN, which broke off and was kept, and say what became of that, and what was answered.
 
     No message and no tool call of it is repeated. Only the last turn of a conversation can be continued, and only by a
     server that has its agent: name one with --server. Ends with 1 if this broke off, too.
@@ -142,14 +143,15 @@ def continue_command(ctx: click.Context, turn: str, as_json: bool, at: Where) ->
             "a turn is played by a server that has its agent; name one with --server"
         )
     client = Client(at.server, key=at.key)
-    begun = client.continue_turn(turn)
-    for _ in client.records(begun.id):
-        pass  # until it has ended
-    found = client.turn(begun.id)
+    watched = client.events(client.continue_turn(turn).id)
+    said = "".join(each.text for each in watched if isinstance(each, Said | Declined))
+    found = watched.turn
     if as_json:
         output.give(encode(found))
     else:
         output.say(f"{found.id}: {fate_of(found)}")
+        if said:
+            output.say_lines(said)
     if found.ended_by != "completed":
         ctx.exit(BROKE_OFF)
 
