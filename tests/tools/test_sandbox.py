@@ -416,6 +416,31 @@ async def test_another_architecture_is_no_way_around(box: Sandbox, world: World)
     assert (await run(python(code), world.own, box.cell(world.own))).output == b"-1 True\n"
 
 
+LEASES = """
+import fcntl, os
+def attempt(name, path, what, how):
+    opened = os.open(path, os.O_RDONLY)
+    try: fcntl.fcntl(opened, what, how)
+    except OSError: return
+    finally: os.close(opened)
+    print(name)
+attempt("lease against writers", "prompt.md", 1024, fcntl.F_RDLCK)
+attempt("lease against readers", "prompt.md", 1024, fcntl.F_WRLCK)
+attempt("notice", ".", 1026, 2)
+attempt("flags", "prompt.md", fcntl.F_SETFL, os.O_NONBLOCK)
+"""
+
+
+async def test_a_command_makes_no_reader_of_a_file_wait(any_box: Sandbox, world: World) -> None:
+    """A lease stops the server where it opens the file, to read what its operator has saved."""
+    (world.own / "prompt.md").write_text("Be kind.")
+    without = await run(python(LEASES), world.own, None)
+    taken = [b"lease against writers", b"lease against readers", b"notice", b"flags"]
+    assert without.output.splitlines() == taken
+    within = await run(python(LEASES), world.own, any_box.cell(world.own))
+    assert within.output.splitlines() == [b"flags"]
+
+
 # ── whom it can become, and what it holds ────────────────────────────────────────────────────
 
 

@@ -41,6 +41,8 @@ ON_ONE_OF_A_KIND = {"setpriority": 2, "ioprio_set": 3}
 """These, too, and with a first argument that must not be this: all processes of a user."""
 OWNERS = (8, 10, 15)
 """What fcntl is asked to have signals sent elsewhere: F_SETOWN, F_SETSIG, F_SETOWN_EX; ioctl has two as well."""
+LEASES = (1024, 1026, 1040)
+"""What fcntl is asked to be told before a file is opened, or of changes: F_SETLEASE, F_NOTIFY, F_SETDELEG."""
 MODES = ("chmod", "fchmod", "fchmodat", "fchmodat2")
 GIVE_A_MODE = dict.fromkeys(("chmod", "fchmod", "creat", "mknod"), 24)
 GIVE_A_MODE |= dict.fromkeys(("fchmodat", "fchmodat2", "mknodat"), 32)
@@ -107,6 +109,7 @@ def filter_program(order: Order) -> bytes:
             program += [(EQUAL, 0, 1, NUMBER[name]), (RETURN, 0, 0, ERROR | number)]
     program += unless("socket", FIRST, families, errno.EACCES)
     program += if_any("ioctl", SECOND, [*TERMINAL_INPUT], errno.EPERM)
+    program += if_any("fcntl", SECOND, [*LEASES], errno.EACCES)
     program += no_setuid()
     program += by_argument
     for name in asked:
