@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from holdfast.agents.base import Source
 from holdfast.agents.fetch import Fetcher
+from holdfast.agents.file import Checked
 from holdfast.agents.sources import (
     DemoSource,
     Directory,
@@ -177,6 +179,52 @@ async def test_a_broken_file_is_told_once_and_then_remembered(here: Path) -> Non
     assert not await source.changed()
 
 
+NEEDS = {
+    "a prompt file": b"agents: {root: {model: a/b, add_prompt_files: [needed]}}\n",
+    "a root": b"agents: {root: {model: a/b, toolsets: [{type: filesystem, roots: [needed]}]}}\n",
+}
+
+
+@pytest.mark.parametrize("what", NEEDS)
+async def test_what_a_file_needs_and_is_not_there_is_looked_for_again(
+    here: Path, what: str
+) -> None:
+    """What the operator saved last counts as soon as all of it can be read, and needs no saving once more."""
+    path = here / "team.yaml"
+    path.write_bytes(SMALL)
+    source = FileSource(path, supplies())
+    await source.load()
+    path.write_bytes(NEEDS[what])
+    for _ in range(2):
+        assert await source.changed()
+        with pytest.raises(SourceUnusable, match=r"team.yaml:1:\d+: agents.root"):
+            await source.load()
+    (here / "needed").mkdir() if what == "a root" else (here / "needed").touch()
+    assert await source.changed()
+    assert (await source.load()).agents["root"].model.name == "a/b"
+    assert not await source.changed()
+
+
+async def test_a_version_whose_loading_broke_off_is_loaded_again(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = here / "team.yaml"
+    path.write_bytes(SMALL)
+    source = FileSource(path, supplies())
+    await source.load()
+    path.write_bytes(OTHER)
+
+    def fails(data: bytes) -> Checked:
+        raise OSError(errno.EIO, "the disk stumbled")
+
+    with monkeypatch.context() as stumbling:
+        stumbling.setattr(source, "_checked", fails)
+        with pytest.raises(OSError, match="stumbled"):
+            await source.load()
+    assert await source.changed()
+    assert (await source.load()).agents["root"].model.name == "openai/gpt-6"
+
+
 @pytest.mark.parametrize("kind", ["nothing", "a directory", "a pipe", "a circle"])
 async def test_what_cannot_be_read_is_told(here: Path, kind: str) -> None:
     path = here / "team.yaml"
@@ -312,6 +360,16 @@ async def test_a_broken_version_is_not_kept_as_a_copy(site: Web, tmp_path: Path)
     assert (await UrlSource(site.url("/team.yaml"), with_cache).load()).agents
     site.status, site.files["/team.yaml"] = 0, SMALL
     assert not await source.changed(), "it is again what was loaded last"
+
+
+async def test_what_a_trusted_remote_file_needs_is_looked_for_again(site: Web, here: Path) -> None:
+    site.files["/team.yaml"] = NEEDS["a prompt file"]
+    source = UrlSource(site.url("/team.yaml"), supplies(trust_remote=True))
+    with pytest.raises(SourceUnusable, match="cannot be read"):
+        await source.load()
+    (here / "needed").touch()
+    assert await source.changed()
+    assert (await source.load()).agents
 
 
 async def test_a_private_address_is_refused_and_no_copy_helps(site: Web, tmp_path: Path) -> None:

@@ -106,6 +106,11 @@ class Checked(Value):
     warnings: Problems = ()
     file: AgentFile | None = None
 
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same file could be usable later."""
+        return bool(self.problems) and all(each.elsewhere for each in self.problems)
+
     def usable(self) -> AgentFile:
         """The file. Raises SourceUnusable, with what is wrong, line by line, if there is none."""
         if self.file is None:
@@ -397,7 +402,7 @@ class _Reading:
             try:
                 told.append(prompt_file(self._directory, name))
             except NoPrompt as error:
-                self._found.wrong((*where, "add_prompt_files", n), str(error))
+                self._found.missing((*where, "add_prompt_files", n), str(error))
         return tuple(told)
 
     def _check_output(self, shape: StructuredOutputShape | None, where: Where) -> None:

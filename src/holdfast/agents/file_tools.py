@@ -205,7 +205,7 @@ class FileTools:
         roots = [self._directory / each for each in shape.roots] or [self._directory]
         for n, root in enumerate(roots):
             if not root.is_dir():
-                self._found.wrong((*at, "roots", n), "there is no such directory")
+                self._found.missing((*at, "roots", n), "there is no such directory")
         return FilesystemToolset(
             *roots, skip_version_control=shape.ignore_vcs, read_only=not shape.roots
         )

@@ -45,6 +45,8 @@ class Problem(Value):
     field: str
     """Empty if it is about the document as a whole."""
     words: str
+    elsewhere: bool = False
+    """It is about something that the file names, and may be over without a change of the file."""
 
     def __str__(self) -> str:
         """As compilers and editors write it: `shop.yaml:14:5: agents.root.modle: unknown field`."""
@@ -70,6 +72,10 @@ class Findings:
 
     def wrong(self, where: Where, words: str) -> None:
         self.problems.append(self.problem(where, words))
+
+    def missing(self, where: Where, words: str) -> None:
+        """What the file names there cannot be used as it is now."""
+        self.problems.append(msgspec.structs.replace(self.problem(where, words), elsewhere=True))
 
     def warn(self, where: Where, words: str) -> None:
         self.warnings.append(self.problem(where, words))

@@ -185,18 +185,24 @@ class FileSource:
         self._seen: tuple[int, ...] = ()
         self._digest = ""
         self._failed: SourceUnusable | None = None
-        """Why what was seen last could not be loaded."""
+        """Why what is remembered could not be loaded."""
 
     async def load(self) -> Team:
-        data, self._seen = await asyncio.to_thread(self._read)
-        self._digest = hashlib.sha256(data).hexdigest()
+        data, seen = await asyncio.to_thread(self._read)
+        checked = self._checked(data)
         try:
-            team = await assemble(self._checked(data).usable(), self._supplies.make_model)
+            team = await assemble(checked.usable(), self._supplies.make_model)
         except SourceUnusable as error:
-            self._failed = error
+            if not checked.may_pass:
+                self._remember(data, seen, error)
             raise
-        self._failed = None
+        self._remember(data, seen, None)
         return team
+
+    def _remember(self, data: bytes, seen: tuple[int, ...], failed: SourceUnusable | None) -> None:
+        """What is remembered is not loaded again before other bytes are saved."""
+        self._seen, self._failed = seen, failed
+        self._digest = hashlib.sha256(data).hexdigest()
 
     async def changed(self) -> bool:
         if self._look() != self._seen or self._is_fresh():
@@ -297,10 +303,11 @@ class UrlSource:
 
     async def load(self) -> Team:
         copy, note = await self._current()
+        checked = self._checked(copy.body)
         try:
-            team = await assemble(self._checked(copy.body).usable(), self._supplies.make_model)
+            team = await assemble(checked.usable(), self._supplies.make_model)
         except SourceUnusable as error:
-            self._refused = (copy.body, error)
+            self._refused = None if checked.may_pass else (copy.body, error)
             raise
         team.warnings = (*note, *team.warnings)
         self._loaded, self._refused = copy, None
