@@ -416,6 +416,58 @@ async def test_another_architecture_is_no_way_around(box: Sandbox, world: World)
     assert (await run(python(code), world.own, box.cell(world.own))).output == b"-1 True\n"
 
 
+BETWEEN_PROCESSES = {
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "shmdt": (67, 197),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "mq_timedsend": (242, 182),
+    "mq_timedreceive": (243, 183),
+    "mq_notify": (244, 184),
+    "mq_getsetattr": (245, 185),
+}
+"""Every call of System V and POSIX by which processes reach each other's memory, semaphores and messages."""
+
+
+async def test_no_call_between_processes_is_left_without_a_namespace(world: World) -> None:
+    """Landlock judges none of them, and no namespace hides what other processes have."""
+    code = ["import ctypes, errno; libc = ctypes.CDLL(None, use_errno=True)"]
+    for name, numbers in BETWEEN_PROCESSES.items():
+        number = numbers[os.uname().machine != "x86_64"]
+        code.append(f"libc.syscall({number}, -1, 0, 0, 0, 0)")
+        code.append(f"print({name!r}, errno.errorcode[ctypes.get_errno()])")
+    ended = await run(python("\n".join(code)), world.own, sandbox("landlock").cell(world.own))
+    found = dict(line.split() for line in ended.output.decode().splitlines())
+    assert found == dict.fromkeys(BETWEEN_PROCESSES, "EACCES") | {"shmget": "ENOSYS"}
+
+
+SEMAPHORE = "import ctypes; print(ctypes.CDLL(None).semctl({number}, 0, 16, 99))"
+
+
+async def test_a_command_sets_no_semaphore_of_others(box: Sandbox, world: World) -> None:
+    libc = ctypes.CDLL(None)
+    number = libc.semget(0, 1, 0o600)
+    assert number >= 0
+    try:
+        attack = python(SEMAPHORE.format(number=number))
+        assert (await run(attack, world.own, box.cell(world.own))).output == b"-1\n"
+        assert libc.semctl(number, 0, 12) == 0
+        assert (await run(attack, world.own, None)).output == b"0\n"
+        assert libc.semctl(number, 0, 12) == 99
+    finally:
+        libc.semctl(number, 0, 0)
+
+
 LEASES = """
 import fcntl, os
 def attempt(name, path, what, how):

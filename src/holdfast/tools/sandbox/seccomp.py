@@ -16,8 +16,10 @@ _NUMBERS = """
     socket 41 198|ioctl 16 29|clone 56 220|fork 57 -|vfork 58 -|clone3 435 435|unshare 272 97|setns 308 268
     io_uring_setup 425 425|io_uring_enter 426 426|io_uring_register 427 427|add_key 248 217|request_key 249 218
     keyctl 250 219|bpf 321 280|perf_event_open 298 241|userfaultfd 323 282|open_by_handle_at 304 265
-    inotify_add_watch 254 27|fanotify_mark 301 263|shmget 29 194|shmat 30 196|msgget 68 186|semget 64 190
-    mq_open 240 180|truncate 76 45|chmod 90 -|fchmod 91 52|fchmodat 268 53|fchmodat2 452 452|chown 92 -|fchown 93 55
+    inotify_add_watch 254 27|fanotify_mark 301 263|shmget 29 194|shmat 30 196|shmctl 31 195|shmdt 67 197
+    semget 64 190|semop 65 193|semctl 66 191|semtimedop 220 192|msgget 68 186|msgsnd 69 189|msgrcv 70 188
+    msgctl 71 187|mq_open 240 180|mq_unlink 241 181|mq_timedsend 242 182|mq_timedreceive 243 183
+    mq_notify 244 184|mq_getsetattr 245 185|truncate 76 45|chmod 90 -|fchmod 91 52|fchmodat 268 53|fchmodat2 452 452|chown 92 -|fchown 93 55
     lchown 94 -|fchownat 260 54|utime 132 -|utimes 235 -|futimesat 261 -|utimensat 280 88|setxattr 188 5
     lsetxattr 189 6|fsetxattr 190 7|removexattr 197 14|lremovexattr 198 15|fremovexattr 199 16|setxattrat 463 463
     removexattrat 466 466|file_setattr 469 469|prlimit64 302 261|sched_setaffinity 203 122|sched_setscheduler 144 119
@@ -41,6 +43,12 @@ ON_ONE_OF_A_KIND = {"setpriority": 2, "ioprio_set": 3}
 """These, too, and with a first argument that must not be this: all processes of a user."""
 OWNERS = (8, 10, 15)
 """What fcntl is asked to have signals sent elsewhere: F_SETOWN, F_SETSIG, F_SETOWN_EX; ioctl has two as well."""
+BETWEEN_PROCESSES = """
+    shmat shmctl shmdt semget semop semctl semtimedop msgget msgsnd msgrcv msgctl
+    mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr
+""".split()
+"""System V's memory, semaphores and messages, and POSIX's messages. No process need hold them, and numbers lead to
+those of others; `shmget` is refused to every command."""
 LEASES = (1024, 1026, 1040)
 """What fcntl is asked to be told before a file is opened, or of changes: F_SETLEASE, F_NOTIFY, F_SETDELEG."""
 MODES = ("chmod", "fchmod", "fchmodat", "fchmodat2")
@@ -138,7 +146,7 @@ def beside_landlock(order: Order) -> dict[str, int]:
     """Calls that reach other people's files, memory and namespaces, and that Landlock does not judge."""
     refused = dict.fromkeys("inotify_add_watch fanotify_mark".split(), errno.EACCES)
     refused |= dict.fromkeys("unshare setns".split(), errno.EPERM)
-    refused |= dict.fromkeys("shmat msgget semget mq_open".split(), errno.EACCES)
+    refused |= dict.fromkeys(BETWEEN_PROCESSES, errno.EACCES)
     refused |= dict.fromkeys("chown lchown fchown fchownat".split(), errno.EPERM)
     refused |= dict.fromkeys("utime utimes futimesat file_setattr".split(), errno.ENOSYS)
     attributes = "setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat"
