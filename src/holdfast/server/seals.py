@@ -78,7 +78,7 @@ class TenantSeal:
 
     def close(self, kind: Kind, plain: bytes) -> str:
         sealed = aes_siv.encrypt(self._key(self._keys[self._latest]), plain, kind.encode())
-        return f"{MARK}{self._latest}_{urlsafe_b64encode(sealed).decode().rstrip('=')}"
+        return f"{MARK}{self._latest}_{_text(sealed)}"
 
     def open(self, kind: Kind, sealed: str) -> bytes | None:
         found = _SEALED.fullmatch(sealed)
@@ -89,6 +89,8 @@ class TenantSeal:
             raw = urlsafe_b64decode(found[2] + "=" * (-len(found[2]) % 4))
         except ValueError:
             return None
+        if _text(raw) != found[2]:  # the last character may have bits that stand for nothing
+            return None
         return aes_siv.decrypt(self._key(secret), raw, kind.encode())
 
     def is_ours(self, sealed: str) -> bool:
@@ -97,3 +99,7 @@ class TenantSeal:
     def _key(self, secret: bytes) -> bytes:
         """A key of the tenant's own: 512 bits, as AES-256-SIV wants it."""
         return hmac.digest(secret, b"holdfast tenant\0" + self._tenant.encode(), "sha512")
+
+
+def _text(sealed: bytes) -> str:
+    return urlsafe_b64encode(sealed).decode().rstrip("=")
