@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from holdfast.store.open import open_store
 from holdfast.testing import ScriptedModel, says
 from holdfast.tools.base import Json
 from holdfast.tools.filesystem import FilesystemToolset
-from holdfast.tools.reserved import Names, Reserved, data_named_by, of_process
+from holdfast.tools.reserved import Held, Names, Reserved, data_named_by, of_process
+from holdfast.tools.rooted import read_in
 from holdfast.tools.run import execute
 from holdfast.tools.sandbox.backend import Kind
 from holdfast.tools.sandbox.sandbox import Sandbox, cache_home
@@ -368,6 +369,53 @@ async def test_searches_leave_them_out(home: Path, reserved: Reserved) -> None:
     (home / "mine.txt").write_text("my jam\n")
     told = await use(home, reserved, "search_files_content", path=".", query="jam")
     assert told == "ok: mine.txt:1: my jam"
+
+
+def save(folder: Path) -> None:
+    (folder / "v2" / "agent.yaml").replace(folder / "v1" / "agent.yaml")
+
+
+def move_link(folder: Path) -> None:
+    (folder / "next").symlink_to("v2")
+    (folder / "next").replace(folder / "current")
+
+
+@pytest.mark.parametrize("deploy", [save, move_link])
+async def test_what_becomes_the_servers_during_a_search_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deploy: Callable[[Path], None]
+) -> None:
+    for name in ("v1", "v2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "agent.yaml").write_text(f"# {SECRET}")
+    (tmp_path / "current").symlink_to("v1")
+    os.link(tmp_path / "v2" / "agent.yaml", tmp_path / "other name")
+    (tmp_path / "first").write_text("my jam")
+    (tmp_path / "zzz").write_text("more jam")
+    mine = Reserved(files=frozenset({str(tmp_path / "current" / "agent.yaml")}))
+    read: list[str] = []
+
+    def while_it_is_deployed(directory: int, name: str, held: Held) -> bytes:
+        if not read:
+            deploy(tmp_path)
+        read.append(name)
+        return read_in(directory, name, held)
+
+    monkeypatch.setattr("holdfast.tools.files.read_in", while_it_is_deployed)
+    told = await use(tmp_path, mine, "search_files_content", path=".", query="jam")
+    assert told == "ok: first:1: my jam\nzzz:1: more jam"
+    assert read[0] == "first"
+
+
+async def test_a_search_reads_no_more_than_a_reader_may(tmp_path: Path) -> None:
+    """Where programs are looked for, a file is refused by its name; what lies deeper is not."""
+    (tmp_path / "deeper").mkdir()
+    for name in ("program", "deeper/notes"):
+        (tmp_path / name).write_text("jam")
+    mine = Reserved(searched=frozenset({str(tmp_path)}))
+    assert "server's own" in await use(tmp_path, mine, "read_file", path="program")
+    assert await use(tmp_path, mine, "read_file", path="deeper/notes") == "ok: jam"
+    told = await use(tmp_path, mine, "search_files_content", path=".", query="jam")
+    assert told == "ok: deeper/notes:1: jam"
 
 
 async def test_what_is_not_the_servers_is_read_and_written(home: Path, reserved: Reserved) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Literal, TypeAlias
 
 from holdfast import limits
@@ -163,7 +164,11 @@ def search_content(
                 found.append(f"[… stopped after {read} bytes …]")
                 break
             read += each.size
-            lines = _lines_with(each, held, wanted, ignore_case=ignore_case)
+            read_now = partial(read_in, each.directory, each.name, held)
+            lines = _lines_with(read_now, wanted, ignore_case=ignore_case)
+            if lines:  # it may have become the server's own since the search began
+                read_anew = partial(rooted.read, os.path.join(path, each.path))
+                lines = _lines_with(read_anew, wanted, ignore_case=ignore_case)
             found += [f"{_below(shown, each.path)}:{line}" for line in lines]
     return _matches(found)
 
@@ -202,6 +207,7 @@ def walk(
 
 
 def _entries(directory: int, held: Held, under: str, depth: int) -> Iterator[Found]:
+    where = os.fstat(directory)
     for name in os.listdir(directory):
         try:
             there = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -214,7 +220,8 @@ def _entries(directory: int, held: Held, under: str, depth: int) -> Iterator[Fou
             depth=depth,
             kind=_kind(there.st_mode),
             size=there.st_size if stat.S_ISREG(there.st_mode) else 0,
-            reserved=held.has_file(there),
+            reserved=held.has_file(there)
+            or (not stat.S_ISDIR(there.st_mode) and held.has_name(where, name)),
         )
 
 
@@ -226,16 +233,18 @@ def _kind(mode: int) -> Kind:
     return "link" if stat.S_ISLNK(mode) else "special"
 
 
-def _lines_with(found: Found, held: Held, wanted: str, *, ignore_case: bool) -> Iterator[str]:
+def _lines_with(read: Callable[[], bytes], wanted: str, *, ignore_case: bool) -> list[str]:
     try:
-        data = read_in(found.directory, found.name, held)
+        data = read()
     except (OSError, Refused):
-        return
+        return []
     if _is_binary(data):
-        return
-    for number, line in enumerate(data.decode(errors="replace").splitlines(), start=1):
-        if wanted in (line.casefold() if ignore_case else line):
-            yield f"{number}: {line.strip()[:_LINE_CHARS_MAX]}"
+        return []
+    return [
+        f"{number}: {line.strip()[:_LINE_CHARS_MAX]}"
+        for number, line in enumerate(data.decode(errors="replace").splitlines(), start=1)
+        if wanted in (line.casefold() if ignore_case else line)
+    ]
 
 
 def _line(found: Found) -> str:
