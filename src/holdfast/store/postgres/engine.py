@@ -183,10 +183,7 @@ class Engine:
                 # Others are in the way, or the database is away: not all of us at the same moment.
                 wait_s = pause_s * (0.5 + self._jitter())
                 if not may_repeat or loop.time() + wait_s >= until:
-                    told = translated(error, in_doubt=in_doubt)
-                    if isinstance(told, StoreUnavailable):
-                        told.in_doubt = was_lost
-                    raise told from error
+                    raise _told(error, once_in_doubt=in_doubt, was_lost=was_lost) from error
             except BaseException:
                 self.pool.drop(link)  # we were cancelled in the middle of something
                 raise
@@ -205,3 +202,10 @@ class Engine:
 
     async def close(self) -> None:
         await self.pool.close(timeout_s=self.timeout_s)
+
+
+def _told(error: Exception, *, once_in_doubt: bool, was_lost: bool) -> Exception:
+    told = translated(error, in_doubt=once_in_doubt)
+    if isinstance(told, StoreUnavailable):
+        told.in_doubt = was_lost
+    return told
