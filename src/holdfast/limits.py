@@ -119,6 +119,9 @@ dead_node_keep_s: Final = 24 * 3600.0
 recognised_retry_s: Final = 60.0
 """How long after its end an SDK's keyless retry can still be told apart from a new request."""
 
+recognised_versions: Final = 64
+"""How many of a session's last versions are searched for the turn of an SDK's keyless retry."""
+
 unfinished_retry_s: Final = 600.0
 """How long after its end the same request without a key continues an unfinished turn: a person who tries again does it
 within minutes, and a job that says the same every day is no retry."""

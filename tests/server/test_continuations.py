@@ -95,6 +95,20 @@ async def test_an_sdks_retry_goes_on_too() -> None:
     assert items == ["Do it", "Let me do it.", "Done."] and world.tool.runs == 1
 
 
+async def test_an_sdks_retry_behind_another_message_is_told_what_is_stored() -> None:
+    """It used to store the message twice, and to run the tool again."""
+    world = World(ACT, NO, "Well.", "Again?")
+    async with world.serving() as server:
+        first = await server.chat("Do it", to="trip", headers={"x-stainless-retry-count": "0"})
+        await server.chat("Well?", to="trip")
+        again = await server.chat("Do it", to="trip", headers={"x-stainless-retry-count": "1"})
+        items = await world.said(server)
+    assert (first.status, first.headers["x-should-retry"]) == (502, "true")
+    assert (again.status, again.headers["x-should-retry"]) == (502, "false")
+    assert again.headers["x-turn-id"] == first.headers["x-turn-id"]
+    assert items == ["Do it", "Let me do it.", "Well?", "Well."] and world.tool.runs == 1
+
+
 async def test_what_is_played_is_the_failed_step_again_and_nothing_of_what_broke_off() -> None:
     broken = says("Half a ", "word").failing(ModelFailed("no", status=500), at=1)
     world = World(ACT, broken, "Done.", "Sure.")

@@ -341,7 +341,7 @@ class Store(TurnStore, KeyStore, SealKeyStore, GrantStore, Protocol):
         """T1. Claim the idempotency key, find or make the session, open the turn, write record 0.
 
         Checks, in this order: the idempotency row; a recognised retry (`client_attempt` ≥ 1, the same
-        request hash, begun by an earlier attempt, and either open or queued, or the session's head, ended
+        request hash, begun by an earlier attempt, and either open or queued, or the last one that was kept, ended
         within `recognised_retry_s` and not acknowledged; or, without a key, the same request hash as the unfinished
         head, ended within `unfinished_retry_s` and not acknowledged); the session; an open turn; the head; this node.
         A `Begin` whose own turn is open already (the same turn id) answers `Started` again.

@@ -194,6 +194,7 @@ def recognised(
     *,
     open_turn: TurnRow | None,
     head_turn: TurnRow | None,
+    earlier: TurnRow | None = None,
     queued: tuple[TurnRow, ...] = (),
     now_ms: int,
 ) -> Joined | Replay | Unfinished | None:
@@ -203,16 +204,18 @@ def recognised(
     for unended in (*([open_turn] if open_turn else ()), *queued):
         if attempt.client_attempt and _is_earlier_try(unended, attempt):
             return Joined(turn_id=unended.turn_id, session_id=unended.session_id)
-    if head_turn is None or head_turn.acked or head_turn.request_hash != attempt.request_hash:
+    is_head = head_turn is not None and head_turn.request_hash == attempt.request_hash
+    kept = head_turn if is_head else earlier
+    if kept is None or kept.acked:
         return None
-    replay = Replay(turn_id=head_turn.turn_id, session_id=head_turn.session_id)
-    age_s = (now_ms - head_turn.ended_ms) / 1000
-    if _is_same_again(attempt, session) and age_s <= limits.unfinished_retry_s:
-        if open_turn is not None and open_turn.continues == head_turn.turn_id:
+    replay = Replay(turn_id=kept.turn_id, session_id=kept.session_id)
+    age_s = (now_ms - kept.ended_ms) / 1000
+    if is_head and _is_same_again(attempt, session) and age_s <= limits.unfinished_retry_s:
+        if open_turn is not None and open_turn.continues == kept.turn_id:
             return Joined(turn_id=open_turn.turn_id, session_id=open_turn.session_id)
         return unfinished(session) or replay
-    is_sdk = attempt.client_attempt > head_turn.client_attempt
-    return replay if is_sdk and age_s <= limits.recognised_retry_s else None
+    is_recent = age_s <= limits.recognised_retry_s
+    return replay if is_recent and _is_earlier_try(kept, attempt) else None
 
 
 def _is_same_again(attempt: Attempt, session: SessionRow) -> bool:
@@ -241,8 +244,10 @@ class BeginFacts(Value):
     """What the target means now."""
     open_turn: TurnRow | None = None
     head_turn: TurnRow | None = None
+    earlier: TurnRow | None = None
+    """The last turn before the head that was kept and that the same request began, if an SDK counts its retries."""
     queued: tuple[TurnRow, ...] = ()
-    """The turns that wait for this session, the first one first; like the two before, read only where it matters."""
+    """The turns that wait for this session, the first one first; like the three before, read only where it matters."""
     holder: Holder = "absent"
     """Who has the session open, if it is."""
     horizon: Horizon | None = None
@@ -287,6 +292,7 @@ def _known(ask: Begin, facts: BeginFacts) -> Known | None:
         facts.session,
         open_turn=facts.open_turn,
         head_turn=facts.head_turn,
+        earlier=facts.earlier,
         queued=facts.queued,
         now_ms=facts.now_ms,
     )

@@ -223,12 +223,53 @@ async def test_an_answer_that_arrived_is_not_retried(store: Store, player: Playe
     assert isinstance(await retried(store, player, attempt=1), Started)
 
 
-async def test_a_turn_that_is_no_longer_the_head_is_not_retried(
-    store: Store, player: Player
+@pytest.mark.parametrize("end", ["answered", "broken off"])
+async def test_an_sdks_retry_is_recognised_after_others_were_heard(
+    store: Store, player: Player, clock: ManualClock, end: str
 ) -> None:
-    await player.play("trip", request_hash=b"same")
+    kept = player.play if end == "answered" else player.break_off
+    turn = await kept("trip", request_hash=b"same")
+    await player.play("trip", request_hash=b"other")
+    await player.play("trip")
+    replay = Replay(turn_id=turn.turn_id, session_id=turn.session_id)
+    assert await retried(store, player, attempt=1) == replay
+    clock.advance(limits.recognised_retry_s)
+    assert await retried(store, player, attempt=1) == replay
+
+    clock.advance(0.001)
+    await player.renew()
+    assert isinstance(await retried(store, player, attempt=1), Started)
+
+
+async def test_of_the_same_said_twice_an_sdk_retries_the_last(store: Store, player: Player) -> None:
+    first = await player.play("trip", request_hash=b"same")
+    second = await player.play("trip", request_hash=b"same")
+    await player.play("trip")
+    replay = Replay(turn_id=second.turn_id, session_id=first.session_id)
+    assert await retried(store, player, attempt=1) == replay
+
+    await store.acknowledge(ACME, second.turn_id)
+    assert isinstance(await retried(store, player, attempt=1), Started)
+
+
+async def test_an_sdks_retry_is_not_looked_for_in_a_long_past(store: Store, player: Player) -> None:
+    """What it costs to look for it is bounded."""
+    turn = await player.play("trip", request_hash=b"same")
+    for _ in range(limits.recognised_versions - 1):
+        await player.play("trip")
+    replay = Replay(turn_id=turn.turn_id, session_id=turn.session_id)
+    assert await retried(store, player, attempt=1) == replay
+
     await player.play("trip")
     assert isinstance(await retried(store, player, attempt=1), Started)
+
+
+async def test_a_request_that_comes_first_is_not_taken_for_an_earlier_one(
+    store: Store, player: Player
+) -> None:
+    await player.play("trip", request_hash=b"same", client_attempt=1)
+    await player.play("trip")
+    assert isinstance(await retried(store, player, attempt=0), Started)
 
 
 async def test_a_discarded_turn_is_not_replayed(store: Store, player: Player) -> None:

@@ -184,10 +184,12 @@ class Turns:
             if following is not None and following.request.continues == last.id:
                 return join(following)
             return self.goes_on(last) or replay(last)
+        said = (each for each in self.committed(session) if _is_same(each, attempt))
+        known = next(said, None)
         recent_ms = self.now_ms - limits.recognised_retry_s * 1000
-        if last is None or last.acked or last.ended_ms < recent_ms:
+        if known is None or known.acked or known.ended_ms < recent_ms:
             return None
-        return replay(last) if _earlier_try(last, attempt) else None
+        return replay(known) if _earlier_try(known, attempt) else None
 
     def is_said_again(self, attempt: base.Attempt, last: Turn) -> bool:
         """The request of a turn that broke off, not on purpose and not long ago, and nobody has its answer."""
@@ -534,6 +536,8 @@ def replay(turn: Turn) -> base.Replay:
 
 
 def _earlier_try(turn: Turn, attempt: base.Attempt) -> bool:
-    known = turn.known
-    same = known.request_hash == attempt.request_hash
-    return same and known.client_attempt < attempt.client_attempt
+    return _is_same(turn, attempt) and turn.known.client_attempt < attempt.client_attempt
+
+
+def _is_same(turn: Turn, attempt: base.Attempt) -> bool:
+    return turn.known.request_hash == attempt.request_hash

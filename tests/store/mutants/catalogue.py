@@ -371,8 +371,17 @@ MUTANTS: tuple[Mutant, ...] = (
         "a retry is recognised after its answer has arrived",
         (
             DECISIONS,
-            "if head_turn is None or head_turn.acked or head_turn",
-            "if head_turn is None or head_turn",
+            "if kept is None or kept.acked:",
+            "if kept is None:",
+        ),
+        tests=(ATTEMPTS, MODEL),
+    ),
+    mutant(
+        "a retry is forgotten as soon as something else was said",
+        (
+            DECISIONS,
+            "kept = head_turn if is_head else earlier",
+            "kept = head_turn if is_head else None",
         ),
         tests=(ATTEMPTS, MODEL),
     ),
@@ -428,8 +437,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "the same words continue a turn on the next day",
         (
             DECISIONS,
-            "if _is_same_again(attempt, session) and age_s <= limits.unfinished_retry_s:",
-            "if _is_same_again(attempt, session):",
+            "if is_head and _is_same_again(attempt, session) and age_s <= limits.unfinished_retry_s:",
+            "if is_head and _is_same_again(attempt, session):",
         ),
         tests=(CONTINUATIONS,),
     ),

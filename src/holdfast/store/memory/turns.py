@@ -14,7 +14,7 @@ from holdfast.core.conversation import Commit
 from holdfast.core.events import MemoryAdded, MemoryDeleted, StateSet
 from holdfast.core.items import EndedBy
 from holdfast.errors import SessionMissing
-from holdfast.ids import NodeId, SessionId, Tenant, TurnId
+from holdfast.ids import NodeId, SessionId, Tenant, TurnId, Version
 from holdfast.store import decisions, shaping
 from holdfast.store.base import (
     Attempt,
@@ -84,6 +84,7 @@ def find_attempt(
         session,
         open_turn=tables.find_turn(tenant, session.open_turn),
         head_turn=tables.turn_at(tenant, session.id, session.head),
+        earlier=_earlier_turn(tables, session, attempt),
         queued=tables.queued_of(tenant, session.id),
         now_ms=now_ms,
     )
@@ -114,11 +115,12 @@ def begin_facts(tables: Tables, ask: Begin, *, now_ms: int) -> decisions.BeginFa
     tenant = ask.tenant
     key, session = find_target(tables, tenant, ask.target)
     own_turn = tables.find_turn(tenant, ask.request.turn_id)
-    open_turn = head_turn = None
+    open_turn = head_turn = earlier = None
     holder: decisions.Holder = "absent"
     if session is not None and decisions.looks_back(ask, session):
         open_turn = tables.find_turn(tenant, session.open_turn)
         head_turn = tables.turn_at(tenant, session.id, session.head)
+        earlier = _earlier_turn(tables, session, ask.attempt)
     if session is not None and session.open_turn is not None:
         holder = tables.holder_of(session, asking=ask.node, now_ms=now_ms)
     return decisions.BeginFacts(
@@ -129,12 +131,22 @@ def begin_facts(tables: Tables, ask: Begin, *, now_ms: int) -> decisions.BeginFa
         session=session,
         open_turn=open_turn,
         head_turn=head_turn,
+        earlier=earlier,
         queued=tables.queued_of(tenant, session.id) if session else (),
         holder=holder,
         horizon=tables.horizon,
         own_turn=own_turn,
         own_session=tables.sessions.get((tenant, own_turn.session_id)) if own_turn else None,
     )
+
+
+def _earlier_turn(tables: Tables, session: SessionRow, attempt: Attempt) -> TurnRow | None:
+    if not attempt.client_attempt:
+        return None
+    versions = range(session.head - 1, max(0, session.head - limits.recognised_versions), -1)
+    found = (tables.turn_at(session.tenant, session.id, Version(each)) for each in versions)
+    mine = (each for each in found if each and each.request_hash == attempt.request_hash)
+    return next(mine, None)
 
 
 def find_target(

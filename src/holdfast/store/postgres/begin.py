@@ -30,7 +30,7 @@ from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.gathering import Gathering
 from holdfast.store.postgres.recall import Known, Recall
 from holdfast.store.postgres.tables import Column
-from holdfast.store.postgres.turns import claim_of, judged, queued_of
+from holdfast.store.postgres.turns import claim_of, earlier_turn, judged, queued_of
 from holdfast.store.rows import SessionRow, TurnRow
 
 NO_LINEAGE = encode(())
@@ -56,6 +56,7 @@ async def find_attempt(
         found.session,
         open_turn=found.open_turn,
         head_turn=found.head_turn,
+        earlier=await earlier_turn(db, found.session, attempt),
         queued=await queued_of(db, found.session) if attempt.client_attempt else (),
         now_ms=found.now_ms,
     )
@@ -202,6 +203,7 @@ async def begin_facts(db: Db, ask: Begin) -> Beginning:
             facts,
             open_turn=found.open_turn,
             head_turn=found.head_turn,
+            earlier=await earlier_turn(db, session, ask.attempt),
             queued=await queued_of(db, session) if ask.attempt.client_attempt else (),
         )
     if ask.expire_after_ms is not None:

@@ -317,6 +317,21 @@ async def turn_unfinished(db: Db, tenant: Tenant, request_hash: bytes) -> TurnRo
     return await db.one(tables.turns, "turn_unfinished", tenant=tenant, request_hash=request_hash)
 
 
+async def earlier_turn(db: Db, session: SessionRow | None, attempt: Attempt) -> TurnRow | None:
+    """The last turn before the head that was kept and that the same request began, if an SDK counts its retries."""
+    if session is None or not attempt.client_attempt:
+        return None
+    return await db.one(
+        tables.turns,
+        "earlier_turn",
+        tenant=session.tenant,
+        session_id=session.id,
+        head=session.head,
+        after=session.head - limits.recognised_versions,
+        request_hash=attempt.request_hash,
+    )
+
+
 async def queued_of(db: Db, session: SessionRow | None) -> tuple[TurnRow, ...]:
     """The turns that wait for a session, in the order in which they came."""
     if session is None:

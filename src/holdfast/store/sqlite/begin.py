@@ -23,7 +23,14 @@ from holdfast.store.rows import KeyRow, SessionRow, TurnRow
 from holdfast.store.sqlite import tables
 from holdfast.store.sqlite.leases import IsHeld, hold, holder_of
 from holdfast.store.sqlite.tables import only, ordered, run
-from holdfast.store.sqlite.turns import find_session, find_turn, insert_journal, queued_of, turn_at
+from holdfast.store.sqlite.turns import (
+    earlier_turn,
+    find_session,
+    find_turn,
+    insert_journal,
+    queued_of,
+    turn_at,
+)
 
 _BEGIN_FACTS = ordered("begin_facts", "tenant", "key", "session_id", "node", "turn_id")
 _KEY_AT = tables.session_rows.width
@@ -70,6 +77,7 @@ def find_attempt(
         session,
         open_turn=find_turn(db, tenant, session.open_turn),
         head_turn=turn_at(db, session, session.head),
+        earlier=earlier_turn(db, session, attempt),
         queued=queued_of(db, session),
         now_ms=now_ms,
     )
@@ -82,13 +90,14 @@ def begin_facts(
     key, session_id = decisions.named_by(ask.target)
     row = only(db, _BEGIN_FACTS, (tenant, key, session_id, ask.node, ask.request.turn_id))
     session = tables.session_rows.joined(row, 0)
-    open_turn = head_turn = own_turn = None
+    open_turn = head_turn = earlier = own_turn = None
     queued: tuple[TurnRow, ...] = ()
     if row[_OWN_TURN_AT] is not None:
         own_turn = find_turn(db, tenant, ask.request.turn_id)
     if session is not None and decisions.looks_back(ask, session):
         open_turn = find_turn(db, tenant, session.open_turn)
         head_turn = turn_at(db, session, session.head)
+        earlier = earlier_turn(db, session, attempt)
         queued = queued_of(db, session) if attempt.client_attempt else ()
     busy = session is not None and session.open_turn is not None
     return decisions.BeginFacts(
@@ -99,6 +108,7 @@ def begin_facts(
         session=session,
         open_turn=open_turn,
         head_turn=head_turn,
+        earlier=earlier,
         queued=queued,
         holder=holder_of(db, session, asking=ask.node, is_held=is_held, now_ms=now_ms)
         if session is not None and busy

@@ -18,7 +18,7 @@ from holdfast.core.events import MemoryAdded, MemoryDeleted, StateSet
 from holdfast.core.items import EndedBy, path_text
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.store import decisions
-from holdfast.store.base import CommitOutcome, Committed, Fence, Settlement
+from holdfast.store.base import Attempt, CommitOutcome, Committed, Fence, Settlement
 from holdfast.store.opening import opening_of
 from holdfast.store.rows import SessionRow, SignalKind, SignalRow, TurnRow
 from holdfast.store.sqlite import tables
@@ -65,6 +65,21 @@ def turn_at(db: Connection, session: SessionRow, version: int) -> TurnRow | None
     """The turn that made a version of this very session."""
     return tables.turn_rows.one(
         db, "turn_at", tenant=session.tenant, session_id=session.id, seq=version
+    )
+
+
+def earlier_turn(db: Connection, session: SessionRow, attempt: Attempt) -> TurnRow | None:
+    """The last turn before the head that was kept and that the same request began, if an SDK counts its retries."""
+    if not attempt.client_attempt:
+        return None
+    return tables.turn_rows.one(
+        db,
+        "earlier_turn",
+        tenant=session.tenant,
+        session_id=session.id,
+        head=session.head,
+        after=session.head - limits.recognised_versions,
+        request_hash=attempt.request_hash,
     )
 
 

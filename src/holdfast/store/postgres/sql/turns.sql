@@ -439,6 +439,13 @@ select t.{turn} from holdfast.turn t where t.tenant = :tenant and t.turn_id = :t
 select t.{turn} from holdfast.turn t
  where t.tenant = :tenant and t.session_id = :session_id and t.seq = :seq;
 
+-- earlier_turn
+-- The last turn before a session's head that a request known by this has begun, among the last versions.
+select t.{turn} from holdfast.turn t
+ where t.tenant = :tenant and t.session_id = :session_id and t.seq > :after and t.seq < :head
+   and t.request_hash = :request_hash
+ order by t.seq desc limit 1;
+
 -- turn_unfinished
 -- The last turn that was kept and did not complete whose request is known by this.
 select t.{turn} from holdfast.turn t

@@ -128,6 +128,16 @@ select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, att
        changes, link, usage, acked, began_ms, ended_ms, continues, links
   from turn where tenant = :tenant and session_id = :session_id and seq = :seq;
 
+-- earlier_turn
+-- The last turn before a session's head that a request known by this has begun, among the last versions.
+select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
+       client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
+       changes, link, usage, acked, began_ms, ended_ms, continues, links
+  from turn indexed by turn_by_seq
+ where tenant = :tenant and session_id = :session_id and seq > :after and seq < :head
+   and request_hash = :request_hash
+ order by seq desc limit 1;
+
 -- turn_unfinished
 -- The last turn that was kept and did not complete whose request is known by this.
 select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
