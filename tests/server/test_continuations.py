@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -107,6 +110,85 @@ async def test_an_sdks_retry_behind_another_message_is_told_what_is_stored() -> 
     assert (again.status, again.headers["x-should-retry"]) == (502, "false")
     assert again.headers["x-turn-id"] == first.headers["x-turn-id"]
     assert items == ["Do it", "Let me do it.", "Well?", "Well."] and world.tool.runs == 1
+
+
+@pytest.mark.parametrize(
+    ("steers", "again"),
+    [
+        (["Quickly"], ["Do it", "Quickly"]),
+        (["Quickly"], ["Quickly"]),
+        (["Quickly"], ["Do it"]),
+        (["Quickly", "Please"], ["Do it", "Quickly", "Please"]),
+        (["Quickly", "Please"], ["Do it", "Quickly"]),
+    ],
+    ids=["everything", "what is new", "the turn's own request", "the last one", "an earlier one"],
+)
+async def test_what_was_steered_in_goes_on_with_the_turn_that_has_heard_it(
+    steers: list[str], again: list[str]
+) -> None:
+    """A page that sends everything again used to have it all stored twice, and the tool run again."""
+    world = World(ACT, NO, "Done.", "Again?")
+    async with steered_and_failed(world, *steers) as (server, failed):
+        answer = await server.chat(*again, to="trip", headers={"X-On-Busy": "steer"})
+        items = await world.said(server)
+        new = await server.chat(*again, to="trip")
+    assert answer.headers["x-turn-continues"] == failed.headers["x-turn-id"]
+    assert items == ["Do it", "Let me do it.", *steers, "Done."] and world.tool.runs == 1
+    assert new.text == "Again?", "an answer that arrived is not retried"
+
+
+async def test_what_was_steered_in_joins_the_turn_that_goes_on() -> None:
+    gate = Gate()
+    world = World(ACT, NO, says("Do", "ne.").waiting(gate, at=1))
+    async with steered_and_failed(world, "Quickly") as (server, failed):
+        again = asyncio.create_task(server.chat("Do it", "Quickly", to="trip"))
+        await gate.reached.wait()
+        third = server.chat("Do it", "Quickly", to="trip", headers={"X-On-Busy": "steer"})
+        joined = asyncio.create_task(third)
+        await until(lambda: server.sessions._owner.playing[0]._clients >= 2)
+        gate.release()
+        answers = await asyncio.gather(again, joined)
+        items = await world.said(server)
+    assert {each.headers["x-turn-continues"] for each in answers} == {failed.headers["x-turn-id"]}
+    assert items == ["Do it", "Let me do it.", "Quickly", "Done."] and world.tool.runs == 1
+
+
+@pytest.mark.parametrize("again", [["Do it", "Slowly"], ["Slowly", "Quickly"], ["Do it, please"]])
+async def test_what_was_not_steered_in_is_new(again: list[str]) -> None:
+    world = World(ACT, NO, "Well.")
+    async with steered_and_failed(world, "Quickly") as (server, _):
+        answer = await server.chat(*again, to="trip")
+    assert answer.text == "Well." and "x-turn-continues" not in answer.headers
+
+
+async def test_what_was_steered_in_is_new_again_after_ten_minutes() -> None:
+    world = World(ACT, NO, "Well.")
+    async with steered_and_failed(world, "Quickly") as (server, _):
+        world.clock.advance(limits.unfinished_retry_s + 1)
+        await server.sessions.lease.renew()
+        answer = await server.chat("Quickly", to="trip")
+    assert answer.text == "Well." and "x-turn-continues" not in answer.headers
+
+
+def has_signals(world: World, n: int) -> bool:
+    return sum(map(len, world.store.tables.signals.values())) == n
+
+
+@contextlib.asynccontextmanager
+async def steered_and_failed(world: World, *steers: str) -> AsyncIterator[tuple[Serving, Answer]]:
+    """A turn that has heard these messages while its tool ran, and failed then: `Do it`, and a page that sends all."""
+    world.tool = HeldTool()
+    async with world.serving() as server:
+        asked = [asyncio.create_task(server.chat("Do it", to="trip"))]
+        await world.tool.begun.wait()
+        for n in range(1, len(steers) + 1):
+            steer = server.chat("Do it", *steers[:n], to="trip", headers={"X-On-Busy": "steer"})
+            asked.append(asyncio.create_task(steer))
+            await until(partial(has_signals, world, n))
+        world.tool.let_go.set()
+        failed = await asyncio.gather(*asked)
+        assert {each.status for each in failed} == {502}
+        yield server, failed[0]
 
 
 async def test_what_is_played_is_the_failed_step_again_and_nothing_of_what_broke_off() -> None:

@@ -43,7 +43,16 @@ from holdfast.core.items import (
     result_for,
     text_of,
 )
-from holdfast.core.resends import Arrival, Overtaken, Resend, Seen, find_resend, media, merged
+from holdfast.core.resends import (
+    Arrival,
+    Overtaken,
+    Resend,
+    Seen,
+    find_resend,
+    media,
+    merged,
+    was_heard,
+)
 from holdfast.ids import CallId, MessageId, Minter, ReasoningId
 
 # ── what a request brings ────────────────────────────────────────────────────────────────────
@@ -182,6 +191,15 @@ def reconcile(
 
 
 _NO_RESEND = Resend(dropped=0)
+
+
+def is_steered_again(
+    snapshot: Snapshot, messages: Sequence[Incoming], *, system_is_stored: bool = False
+) -> bool:
+    """Whether a request says again what was steered into the last turn, and tells nothing that is new."""
+    spoken = (each for each in messages if system_is_stored or each.role != "system")
+    told = merged((_told(each), None) for each in spoken)
+    return was_heard(snapshot, [seen for seen, _ in told])
 
 
 def take_in(snapshot: Snapshot, messages: Sequence[Incoming], mint: Minter) -> Reconciled:

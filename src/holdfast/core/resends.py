@@ -127,6 +127,35 @@ def still_new(
     return overtaken or tuple(items[told[at - 1][1] if at else 0 :])
 
 
+def was_heard(snapshot: Snapshot, told: Sequence[Seen]) -> bool:
+    """Whether a request tells nothing but what was said already, up to a message that the last turn has heard after its
+    first one. Answers may be left out."""
+    return any(
+        _was_heard(_Past(snapshot, without=without), snapshot.version, told)
+        for without in {snapshot.broken_off, frozenset[ItemId]()}
+    )
+
+
+def _was_heard(past: _Past, version: Version, told: Sequence[Seen]) -> bool:
+    turn = merged(past.shown(chain.from_iterable(next(past.turns_back()))))
+    steers = [seen for seen, _ in turn if seen[0] == "user"][1:]
+    if not told or told[-1] not in steers:
+        return False
+    history = [seen for seen, _ in past.held_at(version)]
+    ends = [n for n, (role, *_) in enumerate(history, 1) if role == "user"][-len(steers) :]
+    return any(history[n - 1] == told[-1] and _is_end_of(told, history[:n]) for n in ends)
+
+
+def _is_end_of(told: Sequence[Seen], history: Sequence[Seen]) -> bool:
+    left = len(told)
+    for ours in reversed(history):
+        if left and (ours == told[left - 1] or _is_answered_by(told[left - 1], ours)):
+            left -= 1
+        elif left and ours[0] != "assistant":
+            return False
+    return not left
+
+
 # ── comparing ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -177,7 +206,7 @@ def _known_again(told: Told, at: int, later: _Later) -> tuple[int, int]:
         if at >= len(told) - 1:
             break
         theirs = told[at][0]
-        if ours == theirs or (ours[0] == "assistant" and _is_part_of(theirs, ours)):
+        if ours == theirs or _is_answered_by(theirs, ours):
             at, last = at + 1, n + 1
     return at, last
 
@@ -234,6 +263,10 @@ def _following(past: _Past, answer: Seen, asked: Seen | None) -> _Later | None:
             likely = [*followed, turn[after:]]
         followed.append(turn)
     return None if likely is None else [each for turn in reversed(likely) for each in turn]
+
+
+def _is_answered_by(told: Seen, answer: Seen) -> bool:
+    return answer[0] == "assistant" and _is_part_of(told, answer)
 
 
 def _is_part_of(told: Seen, whole: Seen) -> bool:

@@ -20,7 +20,7 @@ from holdfast.core.attachments import are_words
 from holdfast.core.conversation import Snapshot
 from holdfast.core.journal import Record
 from holdfast.core.ports import Play
-from holdfast.core.reconcile import Fresh
+from holdfast.core.reconcile import Fresh, is_steered_again
 from holdfast.core.resends import Arrival, Overtaken
 from holdfast.core.turn import begin
 from holdfast.errors import (
@@ -53,6 +53,7 @@ from holdfast.sessions.steering import Heard, Steering
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.sessions.watch import Watch
 from holdfast.store.base import (
+    Attempt,
     Begin,
     Busy,
     ById,
@@ -60,6 +61,7 @@ from holdfast.store.base import (
     Free,
     Gone,
     Joined,
+    Known,
     Mismatch,
     Missing,
     Moved,
@@ -68,6 +70,7 @@ from holdfast.store.base import (
     Replay,
     Started,
     Store,
+    Target,
     Unfinished,
 )
 from holdfast.wire.problems import Refused
@@ -215,7 +218,8 @@ class Admissions:
             raise _busy(ask, None) from None
         try:
             target = None if ask.name is None else named(ask.name)
-            found = await self._store.find_attempt(ask.tenant, ask.attempt, target)
+            seen = self._resolver.remembered(ask)
+            found = await self._find_attempt(ask, target, seen.snapshot if seen else None)
             return await self._continuing(ask, found) if isinstance(found, Unfinished) else found
         finally:
             self._arrivals.leave(arrival)
@@ -499,10 +503,22 @@ class Admissions:
         """What a request is on top of a head that broke off: that turn's own retry, before it is anything else."""
         if ask.continues is not None or not seen.snapshot.is_unfinished:
             return None
-        found = await self._store.find_attempt(ask.tenant, ask.attempt, seen.target)
+        found = await self._find_attempt(ask, seen.target, seen.snapshot)
         if found is None or isinstance(found, Unfinished):
             return found
         return await self._attach(ask, found)
+
+    async def _find_attempt(
+        self, ask: Ask, target: Target | None, snapshot: Snapshot | None
+    ) -> Known | None:
+        """What a request has begun before. One without a key that says again what was steered into a turn that broke
+        off stands for the request of that turn."""
+        found = await self._store.find_attempt(ask.tenant, ask.attempt, target)
+        if found is not None or snapshot is None or not _is_steered_again(ask, snapshot):
+            return found
+        turn = await self._store.turn(ask.tenant, snapshot.marks[-1].turn_id)
+        attempt = Attempt(request_hash=turn.request_hash if turn else b"")
+        return await self._store.find_attempt(ask.tenant, attempt, target)
 
     async def _demand_not_deleted(self, ask: Ask, seen: Seen, bound: SessionId) -> None:
         """Whoever has waited for a session wants that one. A reset is adopted: somebody has said that the
@@ -713,6 +729,13 @@ def _may_queue(ask: Ask) -> bool:
     """
     waits = ask.on_busy not in ("reject", "steer") and ask.continues is None
     return ask.queues and ask.name is not None and ask.if_match is None and waits
+
+
+def _is_steered_again(ask: Ask, snapshot: Snapshot) -> bool:
+    if not snapshot.is_unfinished or ask.attempt.key is not None or ask.approvals or ask.verbatim:
+        return False
+    stored = ask.system_is_stored
+    return is_steered_again(snapshot, ask.messages, system_is_stored=stored)
 
 
 def _instead(ask: Ask) -> Ask | None:
