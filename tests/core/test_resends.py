@@ -86,6 +86,18 @@ CASES: dict[str, Case] = {
     "nothing after it": Case((("a",),), 0, says("a"), ["a"]),
     "others have spoken meanwhile": Case((("a",), ("x",)), 0, says("a", "b"), ["b"]),
     "others have spoken before": Case((("x",), ("a",)), 0, says("a", "b"), ["b"]),
+    "a question that is asked again": Case((("a", "b"),), 1, says("a", "b"), ["b"], True),
+    "a question after one that was asked again": Case(
+        (("a", "b"), ("b",)), 2, says("a", "b", "c"), ["c"], True
+    ),
+    "a question that is asked again and again": Case(
+        (("a", "b"), ("b",)), 2, says("a", "b"), ["b"], True
+    ),
+    "the same words again": Case((("a",), ("a",)), 2, says("a", "a"), ["a"], True),
+    "the same words once more": Case((("a",), ("a",)), 2, says("a", "a", "a"), ["a"]),
+    "the same words as others and then others": Case(
+        (("a",), ("x",)), 2, says("a", "b"), ["a", "b"]
+    ),
     "only new messages": Case((("a",), ("b",)), 2, says("b", "c"), ["b", "c"]),
     "a part of the answer": Case(
         (("a",),), 0, (*says("a"), heard("re:"), *says("b")), ["b"], False
@@ -528,6 +540,24 @@ def test_no_message_is_stored_twice_whoever_else_speaks(moves: list[Move]) -> No
     server, client = played([each._replace(delivered=True) for each in moves])
     stored = finished(server, client, hears=True)
     assert len(stored) == len(set(stored))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["next", "again"]), st.booleans()), max_size=12))
+def test_a_client_that_hears_no_answer_stores_only_what_it_asks_again(
+    moves: list[tuple[str, bool]],
+) -> None:
+    """It tells all of its messages each time, and asks the last one again or the next one; some turns are discarded."""
+    session, told = new_session(), ["says-0"]
+    stored: list[str] = []
+    for n, (way, kept) in enumerate(moves, 1):
+        told += [f"says-{n}"] if way == "next" else []
+        found = reconcile(session, says(*told), mint)
+        assert isinstance(found, Fresh)
+        new = [*(each for each in told[:-1] if each not in stored), told[-1]]
+        assert texts_of(found.input) == new
+        assert not found.diverged or stored.count(told[-1]) or len(set(stored)) < len(stored)
+        if kept:
+            session, stored = with_turn(session, *found.input), stored + new
 
 
 def test_a_queued_request_keeps_what_only_its_client_has_said() -> None:

@@ -13,7 +13,7 @@ from holdfast.store.base import Store
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import SqliteStore
-from holdfast.testing import Gate, ScriptedModel, says
+from holdfast.testing import Gate, ScriptedModel, fails, says
 from tests.postgres import shared_database
 from tests.server.stubs import Answer, Serving, agent, serving, until
 
@@ -74,3 +74,16 @@ async def test_a_message_before_the_answer_is_stored_once(
     assert asked == ["one", "two"]
     asked = [each["content"][0]["text"] for each in later if each["type"] == "user"]
     assert asked == ["one", "two", "three"]
+
+
+async def test_a_page_that_asks_again_has_only_its_question_stored_again() -> None:
+    model = ScriptedModel(fails(status=500), otherwise=lambda prompt: "Yes.")
+    async with serving(agent(model)) as server:
+        requests = (["one"], ["one", "two"], ["one", "two"], ["one", "two", "three"])
+        answers = [await tell(server, "chat", "page", "wait", *each) for each in requests]
+        items = await server.items("page")
+    assert [each.status for each in answers] == [502, 200, 200, 200]
+    diverged = [each.headers.get("x-conversation-diverged") for each in answers]
+    assert diverged == [None, None, "true", "true"]
+    asked = [each["content"][0]["text"] for each in items if each["type"] == "user"]
+    assert asked == ["one", "two", "two", "three"]

@@ -7,7 +7,7 @@ Clients may resend the whole conversation or only what is new, and neither is st
 
 A request that merely repeats words is not a resend: "continue", sent twice, is two messages. Only a prefix
 that covers the *whole* history is taken for one, so what is said anew is never mistaken for the past; and if
-nobody has answered in it (the turn was stopped at once), only one with something new after it.
+it tells no answer (the turn was stopped at once, or the answer was lost), its last message is asked again.
 
 White space is nothing: it is not stored, not missed, and answers no call.
 

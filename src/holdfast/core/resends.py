@@ -13,7 +13,9 @@ seen when it sent it, and that is decided anew whenever the conversation has mov
 3. The last message of a request is never taken for a resend of one of those: it was sent to be answered. But if a
    later request has overtaken this one, and has brought that message along with a newer one, then it is answered
    there (`Overtaken`). What was said before this request came has not overtaken it.
-4. A telling that parts from the history is anchored by the last answer that it tells: what follows it is new, but for
+4. A telling without any answer whose messages are all there asks its last one again. What is stored of that question
+   each time is the question alone, so it may be in the history any number of times in a row.
+5. A telling that parts from the history is anchored by the last answer that it tells: what follows it is new, but for
    the messages that follow that answer in the history as well.
 
 White space is nothing, and neighbouring answers are one: a chat client has heard one answer, however many steps it took.
@@ -102,9 +104,10 @@ def _find_in(
     past: _Past, told: Told, answers_end: int, since: Arrival, running: Sequence[Item]
 ) -> Resend | Overtaken:
     later = past.later(since.version, running)
-    whole = _whole_history(past.held_at(since.version), told)
-    if whole is None:
+    found = _whole_history(past.held_at(since.version), told)
+    if found is None:
         return _anchored(past, told, answers_end, later, since)
+    whole, asked_again = found
     if 0 < whole < len(told) and past.has_answered(since.version, told[whole][0]):
         whole += 1
     at, last = _known_again(told, whole, later)
@@ -112,7 +115,7 @@ def _find_in(
         # It tells another answer than the one that was given meanwhile.
         return _anchored(past, told, answers_end, later, since)
     return _overtaking(told, at, later[last:], since) or Resend(
-        dropped=told[at - 1][1] if at else 0
+        dropped=told[at - 1][1] if at else 0, diverged=asked_again and at > 0
     )
 
 
@@ -171,31 +174,34 @@ _Later: TypeAlias = list[tuple[Seen, _Said]]
 """What was said since a request arrived."""
 
 
-def _whole_history(history: Iterable[tuple[Seen, bool]], told: Told) -> int | None:
-    """How many of these messages are the whole history, or None if they do not begin with it.
+def _whole_history(history: Iterable[tuple[Seen, bool]], told: Told) -> tuple[int, bool] | None:
+    """How many of these messages are the whole history, or None if they do not begin with it; and whether one of them is
+    asked again, now or in the history. Only a telling without any answer can mean that.
 
     Stops at the first difference, so a request with only new messages costs one comparison.
     """
     answers = max((n + 1 for n, (seen, _) in enumerate(told) if seen[0] == "assistant"), default=0)
-    at, answered, left_out = 0, False, False
+    at, left_out, asked_again = 0, False, False
     for ours, broke_off in history:
         theirs = told[at][0] if at < len(told) else None
         if theirs is not None and (ours == theirs or (broke_off and _is_part_of(theirs, ours))):
-            at, answered = at + 1, answered or ours[0] == "assistant"
+            at += 1
         elif (
             ours[0] == "assistant"
             and (broke_off or at >= answers)
             and (theirs is None or theirs[0] != "assistant")
         ):
             left_out = True
+        elif at and not answers and ours == told[at - 1][0]:
+            asked_again = True
         else:
             return None
     if at < len(told):
-        return at
-    if left_out:
-        return None  # nothing follows what was left out: it is said again
-    # The same words, and no answer to any of them: they are said again.
-    return at if answered else 0
+        return at, asked_again
+    if not answers:
+        return max(0, at - 1), True  # the last of them is asked again
+    # Nothing follows what was left out: it is said again.
+    return None if left_out else (at, False)
 
 
 def _known_again(told: Told, at: int, later: _Later) -> tuple[int, int]:
