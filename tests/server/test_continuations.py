@@ -161,6 +161,16 @@ async def test_what_was_not_steered_in_is_new(again: list[str]) -> None:
     assert answer.text == "Well." and "x-turn-continues" not in answer.headers
 
 
+@pytest.mark.parametrize("headers", [{"If-Match": '"1"'}, {"Idempotency-Key": "k-2"}])
+async def test_what_was_steered_in_is_new_under_a_key_or_at_a_version(
+    headers: dict[str, str],
+) -> None:
+    world = World(ACT, NO, "Well.")
+    async with steered_and_failed(world, "Quickly") as (server, _):
+        answer = await server.chat("Quickly", to="trip", headers=headers)
+    assert answer.text == "Well." and "x-turn-continues" not in answer.headers
+
+
 async def test_what_was_steered_in_is_new_again_after_ten_minutes() -> None:
     world = World(ACT, NO, "Well.")
     async with steered_and_failed(world, "Quickly") as (server, _):

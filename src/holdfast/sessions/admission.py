@@ -732,7 +732,11 @@ def _may_queue(ask: Ask) -> bool:
 
 
 def _is_steered_again(ask: Ask, snapshot: Snapshot) -> bool:
-    if not snapshot.is_unfinished or ask.attempt.key is not None or ask.approvals or ask.verbatim:
+    """Whether a request says again what was steered into a turn that broke off. One that says which version it follows
+    means another place in the conversation than the message that was steered."""
+    if not snapshot.is_unfinished or ask.attempt.key is not None or ask.if_match is not None:
+        return False
+    if ask.approvals or ask.verbatim:
         return False
     stored = ask.system_is_stored
     return is_steered_again(snapshot, ask.messages, system_is_stored=stored)
