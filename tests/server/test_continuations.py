@@ -112,6 +112,24 @@ async def test_an_sdks_retry_behind_another_message_is_told_what_is_stored() -> 
     assert items == ["Do it", "Let me do it.", "Well?", "Well."] and world.tool.runs == 1
 
 
+async def test_an_sdks_retry_that_waits_for_another_message_is_told_what_is_stored() -> None:
+    gate = Gate()
+    world = World(ACT, NO, says("We", "ll.").waiting(gate, at=1), "Again?")
+    async with world.serving() as server:
+        first = await server.chat("Do it", to="trip", headers={"x-stainless-retry-count": "0"})
+        other = asyncio.create_task(server.chat("Well?", to="trip"))
+        await gate.reached.wait()
+        retry = server.chat("Do it", to="trip", headers={"x-stainless-retry-count": "1"})
+        again = asyncio.create_task(retry)
+        await until(lambda: server.sessions.load().waiting == 1)
+        gate.release()
+        told, _ = await again, await other
+        items = await world.said(server)
+    assert (told.status, told.headers["x-should-retry"]) == (502, "false")
+    assert told.headers["x-turn-id"] == first.headers["x-turn-id"]
+    assert items == ["Do it", "Let me do it.", "Well?", "Well."] and world.tool.runs == 1
+
+
 @pytest.mark.parametrize(
     ("steers", "again"),
     [

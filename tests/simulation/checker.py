@@ -254,15 +254,27 @@ def mangled(facts: Facts) -> Iterator[str]:
 
 
 def said_again(facts: Facts) -> Iterator[str]:
-    """Of a turn that its client was told had failed, or that it heard nothing of, while it is the head."""
+    """Of a turn that its client was told had failed, or that it heard nothing of, while it is the head; an SDK says for a
+    minute that it is the same request, whatever else was said meanwhile."""
     for text, attempts in facts.ops.items():
         for before, send in itertools.pairwise(sorted(attempts, key=lambda each: each.invoked_s)):
             turn = facts.turns.get(send.turn_id) if send.turn_id else None
             known = facts.turns.get(before.turn_id) if before.turn_id else None
             if turn is None or known is None or before.how == "steered" or send.how != "began":
                 continue
-            is_head = turn.row.session_id == known.row.session_id
-            is_head = is_head and turn.row.base_head == known.row.seq
+            if turn.row.session_id != known.row.session_id or known.row.seq is None:
+                continue
+            age_s = (turn.row.began_ms - known.row.ended_ms) / 1000 + CLOCK_S
+            is_own = facts.op_of(known) == attempts
+            is_sdks = (
+                is_own
+                and send.counted
+                and not known.row.acked
+                and age_s < limits.recognised_retry_s
+            )
+            if is_sdks and turn.row.continues is None:
+                yield f"{text} was kept in {known.row.turn_id}, and its SDK's retry says it again"
+            is_head = turn.row.base_head == known.row.seq
             until_s = (known.row.ended_ms - EPOCH_MS) / 1000 + limits.unfinished_retry_s
             if send.key is None and send.invoked_s > until_s - CLOCK_S:
                 continue  # after so long it is a new request
@@ -402,7 +414,10 @@ def unexplained(facts: Facts) -> Iterator[str]:
             send.client for send in op if send.hasty
         }  # a later message of theirs may have begun it
         brought = (send for send in run.sends if send.client in pages)
-        shaky = any(send.outcome != "ended" for send in (*op, *heard, *brought))
+        # Who was heard by the turn that this one goes on with may have begun it, by saying the same again.
+        before = [text for each in facts.chain_of(turn)[:-1] for text in said_in(each.items)]
+        again = (send for text in before for send in facts.ops.get(text, ()))
+        shaky = any(send.outcome != "ended" for send in (*op, *heard, *brought, *again))
         match row.ended_by:
             case "cancelled":
                 explained = interrupting or row.turn_id in told_to_stop

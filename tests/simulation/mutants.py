@@ -400,6 +400,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "an SDK's retry is forgotten as soon as something else was said",
+        (
+            "store/decisions.py",
+            "    kept = head_turn if is_head else earlier\n",
+            "    kept = head_turn if is_head else None\n",
+        ),
+    ),
+    mutant(
         "requests for one session are recognised in any order",
         (
             "sessions/admission.py",
