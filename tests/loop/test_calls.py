@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -10,18 +12,21 @@ from holdfast.core import events as ev
 from holdfast.core.closing import advanced, resuming
 from holdfast.core.conversation import SettingsChanged
 from holdfast.core.grants import Grant
-from holdfast.core.items import Permissions, SessionSettings, ToolCall
+from holdfast.core.items import Permissions, SessionSettings, ToolCall, text_of
 from holdfast.core.turn import begin
 from holdfast.testing import says
 from tests.core.builders import after, answered, asked, call, mint, result, started, user
 from tests.core.histories import noted, turn_on
 from tests.loop.stage import (
+    ANYTHING,
     Deed,
     OpenInMemory,
     Stage,
+    Tools,
     agent,
     calls_of,
     outcomes,
+    results_of,
     scripted,
     task,
     told,
@@ -125,6 +130,46 @@ async def test_an_approval_needs_no_words() -> None:
     wordless = begin(ev.Began(request=msgspec.structs.replace(asked_for, input=())))
     await stage.go_on(OpenInMemory(wordless, stage.snapshot))
     assert fly.keys == [str(only.id)]
+
+
+def redescribed(butler: Agent, other: Deed) -> None:
+    other.spec = msgspec.structs.replace(other.spec, description="to flee")
+    butler.toolsets = (Tools(other),)
+
+
+def declared_otherwise(butler: Agent, other: Deed) -> None:
+    butler.toolsets, butler.origins = (Tools(other),), ("another command",)
+
+
+def taken_over(butler: Agent, other: Deed) -> None:
+    butler.toolsets = (Tools(), Tools(other))
+
+
+@pytest.mark.parametrize("rules", [ASKING, ANYTHING], ids=["asked about", "allowed now"])
+@pytest.mark.parametrize("change", [redescribed, declared_otherwise, taken_over])
+async def test_an_approval_does_not_run_another_tool_of_that_name(
+    change: Callable[[Agent, Deed], None], rules: Permissions
+) -> None:
+    stage, fly = await asked_for_approval()
+    (only,) = stage.snapshot.waiting
+    butler, other = stage.team.agents["butler"], Deed("fly")
+    change(butler, other)
+    butler.permissions = rules
+    scripted(butler).will(says("Again?", calls=[FLY]), "There.")
+    turn = await stage.play("Yes", approved=(only.id,))
+    assert "not the tool any more that a person was asked about" in told_of(turn, only)
+    assert fly.runs == []
+    if rules is ASKING:
+        assert other.runs == []
+        (again,) = turn.turn.waiting
+        assert again.fingerprint != only.fingerprint
+    else:
+        assert str(only.id) not in other.keys
+
+
+def told_of(turn: OpenInMemory, call: ToolCall) -> str:
+    (found,) = [each for each in results_of(turn) if each.call == call.id]
+    return text_of(found.content)
 
 
 async def test_what_was_approved_may_have_been_forbidden_since() -> None:

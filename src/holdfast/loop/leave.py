@@ -29,6 +29,11 @@ T = TypeVar("T")
 
 NOBODY_TO_ASK = "a hook wants a person to be asked about it, and nobody can be asked here"
 
+CHANGED = (
+    "{name!r} is not the tool any more that a person was asked about: it comes from elsewhere, or says something else "
+    "about itself. Nothing was run. Call it again if it is still wanted; then they are asked about what it is now."
+)
+
 
 class Leave:
     """Gives calls of one turn leave to run, or does not."""
@@ -120,6 +125,8 @@ class Leave:
 
     async def refused(self, call: ToolCall, agent: Agent, tool: Tool) -> str | None:
         """Why a call may not run by the rules and people that there are now; None if it may."""
+        if call.fingerprint not in ("", await self._toolbox.fingerprint(agent, call.name)):
+            return CHANGED.format(name=call.name)
         permission = self._permission(agent, tool)
         if permission == "allow" or (permission == "ask" and self._is_approved(call)):
             return None
@@ -142,7 +149,8 @@ class Leave:
         return permission_for(tool.spec, agent.permissions, session)
 
     def _is_approved(self, call: ToolCall) -> bool:
-        return call.id in self._turn.turn.request.approved
+        """Whether a person approved it, knowing its tool: a call that says nothing of its tool was shown to nobody."""
+        return bool(call.fingerprint) and call.id in self._turn.turn.request.approved
 
     async def _is_granted(self, call: ToolCall, agent: Agent) -> bool:
         """Whether a person has allowed this for good, and not taken it back."""

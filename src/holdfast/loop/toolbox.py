@@ -55,7 +55,7 @@ class Toolbox:
             for toolset, origin in _ours_first(agent):
                 for tool in await toolset.tools():
                     # The first of a name is meant: no server can put its own in place of a tool that a rule means.
-                    kept = _Kept(tool=tool, origin=origin or _kind_of(toolset))
+                    kept = _Kept(tool=tool, origin=origin)
                     found.setdefault(tool.spec.name, kept)
             deferred = [each.tool.spec for each in found.values() if each.tool.spec.deferred]
             ours = {each.spec.name: _Kept(tool=each, origin="") for each in loaders(deferred)}
@@ -66,12 +66,12 @@ class Toolbox:
 def _ours_first(agent: Agent) -> list[tuple[Toolset, str]]:
     """An agent's toolsets with where they come from: those that the operator names the tools of, then the others."""
     every: list[tuple[Toolset, str]] = []
-    for toolset, origin in zip_longest(agent.toolsets, agent.origins, fillvalue=""):
+    for n, (toolset, origin) in enumerate(zip_longest(agent.toolsets, agent.origins, fillvalue="")):
         assert not isinstance(toolset, str), "there are no more origins than toolsets"
-        every.append((toolset, origin))
+        every.append((toolset, origin or _made_in_code(n, toolset)))
     return sorted(every, key=lambda each: is_foreign(each[0]))
 
 
-def _kind_of(toolset: Toolset) -> str:
-    """Where tools come from that are made in code."""
-    return f"{type(toolset).__module__}.{type(toolset).__qualname__}"
+def _made_in_code(n: int, toolset: Toolset) -> str:
+    """The origin of an agent's n-th toolset, which no file declares: two of one kind are not the same."""
+    return f"{n} {type(toolset).__module__}.{type(toolset).__qualname__}"
