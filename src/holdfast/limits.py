@@ -447,6 +447,8 @@ agents_max: Final = 64
 """Agents in one file."""
 agent_models_max: Final = 64
 agent_toolsets_max: Final = 32
+foreign_names_max: Final = 10_000
+"""Names of tools that foreign toolsets of an agent have had while it was loaded; further ones are not offered."""
 script_commands_max: Final = 64
 hook_words_max: Final = 2_000
 """Of what a hook says when it blocks: the model reads it."""

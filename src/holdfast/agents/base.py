@@ -16,6 +16,7 @@ from holdfast.models.price import Price
 from holdfast.models.servers import Api
 from holdfast.tools.base import Toolset
 from holdfast.tools.hooks import Hooks
+from holdfast.tools.names import NameOwners
 from holdfast.tools.reserved import Reserved
 
 
@@ -105,6 +106,7 @@ class Agent:
         self.toolsets = toolsets
         self.origins = origins
         """Where each of them comes from: an approval that is remembered does not hold for another."""
+        self.names = NameOwners()
         self.sub_agents = sub_agents
         """Colleagues who can be given a task; they answer to this agent."""
         self.handoffs = handoffs

@@ -8,7 +8,7 @@ from holdfast.agents.base import Agent
 from holdfast.core.codec import Value
 from holdfast.core.conversation import changed_state
 from holdfast.core.ports import OpenTurn
-from holdfast.tools.base import Tool, Toolset, fingerprint, is_foreign
+from holdfast.tools.base import Tool, Toolset, fingerprint, is_foreign, named_in
 from holdfast.tools.deferring import is_offered, loaded_by, loaders
 
 
@@ -52,14 +52,19 @@ class Toolbox:
     async def _of(self, agent: Agent) -> dict[str, _Kept]:
         if agent.name not in self._kept:
             found: dict[str, _Kept] = {}
-            for toolset, origin in _ours_first(agent):
+            toolsets = _ours_first(agent)
+            for toolset, origin in toolsets:
+                agent.names.reserve(named_in(toolset), origin)
+            for toolset, origin in toolsets:
                 for tool in await toolset.tools():
                     # The first of a name is meant: no server can put its own in place of a tool that a rule means.
-                    kept = _Kept(tool=tool, origin=origin)
-                    found.setdefault(tool.spec.name, kept)
+                    name = tool.spec.name
+                    ours = not is_foreign(toolset)
+                    if name not in found and (ours or agent.names.is_owned(name, origin)):
+                        found[name] = _Kept(tool=tool, origin=origin)
             deferred = [each.tool.spec for each in found.values() if each.tool.spec.deferred]
-            ours = {each.spec.name: _Kept(tool=each, origin="") for each in loaders(deferred)}
-            self._kept[agent.name] = {**found, **ours}
+            adding = {each.spec.name: _Kept(tool=each, origin="") for each in loaders(deferred)}
+            self._kept[agent.name] = {**found, **adding}
         return self._kept[agent.name]
 
 

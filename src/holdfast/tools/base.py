@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import sha256
 from typing import Literal, Protocol
 
@@ -92,6 +92,12 @@ def is_foreign(toolset: Toolset) -> bool:
     """Whether somebody else's server or document names its tools, and may name them otherwise tomorrow."""
     foreign: bool = getattr(toolset, "foreign", False)
     return foreign
+
+
+def named_in(toolset: Toolset) -> Collection[str]:
+    """The names of tools that the operator has listed for a toolset; none if it has all of its tools."""
+    named: Collection[str] = getattr(toolset, "named", ())
+    return named
 
 
 def instruction_of(toolset: Toolset) -> str:

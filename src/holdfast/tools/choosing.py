@@ -6,7 +6,15 @@ from collections.abc import Collection
 
 import msgspec
 
-from holdfast.tools.base import Tool, ToolOutput, ToolRun, Toolset, instruction_of, is_foreign
+from holdfast.tools.base import (
+    Tool,
+    ToolOutput,
+    ToolRun,
+    Toolset,
+    instruction_of,
+    is_foreign,
+    named_in,
+)
 
 ORIGINAL = "{ORIGINAL_INSTRUCTIONS}"
 """Stands, in an instruction, for what the toolset itself says."""
@@ -34,6 +42,10 @@ class ChosenToolset:
     @property
     def foreign(self) -> bool:
         return is_foreign(self._inner)
+
+    @property
+    def named(self) -> Collection[str]:
+        return named_in(self._inner) if self._only is None else self._only
 
     @property
     def instruction(self) -> str:

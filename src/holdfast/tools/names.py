@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
 from hashlib import sha256
@@ -15,6 +16,8 @@ from itertools import count
 
 from holdfast import limits
 from holdfast.tools.schema import TOOL_NAME
+
+log = logging.getLogger("holdfast.tools")
 
 _DIGITS = 8
 _INVALID = re.compile(r"[^a-zA-Z0-9_-]")
@@ -39,3 +42,34 @@ def _made(name: str, taken: set[str]) -> str:
         if (made := f"{readable}_{digest}") not in taken:
             return made
     raise AssertionError("there is always another number")
+
+
+class NameOwners:
+    """Which foreign toolset of an agent each tool name belongs to, as long as the agent is loaded.
+
+    A name stays with the toolset that the operator has listed it for, or else with the first that had it, also while
+    that one does not offer it: a rule that means its tool never comes to mean another server's.
+    """
+
+    def __init__(self) -> None:
+        self._origins: dict[str, str] = {}
+        self._told: set[str] = set()
+
+    def reserve(self, names: Iterable[str], origin: str) -> None:
+        """Keep names for the toolset that they are listed for."""
+        for name in names:
+            self._origins.setdefault(name, origin)
+
+    def is_owned(self, name: str, origin: str) -> bool:
+        """Whether a foreign toolset may offer a tool of this name; if not, it is logged once."""
+        if len(self._origins) < limits.foreign_names_max:
+            self._origins.setdefault(name, origin)
+        owned = self._origins.get(name) == origin
+        if not owned and name not in self._told and len(self._told) < limits.foreign_names_max:
+            self._told.add(name)
+            log.warning(
+                "the tool %s of a server is not offered, since that name is another toolset's; list it under 'tools' of "
+                "the one that is meant, or give one of them a 'name'",
+                name,
+            )
+        return owned

@@ -36,6 +36,7 @@ class McpToolset:
         if connect is None and not is_installed():
             raise InvalidTool(INSTALL)
         self.server = server
+        self.named = tuple(valid_names(server.only or (), prefix=server.name))
         self._link = Link(
             server.shown,
             connect or connecting_to(server, sandbox or Sandbox()),
