@@ -447,6 +447,14 @@ agents_max: Final = 64
 """Agents in one file."""
 agent_models_max: Final = 64
 agent_toolsets_max: Final = 32
+schema_parts_max: Final = 50_000
+"""Parts of a tool's schema, each for every depth of the arguments. It takes 50 ms to count them, once."""
+schema_visits_max: Final = 100_000
+"""How often one place in a tool's arguments is looked at. Ordinary schemas stay below a hundred."""
+schema_steps_max: Final = 5_000_000
+"""Of checking a call's arguments: a validator takes 20 ns for one."""
+schema_words_steps_max: Final = 10_000
+"""Up to here mistakes are told one by one; to find the words takes 15 µs for a step."""
 foreign_names_max: Final = 10_000
 """Names of tools that foreign toolsets of an agent have had while it was loaded; further ones are not offered."""
 script_commands_max: Final = 64

@@ -98,3 +98,79 @@ def test_a_tool_that_cannot_be_offered_is_told_when_it_is_made(wrong: ToolSpec, 
 def test_a_tool_with_a_bad_schema_cannot_be_called() -> None:
     with pytest.raises(InvalidArguments, match="its schema is not valid"):
         parse_arguments(spec(parameters='{"type": "texd"}'), "{}")
+
+
+# ── schemas that unfold ──────────────────────────────────────────────────────────────────────
+
+
+def unfolding(links: int, *, by: str = "anyOf") -> str:
+    """A chain in which every link refers to the next one twice."""
+    chain: dict[str, object] = {
+        f"a{n}": {by: [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(links)
+    }
+    chain[f"a{links}"] = {"required": ["nope"]}
+    schema = {"type": "object", "properties": {"x": {"$ref": "#/$defs/a0"}}, "$defs": chain}
+    return msgspec.json.encode(schema).decode()
+
+
+def twice(reference: str, **more: object) -> str:
+    """A schema that applies itself twice to what is inside."""
+    branch = {"properties": {"x": {"$ref": reference}}}
+    schema = {"type": "object", "anyOf": [branch, branch], "required": ["nope"], **more}
+    return msgspec.json.encode(schema).decode()
+
+
+@pytest.mark.parametrize("by", ["anyOf", "oneOf", "allOf"])
+def test_a_schema_that_unfolds_without_end_is_not_taken(by: str) -> None:
+    with pytest.raises(InvalidTool, match="unfolds to more than can be checked"):
+        checked(spec(parameters=unfolding(60, by=by)))
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        (twice("#top", **{"$anchor": "top"}), "refers to '#top'"),
+        (twice("#").replace('"$ref"', '"$dynamicRef"'), "dynamicRef"),
+        (
+            '{"type":"object","properties":{"x":{"$id":"http://x/","type":"string"}}}',
+            r"has an '\$id'",
+        ),
+    ],
+)
+def test_a_reference_without_a_bound_is_not_taken(schema: str, told: str) -> None:
+    with pytest.raises(InvalidTool, match=told):
+        checked(spec(parameters=schema))
+
+
+def test_arguments_that_a_schema_unfolds_for_are_refused_unchecked() -> None:
+    """One that refers to itself is taken: what it costs depends on how deep the arguments are."""
+    tool = checked(spec(parameters=twice("#")))
+    deep = '{"x":' * 60 + "1" + "}" * 60
+    with pytest.raises(InvalidArguments, match="unfolds to more than can be checked"):
+        parse_arguments(tool, deep)
+    with pytest.raises(InvalidArguments, match="required"):
+        parse_arguments(tool, '{"x":{"x":1}}')
+
+
+def test_many_arguments_for_a_schema_that_unfolds_are_refused_unchecked() -> None:
+    schema = msgspec.json.decode(unfolding(14))
+    schema["properties"] = {"x": {"items": {"$ref": "#/$defs/a0"}}}
+    tool = checked(spec(parameters=msgspec.json.encode(schema).decode()))
+    with pytest.raises(InvalidArguments, match="send less at once"):
+        parse_arguments(tool, msgspec.json.encode({"x": [{}] * 1000}).decode())
+    with pytest.raises(InvalidArguments, match="not what its schema says"):
+        parse_arguments(tool, '{"x":[{}]}')
+
+
+ANYTHING = """{"type": "object", "properties": {"value": {"$ref": "#/$defs/Json"}}, "$defs": {"Json": {"anyOf": [
+    {"type": "null"}, {"type": "boolean"}, {"type": "number"}, {"type": "string"},
+    {"type": "array", "items": {"$ref": "#/$defs/Json"}},
+    {"type": "object", "additionalProperties": {"$ref": "#/$defs/Json"}}]}}}"""
+
+
+def test_what_refers_to_itself_once_for_each_place_takes_deep_arguments() -> None:
+    value: object = 1
+    for n in range(40):
+        value = [value, 2] if n % 2 else {"left": value, "right": None}
+    tool = checked(spec(parameters=ANYTHING))
+    parse_arguments(tool, msgspec.json.encode({"value": value}).decode())

@@ -18,6 +18,7 @@ import msgspec
 from holdfast import limits
 from holdfast.errors import InvalidValue
 from holdfast.tools.base import Json, ToolSpec
+from holdfast.tools.schema_cost import TooCostly, steps, visits
 
 TOOL_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{limits.tool_name_chars_max}}}")
 WRONG_MAX = 5
@@ -56,6 +57,9 @@ def check_schema(schema: str, *, of: str) -> None:
         if not isinstance(known, dict) or known.get("type") != "object":
             raise InvalidTool(f"the schema of {of!r} has to be that of an object")
         _validator(schema)
+        visits(schema, depth=1)
+    except TooCostly as error:
+        raise InvalidTool(f"{of!r} cannot be offered: {error}") from error
     except (ValueError, RecursionError) as error:
         if isinstance(error, InvalidTool):
             raise
@@ -91,6 +95,11 @@ def _mistakes(spec: ToolSpec, parsed: dict[str, Json]) -> list[str]:
             f"{spec.name!r} cannot be called: its schema is not valid. Do without it."
         ) from error
     try:
+        effort = steps(spec.parameters, parsed)
+        if validator.is_valid(parsed):
+            return []
+        if effort > limits.schema_words_steps_max:  # words take a thousand times as long
+            return ["they are not what its schema says"]
         return [_in_words(each, spec) for each in validator.iter_errors(parsed)]
     except (ValueError, RecursionError) as error:  # what JSON can say and a validator cannot take
         raise InvalidArguments(
