@@ -23,6 +23,7 @@ from holdfast.tools.built import (
 from holdfast.tools.guard import WEB_PORTS, FetchFailed, Guard, host_of, shown
 from holdfast.tools.page import page_text
 from holdfast.tools.run import failure
+from holdfast.tools.threads import in_thread
 from holdfast.tools.web import Answer, Web
 
 TIMEOUT_S = 30.0
@@ -106,7 +107,7 @@ class FetchToolset(BuiltToolset):
             return False, f"{shown(url)} could not be read: {error.why}."
         if answer.status != 200:
             return False, f"{shown(url)} could not be read: it answers {answer.status}."
-        is_text, words = readable(answer, style)
+        is_text, words = await in_thread(lambda: readable(answer, style), name="page")
         return is_text, words if is_text else f"{shown(url)} could not be read: {words}."
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
+from collections import Counter
+from html import unescape
 
 _HIDDEN = frozenset({"script", "style", "noscript", "template", "svg", "head", "iframe", "object"})
 _BLOCKS = frozenset(
@@ -13,31 +14,121 @@ _BLOCKS = frozenset(
     """.split()
 )
 _HEADINGS = {f"h{n}": "#" * n for n in range(1, 7)}
-_VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())
+
+
+_MARKUP = re.compile(r"<(?=[a-zA-Z/!?])")
+_NAME = re.compile(r"[a-zA-Z][^\s/>]*")
+_GAP = re.compile(r"[\s/]*")
+_ATTRIBUTE = re.compile(r"[^\s/>][^\s/>=]*")
+_EQUALS = re.compile(r"\s*=\s*")
+_UNQUOTED = re.compile(r"[^\s>]*")
+_RAW_ENDS = {tag: re.compile(rf"</{tag}(?=[\s/>])", re.IGNORECASE) for tag in ("script", "style")}
+_LONG_NUMBER = re.compile(r"&#[0-9]{10,};?")
 
 
 def page_text(html: str, *, marks: bool) -> str:
     """The readable text of a page; with `marks`, in the manner of Markdown."""
-    reader = _Reader(marks=marks)
-    reader.feed(html)
-    reader.close()
+    reader = Reader(marks=marks)
+    read_page(html, reader)
     return reader.text()
 
 
-class _Reader(HTMLParser):
+def read_page(html: str, reader: Reader) -> None:
+    """Tell a reader what is on a page, from front to back. A tag or comment that is not closed ends the page.
+
+    A page is somebody else's text, and this runs between the turns of others: every step begins where the last one
+    ended, and one that does not find its end is the last. (`html.parser` looks again and again for the end of a tag
+    that has none, which takes it the square of the page's length.)
+    """
+    at = 0
+    while (found := _MARKUP.search(html, at)) is not None:
+        reader.data(_unescaped(html[at : found.start()]))
+        end = _read_markup(html, found.start(), reader)
+        if end is None:
+            return
+        at = end
+    reader.data(_unescaped(html[at:]))
+
+
+def _read_markup(html: str, at: int, reader: Reader) -> int | None:
+    """Where the markup that begins here ends; None if it does not."""
+    if html.startswith("<!--", at):
+        return _after(html, "-->", at + 2)
+    is_end = html.startswith("</", at)
+    name = _NAME.match(html, at + 1 + is_end)
+    if name is None:
+        return _after(html, ">", at)
+    tag = name[0].lower()
+    if is_end:
+        reader.end(tag)
+        return _after(html, ">", name.end())
+    return _read_start(html, name.end(), tag, reader)
+
+
+def _read_start(html: str, at: int, tag: str, reader: Reader) -> int | None:
+    """Where a tag whose attributes begin here ends, with all that is not text after it; None if it does not."""
+    attributes: dict[str, str] = {}
+    while True:
+        at = _end(_GAP, html, at)
+        if html.startswith(">", at):
+            break
+        name = _ATTRIBUTE.match(html, at)
+        if name is None:
+            return None
+        at, value = name.end(), ""
+        if (equals := _EQUALS.match(html, at)) is not None:
+            at = equals.end()
+            if (quote := html[at : at + 1]) in ("'", '"'):
+                start, close = at + 1, html.find(quote, at + 1)
+                if close < 0:
+                    return None
+                at = close + 1
+            else:
+                start, close = at, _end(_UNQUOTED, html, at)
+                at = close
+            value = html[start:close]
+        attributes[name[0].lower()] = value
+    reader.start(tag, _unescaped(attributes.get("href", "")))
+    if html[at - 1] == "/":
+        reader.end(tag)
+    elif tag in _RAW_ENDS:
+        raw = _RAW_ENDS[tag].search(html, at)
+        return None if raw is None else raw.start()
+    return at + 1
+
+
+def _after(html: str, mark: str, at: int) -> int | None:
+    found = html.find(mark, at)
+    return None if found < 0 else found + len(mark)
+
+
+def _end(pattern: re.Pattern[str], html: str, at: int) -> int:
+    """The end of what matches here; every pattern that is asked matches nothing, too."""
+    found = pattern.match(html, at)
+    return at if found is None else found.end()
+
+
+def _unescaped(text: str) -> str:
+    """The same with its character references read. No character has a number of ten digits."""
+    return unescape(_LONG_NUMBER.sub("\N{REPLACEMENT CHARACTER}", text)) if "&" in text else text
+
+
+class Reader:
     """Collects the text of a page. Broken pages are read as far as they go."""
 
     def __init__(self, *, marks: bool) -> None:
-        super().__init__(convert_charrefs=True)
         self._marks = marks
         self._parts: list[str] = []
         self._hidden: list[str] = []
+        self._hidden_by = Counter[str]()
+        """How often each tag is among `_hidden`: a page may open and close as many as it likes."""
         self._verbatim = 0
         self._links: list[str] = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _HIDDEN and tag not in _VOID:
+    def start(self, tag: str, href: str) -> None:
+        if tag in _HIDDEN:
             self._hidden.append(tag)
+            self._hidden_by[tag] += 1
         if self._hidden:
             return
         if tag in _BLOCKS:
@@ -47,13 +138,14 @@ class _Reader(HTMLParser):
         if tag in ("td", "th"):
             self._parts.append(" ")
         if self._marks:
-            self._open_mark(tag, dict(attrs))
+            self._open_mark(tag, href.strip())
 
-    def handle_endtag(self, tag: str) -> None:
+    def end(self, tag: str) -> None:
         if self._hidden:
-            if tag in self._hidden:  # whatever was left open inside it is closed with it
-                while self._hidden.pop() != tag:
-                    pass
+            while self._hidden_by[tag]:  # what was left open inside it is closed with it
+                self._hidden_by[closed := self._hidden.pop()] -= 1
+                if closed == tag:
+                    break
             return
         if self._marks:
             self._close_mark(tag)
@@ -62,11 +154,11 @@ class _Reader(HTMLParser):
         if tag in _BLOCKS:
             self._parts.append("\n" if tag in ("li", "tr", "dt", "dd") else "\n\n")
 
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
+    def data(self, data: str) -> None:
+        if data and not self._hidden:
             self._parts.append(data if self._verbatim else re.sub(r"\s+", " ", data))
 
-    def _open_mark(self, tag: str, attributes: dict[str, str | None]) -> None:
+    def _open_mark(self, tag: str, href: str) -> None:
         if tag in _HEADINGS:
             self._parts.append(f"{_HEADINGS[tag]} ")
         elif tag == "li":
@@ -74,7 +166,6 @@ class _Reader(HTMLParser):
         elif tag == "pre":
             self._parts.append("```\n")
         elif tag == "a":
-            href = (attributes.get("href") or "").strip()
             is_link = bool(href) and not href.startswith(("#", "javascript:"))
             self._links.append(href if is_link else "")
             self._parts.append("[" if is_link else "")
