@@ -100,6 +100,24 @@ def test_a_tool_with_a_bad_schema_cannot_be_called() -> None:
         parse_arguments(spec(parameters='{"type": "texd"}'), "{}")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"kr": 1, "kr": 5000}',
+        '{"kr": 1, "\\u006br": 5000}',
+        '{"to": [{"kr": 1, "kr": 1}]}',
+        ' {"a": 1, "kr": {}, "b": 2, "kr": {}} ',
+    ],
+)
+def test_arguments_that_say_something_twice_are_refused(arguments: str) -> None:
+    with pytest.raises(InvalidArguments, match=r"say 'kr' twice in one object\. Say it once"):
+        parse_arguments(spec(), arguments)
+
+
+def test_one_name_in_several_objects_is_said_once_in_each() -> None:
+    assert parse_arguments(spec(), '{"kr": {"kr": [{"kr": 1}, {"kr": 2}]}}')
+
+
 # ── schemas that unfold ──────────────────────────────────────────────────────────────────────
 
 

@@ -6,6 +6,7 @@ anything, and a bad one is told when the tool is made, not when a model first ca
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -71,12 +72,17 @@ def parse_arguments(spec: ToolSpec, arguments: str) -> dict[str, Json]:
     """The arguments of a call, valid by its tool's schema. Raises InvalidArguments."""
     try:
         parsed: Json = msgspec.json.decode(arguments.strip() or "{}")
+        twice = _named_twice(arguments)
     except (ValueError, RecursionError) as error:
         raise InvalidArguments(
             f"The arguments of {spec.name!r} are not JSON ({error}). Send one JSON object."
         ) from error
     if not isinstance(parsed, dict):
         raise InvalidArguments(f"The arguments of {spec.name!r} have to be a JSON object.")
+    if twice is not None:  # a person who is shown them could take the first for what will be done
+        raise InvalidArguments(
+            f"The arguments of {spec.name!r} say {_short(twice)!r} twice in one object. Say it once, and call it again."
+        )
     wrong = _mistakes(spec, parsed)
     if wrong:
         more = f"; and {len(wrong) - WRONG_MAX} more" if len(wrong) > WRONG_MAX else ""
@@ -85,6 +91,22 @@ def parse_arguments(spec: ToolSpec, arguments: str) -> dict[str, Json]:
             "Correct them and call it again."
         )
     return parsed
+
+
+def _named_twice(arguments: str) -> str | None:
+    """A name that one object of this JSON has more than once."""
+    found: list[str] = []
+
+    def hear(pairs: list[tuple[str, object]]) -> None:
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                found.append(name)
+            seen.add(name)
+
+    # Numbers are left as they are: what is too long for one is not our business here.
+    json.loads(arguments.strip() or "{}", object_pairs_hook=hear, parse_int=str, parse_float=str)
+    return found[0] if found else None
 
 
 def _mistakes(spec: ToolSpec, parsed: dict[str, Json]) -> list[str]:
