@@ -14,7 +14,14 @@ from holdfast.observe.events import traced
 from holdfast.tools.base import Json, Tool, ToolOutput
 from holdfast.tools.guard import Guard
 from holdfast.tools.openapi import Api, OpenApiToolset
-from holdfast.tools.openapi_document import Operation, Unusable, operations, read, request_url
+from holdfast.tools.openapi_document import (
+    Operation,
+    Unusable,
+    operations,
+    read,
+    request_url,
+    same_server,
+)
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.run import execute
 from holdfast.tools.schema import InvalidArguments, parse_arguments
@@ -132,19 +139,58 @@ async def test_arguments_go_where_they_belong(site: Web) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", ".", "..", "...", "a/../../b", "../admin", "a?x=1", "a#b", "%2e%2e", "a b/c", "é"]
+    "value", ["a/b", "a..b", ".hidden", "v1.", "a?x=1", "a#b", "a b/c", "é", "a%2Fb"]
 )
 async def test_no_value_changes_which_path_is_meant(site: Web, value: str) -> None:
-    made = toolset(site)
-    output = await ran(made, "delete", id=value)
-    asked = [each for each in site.requests if each.method == "DELETE"]
-    if value.strip(".") == "":
-        assert (output.outcome, asked) == ("error", [])
-    else:
-        (request,) = asked
-        assert request.raw_path.startswith("/v1/pets/")
-        assert request.raw_path.count("/") == 3
-        assert "?" not in request.raw_path
+    await ran(toolset(site), "delete", id=value)
+    (request,) = [each for each in site.requests if each.method == "DELETE"]
+    assert request.raw_path.startswith("/v1/pets/")
+    assert request.raw_path.count("/") == 3
+    assert "?" not in request.raw_path
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            "",
+            ".",
+            "..",
+            "...",
+            "..;",
+            "..;x=1",
+            ". ",
+            "..\0",
+            "%2e%2e",
+            "%252e%252E",
+            "..%3b",
+            ".%2e",
+        ),
+        *("a/../../b", "../admin", "..\\admin", "a/..;/b", "a%2f..%2fb"),
+        "%" + "25" * 100_000 + "2e",
+    ],
+)
+async def test_no_value_is_a_step_up(site: Web, value: str) -> None:
+    output = await ran(toolset(site), "delete", id=value)
+    assert output.outcome == "error"
+    assert "'id' cannot be" in said(output)
+    assert [each for each in site.requests if each.method == "DELETE"] == []
+
+
+@pytest.mark.parametrize(
+    ("url", "same"),
+    [
+        ("https://API.example/v1", True),
+        ("http://api.example/v1", False),
+        ("https://api.example:8443/v1", False),
+        ("https://other.example/v1", False),
+    ],
+)
+def test_a_document_over_https_sends_credentials_to_its_own_server_over_https(
+    url: str, same: bool
+) -> None:
+    assert same_server(url, "https://api.example/openapi.json") is same
+    assert same_server("https://api.example/v1", "http://api.example/openapi.json")
 
 
 async def test_a_trace_goes_on_with_a_request(site: Web) -> None:

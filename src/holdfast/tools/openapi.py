@@ -30,7 +30,7 @@ from holdfast.tools.openapi_document import (
     read,
     request_headers,
     request_url,
-    same_host,
+    same_server,
 )
 from holdfast.tools.run import failure
 from holdfast.tools.schema import InvalidTool
@@ -188,7 +188,7 @@ class OpenApiToolset:
         """Whether the operator named this server, and not only the document."""
         if self._api.base_url or not self._api.is_remote:
             return True
-        return same_host(url, self._api.document)
+        return same_server(url, self._api.document)
 
     async def close(self) -> None:
         """Nothing to close."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
-from urllib.parse import quote, urlencode, urljoin, urlsplit
+from urllib.parse import quote, unquote, urlencode, urljoin, urlsplit
 
 import msgspec
 
@@ -25,6 +25,7 @@ Reader: TypeAlias = Callable[[bytes], Json]
 
 METHODS: tuple[Method, ...] = ("get", "head", "put", "post", "patch", "delete")
 _VARIABLE = re.compile(r"\{([^{}]*)\}")
+_DOTS = re.compile(r"[\s\0]*\.[\s\0.]*(;.*)?", re.DOTALL)
 _SCHEMAS = "#/components/schemas/"
 _NOT_A_MODELS_BUSINESS = frozenset(
     "accept content-type authorization host cookie content-length transfer-encoding connection".split()
@@ -265,14 +266,24 @@ def request_url(operation: Operation, arguments: Mapping[str, Json]) -> str:
             continue
         if each.place == "path":
             text = plain(value)
-            if not text or text.strip(".") == "":
-                raise Unusable(f"{each.argument!r} cannot be {text!r}")
             path = path.replace(f"{{{each.name}}}", quote(text, safe=""))
+            if not text or _leads_elsewhere(path):
+                raise Unusable(f"{each.argument!r} cannot be {text[:100]!r}")
         elif each.place == "query":
             values = value if isinstance(value, list) else [value]
             query += [(each.name, plain(one)) for one in values]
     url = f"{operation.base.rstrip('/')}/{path.lstrip('/')}"
     return f"{url}?{urlencode(query)}" if query else url
+
+
+def _leads_elsewhere(path: str) -> bool:
+    """Whether a server could take a segment for `.` or `..`: one that unquotes twice, takes `\\` for `/`, or reads no
+    further than to a `;`."""
+    for _ in range(4):
+        path = unquote(path)
+    if unquote(path) != path:
+        return True  # nobody means that
+    return any(_DOTS.fullmatch(each) for each in re.split(r"[/\\]", path))
 
 
 def request_headers(operation: Operation, arguments: Mapping[str, Json]) -> dict[str, str]:
@@ -289,8 +300,11 @@ def plain(value: Json) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def same_host(one: str, other: str) -> bool:
-    return urlsplit(one).netloc.lower() == urlsplit(other).netloc.lower()
+def same_server(url: str, document: str) -> bool:
+    """Whether an address is at the document's server, and reached as safely."""
+    here, there = urlsplit(url), urlsplit(document)
+    is_safe = here.scheme == "https" or here.scheme == there.scheme
+    return is_safe and here.netloc.lower() == there.netloc.lower()
 
 
 def _list(value: Json) -> Sequence[Json]:
