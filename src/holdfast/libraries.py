@@ -18,6 +18,7 @@ __all__ = [
     "prometheus_client",
     "urllib_request",
     "yaml",
+    "yarl",
 ]
 
 
@@ -40,12 +41,15 @@ if TYPE_CHECKING:
     import aiohttp
     import prometheus_client
     import yaml
+    import yarl
     from cryptography import exceptions as cipher_errors
     from cryptography.hazmat.primitives.ciphers import aead
 else:
     # For models that are asked over HTTP. They use it when they are made, so that no turn waits for it: a third of the
     # time in which a server starts, half of it for reading the machine's certificates.
     aiohttp = _Late("aiohttp")
+    # The addresses that it takes.
+    yarl = _Late("yarl")
     # For the proxy of such a model. It brings http and most of email along.
     urllib_request = _Late("urllib.request")
     # For the version of a dependency that lacks something.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -25,6 +26,7 @@ from holdfast.tools.openapi_document import (
 from holdfast.tools.permissions import permission_for
 from holdfast.tools.run import execute
 from holdfast.tools.schema import InvalidArguments, parse_arguments
+from holdfast.tools.web import as_written
 from tests.agents.web import Web, serving
 from tests.tools.running import Blobs, call_of, said
 
@@ -147,6 +149,18 @@ async def test_no_value_changes_which_path_is_meant(site: Web, value: str) -> No
     assert request.raw_path.startswith("/v1/pets/")
     assert request.raw_path.count("/") == 3
     assert "?" not in request.raw_path
+
+
+@pytest.mark.parametrize("value", ["a;admin=1", "a:b@c", "a+b,c", "a&b=c", "a'b(c)", "%3B", "é ~"])
+async def test_a_value_arrives_as_it_was_quoted(site: Web, value: str) -> None:
+    await ran(toolset(site), "delete", id=value)
+    assert site.requests[-1].raw_path == f"/v1/pets/{quote(value, safe='')}"
+
+
+def test_what_an_address_leaves_unquoted_is_quoted() -> None:
+    sent = as_written("https://u@ü.example:8/vé 1/%3B;x?a=b c&d=%3B")
+    assert str(sent) == "https://u@xn--tda.example:8/v%C3%A9%201/%3B;x?a=b%20c&d=%3B"
+    assert str(as_written("http://a.example")) == "http://a.example/"
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,11 @@ class OpenApiToolset:
         self._now_s = now_s
         self._reading = Web(guard, bytes_max=limits.api_document_bytes_max, timeout_s=api.timeout_s)
         self._web = Web(
-            guard, bytes_max=limits.web_body_bytes_max, timeout_s=api.timeout_s, cuts=True
+            guard,
+            bytes_max=limits.web_body_bytes_max,
+            timeout_s=api.timeout_s,
+            cuts=True,
+            quoted=True,
         )
         self._tools: tuple[Tool, ...] | None = None
         self._lock = asyncio.Lock()

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Mapping
+from string import punctuation
 from typing import TYPE_CHECKING, cast
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.libraries import aiohttp
+from holdfast.libraries import aiohttp, yarl
 from holdfast.observe.events import trace_headers
 from holdfast.tools.guard import FetchFailed, Guard, host_of
 
@@ -50,12 +51,16 @@ class Web:
         bytes_max: int,
         timeout_s: float = limits.fetch_timeout_s,
         cuts: bool = False,
+        quoted: bool = False,
     ) -> None:
-        """`cuts`: of what is longer than `bytes_max` the beginning is taken, and it is not an error."""
+        """`cuts`: of what is longer than `bytes_max` the beginning is taken, and it is not an error.
+        `quoted`: addresses are sent as they are written; else what is quoted in them without need is unquoted.
+        """
         self._guard = guard
         self._bytes_max = bytes_max
         self._timeout_s = timeout_s
         self._cuts = cuts
+        self._quoted = quoted
 
     async def ask(
         self,
@@ -116,7 +121,7 @@ class Web:
             async with session:
                 async with session.request(
                     method,
-                    url,
+                    as_written(url) if self._quoted else url,
                     headers={"Accept-Encoding": "identity", **trace_headers(), **headers},
                     data=body,
                     allow_redirects=False,
@@ -172,6 +177,18 @@ class _Pinned:
 
     async def close(self) -> None:
         """Nothing to close."""
+
+
+def as_written(url: str) -> yarl.URL:
+    """An address whose path and query stay as they are; only what no request may hold is quoted."""
+    parts = urlsplit(url)
+    return yarl.URL.build(
+        scheme=parts.scheme,
+        authority=yarl.URL(url).raw_authority,
+        path=quote(parts.path, safe=punctuation) or "/",
+        query_string=quote(parts.query, safe=punctuation),
+        encoded=True,
+    )
 
 
 def _authority(url: str) -> tuple[str, str, int]:
