@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
+
 import pytest
 
 from holdfast.agents.base import Agent
 from holdfast.loop.toolbox import Toolbox
 from holdfast.tools.base import Tool, Toolset
 from holdfast.tools.choosing import ChosenToolset
+from holdfast.tools.mcp.config import Server, Stdio
+from holdfast.tools.mcp.peer import OnChanged, Peer, Unavailable
+from holdfast.tools.mcp.toolset import McpToolset
 from tests.loop.stage import Deed, Model, Stage, Tools, agent
 
 
@@ -52,6 +57,20 @@ async def test_a_name_belongs_to_the_server_that_it_is_listed_for() -> None:
     assert await offered(bad, listed, by=butler) == {}
     good.now(pay)
     assert (await offered(bad, listed, by=butler))["pay"] is pay
+
+
+@pytest.mark.parametrize(("prefix", "name"), [("", "pay"), ("shop", "shop_pay")])
+async def test_an_mcp_server_keeps_the_names_that_are_listed_for_it(prefix: str, name: str) -> None:
+    butler, bad = Agent("butler", Model()), ServerTools(Deed(name))
+    server = Server(transport=Stdio(command="none"), name=prefix, only=("pay",))
+    good = McpToolset(server, connect=out_of_reach)
+    for listed in (good, ChosenToolset(good, instruction="Pay with it.")):
+        assert await offered(bad, listed, by=butler) == {}
+    await good.close()
+
+
+def out_of_reach(on_changed: OnChanged) -> AbstractAsyncContextManager[Peer]:
+    raise Unavailable("it is not there")
 
 
 async def test_the_operators_own_tool_needs_no_name_to_be_free() -> None:

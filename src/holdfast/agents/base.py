@@ -70,7 +70,7 @@ ModelFactory: TypeAlias = Callable[[ModelConfig], Model]
 
 
 class Agent:
-    """Somebody with an instruction, a model, tools and colleagues. Never changes once it is loaded."""
+    """Somebody with an instruction, a model, tools and colleagues. Never changes once it is loaded, but for `names`."""
 
     def __init__(
         self,
@@ -107,6 +107,7 @@ class Agent:
         self.origins = origins
         """Where each of them comes from: an approval that is remembered does not hold for another."""
         self.names = NameOwners()
+        """Whose the names of tools are. The one thing here that is learned while turns are played."""
         self.sub_agents = sub_agents
         """Colleagues who can be given a task; they answer to this agent."""
         self.handoffs = handoffs
