@@ -564,7 +564,9 @@ def _with_shown(
 @noticed_as("watch_differs")
 def a_watcher_saw_what_was_never_durable(run: Recording) -> Recording | None:
     def change(shown: tuple[Shown, ...]) -> tuple[Shown, ...]:
-        return (*shown[:-1], replaced(shown[-1], event=Ended(by="cancelled", kept=False)))
+        ends = [Ended(by="cancelled", kept=False), Ended(by="limit", kept=False)]
+        other = next(each for each in ends if each != shown[-1].event)
+        return (*shown[:-1], replaced(shown[-1], event=other))
 
     return _with_shown(run, change)
 
