@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast import limits
 from holdfast.core.items import Image, Link, plain_text
 from holdfast.core.reconcile import Incoming
 from holdfast.errors import SessionConflict
@@ -64,6 +65,25 @@ async def test_whoever_repeats_a_history_is_looked_up_first(stage: Stage) -> Non
 
     assert looks == [KEY]
     assert await stage.said() == ["Hello", "re: Hello", "And now?", "re: And now?"]
+
+
+@on_stage
+async def test_requests_line_up_in_the_order_in_which_they_came_also_where_the_key_was_new(
+    stage: Stage,
+) -> None:
+    """The first of them finds out what the key means, and waits for a turn elsewhere; the second knows it."""
+    one, two = await stage.boot(), await stage.boot()
+    assert (await stage.send(one, "Hello")).ok
+    gate, _ = await stage.answering(one)
+    past = (Incoming(role="user", content=plain_text("Hello")), HEARD)
+    first = stage.send(two, "First", past=past)
+    await stage.sleep(4.4 * limits.busy_poll_s)
+    second = stage.send(two, "Second", past=past)
+    await stage.sleep(0.8 * limits.busy_poll_s)  # a second lane would be the next to look again
+
+    gate.open.set()
+
+    assert ((await first).version, (await second).version) == (3, 4)
 
 
 @on_stage

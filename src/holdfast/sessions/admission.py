@@ -423,6 +423,9 @@ class Admissions:
                 seen = None if verify else self._resolver.remembered(ask)
                 if seen is None:
                     seen = await self._resolver.look(ask, verify=verify)
+                if seen.expected is not None:
+                    # Those that come later may know the session by now, and stand behind this request.
+                    self._lanes.alias((ask.tenant, seen.expected), lane)
                 if seen.snapshot.is_unfinished and ask.continues is None:
                     known = await self._known_in(ask, seen)
                     if isinstance(known, Unfinished):

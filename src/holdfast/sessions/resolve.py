@@ -103,6 +103,7 @@ class Resolver:
         known = None if verify else self._cache.meaning(ask.tenant, key)
         if known is None and not verify and _may_be_first(ask):
             return _nothing_yet(target, fresh, verified=False)
+        looked_up = known is None
         if known is None:
             row = await self._store.resolve(ask.tenant, key)
             if row is None:
@@ -111,8 +112,10 @@ class Resolver:
                     raise SessionMissing("session key", key)
                 return _nothing_yet(target, fresh)
             known = row.session_id
-            self._cache.learn(ask.tenant, key, known)
         snapshot = await self.snapshot(ask.tenant, known, verify=verify)
+        if looked_up:
+            # Only now: requests that come meanwhile still line up by the key, as this one did.
+            self._cache.learn(ask.tenant, key, known)
         return Seen(target=target, expected=known, snapshot=snapshot, verified=verify)
 
     async def with_blobs(self, tenant: Tenant, seen: Seen, request: TurnRequest) -> TurnRequest:
