@@ -17,8 +17,9 @@ from holdfast.errors import (
     SessionGone,
     StoreUnusable,
 )
-from holdfast.ids import SessionKey, TurnId
+from holdfast.ids import SessionKey, Tenant, TurnId
 from holdfast.sessions.ask import Ending
+from holdfast.sessions.queue import OPENINGS_MAX
 from holdfast.sessions.watch import Watch
 from holdfast.store.rows import TurnRow
 from tests.simulation.clients import TENANT
@@ -88,6 +89,27 @@ async def test_who_comes_later_goes_behind_a_turn_that_waits(stage: Stage) -> No
     node = await stage.boot()
     gate, _ = await stage.answering(node)
     watch = await queue(stage, node, "Later")
+    at_the_door = stage.send(node, "After that")
+    await stage.sleep(1)
+    gate.open.set()
+    assert (await at_the_door).ok
+    assert (await node.run(watch.ended)).ok
+    assert stage.played == ["Wait", "Later", "After that"]
+
+
+@on_stage
+async def test_who_comes_later_goes_behind_also_if_many_end_where_they_wait(stage: Stage) -> None:
+    node = await stage.boot()
+    gate, _ = await stage.answering(node)
+    torn = [await queue(stage, node, f"Torn {n}") for n in range(OPENINGS_MAX)]
+    watch = await queue(stage, node, "Later")
+    unreadable = {each.admission.turn_id for each in torn}
+    journal = node.store.as_store().journal
+
+    async def read(tenant: Tenant, turn_id: TurnId, **more: int) -> object:
+        return () if turn_id in unreadable else await journal(tenant, turn_id, **more)
+
+    node.store.override("journal", read)
     at_the_door = stage.send(node, "After that")
     await stage.sleep(1)
     gate.open.set()

@@ -88,19 +88,22 @@ class Queue:
     async def open_earlier(self, tenant: Tenant, session_id: SessionId, *, than_ms: int) -> bool:
         """Open the turn that a session is free for, if it came before this time. Whether it was opened.
 
-        Room does not matter: a request waits for it now, which came later.
+        Room does not matter: a request waits for it now, which came later. The first of them may end where it waits,
+        and so may those behind it: each is tried as often as any other.
         """
-        apart = Apart(NOT_OPENED)
-        for _ in range(OPENINGS_MAX):  # the first of them may end where it waits
+        apart, tried = Apart(NOT_OPENED), Counter[TurnId]()
+        while True:
             waiting = [each for each in await self._look() if each.session_id == session_id]
             if not waiting:
                 self._owner.waited_for.discard((tenant, session_id))
             first = next((each for each in waiting if each.ready), None)
             if first is None or first.turn_id.minted_at_ms > than_ms:
                 return False
+            if tried[first.turn_id] == OPENINGS_MAX:
+                return False
+            tried[first.turn_id] += 1
             if await apart.see_to(first, partial(self.open, first)):
                 return True
-        return False
 
     async def withdraw(
         self, tenant: Tenant, turn_id: TurnId, cause: ev.Interrupted, *, settlement: Settlement
