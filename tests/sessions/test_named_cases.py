@@ -678,6 +678,31 @@ async def test_a_node_that_is_shutting_down_begins_nothing_and_does_not_come_bac
 
 
 @on_stage
+async def test_a_request_that_came_before_its_node_left_does_not_bring_the_node_back(
+    stage: Stage,
+) -> None:
+    """It asks whether there is room, and the store takes its time over the answer."""
+    node = await stage.boot()
+    assert (await stage.send(node, "Hello")).ok
+    node.sessions._owner.others_wait = True
+    answer = stage.delay(node, "orphans")
+    sent = stage.send(node, "Later", queues=True, if_match=1)
+    await stage.sleep(0.5)
+    await node.run(lambda: node.sessions.close(grace_s=0))
+    asked = dict(node.store.calls)
+
+    answer.set()
+
+    with pytest.raises(StoreUnavailable, match="shutting down"):
+        await sent
+    assert node.store.calls == {
+        **asked,
+        "orphans": asked["orphans"] + 1,
+        "queued": asked["queued"] + 1,
+    }
+
+
+@on_stage
 async def test_a_turn_that_begins_in_the_very_moment_of_the_end_is_handed_over(
     stage: Stage,
 ) -> None:

@@ -460,7 +460,7 @@ class Admissions:
                 request = await self._resolver.with_blobs(ask.tenant, seen, request)
             is_played = ask if request.policy.crash == "resume" else None
             with (
-                self._owner.claiming(request.turn_id),
+                self._owner.beginning(request.turn_id),
                 _told_if_in_doubt(is_played, request.turn_id),
             ):
                 outcome = await self._store.begin(self._ask_store(ask, seen, request))

@@ -90,6 +90,12 @@ class Owner:
     def claimed(self) -> Set[TurnId]:
         return self._claims.keys()
 
+    def beginning(self, turn_id: TurnId) -> Claim:
+        """Claim a turn that is about to begin here: a drain waits for it. Raises StoreUnavailable if this node begins
+        nothing any more, although it may have when the request came."""
+        self.demand_open()
+        return self.claiming(turn_id)
+
     def claiming(self, turn_id: TurnId) -> Claim:
         """This turn is about to be ours, inside this context."""
         return Claim(self, turn_id)
