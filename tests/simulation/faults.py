@@ -96,6 +96,10 @@ FOCUSED = Weather(refused=0.03, lost=0.05, late=0.3, very_slow=0.3)
 """What the calls meet that a run is about."""
 
 
+VERY_SLOW_S = 8.0
+"""How long a call takes at most, there and back, unless its node freezes over it."""
+
+
 class Freeze(Value):
     """A node's next call of this kind is its last for a while."""
 

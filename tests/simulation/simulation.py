@@ -31,7 +31,7 @@ from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.writer import InlineWriter
 from holdfast.store.verify import Finding, verify
 from tests.simulation.clients import DEADLINES_S, TENANT, Client, Habits, Request
-from tests.simulation.faults import Freeze, Weather, is_odd
+from tests.simulation.faults import VERY_SLOW_S, Freeze, Weather, is_odd
 from tests.simulation.finding import find_all
 from tests.simulation.hasty import HastyClient
 from tests.simulation.history import Recording
@@ -46,6 +46,10 @@ FROZEN_S_MAX = 60
 PATIENCE_S = 2 * limits.lease_ttl_s + limits.sweep_s + 2 * DEADLINES_S[-1] + 5.0
 """How long a probe may take after the last fault: a TTL until the holder counts as dead, another one until somebody
 may judge, a sweep, and the deadlines of a turn that hangs and of the probe's own."""
+
+HEALTHY_S = VERY_SLOW_S + 2 * limits.lease_renew_s
+"""After the last fault, until every heart has had a round that went well: the last call of the bad weather fails, the
+heart rests, and one round is whole."""
 
 Trace: TypeAlias = Callable[[str], None]
 
@@ -583,6 +587,8 @@ async def act_out(
     for task in clients:
         if task.done():
             task.result()
+    # A renewal that was sent before the last fault was over may still have failed after it: the next one has to go well.
+    await asyncio.sleep(max(0.0, healed_s + HEALTHY_S - loop.time()))
     leftovers += await _left_over(world)
     leftovers += [*world.complaints, *loop.unheeded()]
     recording = Recording(
