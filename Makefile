@@ -9,9 +9,9 @@ PYTEST := $(BIN)/python -m pytest
 # Bytecode is kept, whatever the environment says: every program that a test starts would compile us anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# How many test processes: one more than the cores of a small machine, since many tests wait for servers, leases and
+# How many test processes: two more than the cores of a small machine, since many tests wait for servers, leases and
 # databases. JOBS=0 runs everything in one, which is what a debugger wants.
-JOBS ?= 3
+JOBS ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help pictures bench-quick bench-instructions schema setup setup-clients serve test test-core test-others test-fast test-clients check bench torture torture-store torture-claims torture-sessions torture-http torture-resources lock lock-clients lock-peers clean bench-scale bench-install bench-peers bench-page bench-pictures bench-parts fuzz lock-fuzz openapi reference torture-replicas torture-upgrade torture-api licences sbom torture-replay console-pictures

@@ -41,8 +41,8 @@ async def who_am_i(ctx: Context) -> str:
 async def wait(ctx: Context, at: str) -> str:
     """Report progress, say so in a pipe, and wait until nobody wants it any more."""
     await ctx.report_progress(2, 5, "looking")
-    await asyncio.to_thread(tell, at, "waiting")
     try:
+        await asyncio.to_thread(tell, at, "waiting")  # and here it may be cancelled already
         await asyncio.Event().wait()
     finally:
         tell(at, "cancelled")
