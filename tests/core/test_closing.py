@@ -10,6 +10,7 @@ from holdfast.core import events as ev
 from holdfast.core.check import check_turn
 from holdfast.core.closing import (
     BRANCH_BROKEN,
+    CALLS_TOLD,
     NOT_RUN,
     UNKNOWN,
     advanced,
@@ -116,6 +117,21 @@ def test_branches_are_closed_from_the_inside_out() -> None:
         (LOOK.id, "unknown", f"{BRANCH_BROKEN}\n{branch_work(turn, (LOOK.id,))}"),
     ]
     assert check_turn(committed_items(kept(turn, by="cancelled"))) == ()
+
+
+def test_only_the_last_calls_of_a_sub_agent_are_told_one_by_one() -> None:
+    """The others are counted by their names, the most frequent first."""
+    names = ["look", "dig", "dig", *["fly"] * CALLS_TOLD]
+    calls = [call(each, path=inside(LOOK)) for each in names]
+    turn = after(
+        called(LOOK),
+        branch_opened(LOOK),
+        asked((LOOK.id,)),
+        answered(*calls, finish="tool_calls", path=(LOOK.id,)),
+    )
+    _, earlier, *told = branch_work(turn, (LOOK.id,)).splitlines()
+    assert earlier == "- 3 earlier calls: dig (2), look (1)"
+    assert [each.partition("(")[0] for each in told] == ["- fly"] * CALLS_TOLD
 
 
 def test_a_sub_agent_may_take_on_a_call_that_a_person_has_allowed() -> None:

@@ -14,6 +14,7 @@ from holdfast.core.identity import (
     exact_identity,
     find_source,
     portable_key,
+    portable_text,
     stable_identity,
 )
 
@@ -170,6 +171,21 @@ def test_what_has_left_the_house_is_found_again(key: str) -> None:
     assert portable_key(out) == out
     if ":" not in out.rpartition("/")[2]:
         assert isinstance(find_source(out, [key]), Found)
+
+
+@pytest.mark.parametrize(
+    ("text", "of", "portable"),
+    [
+        ("/srv/a b/c.yaml: line 3", "/srv/a b/butler.yaml", "c.yaml: line 3"),
+        ("cannot read /etc/ssl/key.pem", "/srv/butler.yaml", "cannot read key.pem"),
+        ("cannot read /etc/ssl/key.pem", "butler.yaml", "cannot read key.pem"),
+        ("see https://host/team/x and a/b/c", HTTPS, "see https://host/team/x and a/b/c"),
+    ],
+)
+def test_words_about_a_source_leave_the_house_without_directories(
+    text: str, of: str, portable: str
+) -> None:
+    assert portable_text(text, of=of) == portable
 
 
 def test_nothing_is_found_among_none() -> None:

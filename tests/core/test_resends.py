@@ -17,7 +17,7 @@ from holdfast.core.conversation import Snapshot
 from holdfast.core.events import TurnRequest
 from holdfast.core.items import Item, ToolResult, UserMessage, plain_text, text_of
 from holdfast.core.rebasing import Stale, rebased
-from holdfast.core.reconcile import Fresh, Incoming, reconcile
+from holdfast.core.reconcile import Fresh, Incoming, is_steered_again, reconcile
 from holdfast.core.resends import Arrival, Overtaken
 from holdfast.core.turn import Turn, begin
 from holdfast.ids import TurnId, Version
@@ -154,6 +154,34 @@ def test_what_a_turn_was_told_last_is_answered_also_if_it_said_nothing_more() ->
         found = reconcile(held, told, mint, since=Arrival(version=Version(1)))
         assert isinstance(found, Fresh)
         assert (texts_of(found.input), len(found.input)) == (new, len(new))
+
+
+@pytest.mark.parametrize(
+    ("told", "again"),
+    [
+        (says("c"), True),
+        (says("b", "c"), True),
+        (says("a", "b", "c"), True),
+        ((*says("a"), heard("re: a"), *says("b", "c")), True),
+        ((*says("a"), heard("re: a"), *says("b"), heard("One m"), *says("c")), True),
+        (says("b"), False),
+        (says("a", "c"), False),
+        (says("x", "a", "b", "c"), False),
+        (says("b", "c", "d"), False),
+        ((*says("a"), heard("re: x"), *says("b", "c")), False),
+        ((), False),
+    ],
+)
+def test_a_message_that_the_last_turn_heard_while_it_ran_is_known_again(
+    told: tuple[Incoming, ...], again: bool
+) -> None:
+    """Not the turn's first message: to say that again is to ask for another answer."""
+    session = talk(("a",))
+    turn = after(turn_on(session, user("b")), asked(), answered(said("One moment.")))
+    session = ending(session, after(turn, steered("c"), asked(), answered(said("re: c"))))
+    assert is_steered_again(session, told) is again
+    system = Incoming(role="system", content=plain_text("Be kind."))
+    assert is_steered_again(session, (system, *told)) is again
 
 
 @pytest.mark.parametrize("text", ["a", "b"])
