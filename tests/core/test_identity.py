@@ -176,8 +176,8 @@ def test_what_has_left_the_house_is_found_again(key: str) -> None:
 @pytest.mark.parametrize(
     ("text", "of", "portable"),
     [
-        ("/srv/a b/c.yaml: line 3", "/srv/a b/butler.yaml", "c.yaml: line 3"),
-        ("cannot read /etc/ssl/key.pem", "/srv/butler.yaml", "cannot read key.pem"),
+        ("/agents/a b/c.yaml: line 3", "/agents/a b/butler.yaml", "c.yaml: line 3"),
+        ("cannot read /etc/ssl/key.pem", "/agents/butler.yaml", "cannot read key.pem"),
         ("cannot read /etc/ssl/key.pem", "butler.yaml", "cannot read key.pem"),
         ("see https://host/team/x and a/b/c", HTTPS, "see https://host/team/x and a/b/c"),
     ],

@@ -18,7 +18,7 @@ from holdfast.core.events import Answered, Began, Ended, ToolFinished, ToolStart
 from holdfast.core.items import AssistantMessage, ToolResult, UserMessage, item_decoder, text_of
 from holdfast.ids import IdempotencyKey, ItemId, SessionId, SessionKey, TurnId, Version
 from holdfast.store.rows import ItemRow
-from tests.simulation.checker import finished_in, opening_of, said_in
+from tests.simulation.checker import finished_in, has_all, opening_of, said_in
 from tests.simulation.history import (
     Act,
     FoundSession,
@@ -542,7 +542,7 @@ def a_keyed_retry_was_answered_by_another_turn(run: Recording) -> Recording | No
 
 
 def _replayable(run: Recording) -> list[int]:
-    kept = {turn.row.turn_id for turn in _turns(run) if turn.row.replayable}
+    kept = {turn.row.turn_id for turn in _turns(run) if has_all(turn)}
     return [
         at
         for at, each in enumerate(run.watched)

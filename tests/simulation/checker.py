@@ -638,10 +638,10 @@ def key_answers(facts: Facts) -> Iterator[str]:
 def _is_replayable(facts: Facts, send: Send) -> bool:
     """Whether every event of its turn is kept. Of a plain one, that somebody steered with a key, the items are."""
     turn = facts.turns.get(send.turn_id) if send.turn_id else None
-    return turn is not None and _has_all(turn)
+    return turn is not None and has_all(turn)
 
 
-def _has_all(turn: FoundTurn) -> bool:
+def has_all(turn: FoundTurn) -> bool:
     """Whether a turn's journal holds every event. Of a plain one that broke off, it holds the steps."""
     began = turn.journal[0].event if turn.journal else None
     return turn.row.replayable and (not isinstance(began, Began) or began.request.replayable)
@@ -653,7 +653,7 @@ def _has_all(turn: FoundTurn) -> bool:
 def watch_differs(facts: Facts) -> Iterator[str]:
     for watched in facts.run.watched:
         turn = facts.turns.get(watched.turn_id)
-        if turn is None or not _has_all(turn):
+        if turn is None or not has_all(turn):
             continue
         journal = {each.n: each.event for each in turn.journal}
         for each in watched.shown:
@@ -667,7 +667,7 @@ def watch_disorder(facts: Facts) -> Iterator[str]:
         turn = facts.turns.get(watched.turn_id)
         if any(later <= earlier for earlier, later in itertools.pairwise(numbers)):
             yield f"{watched.turn_id} was shown as {numbers}"
-        elif turn is not None and _has_all(turn):
+        elif turn is not None and has_all(turn):
             expected = [each.n for each in turn.journal if each.n >= watched.since]
             if numbers != (expected if watched.whole else expected[: len(numbers)]):
                 yield f"{watched.turn_id} from {watched.since} was shown as {numbers}, not {expected}"
