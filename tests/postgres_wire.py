@@ -20,6 +20,7 @@ from typing import Literal, TypeAlias
 Moment: TypeAlias = Literal["before", "after"]
 
 _ENDS_QUESTION = b"SQ"
+_RUNS_STATEMENT = b"EQ"
 _READY = b"Z"
 _SSL_REQUEST = 80877103
 
@@ -32,6 +33,8 @@ class Wire:
         self.port = 0
         self.questions = 0
         """How many were asked since `cut_at`."""
+        self.statements = 0
+        """How many were run in all; several in one script count as one."""
         self.was_cut = False
         self._nth = 0
         self._moment: Moment = "before"
@@ -118,6 +121,7 @@ class Wire:
                         await back.drain()
                     self.die()
                     return
+                self.statements += kind in _RUNS_STATEMENT
                 if kind in _ENDS_QUESTION:
                     self.questions += 1
                     if self.questions == self._nth:
