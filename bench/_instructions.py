@@ -5,6 +5,8 @@ free of start-up. Time, disks and neighbours do not count, so that two versions 
 what differs by more than a percent is the code. Instructions are not time: a system call, a sync or a cache miss
 costs more than its few. `make bench` has those.
 
+On PostgreSQL our own process is counted, which talks to a real server over TCP: two runs differ by two per mille.
+
     python bench/_instructions.py            count, and write bench/instructions.json
     python bench/_instructions.py --check    count, and compare with what is written there
 """
@@ -18,12 +20,15 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
+
+from tests.postgres import Server
 
 HERE = Path(__file__).parent
 TABLE = HERE / "instructions.json"
@@ -38,6 +43,9 @@ class Script(msgspec.Struct, frozen=True):
     file: str
     short: int
     long: int
+    arguments: tuple[str, ...] = ()
+    on_postgres: bool = False
+    """It is given the URL of an empty database. The server is another process, and is not counted."""
 
 
 class Counted(msgspec.Struct):
@@ -53,30 +61,47 @@ SCRIPTS = (
     Script("a turn in memory", "turns.py", 20, 120),
     Script("a chunk in, a frame out", "chunks.py", 100, 1_100),
     Script("begin and commit on SQLite", "durable.py", 20, 120),
+    Script("begin and commit on SQLite, keyed", "durable.py", 20, 120, ("--keyed",)),
+    Script("begin and commit on PostgreSQL", "durable.py", 20, 120, (), True),
+    Script("begin and commit on PostgreSQL, keyed", "durable.py", 20, 120, ("--keyed",), True),
 )
 
 # ── counting ─────────────────────────────────────────────────────────────────────────────────
 
 
-def counted(script: Script, units: int) -> int:
+def counted(script: Script, units: int, server: Server) -> int:
     """The instructions of a process that runs a script for so many units."""
-    command = [*VALGRIND, sys.executable, str(HERE / "counting" / script.file), str(units)]
+    done = ran(script, units, server, VALGRIND)
+    found = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
+    if found is None:
+        raise SystemExit(f"{script.what} was not counted: {done.stderr[-2000:]}")
+    return int(found[1].replace(",", ""))
+
+
+def ran(
+    script: Script, units: int, server: Server, under: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    database = ["--store", server.url(server.fresh_database())] if script.on_postgres else []
+    asked = [str(HERE / "counting" / script.file), str(units), *script.arguments, *database]
+    command = [*under, sys.executable, *asked]
     path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     still = {"PYTHONPATH": path, "PYTHONHASHSEED": "0", "UV_USE_IO_URING": "0"}
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, **still}
     )
-    found = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
-    if done.returncode or found is None:
+    if done.returncode:
         raise SystemExit(f"{script.what} failed: {done.stderr[-2000:]}")
-    return int(found[1].replace(",", ""))
+    return done
 
 
 def count_all() -> Counted:
     """All scripts, at both lengths. As many at a time as there are cores: they do not disturb each other."""
     runs = [(each, units) for each in SCRIPTS for units in (each.short, each.long)]
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        found = dict(zip(runs, threads.map(lambda run: counted(*run), runs), strict=True))
+    with Server.started() as server, ThreadPoolExecutor(os.cpu_count()) as threads:
+        for each in SCRIPTS:
+            ran(each, 1, server)  # compiles what is not compiled yet, which is not to be counted
+        counts = threads.map(lambda run: counted(run[0], run[1], server), runs)
+        found = dict(zip(runs, counts, strict=True))
 
     def per_unit(each: Script) -> int:
         more = found[each, each.long] - found[each, each.short]

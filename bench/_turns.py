@@ -12,7 +12,17 @@ from holdfast.core import events as ev
 from holdfast.core.conversation import Commit, commit_of
 from holdfast.core.items import AssistantMessage, UserMessage, plain_text
 from holdfast.core.turn import advance, begin
-from holdfast.ids import MessageId, Minter, NodeId, SessionId, SessionKey, Tenant, TurnId, Version
+from holdfast.ids import (
+    IdempotencyKey,
+    MessageId,
+    Minter,
+    NodeId,
+    SessionId,
+    SessionKey,
+    Tenant,
+    TurnId,
+    Version,
+)
 from holdfast.store.base import Attempt, Begin, ByKey
 
 TENANT = Tenant("local")
@@ -33,11 +43,15 @@ class Turn(Struct):
 class Session:
     """Makes the turns of one session, each on top of the last, without asking a store."""
 
-    def __init__(self, key: str, node: NodeId, *, chars: int = SAID_CHARS) -> None:
+    def __init__(
+        self, key: str, node: NodeId, *, chars: int = SAID_CHARS, keyed: bool = False
+    ) -> None:
         self._key = SessionKey(key)
         self._node = node
         self._id = mint(SessionId)
         self._chars = chars
+        self._keyed = keyed
+        """Whether each request has an idempotency key."""
         self._version = Version(0)
         self._length = 0
         self._link = chain.GENESIS
@@ -67,7 +81,10 @@ class Session:
             target=ByKey(key=self._key, fresh=self._id),
             expected=self._id if self._version else None,
             request=request,
-            attempt=Attempt(request_hash=bytes(32)),
+            attempt=Attempt(
+                request_hash=bytes(32),
+                key=IdempotencyKey(request.turn_id.body) if self._keyed else None,
+            ),
         )
         self._version, self._link = commit.version, commit.link
         self._length += len(commit.items)
