@@ -118,7 +118,8 @@ MINUTES ?= 10
 torture-replicas: $(READY) ## kill, pause and cut off three replicas, and their database, under hundreds of clients (MINUTES=10)
 	@$(BIN)/python -m tests.torture.replicas --minutes $(MINUTES) $(ARGS)
 
-# BEFORE is a commit; without it, the last one whose tables are older than those that can be continued in.
+# BEFORE is a commit, such as the last one before a change of how the store reads and writes; without it, the last one
+# whose tables are older than those that can be continued in.
 torture-upgrade: $(READY) ## replace three older servers by these, one by one, while they are struck and asked (MINUTES=10)
 	@$(BIN)/python -m tests.torture.one_file $(BEFORE)
 	@$(BIN)/python -m tests.torture.replicas --minutes $(MINUTES) --before $(BEFORE) $(ARGS)
