@@ -98,6 +98,12 @@ def test_a_position_outside_is_an_index_error(index: int) -> None:
         log[index]
 
 
+def test_the_last_item_is_the_last_that_this_log_sees() -> None:
+    before = Log("ab")
+    before.appended("c")
+    assert before.last == "b" and Log[str]().last is None
+
+
 def test_logs_are_equal_by_content() -> None:
     log = Log("ab")
     assert log == Log("ab")

@@ -7,6 +7,7 @@ import asyncio
 
 import pytest
 
+from holdfast.core import reconcile
 from holdfast.core.policy import Policy
 from holdfast.core.reconcile import Incoming
 from holdfast.ids import SessionKey
@@ -176,6 +177,29 @@ async def test_what_others_say_meanwhile_is_not_missed(stage: Stage) -> None:
     assert (await node.run(watch.ended)).ok and not watch.admission.diverged
     asked = [each for each in await stage.said() if not each.startswith("re: ")]
     assert asked == ["zero", "one", "by the way", "two"]
+
+
+# ── in turn ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_message_after_the_answer_is_compared_with_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However fast the turns are: looking back costs as much as the history is long, and one that was committed here
+    before the request came has not overtaken it."""
+
+    def look_back(*_: object, **__: object) -> None:
+        raise AssertionError("the request came after everything")
+
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        for _ in range(5):
+            assert (await stage.send(node, "Go on")).ok
+        minted = {each.turn_id.minted_at_ms for each in await stage.turns()}
+        assert len(minted) < 5, "some of them in one millisecond"
+
+    monkeypatch.setattr(reconcile, "find_resend", look_back)
+    act_out(scenario, "memory")
 
 
 # ── overtaken ────────────────────────────────────────────────────────────────────────────────

@@ -297,6 +297,8 @@ class Snapshot(Value):
         calls of a session that was imported be: they may be decided on where the file comes from, and in every other
         place that it went to.
         """
+        if not self.waiting:
+            return ()
         inherited = self.lineage[-1].upto_version if self.lineage else 0
         if self.version <= inherited or self.marks[-1].is_foreign:
             return ()
@@ -338,7 +340,8 @@ class Snapshot(Value):
     @property
     def is_unfinished(self) -> bool:
         """Whether its last turn broke off. Whether that can be continued here, the session's row tells."""
-        return bool(self.marks) and self.marks[-1].ended_by != "completed"
+        last = self.marks.last
+        return last is not None and last.ended_by != "completed"
 
     def continued(self) -> Snapshot:
         """The session as the continuation of its last turn sees it."""

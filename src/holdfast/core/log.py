@@ -62,6 +62,11 @@ class Log(Sequence[T_co], Generic[T_co]):
         """The items from position `start` on. Costs their number."""
         return tuple(self._shared[start : self._length])
 
+    @property
+    def last(self) -> T_co | None:
+        """The last item, if there is one."""
+        return self._shared[self._length - 1] if self._length else None
+
     def __len__(self) -> int:
         return self._length
 

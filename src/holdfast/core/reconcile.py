@@ -159,8 +159,8 @@ def reconcile(
     `since` is what the session was when the request arrived, if it has waited since. `running` is what
     was said to the turn that is open, for a request that is to be said to it as well: no call waits beside that turn.
     """
-    waiting, asked = (snapshot.waiting, snapshot.asked) if running is None else ((), ())
-    undecided = _undecided(asked, approvals) if approvals else ()
+    waiting = snapshot.waiting if running is None else ()
+    undecided = _undecided(snapshot.asked if waiting else (), approvals) if approvals else ()
     if isinstance(undecided, ApprovalClosed):
         return undecided
     spoken = [each for each in messages if system_is_stored or each.role != "system"]
@@ -175,12 +175,12 @@ def reconcile(
             since=Arrival(version=snapshot.version) if since is None else since,
             running=running or (),
         )
-    else:  # whoever tells the history again tells more; and most do not
-        resend = _NO_RESEND
-    if isinstance(resend, Overtaken):
-        return resend
+        if isinstance(resend, Overtaken):
+            return resend
+        new = [each for each in spoken[resend.dropped :] if not _is_supplied(each)]
+    else:  # a client that tells the history again tells more; and most do not
+        resend, new = _NO_RESEND, spoken
     intake = _Intake(waiting, approvals or {}, mint)
-    new = [each for each in spoken[resend.dropped :] if not _is_supplied(each)]
     if undecided and not any(map(_is_said, new)):
         return ApprovalsMissing(calls=undecided)
     for message in _results_first(new, waiting):

@@ -81,6 +81,9 @@ class Spent(Value):
     cost_micros: int = 0
 
 
+NOTHING_SPENT = Spent()
+
+
 def broken_off(items: Iterable[StoredItem]) -> frozenset[ItemId]:
     """The items of a kept turn that a model is not shown once the turn was continued: the words that broke off, and
     the note that says so."""

@@ -9,8 +9,6 @@ asks all of it again, in one transaction.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import msgspec
 
@@ -161,29 +159,35 @@ class Admissions:
             self._claims.leave(claim)
 
     async def _submit(self, ask: Ask, play: Play) -> Watch:
-        patience = _Patience(ask, self._ambient.now_ms())
-        known = await self._find_known(ask)
-        return known if isinstance(known, Watch) else await self._admit(known, play, patience)
+        seen = self._resolver.remembered(ask)
+        patience = _Patience(ask, self._ambient.now_ms(), seen)
+        if self._may_be_known(ask, seen):
+            known = await self._find_known(ask)
+            if isinstance(known, Watch):
+                return known
+            ask, seen = known, None
+        return await self._admit(ask, play, patience, seen)
 
-    async def _admit(self, ask: Ask, play: Play, patience: _Patience) -> Watch:
-        """Begin a turn, or wait until that is possible. Raises CannotContinue if there is nothing to continue."""
+    async def _admit(self, ask: Ask, play: Play, patience: _Patience, seen: Seen | None) -> Watch:
+        """Begin a turn, or wait until that is possible: then what was `seen` counts no more. Raises CannotContinue if
+        there is nothing to continue."""
         if ask.on_busy == "steer":
-            steered = await self._steer_holder(ask, patience)
+            steered, seen = await self._steer_holder(ask, patience), None
             if steered is not None:
                 return steered
         wanted = None
         if _may_queue(ask):
             name = self._lane_name(ask)
             behind, wanted = self._lanes.is_held(name), self._lanes.session(name)
-            queued = await self._queue(ask, patience, behind=behind, bound=wanted)
+            queued, seen = await self._queue(ask, patience, behind=behind, bound=wanted), None
             if queued is not None:
                 return queued
         lane, bound = self._lanes.enter_free(self._lane_name(ask)), None
         if lane is None:
-            lane, bound = await self._enter_lane(ask, patience)
+            (lane, bound), seen = await self._enter_lane(ask, patience), None
         bound = bound or wanted
         try:
-            watch = await self._begin(ask, play, lane, patience, bound)
+            watch = await self._begin(ask, play, lane, patience, bound, seen)
         except BaseException:
             self._lanes.leave(lane)
             raise
@@ -192,23 +196,26 @@ class Admissions:
             self._lanes.leave(lane)
         return watch
 
-    async def _find_known(self, ask: Ask) -> Watch | Ask:
-        """The turn that this request has begun before, if so: with a key, as an SDK's retry, or because the head of
-        its session is unfinished, as far as we remember, and is its own. Else the request as it is to begin: it may
-        go on with a turn that is unfinished."""
+    def _may_be_known(self, ask: Ask, seen: Seen | None) -> bool:
+        """Whether a request may have begun a turn before: with a key, as an SDK's retry, or because the head of its
+        session is unfinished, as far as we remember. No other request looks, unless one before it does."""
         attempt = ask.attempt
-        has_to_look = attempt.key or attempt.client_attempt
-        if has_to_look or self._resolver.remembers_unfinished(ask) or self._others_arrive(ask):
-            known = await self._find_in_order(ask)
-            if isinstance(known, Ask):
-                return known
-            found = None if known is None else await self._attach(ask, known)
-            if found is not None:
-                return found
-        return ask if ask.continues is None else await self._find_continuation(ask) or ask
-
-    def _others_arrive(self, ask: Ask) -> bool:
+        if attempt.key or attempt.client_attempt or ask.continues is not None:
+            return True
+        if seen is not None and seen.snapshot.is_unfinished:
+            return True
         return bool(self._arrivals) and self._arrivals.is_held(self._lane_name(ask))
+
+    async def _find_known(self, ask: Ask) -> Watch | Ask:
+        """The turn that this request has begun before, if so. Else the request as it is to begin: it may go on with a
+        turn that is unfinished."""
+        known = await self._find_in_order(ask)
+        if isinstance(known, Ask):
+            return known
+        found = None if known is None else await self._attach(ask, known)
+        if found is None and ask.continues is not None:
+            found = await self._find_continuation(ask)
+        return found or ask
 
     async def _find_in_order(self, ask: Ask) -> Ask | Joined | Replay | Mismatch | Gone | None:
         """What this request has begun before, after the same was found out for those that came before it."""
@@ -317,10 +324,13 @@ class Admissions:
                         del full
                 return None
             request = await self._resolver.with_blobs(ask.tenant, seen, request)
-            with _told_if_in_doubt(ask, request.turn_id):
+            try:
                 outcome = await self._store.enqueue(
                     self._ask_store(ask, seen, request), behind=behind
                 )
+            except StoreUnavailable as error:
+                _tell_of_doubt(ask, request.turn_id, error)
+                raise
             match outcome:
                 case Queued():
                     return await self._queued(ask, outcome, new)
@@ -413,26 +423,35 @@ class Admissions:
     # ── T1 ──
 
     async def _begin(
-        self, ask: Ask, play: Play, lane: Lane, patience: _Patience, bound: SessionId | None
+        self,
+        ask: Ask,
+        play: Play,
+        lane: Lane,
+        patience: _Patience,
+        bound: SessionId | None,
+        remembered: Seen | None,
     ) -> Watch:
-        """T1, until it says something final. `bound` is the session that the request has waited for."""
+        """T1, until it says something final. `bound` is the session that the request has waited for; `remembered` is
+        what the request found at once, and broke off nowhere."""
         verify = False
         patience.came_at = patience.came_at or lane.came_at
         while True:
             try:
-                seen = None if verify else self._resolver.remembered(ask)
+                seen, remembered = remembered, None
                 if seen is None:
-                    seen = await self._resolver.look(ask, verify=verify)
-                if seen.expected is not None:
-                    # Those that come later may know the session by now, and stand behind this request.
-                    self._lanes.alias((ask.tenant, seen.expected), lane)
-                if seen.snapshot.is_unfinished and ask.continues is None:
-                    known = await self._known_in(ask, seen)
-                    if isinstance(known, Unfinished):
-                        ask, verify = await self._continuing(ask, known), True
-                        continue
-                    if known is not None:
-                        return known
+                    seen = None if verify else self._resolver.remembered(ask)
+                    if seen is None:
+                        seen = await self._resolver.look(ask, verify=verify)
+                    if seen.expected is not None:
+                        # Those that come later may know the session by now, and stand behind this request.
+                        self._lanes.alias((ask.tenant, seen.expected), lane)
+                    if seen.snapshot.is_unfinished and ask.continues is None:
+                        known = await self._known_in(ask, seen)
+                        if isinstance(known, Unfinished):
+                            ask, verify = await self._continuing(ask, known), True
+                            continue
+                        if known is not None:
+                            return known
                 taken = self._taken(ask, seen, patience)
             except StoreError:
                 raise
@@ -458,12 +477,13 @@ class Admissions:
                 continue
             if not are_words(request.input):
                 request = await self._resolver.with_blobs(ask.tenant, seen, request)
-            is_played = ask if request.policy.crash == "resume" else None
-            with (
-                self._owner.beginning(request.turn_id),
-                _told_if_in_doubt(is_played, request.turn_id),
-            ):
-                outcome = await self._store.begin(self._ask_store(ask, seen, request))
+            with self._owner.beginning(request.turn_id):
+                try:
+                    outcome = await self._store.begin(self._ask_store(ask, seen, request))
+                except StoreUnavailable as error:
+                    if request.policy.crash == "resume":  # else nobody would play the turn
+                        _tell_of_doubt(ask, request.turn_id, error)
+                    raise
                 if isinstance(outcome, Started):
                     return await self._started(ask, seen, request, new, outcome, play, lane)
             match outcome:
@@ -557,8 +577,9 @@ class Admissions:
         lane: Lane,
     ) -> Watch:
         fence = started.fence
-        if seen.expected is None and isinstance(ask.name, str):
+        if seen.expected is None:
             self._learn(ask, fence.session_id)
+            self._lanes.alias((ask.tenant, fence.session_id), lane)
         live: LiveTurn | None = None
         if self._has_to_wait(ask):
             # It is as durable as any other; whoever has room first takes it over, and so begins it.
@@ -571,7 +592,6 @@ class Admissions:
         else:
             lane.turn, lane.session = fence.turn_id, fence.session_id
             lane.stand_on((fence.session_id, request.base))
-            self._lanes.alias((ask.tenant, fence.session_id), lane)
             began = ev.Began(request=request)
             live = self._owner.take_on(
                 fence,
@@ -687,7 +707,7 @@ class Admissions:
 class _Patience:
     """How long a request may still wait for its session."""
 
-    def __init__(self, ask: Ask, came_ms: int) -> None:
+    def __init__(self, ask: Ask, came_ms: int, seen: Seen | None) -> None:
         self._loop = asyncio.get_running_loop()
         self.came_ms = came_ms
         """By the store's clock."""
@@ -695,17 +715,22 @@ class _Patience:
         self._used: bool = False
         self.came_at: Base | None = None
         """What the session was when the request came, if it has waited since."""
+        self._seen = seen
+        """What was there when the request came, as far as it was remembered."""
 
     def since(self, snapshot: Snapshot) -> Arrival:
         """What a session was when the request came.
 
         Turns that were asked for later tell so by their ids: others may overtake a request although nothing is in its
-        way, if its own T1 is slow.
+        way, if its own T1 is slow. What was remembered when the request came is none of those.
         """
         version = snapshot.version
         if self.came_at is not None and self.came_at[0] == snapshot.session_id:
             version = min(version, self.came_at[1])
-        while version and snapshot.marks[version - 1].turn_id.minted_at_ms >= self.came_ms:
+        seen, least = self._seen, 0
+        if seen is not None and seen.expected == snapshot.session_id:
+            least = seen.snapshot.version
+        while version > least and snapshot.marks[version - 1].turn_id.minted_at_ms >= self.came_ms:
             version = Version(version - 1)
         return Arrival(version=version, at_ms=self.came_ms)
 
@@ -751,19 +776,14 @@ def _instead(ask: Ask) -> Ask | None:
     return ask.continues.instead if ask.continues else None
 
 
-@contextmanager
-def _told_if_in_doubt(ask: Ask | None, turn_id: TurnId) -> Iterator[None]:
-    """Raises InDoubt if the store's answer was lost, so that this turn may be there, and is played without its client:
-    the request sent again without a key would be played twice. Without an `ask`, nobody would play the turn."""
-    try:
-        yield
-    except StoreUnavailable as error:
-        if error.in_doubt and ask is not None and ask.attempt.key is None:
-            raise InDoubt(
-                f"{error}. It is not known whether the turn {turn_id} is there; if it is, it is played: look before "
-                "you send this again"
-            ) from error
-        raise
+def _tell_of_doubt(ask: Ask, turn_id: TurnId, error: StoreUnavailable) -> None:
+    """Raise InDoubt if the store's answer was lost, so that this turn may be there, and is played without its client:
+    the request sent again without a key would be played twice."""
+    if error.in_doubt and ask.attempt.key is None:
+        raise InDoubt(
+            f"{error}. It is not known whether the turn {turn_id} is there; if it is, it is played: look before "
+            "you send this again"
+        ) from error
 
 
 def _busy(ask: Ask, turn_id: TurnId | None) -> SessionBusy:

@@ -28,7 +28,7 @@ from holdfast.core.reconcile import (
     take_in,
 )
 from holdfast.core.resends import Arrival, Overtaken
-from holdfast.core.unfinished import Spent
+from holdfast.core.unfinished import NOTHING_SPENT
 from holdfast.errors import (
     CannotContinue,
     SessionConflict,
@@ -73,13 +73,6 @@ class Resolver:
         if isinstance(name, SessionKey):
             target = ByKey(key=name, create=ask.create)
         return Seen(target=target, expected=known, snapshot=snapshot, verified=False)
-
-    def remembers_unfinished(self, ask: Ask) -> bool:
-        """Whether the last turn of what this request names broke off, as far as we have that in mind."""
-        name = ask.name
-        known = self._cache.meaning(ask.tenant, name) if isinstance(name, SessionKey) else name
-        snapshot = None if known is None else self._cache.get(ask.tenant, known)
-        return snapshot is not None and snapshot.is_unfinished
 
     async def look(self, ask: Ask, *, verify: bool) -> Seen:
         """What this request's name means. With `verify`, nothing remembered is taken on trust.
@@ -196,9 +189,9 @@ def request_after(
     if ask.approvals:
         _demand_in_time(snapshot, ambient.now_ms())
     new = Fresh(input=()) if ask.continues else _reconciled(ask, snapshot, ambient, since, running)
-    if isinstance(new, Overtaken):
-        return new
     if not isinstance(new, Fresh):
+        if isinstance(new, Overtaken):
+            return new
         raise _rejected(new, snapshot)
     continued = _continued(ask.continues, snapshot) if ask.continues else None
     agent = as_asked(ask, snapshot) if ask.verbatim else choose(ask, snapshot)
@@ -227,7 +220,7 @@ def request_after(
         hears=ask.hears and not ask.verbatim,
         continues=continued,
         links=ask.continues.links if ask.continues else 0,
-        spent=ask.continues.spent if ask.continues else Spent(),
+        spent=ask.continues.spent if ask.continues else NOTHING_SPENT,
     )
     return request, new
 
@@ -257,7 +250,7 @@ def _reconciled(
         snapshot,
         ask.messages,
         ambient.mint,
-        approvals=dict(ask.approvals),
+        approvals=dict(ask.approvals) if ask.approvals else None,
         system_is_stored=ask.system_is_stored,
         since=since,
         running=running,
