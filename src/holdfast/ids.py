@@ -24,7 +24,7 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _BODY_CHARS = 26
 # Two characters at a time: ten bits each. The time has ten characters, the randomness sixteen.
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
-_TIME_SHIFTS = range(40, -1, -10)
+_ERA_SHIFTS = range(20, -1, -10)
 _HALF_BITS = 40
 _HALF_MASK = (1 << _HALF_BITS) - 1
 _AS_PYTHON = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
@@ -250,19 +250,24 @@ def mint(kind: type[Minted], *, at_ms: int, entropy: int) -> Minted:
 def _named(kind: type[Minted], number: int) -> Minted:
     assert number < _TIME_MS_END << _ENTROPY_BITS, "time is outside 48 bits"
     # In halves: to shift an integer that a machine word does not hold makes another one of them each time.
-    high, low = number >> _HALF_BITS & _HALF_MASK, number & _HALF_MASK
+    at_ms, high, low = (
+        number >> _ENTROPY_BITS,
+        number >> _HALF_BITS & _HALF_MASK,
+        number & _HALF_MASK,
+    )
+    pairs = _PAIRS
     body = (
-        f"{_time_chars(number >> _ENTROPY_BITS)}"
-        f"{_PAIRS[high >> 30]}{_PAIRS[high >> 20 & 1023]}{_PAIRS[high >> 10 & 1023]}{_PAIRS[high & 1023]}"
-        f"{_PAIRS[low >> 30]}{_PAIRS[low >> 20 & 1023]}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
+        f"{_era_chars(at_ms >> 20)}{pairs[at_ms >> 10 & 1023]}{pairs[at_ms & 1023]}"
+        f"{pairs[high >> 30]}{pairs[high >> 20 & 1023]}{pairs[high >> 10 & 1023]}{pairs[high & 1023]}"
+        f"{pairs[low >> 30]}{pairs[low >> 20 & 1023]}{pairs[low >> 10 & 1023]}{pairs[low & 1023]}"
     )
     return str.__new__(kind, kind.prefix + body)  # well formed, so there is nothing to parse
 
 
 @lru_cache(maxsize=16)
-def _time_chars(at_ms: int) -> str:
-    """The characters of a time. A turn mints several ids within a millisecond."""
-    return "".join([_PAIRS[at_ms >> shift & 1023] for shift in _TIME_SHIFTS])
+def _era_chars(era: int) -> str:
+    """The first characters of a time: those that stay the same for a quarter of an hour."""
+    return "".join([_PAIRS[era >> shift & 1023] for shift in _ERA_SHIFTS])
 
 
 class Minter:

@@ -34,11 +34,10 @@ def link(
     previous: bytes, header: Header, *, items: Iterable[bytes], changes: Iterable[bytes]
 ) -> bytes:
     """The link of a turn: 32 bytes that depend on everything before and in it."""
-    state = sha256(previous)
+    hashed = [previous]
     for group in ((encode(header),), tuple(items), tuple(changes)):
         # Counting each group keeps an item from passing for a change, or two items for one.
-        state.update(len(group).to_bytes(8))
+        hashed.append(len(group).to_bytes(8))
         for piece in group:
-            state.update(len(piece).to_bytes(8))
-            state.update(piece)
-    return state.digest()
+            hashed += (len(piece).to_bytes(8), piece)
+    return sha256(b"".join(hashed)).digest()

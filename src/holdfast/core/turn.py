@@ -108,7 +108,7 @@ class Turn(Value):
     @property
     def agent(self) -> str:
         """Who speaks for this turn now; becomes the session's current agent with the commit."""
-        return self.root.agent
+        return self.branches[0].agent
 
     @property
     def waiting(self) -> tuple[ToolCall, ...]:
@@ -119,7 +119,7 @@ class Turn(Value):
     @property
     def complete(self) -> bool:
         """Everything is said and done; only calls that wait for the client are left."""
-        root = self.root
+        root = self.branches[0]
         done = len(self.branches) == 1 and root.draft is None and not self.interrupted
         if not done or root.finish == "length":
             return False
@@ -138,7 +138,7 @@ class Turn(Value):
 
     def branch(self, path: Path) -> Branch | None:
         if not path:  # nearly always, and this runs for every token
-            return self.root
+            return self.branches[0]
         return next((each for each in self.branches if each.path == path), None)
 
     def find_pending(self, call: CallId) -> Pending | None:
@@ -285,10 +285,10 @@ def _answered(turn: Turn, event: ev.Answered) -> Turn:
     for each in event.items:
         if each.state != "complete":
             _set_aside(each, event)
-    calls = tuple(each for each in event.items if isinstance(each, ToolCall))
+    calls = [each for each in event.items if isinstance(each, ToolCall)]
     if branch.path and any(call.waits_for for call in calls):
         raise _illegal(event, "only the turn's own agent may wait for the client")
-    pending = tuple(Pending(call=call) for call in calls if call.state == "complete")
+    pending = tuple([Pending(call=call) for call in calls if call.state == "complete"])
     branch = msgspec.structs.replace(
         branch,
         draft=None,
@@ -579,4 +579,4 @@ def _chars_of(item: ev.Answer) -> int:
 
 
 def _words(items: tuple[ev.Answer, ...]) -> str:
-    return "".join(text_of(each.content) for each in items if isinstance(each, AssistantMessage))
+    return "".join([text_of(each.content) for each in items if isinstance(each, AssistantMessage)])

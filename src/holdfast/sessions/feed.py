@@ -70,9 +70,10 @@ class Feed:
         if not records:
             return
         assert not self._ended, "nothing happens after the end"
-        self._log += records
+        log = self._log
+        log += records
         self._next_n = records[-1].n + 1
-        if len(self._log) > self._events_max:
+        if len(log) > self._events_max:
             self._trim()
         if self._waiting:
             self._waiting = [each for each in self._waiting if each.takes(records)]
@@ -87,7 +88,8 @@ class Feed:
     @property
     def size_bytes(self) -> int:
         """About what it weighs."""
-        return EVENT_BYTES * len(self._log) + sum(len(each.raw) for each in self._packed)
+        packed = sum(len(each.raw) for each in self._packed) if self._packed else 0
+        return EVENT_BYTES * len(self._log) + packed
 
     @property
     def ended(self) -> bool:

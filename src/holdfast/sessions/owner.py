@@ -94,7 +94,7 @@ class Owner:
         """Claim a turn that is about to begin here: a drain waits for it. Raises StoreUnavailable if this node begins
         nothing any more, although it may have when the request came."""
         self.demand_open()
-        return self.claiming(turn_id)
+        return Claim(self, turn_id)
 
     def claiming(self, turn_id: TurnId) -> Claim:
         """This turn is about to be ours, inside this context."""

@@ -85,7 +85,13 @@ class Recorder:
         # One event of a plain turn: what nearly all are.
         event = events[0]
         if type(event) is ev.Grew:
-            self._take_piece(event)
+            # A piece of a text: nothing can be wrong with it that was not wrong with the one before it there.
+            piece = self._piece
+            if piece is not None and same_text(piece, event):
+                self._growth.append(event.text)
+            else:
+                demand_growable(self.turn, event)
+                self._piece = event
         else:
             self._turn = advance(self.turn, event)
         n = self._next_n
@@ -120,15 +126,6 @@ class Recorder:
             self._start_draining()
         return False
 
-    def _take_piece(self, event: ev.Grew) -> None:
-        """A piece of a text: nothing can be wrong with it that was not wrong with the one before it there."""
-        piece = self._piece
-        if piece is not None and same_text(piece, event):
-            self._growth.append(event.text)
-        else:
-            demand_growable(self.turn, event)
-            self._piece = event
-
     def closing_records(self, events: tuple[ev.Event, ...]) -> tuple[Turn, tuple[Record, ...]]:
         """What the turn and its unwritten records would be after these last events.
 
@@ -143,7 +140,7 @@ class Recorder:
         shown = self.feed.next_n
         self._turn, self._piece, self._growth = turn, None, []
         self._pending = []
-        self.feed.publish(*(record for record in tail if record.n >= shown))
+        self.feed.publish(*[record for record in tail if record.n >= shown])
         self._next_n = self.feed.next_n
 
     async def flush(self) -> None:

@@ -138,13 +138,18 @@ class LiveTurn:
 
     async def record(self, *events: ev.Event) -> None:
         recorder = self._recorder
-        lease = self._lease
-        if ev.ToolStarted in map(type, events) and lease is not None and not lease.is_live:
-            # Others may take us for dead. The intent would be refused if they had acted on it; but whoever
-            # is about to act itself had better be seen alive.
-            await persistently(lease.renew)
+        for event in events:
+            if type(event) is ev.ToolStarted:
+                await self._be_seen_alive()
         if recorder.note(events):
             await recorder.flush()
+
+    async def _be_seen_alive(self) -> None:
+        """Renew the lease if others may take this node for dead. They would have the intent of a call refused if they had
+        acted on that; but a node that is about to act itself had better be seen alive."""
+        lease = self._lease
+        if lease is not None and not lease.is_live:
+            await persistently(lease.renew)
 
     async def keep_blob(self, data: bytes, media_type: str) -> Blob:
         digest = await self._store.put_blob(self.fence.tenant, self.fence.session_id, data)
@@ -234,7 +239,7 @@ class LiveTurn:
     def _judge(self, by: EndedBy) -> Verdict:
         if self._instead is not None:
             return self._instead(by)
-        turn = self.turn
+        turn = self._recorder.turn
         return decide(turn.request.policy, by, acted=turn.acted)
 
     # its life
@@ -300,7 +305,7 @@ class LiveTurn:
 
     async def _play(self, play: Play) -> None:
         """Let the player play until it returns, raises, or is told to stop."""
-        if self._lost or self._cause is not None or self.turn.interrupted is not None:
+        if self._lost or self._cause is not None or self._recorder.turn.interrupted is not None:
             return
         task = self._playing = _this_task()
         try:
@@ -335,7 +340,7 @@ class LiveTurn:
 
     def _why_incomplete(self) -> ev.Interrupted | None:
         """Why the turn did not complete; None if it did."""
-        turn = self.turn
+        turn = self._recorder.turn
         if turn.interrupted is not None:
             return turn.interrupted
         if self._cause is not None:
