@@ -11,6 +11,7 @@ from functools import partial
 
 import uvloop
 from loop import Upstream, frames, mint, player_on
+from still import sessions_of
 
 from holdfast.core.items import plain_text
 from holdfast.core.journal import Record
@@ -18,8 +19,6 @@ from holdfast.core.reconcile import Incoming
 from holdfast.ids import SessionKey, Tenant, TurnId
 from holdfast.loop.histories import Histories
 from holdfast.sessions.ask import Ask
-from holdfast.sessions.sessions import Sessions
-from holdfast.store.memory import MemoryStore
 from holdfast.wire.chat_answer import AnswerHead, ChatStream
 
 
@@ -31,7 +30,7 @@ async def main(count: int) -> None:
         messages=(Incoming(role="user", content=plain_text("Tell me.")),),
     )
     stream = ChatStream(AnswerHead(turn_id=mint(TurnId), created_s=1_750_000_000, model="root"))
-    async with Sessions(MemoryStore(), player) as sessions:
+    async with sessions_of(player) as sessions:
         watch = await sessions.submit(ask)
         async with watch:
             async for records in watch.batches(take=partial(_take, stream)):

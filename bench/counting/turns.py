@@ -7,13 +7,11 @@ import sys
 
 import uvloop
 from sessions import Measured, play
-
-from holdfast.sessions.sessions import Sessions
-from holdfast.store.memory import MemoryStore
+from still import sessions_of
 
 
 async def main(count: int) -> None:
-    async with Sessions(MemoryStore(), play) as sessions:
+    async with sessions_of(play) as sessions:
         await Measured(sessions, "counted").grow(2 * count)
 
 
