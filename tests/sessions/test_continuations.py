@@ -201,15 +201,8 @@ async def test_two_messages_that_are_told_to_it_at_once_are_said_once(stage: Sta
     """A continuation brings no message, so there is nothing to see that it was told so far."""
     node = await stage.boot()
     gate, again = await going_on(stage, node)
-    told = stage.delay(node, "signal")
-    two = stage.send(node, "two", past=said("Pay"), on_busy="steer")
-    await stage.sleep(1)
-    three = stage.send(node, "three", past=said("Pay", "two"), on_busy="steer")
-    await stage.sleep(1)
-    told.set()
-    await stage.sleep(1)
-    gate.open.set()
-    assert (await two).turn_id == (await three).turn_id == (await again).turn_id
+    two, three = await stage.steer_two(node, gate, "Pay")
+    assert two.turn_id == three.turn_id == (await again).turn_id
     assert await stage.said() == ["Pay", "two", "three", "re: three"]
 
 

@@ -83,18 +83,23 @@ async def test_those_that_wait_are_played_in_the_order_in_which_they_came(stage:
     assert stage.played == ["Wait", "0", "1", "2", "3", "4"]
 
 
+async def come_after(stage: Stage, node: Node, gate: Gate, later: Watch) -> None:
+    """Ask for a turn while another one waits for its session, and see that this other one is played first."""
+    at_the_door = stage.send(node, "After that")
+    await stage.sleep(1)
+    gate.open.set()
+    assert (await at_the_door).ok
+    assert (await node.run(later.ended)).ok
+    assert stage.played == ["Wait", "Later", "After that"]
+
+
 @on_stage
 async def test_who_comes_later_goes_behind_a_turn_that_waits(stage: Stage) -> None:
     """Also one whose client is there and waits; but not one that interrupts."""
     node = await stage.boot()
     gate, _ = await stage.answering(node)
     watch = await queue(stage, node, "Later")
-    at_the_door = stage.send(node, "After that")
-    await stage.sleep(1)
-    gate.open.set()
-    assert (await at_the_door).ok
-    assert (await node.run(watch.ended)).ok
-    assert stage.played == ["Wait", "Later", "After that"]
+    await come_after(stage, node, gate, watch)
 
 
 @on_stage
@@ -110,12 +115,7 @@ async def test_who_comes_later_goes_behind_also_if_many_end_where_they_wait(stag
         return () if turn_id in unreadable else await journal(tenant, turn_id, **more)
 
     node.store.override("journal", read)
-    at_the_door = stage.send(node, "After that")
-    await stage.sleep(1)
-    gate.open.set()
-    assert (await at_the_door).ok
-    assert (await node.run(watch.ended)).ok
-    assert stage.played == ["Wait", "Later", "After that"]
+    await come_after(stage, node, gate, watch)
 
 
 @on_stage

@@ -233,15 +233,8 @@ async def test_two_requests_that_are_steered_at_once_say_it_once(stage: Stage) -
     """The later one is at the store first, and has told the turn what the other one has to say."""
     node = await stage.boot()
     gate, first = await stage.answering(node, "one")
-    told = stage.delay(node, "signal")
-    second = stage.send(node, "two", past=said("one"), on_busy="steer")
-    await stage.sleep(1)
-    third = stage.send(node, "three", past=said("one", "two"), on_busy="steer")
-    await stage.sleep(1)
-    told.set()
-    await stage.sleep(1)
-    gate.open.set()
-    assert (await second).turn_id == (await third).turn_id == (await first).turn_id
+    second, third = await stage.steer_two(node, gate, "one")
+    assert second.turn_id == third.turn_id == (await first).turn_id
     asked = [each for each in await stage.said() if not each.startswith("re: ")]
     assert asked == ["one", "two", "three"]
 

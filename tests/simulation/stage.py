@@ -243,6 +243,19 @@ class Stage:
         await self.until(lambda: text in self.played[played:])
         return gate, sent
 
+    async def steer_two(self, node: Node, gate: Gate, first: str) -> tuple[Ending, Ending]:
+        """Say "two" and "three" to the turn that is asked `first`, the later message being at the store before the other
+        one. Then let the turn answer."""
+        told = self.delay(node, "signal")
+        two = self.send(node, "two", past=said(first), on_busy="steer")
+        await self.sleep(1)
+        three = self.send(node, "three", past=said(first, "two"), on_busy="steer")
+        await self.sleep(1)
+        told.set()
+        await self.sleep(1)
+        gate.open.set()
+        return await two, await three
+
     def delay(self, node: Node, name: str) -> asyncio.Event:
         """Have the node's next call of this kind reach the store only when the event is set."""
         call, let_go = getattr(node.store.as_store(), name), asyncio.Event()

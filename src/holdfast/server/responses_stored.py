@@ -10,11 +10,12 @@ import msgspec
 
 from holdfast import limits
 from holdfast.server.blobs import inlined
-from holdfast.server.response_turns import Kept, ResponseTurns, response_end
+from holdfast.server.response_turns import Ended, Kept, ResponseTurns, response_end
 from holdfast.server.routing import Call
 from holdfast.server.seals import Seals
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
+from holdfast.sessions.watch import Watch
 from holdfast.wire.pages import page_object, read_page
 from holdfast.wire.problems import bad_request
 from holdfast.wire.responses_answer import response_object, whole_response
@@ -81,15 +82,7 @@ class StoredResponses:
         if kept.row.ended_by is None:
             body = response_object(kept.head, kept.status, None, [])
         else:
-            watch = await self._turns.watch(call.tenant, kept)
-            ended = await response_end(
-                self._store,
-                call.tenant,
-                watch,
-                stored=True,
-                now_s=int(time.time()),
-                before=kept.before,
-            )
+            ended = await self._ended(call, kept, await self._turns.watch(call.tenant, kept))
             body = whole_response(kept.head, ended.response)
         await call.exchange.answer(status, msgspec.json.encode(body))
 
@@ -109,16 +102,15 @@ class StoredResponses:
                     frames = b"".join(map(stream.frames, records))
                     if frames or not records:
                         await exchange.write(frames or HEARTBEAT)
-            ended = await response_end(
-                self._store,
-                call.tenant,
-                watch,
-                stored=True,
-                now_s=int(time.time()),
-                before=kept.before,
-            )
+            ended = await self._ended(call, kept, watch)
         await exchange.write(stream.end(ended.response))
         await exchange.finish()
+
+    async def _ended(self, call: Call, kept: Kept, watch: Watch) -> Ended:
+        now_s = int(time.time())
+        return await response_end(
+            self._store, call.tenant, watch, stored=True, now_s=now_s, before=kept.before
+        )
 
 
 def _starting_after(text: str | None) -> int:
