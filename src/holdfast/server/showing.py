@@ -83,7 +83,7 @@ class Showing:
 
     async def end(self, stream: Writes, last: bytes, *, answered: bool = True) -> None:
         """Write the last frames of a stream, and the first ones if nothing was written yet. Only an answer can arrive:
-        who has been told of a failure may ask again."""
+        a client that was told of a failure may ask again."""
         if self._exchange.state == "reading":
             await self._begin(stream)
         await self._hand_over(last, answered=answered)

@@ -146,7 +146,7 @@ class Admissions:
         try:
             return await self.submit(msgspec.structs.replace(goes_on, continues=only), play)
         except CannotContinue:
-            return None  # somebody else was here meanwhile
+            return None  # another request has moved the session on meanwhile
 
     async def _submit_claimed(self, ask: Ask, key: IdempotencyKey, play: Play) -> Watch:
         try:
@@ -192,7 +192,7 @@ class Admissions:
             self._lanes.leave(lane)
             raise
         if watch.live is None or watch.admission.how != "began":
-            # Whoever plays a turn that has begun leaves its lane; this is another one, or waits.
+            # The player of a turn that has begun leaves its lane; this is another turn, or a queued one.
             self._lanes.leave(lane)
         return watch
 
@@ -218,7 +218,7 @@ class Admissions:
         return found or ask
 
     async def _find_in_order(self, ask: Ask) -> Ask | Joined | Replay | Mismatch | Gone | None:
-        """What this request has begun before, after the same was found out for those that came before it."""
+        """What this request has begun before, after the same was found out for the requests that came before it."""
         try:
             arrival = await self._arrivals.enter(self._lane_name(ask))
         except LaneFull:
@@ -250,7 +250,7 @@ class Admissions:
         return await retried_by(ask, found, snapshot.marks[-1].turn_id, self._store)
 
     def _has_to_wait(self, ask: Ask) -> bool:
-        """Whether a turn that nobody waits for has to wait itself: for room, or behind those that wait already."""
+        """Whether a background turn must be queued: there is no room for it here, or others are queued already."""
         return ask.queues and (self._owner.others_wait or not self._owner.has_room_for(ask.tenant))
 
     async def _gives_way(self, ask: Ask, seen: Seen, patience: _Patience) -> bool:
@@ -300,8 +300,8 @@ class Admissions:
     ) -> Watch | None:
         """Let a request wait in the store if its session is busy, or if others wait for it; else None: it may begin.
 
-        `behind`: somebody here wants the session already, and is not to be overtaken. `bound` is the session that
-        the request has found busy.
+        `behind`: a request of this node wants the session already, and is not to be overtaken. `bound` is the session
+        that the request has found busy.
         """
         while True:
             seen = await self._resolver.look(ask, verify=True)
@@ -544,8 +544,8 @@ class Admissions:
         return await self._store.find_attempt(ask.tenant, attempt, target)
 
     async def _demand_not_deleted(self, ask: Ask, seen: Seen, bound: SessionId) -> None:
-        """Whoever has waited for a session wants that one. A reset is adopted: somebody has said that the
-        key means another one now. A delete has not."""
+        """Raise SessionGone if the session that a request has waited for was deleted. After a reset, the request goes to
+        the session that its key means now: the client of the reset has said so."""
         if seen.expected == bound:
             return
         row = await self._store.session(ask.tenant, bound)
@@ -655,7 +655,8 @@ class Admissions:
     # ── busy ──
 
     async def _wait_for_release(self, ask: Ask, busy: Busy, patience: _Patience) -> Watch | None:
-        """Somebody has this session open. Wait until it is let go, as the request wants it."""
+        """Wait, as the request wants it, until another turn lets go of the session. The turn, if the request was steered
+        into it."""
         if not busy.holder_alive:
             await self._recovery.recover(ask.tenant, busy.session_id, busy.turn_id)
         elif ask.on_busy == "reject":
@@ -752,15 +753,14 @@ class _Patience:
 def _may_queue(ask: Ask) -> bool:
     """Whether a request may wait in the store for a session that is busy.
 
-    One that names the version it wants, or goes on with it, would find another one then; one that wants to be told so
-    is.
+    A request that names a version, or continues it, would find another version by then; `reject` asks for a 409.
     """
     waits = ask.on_busy not in ("reject", "steer") and ask.continues is None
     return ask.queues and ask.name is not None and ask.if_match is None and waits
 
 
 def _is_steered_again(ask: Ask, snapshot: Snapshot) -> bool:
-    """Whether a request says again what was steered into a turn that broke off. One that says which version it follows
+    """Whether a request says again what was steered into a turn that broke off. A request that says which version it follows
     means another place in the conversation than the message that was steered."""
     if not snapshot.is_unfinished or ask.attempt.key is not None or ask.if_match is not None:
         return False

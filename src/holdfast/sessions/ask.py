@@ -30,7 +30,7 @@ class Continuation(Value):
     links: int = 0
     """How many retries in a row, this one included, have continued it; 0 if a person asks for it."""
     spent: Spent = Spent()
-    """What those before have used of its limits."""
+    """What the turns before it have used of its limits."""
     instead: Ask | None = None
     """The request itself, if it is a retry: that is what it is once there is nothing left to continue."""
 

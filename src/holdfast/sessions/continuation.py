@@ -77,7 +77,7 @@ async def _played(store: Store, tenant: Tenant, turn_id: TurnId) -> Turn | None:
 
 
 def _spent(turn: Turn) -> Spent:
-    """What a turn, and those that it continued, have used of the bounds of whoever continues it."""
+    """What a turn, and the turns that it continued, have used of the bounds of the next continuation."""
     before = turn.request.spent
     return Spent(
         steps=before.steps + turn.root.steps,

@@ -66,10 +66,10 @@ class Queue:
         return await self._store.queued(limit=2 * limits.background_queued_max)
 
     async def ready(self) -> tuple[Waiting, ...]:
-        """Those whose time has come, in the order in which they came. Ends those that have run out of time.
+        """The queued turns whose session is free, in the order in which they came. Ends turns that have run out of time.
 
-        Where a request is at the door of their session, it gives way to them by itself (`open_earlier`), if they came
-        first.
+        A turn whose session a request of this node wants is left out: the request gives way to it by itself
+        (`open_earlier`), if the turn came first.
         """
         before = frozenset(self._owner.waited_for)
         waiting = await self._look()
@@ -124,8 +124,8 @@ class Queue:
     # ── opening ──
 
     async def open(self, waiting: Waiting) -> bool:
-        """Open a turn on top of what its session is now. Whether it has become ours. One that is being opened here already
-        is waited for."""
+        """Open a turn on top of what its session is now. Whether it has become ours. A turn that is being opened here
+        already is waited for."""
         opening = self._opening.setdefault(waiting.turn_id, asyncio.Lock())
         try:
             async with opening:

@@ -136,7 +136,7 @@ class Resolver:
 
 
 def named(name: SessionKey | SessionId) -> Target:
-    """What a name stands for, for whoever makes nothing by it."""
+    """What a name stands for, in a request that makes no session by it."""
     return ById(session_id=name) if isinstance(name, SessionId) else ByKey(key=name)
 
 

@@ -128,8 +128,8 @@ class Sessions:
     async def submit(self, ask: Ask, *, play: Play | None = None) -> Watch:
         """Admit a request: its turn begins, or it joins or repeats the one that it is.
 
-        Raises, and nothing has begun: SessionBusy, SessionConflict, SessionMissing, SessionGone,
-        TurnRejected, KeyReused, and StoreUnavailable.
+        Raises, and nothing has begun: SessionBusy, SessionConflict, SessionMissing, SessionGone, QueueFull,
+        TurnRejected, KeyReused, CannotContinue, and StoreUnavailable. After an InDoubt the turn may have begun.
         """
         return await self._admissions.submit(ask, play or self._play)
 
