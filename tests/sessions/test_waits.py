@@ -11,7 +11,6 @@ import pytest
 from holdfast import limits
 from holdfast.core.policy import Choice, Policy
 from holdfast.errors import HoldfastError, InDoubt, StoreUnavailable
-from holdfast.store.base import Begin
 from tests.sessions.test_unstored import AT_ONCE_S, fill_disk
 from tests.simulation.clients import TENANT
 from tests.simulation.stage import Hand, Stage, act_out
@@ -179,6 +178,12 @@ async def _outcome(waiting: Awaitable[object]) -> object:
         return error
 
 
+async def _lose(*_: object, **__: object) -> NoReturn:
+    error = StoreUnavailable("the database's answer was lost")
+    error.in_doubt = True
+    raise error
+
+
 @pytest.mark.parametrize(
     ("key", "crash", "in_doubt"),
     [("", "resume", True), ("k", "resume", False), ("", "auto", False)],
@@ -186,17 +191,30 @@ async def _outcome(waiting: Awaitable[object]) -> object:
 def test_a_turn_that_may_be_played_without_its_client_is_not_to_be_sent_again(
     key: str, crash: Choice, in_doubt: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lost(ask: Begin) -> NoReturn:
-        error = StoreUnavailable("the database's answer was lost")
-        error.in_doubt = True
-        raise error
-
     async def scenario(stage: Stage) -> None:
         node = await stage.boot()
-        monkeypatch.setattr(node.store, "begin", lost)
+        monkeypatch.setattr(node.store, "begin", _lose)
         told = await _outcome(stage.submit(node, "Hi", key=key, policy=Policy(crash=crash)))
         assert isinstance(told, StoreUnavailable)
         assert isinstance(told, InDoubt) == in_doubt
         monkeypatch.undo()
+
+    act_out(scenario, "memory")
+
+
+@pytest.mark.parametrize(("key", "in_doubt"), [("", True), ("k", False)])
+def test_a_turn_that_may_be_queued_is_not_to_be_sent_again(
+    key: str, in_doubt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        gate, first = await stage.answering(node)
+        monkeypatch.setattr(node.store, "enqueue", _lose)
+        told = await _outcome(stage.submit(node, "Later", key=key, queues=True))
+        assert isinstance(told, StoreUnavailable)
+        assert isinstance(told, InDoubt) == in_doubt
+        monkeypatch.undo()
+        gate.open.set()
+        assert (await first).ok
 
     act_out(scenario, "memory")
