@@ -297,8 +297,6 @@ class Snapshot(Value):
         calls of a session that was imported be: they may be decided on where the file comes from, and in every other
         place that it went to.
         """
-        if not self.waiting:
-            return ()
         inherited = self.lineage[-1].upto_version if self.lineage else 0
         if self.version <= inherited or self.marks[-1].is_foreign:
             return ()
