@@ -18,6 +18,7 @@ from holdfast.core.conversation import (
     Flagged,
     Notes,
     Patch,
+    Segment,
     SettingsChanged,
     SettingsMerged,
     Snapshot,
@@ -476,3 +477,19 @@ def test_merged_settings_leave_alone_what_they_do_not_name() -> None:
     assert now.attributes == (("colour", "red"), ("year", "1"))
     assert now.permissions.granted == ("dig", "fly", "pay")
     assert now.working_directory == "/tmp/trip"
+
+
+def test_only_a_session_that_has_asked_can_be_answered() -> None:
+    """A fork shows the calls of its past as waiting, and nobody can approve them there."""
+    pay = call("pay", waits_for="approval")
+    assert new_session().asked == ()
+    session = waiting_for(new_session(), pay)
+    assert session.asked == (pay,)
+    here = Segment(
+        session_id=session.session_id,
+        upto_pos=len(session.items),
+        upto_version=session.version,
+        upto_rev=0,
+    )
+    fork = msgspec.structs.replace(session, lineage=(here,))
+    assert fork.waiting == (pay,) and fork.asked == ()
