@@ -113,6 +113,7 @@ def told(seen: Seen) -> list[str]:
         "throughput": _throughput(seen),
         "503": _away(seen),
         "takeovers": _takeovers(seen),
+        "backup": _backed_up(seen),
         "answers": _counted({f"{status} {code}".strip(): n for (status, code), n in seen.statuses}),
     }
     return [f"{name:13}{words}" for name, words in lines.items()]
@@ -158,6 +159,14 @@ def _takeovers(seen: Seen) -> str:
     calm = _waits([each.waited_s for each in found if not each.disturbed])
     other = _waits([each.waited_s for each in found if each.disturbed])
     return f"undisturbed {calm}; while more was wrong {other}; a lease is {seen.plan.ttl_s:g} s"
+
+
+def _backed_up(seen: Seen) -> str:
+    backup = seen.backup
+    return (
+        f"taken after {backup.began_s:.0f} s, in {backup.took_s:.1f} s; restored, {backup.turns:,} acknowledged turns "
+        f"accounted for, served {len(backup.served)} conversations, verified before and after"
+    )
 
 
 def _counted(counts: Mapping[str, int]) -> str:

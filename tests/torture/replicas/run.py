@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 import aiohttp
+import msgspec
 
 from holdfast.core.codec import Value
 from holdfast.core.events import ToolStarted
@@ -74,6 +75,19 @@ class Plan(Value):
         return tuple(0 if self.older else ahead_s(number) for number in range(self.replicas))
 
 
+class Backup(Value):
+    """A backup that was taken in the middle of the storm."""
+
+    file: str
+    began_s: float
+    took_s: float
+    turns: int = 0
+    """How many were acknowledged before it began, each of which has to be in it."""
+    served: tuple[str, ...] = ()
+    """Conversations that went on from it."""
+    wrong: tuple[str, ...] = ()
+
+
 class Seen(Value):
     """What a run has left for those who judge it."""
 
@@ -86,6 +100,7 @@ class Seen(Value):
     """What each replica has logged."""
     stormed_s: float
     """When the last fault was over."""
+    backup: Backup
 
 
 async def run(plan: Plan, here: Path, database: Server, *, report: Report = lambda _: None) -> Seen:
@@ -110,7 +125,7 @@ async def run(plan: Plan, here: Path, database: Server, *, report: Report = lamb
         sessions, findings = await _look(fleet)
         effects, prompts = _effects(fleet, sessions), tuple(fleet.oracle.prompts)
         report("restoring a backup")
-        found = await _judge_backup(here, fleet, backup, ledger)
+        backup = await _judge_backup(here, fleet, backup, ledger)
         recording = Recording(
             sends=tuple(each.send for each in ledger.wired),
             acts=tuple(ledger.acts),
@@ -121,7 +136,7 @@ async def run(plan: Plan, here: Path, database: Server, *, report: Report = lamb
             patience_s=2 * plan.ttl_s + SWEEP_S + PATIENCE_S,
             shutdowns=sum(each.fault.kind in ("drain", "hurry") for each in storm.befallen),
             crashes=len(storm.befallen),
-            findings=(*findings, *found),
+            findings=(*findings, *backup.wrong),
         )
         return Seen(
             plan=plan,
@@ -135,6 +150,7 @@ async def run(plan: Plan, here: Path, database: Server, *, report: Report = lamb
             statuses=tuple(ledger.statuses.most_common()),
             logs=tuple(each.log.read_bytes() for each in fleet.replicas),
             stormed_s=stormed_s,
+            backup=backup,
         )
 
 
@@ -245,13 +261,6 @@ class Crowd:
         await asyncio.gather(*(ask(place, said) for place, said in enumerate(self._said)))
 
 
-class Backup(Value):
-    """A backup that was taken in the middle of the storm."""
-
-    file: str
-    began_s: float
-
-
 async def _back_up(plan: Plan, here: Path, fleet: Fleet, clients: Clients) -> Backup:
     """Take one as soon as the storm is half over, and the database is there to be asked."""
     await asyncio.sleep(max(0.0, plan.calm_s + plan.storm_s / 2 - clients.now_s()))
@@ -263,24 +272,29 @@ async def _back_up(plan: Plan, here: Path, fleet: Fleet, clients: Clients) -> Ba
         except (subprocess.CalledProcessError, OSError):  # it is being struck itself
             await asyncio.sleep(BACK_UP_AGAIN_S)
         else:
-            return Backup(file=str(file), began_s=began_s)
+            return Backup(file=str(file), began_s=began_s, took_s=clients.now_s() - began_s)
 
 
-async def _judge_backup(here: Path, fleet: Fleet, backup: Backup, ledger: Ledger) -> list[str]:
-    """Restore it, verify it, and go on from it; everything that is wrong."""
+async def _judge_backup(here: Path, fleet: Fleet, backup: Backup, ledger: Ledger) -> Backup:
+    """Restore it, verify it, go on from it and verify it again; the same backup, with what was found."""
     url = await backups.restore_postgres(fleet.database, Path(backup.file))
     sends = [each.send for each in ledger.wired]
     before = [each for each in sends if each.acknowledged and each.done_s < backup.began_s]
-    wrong = await backups.judge(url, {each.turn_id for each in before if each.turn_id})
+    turns = {each.turn_id for each in before if each.turn_id}
+    names = sorted({str(each.name) for each in before if isinstance(each.name, SessionKey)})[:3]
+    wrong = await backups.judge(url, turns)
     wrong += await backups.serve_from(
         here,
         url,
-        sorted({str(each.name) for each in before if isinstance(each.name, SessionKey)})[:3],
+        names,
         source=AGENT,
         model="root",
         environment=fleet.replicas[0].environment,
     )
-    return wrong
+    wrong += await backups.judge(url, ())
+    return msgspec.structs.replace(
+        backup, turns=len(turns), served=tuple(names), wrong=tuple(wrong)
+    )
 
 
 async def _settle(fleet: Fleet) -> None:
