@@ -109,7 +109,7 @@ torture-claims: $(READY) ## run the combinations of claims that `make test` leav
 torture-http: $(READY) ## besiege a server with 3,000 slow, silent and half-sent connections, while others use it
 	@$(BIN)/python -m tests.torture.http $(ARGS)
 
-# `--only outage` and `--scale 5` go into ARGS.
+# `--only outage`, `--scale 5` and `--only soak --caches 1` go into ARGS.
 torture-resources: $(READY) ## starve a server: of its provider, of clients that read, of files, memory and disk
 	@$(BIN)/python -m tests.torture.resources $(ARGS)
 

@@ -2,6 +2,7 @@
 
     make torture-resources
     python -m tests.torture.resources --only outage --scale 3
+    python -m tests.torture.resources --only soak --caches 1
 
 Everything runs on this machine, and each server is a process of its own with limits of its own. Progress is on stderr,
 the figures are on stdout: what was bounded and what stayed flat. The exit status is 1 if something was not.
@@ -22,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -46,10 +48,12 @@ DISCARDED = {
     "X-Turn-Policy": "cancel=discard, disconnect=discard, deadline=discard, error=discard, limit=discard"
 }
 SOAK_SHARE = 1 / 8
+SOAK_REQUESTS = 24_000 / SOAK_SHARE
+"""For whole caches. Half of them fill every cache, so that memory is flat from half time on."""
 SOAK_LOOKS = 20
 SOAK_CLIENTS = 4
 SOAK_FLAT_MB = 8.0
-"""So much more may be in memory at the end than at half time: names are remembered for longer than conversations."""
+"""So much more may be in memory at the end than at half time."""
 BYSTANDER_S = 2.0
 """How long a bystander may wait for a list of sessions, 99 times of 100, on a busy machine."""
 TOLD_S = 90.0
@@ -303,12 +307,14 @@ async def _fail_often(run: Run, name: str, way: Way, progress: Progress) -> Figu
     return Figures(did, wrong)
 
 
-async def soak(run: Run, progress: Progress) -> Figures:
-    """A long life: turns of all kinds over ever new conversations, with an eighth of the caches so that they fill."""
-    requests, told = max(2_000, run.count(24_000)), run.folder / "memory.jsonl"
+async def soak(run: Run, progress: Progress, *, share: float = SOAK_SHARE) -> Figures:
+    """A long life: turns of all kinds over ever new conversations, with a share of the caches so that they fill soon."""
+    requests = max(2_000, run.count(round(SOAK_REQUESTS * share)))
+    told = run.folder / "memory.jsonl"
     rng, conversations = random.Random(run.seed), ["conversation"]
-    program = ("-m", "tests.torture.soaked", str(SOAK_SHARE), str(told))
+    program = ("-m", "tests.torture.soaked", str(share), str(told))
     async with provider() as upstream, _served(run, "soak", upstream, program=program) as server:
+        before = server.rss_mb()
 
         async def live(http: aiohttp.ClientSession, numbers: Iterator[int]) -> None:
             for n in numbers:
@@ -326,12 +332,20 @@ async def soak(run: Run, progress: Progress) -> Figures:
     wrong = []
     if last["rss"] > half["rss"] + SOAK_FLAT_MB:
         wrong.append(f"memory grew from {half['rss']:.0f} MB at half time to {last['rss']:.0f} MB")
-    shown = ", ".join(
-        f"{each['rss']:.0f} ({each['objects']:,.0f} objects, {each['malloc_free']:.0f} MB kept by the allocator)"
-        for each in (looks[0], half, last)
-    )
-    did = f"{requests:,} requests over {len(conversations):,} conversations, caches of {SOAK_SHARE * limits.cache_bytes / MB:.0f} MiB: {shown} MB, first, at half time and last"
+    budget = share * limits.cache_bytes / 1e6
+    if last["rss"] > before + budget + last["malloc_free"]:
+        wrong.append(f"caches of {budget:.0f} MB do not explain {last['rss'] - before:.0f} MB")
+    shown = "; ".join(map(_made_of, (looks[0], half, last)))
+    did = f"{requests:,} requests over {len(conversations):,} conversations, caches of {budget:.0f} MB: {before:.0f} MB before; then first, at half time and last {shown}"
     return Figures(did, wrong)
+
+
+def _made_of(look: Mapping[str, float]) -> str:
+    caches = ", ".join(f"{name} {look[name]:.1f}" for name in ("snapshots", "histories", "ended"))
+    return (
+        f"{look['rss']:.0f} MB ({caches}, SQLite {look['sqlite']:.1f}, kept by the allocator "
+        f"{look['malloc_free']:.1f}; {look['keys']:,.0f} keys, {look['objects']:,.0f} objects)"
+    )
 
 
 async def _live(
@@ -629,7 +643,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=WANTS, help="may be repeated")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0, help="1 takes some minutes")
+    parser.add_argument(
+        "--caches", type=float, default=SOAK_SHARE, help="the share of its caches that a soak fills"
+    )
     options = parser.parse_args(arguments)
+    wants: dict[str, Want] = {**WANTS, "soak": partial(soak, share=options.caches)}
     violations = 0
     with tempfile.TemporaryDirectory(prefix="holdfast-resources-") as made:
         for name in options.only or WANTS:
@@ -637,7 +655,7 @@ def main(arguments: list[str] | None = None) -> int:
             folder = Path(made) / name
             folder.mkdir()
             figures = asyncio.run(
-                WANTS[name](Run(options.seed, options.scale, folder), Progress(name))
+                wants[name](Run(options.seed, options.scale, folder), Progress(name))
             )
             violations += len(figures.violations)
             verdict = "ok" if not figures.violations else f"{len(figures.violations)} WRONG"

@@ -1,8 +1,8 @@
 """`holdfast` that tells what its memory is made of: python -m tests.torture.soaked SHARE FILE serve …
 
-All caches get this share of their bytes, before anything that reads them is loaded. On SIGUSR1 the process appends a
-line to the file: what Python's objects and SQLite's pages take, and what the C library's allocator holds for others and
-for later.
+All caches get this share of their bounds, before anything that reads them is loaded. On SIGUSR1 the process appends a
+line to the file: what Python's objects and SQLite's pages take, what each cache has in it by its own count, and what
+the C library's allocator holds for others and for later.
 """
 
 from __future__ import annotations
@@ -22,9 +22,18 @@ import apsw
 from holdfast import limits
 
 CACHES = (
-    *("snapshot_cache_bytes", "history_cache_bytes", "page_cache_bytes"),
-    *("ended_turns_bytes", "known_names_bytes"),
+    *("snapshot_cache_bytes", "history_cache_bytes", "page_cache_bytes", "ended_turns_bytes"),
+    *("known_keys_max", "known_rows_max", "gauge_entries_max", "key_cache_max"),
 )
+
+COUNTED = {
+    "SnapshotCache": (("snapshots", "_bytes"), ("keys", "_keys")),
+    "Histories": (("histories", "_bytes"),),
+    "Owner": (("ended", "_ended_bytes"),),
+    "Gauge": (("gauged", "_known"),),
+}
+"""The caches of a server that has SQLite for a store, by their types: what their content is called here, and where they
+count it, or have it. The pages of SQLite are counted by itself."""
 
 
 class Allocator(ctypes.Structure):
@@ -40,17 +49,23 @@ class Allocator(ctypes.Structure):
 
 
 def figures() -> dict[str, float]:
-    """What memory is made of, in megabytes; and how many blocks Python has, and how many objects in reach of cycles."""
+    """What memory is made of, in megabytes; and how many blocks Python has, how many objects in reach of cycles, and
+    how many names are known."""
+    objects = gc.get_objects()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     found: dict[str, float] = {
         "at_s": time.monotonic(),
         "rss": pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
         "blocks": sys.getallocatedblocks(),
-        "objects": len(gc.get_objects()),
+        "objects": len(objects),
         "sqlite": apsw.memory_used() / 1e6,
         "malloc_used": 0.0,
         "malloc_free": 0.0,
     }
+    for each in objects:
+        for name, where in COUNTED.get(type(each).__name__, ()):
+            held = getattr(each, where)
+            found[name] = held / 1e6 if isinstance(held, int) else len(held)
     ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if ask is not None:
         ask.restype = Allocator
