@@ -441,12 +441,17 @@ async def files(run: Run, progress: Progress) -> Figures:
 
 
 async def memory(run: Run, progress: Progress) -> Figures:
-    """Large bodies of small messages, more at once than fit."""
+    """Large bodies of as many messages as there may be, more at once than fit."""
     ceiling, rounds, at_once = 900, max(2, run.count(3)), 10
-    pair = [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "cd"}]
+    pairs = limits.request_items_max // 2 - 1
+    words = "ab" * (
+        limits.body_bytes_max // pairs // 5
+    )  # with what JSON adds, nearly all of a body
+    pair = [{"role": "user", "content": words}, {"role": "assistant", "content": words}]
     body = msgspec.json.encode(
-        {"model": "demo", "messages": [*pair * 51_000, {"role": "user", "content": "x"}]}
+        {"model": "demo", "messages": [*pair * pairs, {"role": "user", "content": "x"}]}
     )
+    assert 0.8 * limits.body_bytes_max < len(body) < limits.body_bytes_max
     statuses = Counter[str]()
     async with _served(run, "memory", None, ceilings={resource.RLIMIT_AS: ceiling * MB}) as server:
         peak = 0.0
