@@ -39,19 +39,19 @@ class SnapshotCache:
         place = (tenant, snapshot.session_id)
         known = self._snapshots.pop(place, None)
         if known is not None:
-            self._bytes -= _weight(known)
+            self._bytes -= weight_of(known)
             if (known.version, known.notes.rev) > (snapshot.version, snapshot.notes.rev):
                 snapshot = known
         self._snapshots[place] = snapshot
-        self._bytes += _weight(snapshot)
+        self._bytes += weight_of(snapshot)
         while self._bytes > self._bytes_max:
             _, evicted = self._snapshots.popitem(last=False)
-            self._bytes -= _weight(evicted)
+            self._bytes -= weight_of(evicted)
 
     def drop(self, tenant: Tenant, session_id: SessionId) -> None:
         known = self._snapshots.pop((tenant, session_id), None)
         if known is not None:
-            self._bytes -= _weight(known)
+            self._bytes -= weight_of(known)
 
     def meaning(self, tenant: Tenant, key: SessionKey) -> SessionId | None:
         """What a key meant when it was last seen."""
@@ -77,5 +77,6 @@ class SnapshotCache:
         return f"<SnapshotCache {len(self)} snapshots, {self._bytes} of {self._bytes_max} bytes>"
 
 
-def _weight(snapshot: Snapshot) -> int:
+def weight_of(snapshot: Snapshot) -> int:
+    """About what a snapshot takes in memory."""
     return ENTRY_BYTES + snapshot.size_bytes + ITEM_BYTES * len(snapshot.items)

@@ -23,6 +23,7 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from holdfast.core.codec import Decoder
+from holdfast.core.events import Grew
 from holdfast.core.journal import Record, encode_records
 
 Older: TypeAlias = Callable[[int, int], AsyncIterator[Sequence[Record]]]
@@ -87,9 +88,14 @@ class Feed:
 
     @property
     def size_bytes(self) -> int:
-        """About what it weighs."""
+        """About what it weighs, if its events are as short as tokens are."""
         packed = sum(len(each.raw) for each in self._packed) if self._packed else 0
         return EVENT_BYTES * len(self._log) + packed
+
+    @property
+    def text_chars(self) -> int:
+        """How much text the events of its log bring."""
+        return sum(len(each.event.text) for each in self._log if isinstance(each.event, Grew))
 
     @property
     def ended(self) -> bool:

@@ -15,7 +15,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
-from holdfast.sessions.cache import SnapshotCache
+from holdfast.sessions.cache import SnapshotCache, weight_of
 from holdfast.sessions.ending import Judge
 from holdfast.sessions.feed import Feed, Older
 from holdfast.sessions.lanes import Lane, Lanes
@@ -54,7 +54,7 @@ class Owner:
         self._lanes = lanes
         self._ambient = ambient
         self.live: dict[TurnId, LiveTurn] = {}
-        self._ended: deque[tuple[float, LiveTurn]] = deque()
+        self._ended: deque[tuple[float, int, LiveTurn]] = deque()
         """Turns that are over, and until when they are remembered."""
         self._ended_bytes = 0
         """About what they weigh."""
@@ -229,9 +229,9 @@ class Owner:
     def _remember(self, live: LiveTurn) -> None:
         """Keep a turn that has ended for a while, or until others need the room. They go in the order in which they
         came, so that one timer does for all of them."""
-        loop = live.loop
-        self._ended.append((loop.time() + limits.feed_keep_s, live))
-        self._ended_bytes += _weight(live)
+        loop, weight = live.loop, _weight(live)
+        self._ended.append((loop.time() + limits.feed_keep_s, weight, live))
+        self._ended_bytes += weight
         while self._ended_bytes > limits.ended_turns_bytes:
             self._forget_first()
         if self._forgetting is None and self._ended:
@@ -244,8 +244,8 @@ class Owner:
         self._forgetting = loop.call_at(self._ended[0][0], self._forget) if self._ended else None
 
     def _forget_first(self) -> None:
-        _, live = self._ended.popleft()
-        self._ended_bytes -= _weight(live)
+        _, weight, live = self._ended.popleft()
+        self._ended_bytes -= weight
         if self.live.get(live.fence.turn_id) is live:
             del self.live[live.fence.turn_id]
 
@@ -341,8 +341,11 @@ async def wait_for_hint(hinted: asyncio.Event | None, *, at_most_s: float) -> No
 
 
 def _weight(live: LiveTurn) -> int:
-    """About what a turn that is over holds in memory that nobody else does."""
-    return ENDED_BYTES + live.feed.size_bytes
+    """About what a turn that is over holds in memory: its events with what they say, and its history, which the cache
+    may have let go of."""
+    before, after = live.snapshot, live.after
+    said = live.feed.text_chars if after is None else after.size_bytes - before.size_bytes
+    return ENDED_BYTES + live.feed.size_bytes + said + weight_of(after or before)
 
 
 class Claim:
