@@ -175,6 +175,24 @@ async def test_an_answer_that_nobody_was_there_for_is_not() -> None:
         assert row.state == "committed" and not row.acked
 
 
+async def test_an_answer_that_only_a_client_that_was_heard_later_has_is_not_either() -> None:
+    model, gate = ScriptedModel(), Gate()
+    model.will(says("Well.").waiting(gate, at=0), says("Hello."))
+    async with serving(agent(model)) as server:
+        writer = await send(server, chat_body("one", stream=False))
+        await gate.reached.wait()
+        (live,) = server.sessions._owner.playing
+        headers = {**retry(0), "X-On-Busy": "steer"}
+        steered = asyncio.create_task(server.chat("two", to="trip", headers=headers))
+        await until(lambda: bool(live._steers))
+        writer.close()
+        await until(lambda: not live._clients)
+        gate.release()
+        assert (await steered).status == 200
+        (row,) = await rows(server)
+    assert row.state == "committed" and not row.acked
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_that_the_socket_has_not_taken_is_not_either(stream: bool) -> None:
     """The turn is committed and its answer written; its client never reads it, and goes."""

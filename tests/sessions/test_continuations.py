@@ -272,3 +272,75 @@ async def test_a_retry_with_nothing_left_to_continue_keeps_its_place(stage: Stag
     gate.open.set()
     assert (await again).ok and (await later).ok
     assert (await stage.said())[-4:] == [*SAID, "Later", "re: Later"]
+
+
+# ── a turn that has heard several clients ────────────────────────────────────────────────────
+
+
+async def broken_after_hearing(stage: Stage, node: Node, text: str) -> None:
+    """A turn of one client that has heard a message of another one, has acted, and failed."""
+    gate = asyncio.Event()
+
+    async def hear_act_then_fail(hand: Hand) -> None:
+        await gate.wait()
+        del stage.parts["Pay"]
+        await hand.open.take_steering()
+        await act_then_fail(hand)
+
+    stage.parts["Pay"] = hear_act_then_fail
+    first = stage.send(node, "Pay")
+    await stage.until(lambda: "Pay" in stage.played)
+    steered = stage.send(node, text, on_busy="steer")
+    await stage.sleep(1)
+    gate.set()
+    assert (await first).turn_id == (await steered).turn_id
+
+
+@on_stage
+async def test_the_receipt_of_a_client_that_was_heard_later_is_not_the_first_clients(
+    stage: Stage,
+) -> None:
+    node = await stage.boot()
+    await broken_after_hearing(stage, node, "quickly")
+    again = await stage.send(node, "quickly", attempt=1)
+    assert again.ok
+    assert (await stage.send(node, "Later")).ok
+    assert (await stage.send(node, "Pay", attempt=1)).turn_id == again.turn_id
+    asked = [each for each in await stage.said() if not each.startswith("re: ")]
+    assert asked == ["Pay", "quickly", "Later"]
+    assert stage.done == ["act"]
+
+
+@on_stage
+async def test_the_retries_of_a_client_that_was_heard_later_are_not_the_first_clients(
+    stage: Stage,
+) -> None:
+    """An SDK counts its own: the first client's second attempt is later than the other one's third."""
+    node = await stage.boot()
+    await broken_after_hearing(stage, node, "quickly")
+    stage.parts["quickly"] = act_then_fail
+    again = await stage.send(node, "quickly", attempt=3)
+    assert (again.kept, again.by) == (True, "model_error")
+    assert (await stage.send(node, "Later")).ok
+    assert (await stage.send(node, "Pay", attempt=1)).turn_id == again.turn_id
+    asked = [each for each in await stage.said() if not each.startswith("re: ")]
+    assert asked == ["Pay", "quickly", "Later"]
+
+
+@on_stage
+async def test_a_retry_that_another_one_has_overtaken_is_answered_by_that_one(stage: Stage) -> None:
+    """Both clients try again at once, on different nodes: what broke off is finished once, and answers both."""
+    one, two = await stage.boot(), await stage.boot()
+    assert (await stage.send(two, "Hello")).ok
+    await broken_after_hearing(stage, one, "quickly")
+    session_id = await stage.id_of()
+    await two.run(lambda: two.sessions.snapshot(TENANT, session_id))
+    let_go = stage.delay(two, "begin")
+    slow = stage.send(two, "quickly")
+    await stage.sleep(1)
+    fast = await stage.send(one, "Pay")
+    assert fast.ok
+    let_go.set()
+    assert (await slow).turn_id == fast.turn_id
+    asked = [each for each in await stage.said() if not each.startswith("re: ")]
+    assert asked == ["Hello", "Pay", "quickly"]

@@ -560,7 +560,7 @@ class Exchange:
                 self._see(records)
             self._whole = True
             ending = await watch.ended()
-            if ending.ok:
+            if ending.ok and admission.is_own:
                 await node.store.as_store().acknowledge(ask.tenant, ending.turn_id)
         self.note("ended", ending=ending)
 

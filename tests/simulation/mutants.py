@@ -408,6 +408,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "a client that was heard later has the answer, so the first one has it",
+        ("sessions/continuation.py", "            is_own=is_own,\n", "            is_own=True,\n"),
+    ),
+    mutant(
+        "retries of a client that was heard later count as the first one's",
+        ("sessions/continuation.py", "    if not is_own:", "    if False:"),
+    ),
+    mutant(
         "requests for one session are recognised in any order",
         (
             "sessions/admission.py",

@@ -223,7 +223,7 @@ class Stage:
             watch = await node.sessions.submit(ask)
             async with watch:
                 ending = await watch.ended()
-                if ending.ok:
+                if ending.ok and watch.admission.is_own:
                     await node.sessions.store.acknowledge(TENANT, ending.turn_id)
             return ending
 

@@ -107,5 +107,5 @@ class Showing:
         again, and so ahead of whatever comes next; nobody waits until it is durable.
         """
         if await self._exchange.hand_over(last) and self._stored and answered:
-            self._sessions.note_handed_over(self._tenant, self._watch.admission.turn_id)
+            self._sessions.note_handed_over(self._tenant, self._watch.admission)
         await self._exchange.finish()

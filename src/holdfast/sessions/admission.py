@@ -9,6 +9,7 @@ asks all of it again, in one transaction.
 from __future__ import annotations
 
 import asyncio
+from itertools import takewhile
 
 import msgspec
 
@@ -185,6 +186,7 @@ class Admissions:
         lane, bound = self._lanes.enter_free(self._lane_name(ask)), None
         if lane is None:
             (lane, bound), seen = await self._enter_lane(ask, patience), None
+            patience.came_at = patience.came_at or lane.came_at
         bound = bound or wanted
         try:
             watch = await self._begin(ask, play, lane, patience, bound, seen)
@@ -434,32 +436,31 @@ class Admissions:
         """T1, until it says something final. `bound` is the session that the request has waited for; `remembered` is
         what the request found at once, and broke off nowhere."""
         verify = False
-        patience.came_at = patience.came_at or lane.came_at
         while True:
             try:
                 seen, remembered = remembered, None
                 if seen is None:
                     seen = None if verify else self._resolver.remembered(ask)
-                    if seen is None:
-                        seen = await self._resolver.look(ask, verify=verify)
+                    seen = seen or await self._resolver.look(ask, verify=verify)
                     if seen.expected is not None:
                         # Those that come later may know the session by now, and stand behind this request.
                         self._lanes.alias((ask.tenant, seen.expected), lane)
-                    if seen.snapshot.is_unfinished and ask.continues is None:
-                        known = await self._known_in(ask, seen)
-                        if isinstance(known, Unfinished):
-                            ask, verify = await self._continuing(ask, known), True
-                            continue
-                        if known is not None:
-                            return known
+                    known = await self._known_in(ask, seen)
+                    if isinstance(known, Unfinished):
+                        ask, verify = await self._continuing(ask, known), True
+                        continue
+                    if known is not None:
+                        return known
                 taken = self._taken(ask, seen, patience)
             except StoreError:
                 raise
             except (HoldfastError, Refused) as error:
                 if verify:
-                    instead = _instead(ask)
+                    instead = await self._instead(ask)
                     if instead is None or not isinstance(error, CannotContinue):
                         raise
+                    if isinstance(instead, Watch):
+                        return instead
                     ask = instead
                 verify = True  # what we remember may be old: look before refusing
                 continue
@@ -497,9 +498,11 @@ class Admissions:
                 case Unfinished():
                     ask, verify = await self._continuing(ask, outcome), True
                 case Finished():
-                    instead = _instead(ask)
+                    instead = await self._instead(ask)
                     if instead is None:
                         raise CannotContinue(str(request.continues), "turn_complete")
+                    if isinstance(instead, Watch):
+                        return instead
                     ask, verify = instead, True
                 case Missing():
                     raise SessionMissing("session", str(ask.name))
@@ -542,6 +545,22 @@ class Admissions:
         turn = await self._store.turn(ask.tenant, snapshot.marks[-1].turn_id)
         attempt = Attempt(request_hash=turn.request_hash if turn else b"")
         return await self._store.find_attempt(ask.tenant, attempt, target)
+
+    async def _instead(self, ask: Ask) -> Watch | Ask | None:
+        """What a retry is that has nothing left to continue. If another request has continued its turn to the end, that
+        is its answer; else it is the request as it was sent, with the place that it has in line. None if it is no retry.
+        """
+        continues = ask.continues
+        if continues is None or continues.instead is None:
+            return None
+        assert isinstance(ask.name, SessionId), "a retry names the session that it was found in"
+        snapshot = await self._resolver.snapshot(ask.tenant, ask.name, verify=True)
+        last = None
+        for mark in takewhile(lambda each: each.continues, snapshot.marks.since(continues.version)):
+            last = mark
+        if last is None or last.ended_by != "completed":
+            return continues.instead
+        return await self._watch(ask, last.turn_id, how="replayed")
 
     async def _demand_not_deleted(self, ask: Ask, seen: Seen, bound: SessionId) -> None:
         """Raise SessionGone if the session that a request has waited for was deleted. After a reset, the request goes to
@@ -610,6 +629,7 @@ class Admissions:
             diverged=new.diverged,
             input=request.input,
             continues=request.continues,
+            is_own=ask.continues is None or ask.continues.is_own,
         )
         return Watch(self._store, self._owner.lease, ask.tenant, admission, live)
 
@@ -647,6 +667,7 @@ class Admissions:
             created=base_of(row) == Version(0) and how != "steered",
             how=how,  # type: ignore[arg-type]
             continues=row.continues,
+            is_own=how != "steered" and row.request_hash == ask.attempt.request_hash,
         )
         return Watch(
             self._store, self._owner.lease, ask.tenant, admission, self._owner.find(turn_id)
@@ -768,12 +789,6 @@ def _is_steered_again(ask: Ask, snapshot: Snapshot) -> bool:
         return False
     stored = ask.system_is_stored
     return is_steered_again(snapshot, ask.messages, system_is_stored=stored)
-
-
-def _instead(ask: Ask) -> Ask | None:
-    """What a retry is that has nothing left to continue: the request as it was sent, with the place that it has in line.
-    None if it is no retry."""
-    return ask.continues.instead if ask.continues else None
 
 
 def _tell_of_doubt(ask: Ask, turn_id: TurnId, error: StoreUnavailable) -> None:

@@ -31,6 +31,8 @@ class Continuation(Value):
     """How many retries in a row, this one included, have continued it; 0 if a person asks for it."""
     spent: Spent = Spent()
     """What the turns before it have used of its limits."""
+    is_own: bool = False
+    """Whether the request is the one that the turn began with, and not a message that the turn heard later."""
     instead: Ask | None = None
     """The request itself, if it is a retry: that is what it is once there is nothing left to continue."""
 
@@ -158,3 +160,6 @@ class Admission(Value):
     input: Items = ()
     continues: TurnId | None = None
     """The unfinished turn that it goes on with."""
+    is_own: bool = True
+    """Whether the turn is known again by this request. Only then does the client's receipt of the answer count: other
+    clients that read the same answer say nothing about whether this one has it."""

@@ -25,6 +25,11 @@ async def retried_by(ask: Ask, found: Unfinished, turn_id: TurnId, store: Store)
     links = links_after(found.retries_left)
     assert links is not None, "a retry may continue it"
     before = await _played(store, ask.tenant, turn_id)
+    row = await store.turn(ask.tenant, turn_id)
+    is_own = row is not None and row.request_hash == ask.attempt.request_hash
+    attempt = ask.attempt
+    if not is_own:  # its count is of another request than the one that the turn is known by
+        attempt = msgspec.structs.replace(attempt, client_attempt=0)
     return msgspec.structs.replace(
         ask,
         name=found.session_id,
@@ -32,10 +37,12 @@ async def retried_by(ask: Ask, found: Unfinished, turn_id: TurnId, store: Store)
         approvals=(),
         on_busy="wait" if ask.on_busy in ("steer", "interrupt") else ask.on_busy,
         if_match=None,
+        attempt=attempt,
         continues=Continuation(
             version=found.version,
             links=links,
             spent=_spent(before) if before else Spent(),
+            is_own=is_own,
             instead=ask,
         ),
     )

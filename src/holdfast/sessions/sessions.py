@@ -188,9 +188,13 @@ class Sessions:
             self._cache.put(tenant, snapshot)
         return snapshot
 
-    def note_handed_over(self, tenant: Tenant, turn_id: TurnId) -> None:
+    def note_handed_over(self, tenant: Tenant, admission: Admission) -> None:
         """Note that a client has its answer whole. The note is ahead of whatever is submitted after it."""
-        task = asyncio.create_task(self._acknowledge(tenant, turn_id), name="holdfast-handed-over")
+        if not admission.is_own:
+            return
+        task = asyncio.create_task(
+            self._acknowledge(tenant, admission.turn_id), name="holdfast-handed-over"
+        )
         self._noting.add(task)
         task.add_done_callback(self._noting.discard)
 
