@@ -18,9 +18,9 @@ from holdfast.core.events import TurnRequest
 from holdfast.core.items import Item, ToolResult, UserMessage, plain_text, text_of
 from holdfast.core.rebasing import Stale, rebased
 from holdfast.core.reconcile import Fresh, Incoming, is_steered_again, reconcile
-from holdfast.core.resends import Arrival, Overtaken
+from holdfast.core.resends import Arrival, Overtaken, arrival
 from holdfast.core.turn import Turn, begin
-from holdfast.ids import TurnId, Version
+from holdfast.ids import MessageId, TurnId, Version
 from tests.core.builders import (
     NOON_MS,
     after,
@@ -29,6 +29,7 @@ from tests.core.builders import (
     call,
     interrupted,
     mint,
+    new_minter,
     said,
     started,
     steered,
@@ -212,6 +213,25 @@ def test_what_was_said_before_a_request_came_does_not_overtake_it() -> None:
     )
     opened = rebased(request, msgspec.structs.replace(session, source_key=""), mint)
     assert not isinstance(opened, Stale) and opened.input == request.input
+
+
+def test_a_turn_that_has_said_something_since_a_request_came_had_not_ended_by_then() -> None:
+    ended_ms = NOON_MS + 9
+    last = msgspec.structs.replace(said("re: b"), id=new_minter(at_ms=ended_ms)(MessageId))
+    turn = after(turn_on(talk(("a",)), user("b")), asked(), answered(last))
+    session = ending(talk(("a",)), turn)
+    for at_ms, version in ((NOON_MS, 0), (NOON_MS + 1, 1), (ended_ms, 1), (ended_ms + 1, 2)):
+        assert arrival(session, at_ms=at_ms) == Arrival(version=Version(version), at_ms=at_ms)
+    for known in (1, 7):
+        found = arrival(session, at_ms=ended_ms + 1, known=Version(known))
+        assert found.version == min(known, 2)
+    for least in (
+        0,
+        1,
+        2,
+    ):  # what the server had in mind by then had ended, whatever the clocks say
+        found = arrival(session, at_ms=NOON_MS, least=least)
+        assert found.version == least
 
 
 def test_two_turns_do_not_overtake_a_request_together() -> None:

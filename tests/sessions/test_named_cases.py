@@ -418,6 +418,7 @@ async def test_words_whose_fate_cannot_be_read_at_once_are_not_said_again(stage:
     async def listening(hand: Hand) -> None:
         live = next(iter(node.sessions._owner.live.values()))
         await stage.until(lambda: bool(live._steers))
+        node.store.override("find_signal", rarely)
         await hand.open.take_steering()
         await hand.go_on()
 
@@ -432,7 +433,6 @@ async def test_words_whose_fate_cannot_be_read_at_once_are_not_said_again(stage:
     stage.parts["Long"] = listening
     running = stage.send(node, "Long")
     await stage.until(lambda: bool(stage.played))
-    node.store.override("find_signal", rarely)
     steered = await stage.send(node, "Faster", on_busy="steer")
 
     assert steered == await running

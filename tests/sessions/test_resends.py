@@ -239,6 +239,25 @@ async def test_two_requests_that_are_steered_at_once_say_it_once(stage: Stage) -
     assert asked == ["one", "two", "three"]
 
 
+@on_stage
+async def test_a_first_message_that_the_second_has_overtaken_is_not_said_to_its_turn(
+    stage: Stage,
+) -> None:
+    """The page sends both at once, and the second request, which tells the first message, begins the turn."""
+    slow, node = await stage.boot(), await stage.boot()
+    gate = stage.parts["two"] = Gate()
+    let_go = stage.delay(slow, "begin")
+    first = stage.send(slow, "one", on_busy="steer")
+    await stage.sleep(1)
+    second = stage.send(node, "two", past=said("one"))
+    await stage.until(lambda: "two" in stage.played)
+    let_go.set()
+    await stage.sleep(1)
+    gate.open.set()
+    assert (await first).turn_id == (await second).turn_id
+    assert await stage.said() == ["one", "two", "re: two"]
+
+
 # ── in the background ────────────────────────────────────────────────────────────────────────
 
 
@@ -276,6 +295,44 @@ async def test_a_queued_message_that_a_later_request_has_brought_is_not_said_aga
     assert "no_new_user_message" in ending.detail
     asked = [each for each in await stage.said() if not each.startswith("re: ")]
     assert asked == ["one", "two", "three"]
+
+
+@on_stage
+async def test_a_message_is_not_queued_that_the_open_turn_was_told_meanwhile(stage: Stage) -> None:
+    """The turn has ended by the time that the request has looked at its session."""
+    node = await stage.boot()
+    gate, first = await stage.answering(node, "one")
+    let_go = stage.delay(node, "resolve")
+    two = stage.send(node, "two", past=said("one"), queues=True)
+    await stage.sleep(1)
+    three = stage.send(node, "three", past=said("one", "two"), on_busy="steer")
+    await stage.sleep(1)
+    gate.open.set()
+    assert (await three).ok
+    let_go.set()
+    assert (await two).turn_id == (await first).turn_id
+    assert await stage.said() == ["one", "two", "three", "re: three"]
+
+
+@on_stage
+async def test_a_queued_request_has_not_seen_a_turn_whose_commit_was_on_its_way(
+    stage: Stage,
+) -> None:
+    node = await stage.boot()
+    gate, _ = await stage.answering(node, "one")
+    other = stage.send(node, "by the way", on_busy="steer")
+    await stage.sleep(1)
+    committed, looked = stage.delay(node, "commit"), stage.delay(node, "resolve")
+    gate.open.set()
+    await stage.sleep(1)
+    two = stage.send(node, "two", past=said("one"), queues=True)
+    await stage.sleep(1)
+    committed.set()
+    assert (await other).ok
+    looked.set()
+    assert (await two).ok
+    asked = [each for each in await stage.said() if not each.startswith("re: ")]
+    assert asked == ["one", "by the way", "two"]
 
 
 @on_stage

@@ -458,8 +458,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "two messages are told to a turn on top of the same words",
         (
             "sessions/steering.py",
-            "after=last_n if _may_resend(ask) else None",
-            "after=None",
+            "                after=last_n,\n",
+            "                after=None,\n",
         ),
     ),
     mutant(
@@ -477,6 +477,11 @@ MUTANTS: tuple[Mutant, ...] = (
             "    if at != len(told) - 1:\n        return None\n",
             "    return None\n",
         ),
+    ),
+    mutant(
+        "a request has seen all that was committed before the server looked",
+        ("core/resends.py", "while version > least and _last", "while False and _last"),
+        ("sessions/admission.py", " = self._lanes.base(self._lane_name(ask))", " = None"),
     ),
     mutant(
         "what a queued turn brings is not compared with what was said while it waited",

@@ -65,6 +65,27 @@ class Arrival(Value):
     at_ms: int = 0
 
 
+def arrival(
+    snapshot: Snapshot, *, at_ms: int, known: Version | None = None, least: int = 0
+) -> Arrival:
+    """A session as it stood when a request came at this time; `known`: no further than this version. The server
+    had `least` in mind by then, so that was there, whatever the clocks say.
+
+    What a turn said last was said before its end, so a turn that has said something since has ended since.
+    """
+    version = snapshot.version if known is None else min(snapshot.version, known)
+    while version > least and _last_said_ms(snapshot, version) >= at_ms:
+        version = Version(version - 1)
+    return Arrival(version=version, at_ms=at_ms)
+
+
+def _last_said_ms(snapshot: Snapshot, version: Version) -> int:
+    mark = snapshot.marks[version - 1]
+    last = item_id(snapshot.items[mark.end - 1]) if mark.end > mark.start else None
+    begun_ms = mark.turn_id.minted_at_ms
+    return begun_ms if last is None else max(begun_ms, last.minted_at_ms)
+
+
 class Resend(Value):
     """How many of a request's messages are known already; `diverged` if it tells another history than ours."""
 

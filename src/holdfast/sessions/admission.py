@@ -20,7 +20,7 @@ from holdfast.core.conversation import Snapshot
 from holdfast.core.journal import Record
 from holdfast.core.ports import Play
 from holdfast.core.reconcile import Fresh, is_steered_again
-from holdfast.core.resends import Arrival, Overtaken
+from holdfast.core.resends import Arrival, Overtaken, arrival
 from holdfast.core.turn import begin
 from holdfast.errors import (
     CannotContinue,
@@ -160,8 +160,11 @@ class Admissions:
             self._claims.leave(claim)
 
     async def _submit(self, ask: Ask, play: Play) -> Watch:
+        came_at = None
+        if self._lanes and ask.name is not None:
+            came_at = self._lanes.base(self._lane_name(ask))
         seen = self._resolver.remembered(ask)
-        patience = _Patience(ask, self._ambient.now_ms(), seen)
+        patience = _Patience(ask, self._ambient.now_ms(), came_at, seen)
         if self._may_be_known(ask, seen):
             known = await self._find_known(ask)
             if isinstance(known, Watch):
@@ -715,7 +718,7 @@ class Admissions:
         live = self._owner.live.get(turn_id) if turn_id else None
         if live is None:
             return None
-        patience.came_at = (live.fence.session_id, live.turn.request.base)
+        patience.came_at = patience.came_at or (live.fence.session_id, live.turn.request.base)
         return await self._steer(ask, live.fence.turn_id, patience)
 
     async def _steer(self, ask: Ask, turn_id: TurnId, patience: _Patience) -> Watch | None:
@@ -729,32 +732,25 @@ class Admissions:
 class _Patience:
     """How long a request may still wait for its session."""
 
-    def __init__(self, ask: Ask, came_ms: int, seen: Seen | None) -> None:
+    def __init__(self, ask: Ask, came_ms: int, came_at: Base | None, seen: Seen | None) -> None:
         self._loop = asyncio.get_running_loop()
         self.came_ms = came_ms
         """By the store's clock."""
         self._until = self._loop.time() + ask.wait_s
         self._used: bool = False
-        self.came_at: Base | None = None
-        """What the session was when the request came, if it has waited since."""
+        self.came_at = came_at
+        """What the session was when the request came, if a turn was open then and that is known."""
         self._seen = seen
         """What was there when the request came, as far as it was remembered."""
 
     def since(self, snapshot: Snapshot) -> Arrival:
-        """What a session was when the request came.
-
-        Turns that were asked for later tell so by their ids: others may overtake a request although nothing is in its
-        way, if its own T1 is slow. What was remembered when the request came is none of those.
-        """
-        version = snapshot.version
-        if self.came_at is not None and self.came_at[0] == snapshot.session_id:
-            version = min(version, self.came_at[1])
-        seen, least = self._seen, 0
-        if seen is not None and seen.expected == snapshot.session_id:
-            least = seen.snapshot.version
-        while version > least and snapshot.marks[version - 1].turn_id.minted_at_ms >= self.came_ms:
-            version = Version(version - 1)
-        return Arrival(version=version, at_ms=self.came_ms)
+        """What a session was when the request came: others may overtake a request although nothing is in its way, if its
+        own T1 is slow. What was remembered when the request came has overtaken nothing."""
+        came_at, seen = self.came_at, self._seen
+        session_id = snapshot.session_id
+        known = came_at[1] if came_at is not None and came_at[0] == session_id else None
+        least = seen.snapshot.version if seen is not None and seen.expected == session_id else 0
+        return arrival(snapshot, at_ms=self.came_ms, known=known, least=least)
 
     @property
     def left_s(self) -> float:

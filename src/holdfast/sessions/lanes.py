@@ -83,7 +83,7 @@ class Lane:
         self.held = False
         self.came_at: Base | None = None
         """What the session was when its holder came, if the holder has waited since and that is known."""
-        self._base: Base | None = None
+        self.base: Base | None = None
         """What the session is while its open turn lasts."""
         self.turn: TurnId | None = None
         """The turn that holds it, once it has begun."""
@@ -111,7 +111,7 @@ class Lane:
                 await self._wait(first=first)
 
     async def _wait(self, *, first: bool) -> None:
-        waiter = _Waiter(self._base)
+        waiter = _Waiter(self.base)
         self._waiters.insert(0 if first else len(self._waiters), waiter)
         try:
             await waiter.turn
@@ -126,13 +126,13 @@ class Lane:
 
     def stand_on(self, base: Base) -> None:
         """A turn is open on top of this version, and was when those came who have been waiting for it to begin."""
-        self._base = base
+        self.base = base
         for waiter in self._waiters:
             waiter.came_at = waiter.came_at or base
 
     def leave(self) -> None:
         """Let the first waiter in, or leave the lane free."""
-        self.turn = self.awaited = self._base = self.came_at = None
+        self.turn = self.awaited = self.base = self.came_at = None
         while self._waiters:
             waiter = self._waiters.pop(0)
             if not waiter.turn.done():  # else its waiter was cancelled, and has not noticed yet
@@ -199,6 +199,11 @@ class Lanes:
         """The turn elsewhere that whoever holds the lane of this name waits for, if so."""
         lane = self._lanes.get(name)
         return lane.awaited if lane else None
+
+    def base(self, name: LaneName) -> Base | None:
+        """What a session is while a turn of it is open in the lane of this name, if one is."""
+        lane = self._lanes.get(name)
+        return lane.base if lane else None
 
     def session(self, name: LaneName) -> SessionId | None:
         """The session whose turns go through the lane of this name, if somebody in it has found out."""

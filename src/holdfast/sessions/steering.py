@@ -1,7 +1,8 @@
 """Messages for a turn that is open: the turn hears them at its next step, and answers them.
 
-A client that resends everything tells the open turn's own messages as well. So what is new is decided on top of what
-that turn was told so far, and the store takes it only if the turn was told nothing else meanwhile.
+A client that resends everything tells the open turn's own messages as well, and its later request may have told the
+turn what an earlier one brings only now. So what is new is decided on top of what that turn was told so far, and the
+store takes it only if the turn was told nothing else meanwhile.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Steering:
                 kind="steer",
                 payload=steering_payload(messages),
                 attempt=ask.attempt,
-                after=last_n if _may_resend(ask) else None,
+                after=last_n,
             )
             note_signal(ask.tenant, turn_id, "steer")
             match sent:
@@ -135,9 +136,7 @@ class Steering:
             ) from error
 
     async def _said_to(self, ask: Ask, turn_id: TurnId) -> tuple[Items, tuple[SignalRow, ...]]:
-        """What was said to a turn so far, and its signals. Only a request that may resend some of it need know."""
-        if not _may_resend(ask):
-            return (), ()
+        """What was said to a turn so far, and its signals."""
         said: list[Item] = [*await self._input(ask.tenant, turn_id)]
         rows: list[SignalRow] = []
         while row := await self._store.find_signal(ask.tenant, turn_id, len(rows) + 1):
@@ -172,11 +171,6 @@ class Steering:
         # Not given up at once: it has been sent, and a client that were told to send it again would be heard twice.
         row = await persistently(lambda: self._store.find_signal(tenant, turn_id, n))
         return row is not None and row.consumed
-
-
-def _may_resend(ask: Ask) -> bool:
-    """Whether a request may tell what the turn was told already: one with a single message does not."""
-    return len(ask.messages) > 1
 
 
 def _row(ask: Ask, turn_id: TurnId, n: int, messages: tuple[UserMessage, ...]) -> SignalRow:
