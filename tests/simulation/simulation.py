@@ -23,6 +23,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.errors import StoreError
 from holdfast.ids import SessionKey
+from holdfast.observe.supervisor import DEFAULT
 from holdfast.sessions.ask import OnBusy
 from holdfast.store.base import Store
 from holdfast.store.memory import MemoryStore
@@ -50,6 +51,10 @@ may judge, a sweep, and the deadlines of a turn that hangs and of the probe's ow
 HEALTHY_S = VERY_SLOW_S + 2 * limits.lease_renew_s
 """After the last fault, until every heart has had a round that went well: the last call of the bad weather fails, the
 heart rests, and one round is whole."""
+
+SWEPT_S = VERY_SLOW_S + DEFAULT.most_s + 2 * limits.sweep_s + 1.0
+"""After the last fault, until every node has swept: the last call of the bad weather fails, the sweeper rests for as long
+as it does after many failures, and one sweep is whole."""
 
 Trace: TypeAlias = Callable[[str], None]
 
@@ -680,7 +685,7 @@ async def _let_go_of_the_lost(world: World) -> None:
     in between.
     """
     before = await world.find_zombies()
-    await asyncio.sleep(2 * limits.sweep_s + 1.0)
+    await asyncio.sleep(SWEPT_S)
     lost = [each for each in await world.find_zombies() if each in before]
     world.complaints += [f"{node.name} still plays {turn_id}" for node, turn_id in lost]
 
@@ -690,7 +695,7 @@ async def _left_over(world: World) -> list[str]:
     long as it was frozen, and its turn with it, which only a sweep finds if nobody waits for it any more."""
     await _settled(world)
     if any(node.store.froze for node in world.nodes):
-        await asyncio.sleep(2 * limits.sweep_s + 1.0)
+        await asyncio.sleep(SWEPT_S)
         await _settled(world)
     return [each for node in world.nodes for each in (*node.leftovers(), *_ill(world, node))]
 
