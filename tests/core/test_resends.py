@@ -96,10 +96,28 @@ CASES: dict[str, Case] = {
     ),
     "the same words again": Case((("a",), ("a",)), 2, says("a", "a"), ["a"], True),
     "the same words once more": Case((("a",), ("a",)), 2, says("a", "a", "a"), ["a"]),
-    "the same words as others and then others": Case(
-        (("a",), ("x",)), 2, says("a", "b"), ["a", "b"]
+    "the first message, which may be said again, and then others": Case(
+        (("a",), ("x",)), 2, says("a", "b"), ["a", "b"], True
+    ),
+    "two messages, and others have spoken since": Case(
+        (("a",), ("b",), ("x",)), 3, says("a", "b"), ["b"], True
+    ),
+    "two messages and a third one, and others have spoken since": Case(
+        (("a", "b"), ("x",)), 2, says("a", "b", "c"), ["c"], True
+    ),
+    "two messages, and others have spoken between them and the third": Case(
+        (("a", "b"), ("x",), ("c",), ("y",)), 4, says("a", "b", "c", "d"), ["d"], True
+    ),
+    "two messages, one of them asked again, and others have spoken since": Case(
+        (("a", "b"), ("b",), ("x",)), 3, says("a", "b", "c"), ["c"], True
+    ),
+    "two messages, others have spoken, and the third was said while it waited": Case(
+        (("a", "b"), ("x",), ("c",)), 2, says("a", "b", "c", "d"), ["d"], True
     ),
     "only new messages": Case((("a",), ("b",)), 2, says("b", "c"), ["b", "c"]),
+    "messages that were said, but not first": Case(
+        (("z",), ("a",), ("b",)), 3, says("a", "b", "c"), ["a", "b", "c"]
+    ),
     "a part of the answer": Case(
         (("a",),), 0, (*says("a"), heard("re:"), *says("b")), ["b"], False
     ),
@@ -588,6 +606,18 @@ def test_no_message_is_stored_twice_whoever_else_speaks(moves: list[Move]) -> No
     server, client = played([each._replace(delivered=True) for each in moves])
     stored = finished(server, client, hears=True)
     assert len(stored) == len(set(stored))
+
+
+@given(st.lists(MOVES, max_size=14))
+def test_no_message_is_stored_twice_after_two_of_a_client_that_hears_no_answer(
+    moves: list[Move],
+) -> None:
+    """Whoever else speaks: the conversation begins with two messages of this client, and that anchors all it tells."""
+    begins = [Move("wait", delivered=False), Move(None, delivered=False)] * 2
+    server, client = played([*begins, *(each._replace(delivered=False) for each in moves)])
+    stored = finished(server, client)
+    assert len(stored) == len(set(stored))
+    assert [each for each in stored if each in client.said] == client.said
 
 
 @given(st.lists(st.tuples(st.sampled_from(["next", "again"]), st.booleans()), max_size=12))

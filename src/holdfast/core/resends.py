@@ -15,8 +15,10 @@ seen when it sent it, and that is decided anew whenever the conversation has mov
    there (`Overtaken`). What was said before this request came has not overtaken it.
 4. A telling without any answer whose messages are all there asks its last one again. What is stored of that question
    each time is the question alone, so it may be in the history any number of times in a row.
-5. A telling that parts from the history is anchored by the last answer that it tells: what follows it is new, but for
-   the messages that follow that answer in the history as well.
+5. A telling that parts from the history is anchored by the last answer that it tells, or without any answer by the two
+   or more messages that the history begins with as well: what follows is new, but for the messages that follow there in
+   the history too. One such message is no anchor: nothing tells a client that has missed the rest from one that says
+   the first message of a conversation again. It is stored, and the request has diverged.
 
 White space is nothing, and neighbouring answers are one: a chat client has heard one answer, however many steps it took.
 """
@@ -253,11 +255,13 @@ def _overtaking(told: Told, at: int, later: _Later, since: Arrival) -> Overtaken
 def _anchored(
     past: _Past, told: Told, answers_end: int, later: _Later, since: Arrival
 ) -> Resend | Overtaken:
-    """What is known of a request that tells another history than ours: what comes up to its last answer, and after
-    it what follows that answer with us."""
+    """What is known of a request that tells another history than ours: what comes up to its anchor, and after it what
+    follows that with us."""
     at = sum(end <= answers_end for _, end in told)
-    after = later
-    if 0 < at < len(told) - 1:
+    after, diverged = later, answers_end > 0
+    if not at:
+        at, after, diverged = _begun_alike(past, told, later, since.version)
+    elif at < len(told) - 1:
         # Only then can one of the messages that follow be known: the last one never is.
         asked = told[at - 2][0] if at > 1 else None
         followed = _following(past, told[at - 1][0], asked)
@@ -265,8 +269,29 @@ def _anchored(
             after = [*followed, *(each for each in later if each[1].turn_id is None)]
     known, last = _known_again(told, at, after)
     overtaken = _overtaking(told, known, [each for each in after[last:] if each in later], since)
-    dropped = told[known - 1][1] if known > at else answers_end
-    return overtaken or Resend(dropped=dropped, diverged=answers_end > 0)
+    dropped = max(answers_end, told[known - 1][1] if known else 0)
+    return overtaken or Resend(dropped=dropped, diverged=diverged)
+
+
+def _begun_alike(
+    past: _Past, told: Told, later: _Later, since: Version
+) -> tuple[int, _Later, bool]:
+    """How many messages of a telling without any answer the history begins with, if that is an anchor, and what follows
+    them there; else what was said later. And whether there are any: then the telling has parted from the history."""
+    at = alike = 0
+    for ours in (seen for seen, _ in past.held_at(since) if seen[0] != "assistant"):
+        if at < len(told) and ours == told[at][0]:
+            at += 1
+        elif not at or ours != told[at - 1][0]:  # what was asked again is there more than once
+            break
+        alike += 1
+    asked = sum(seen[0] == "user" for seen, _ in told[:at])
+    if asked < 2:
+        return 0, later, asked > 0
+    history = past.later(Version(0))
+    ends = [n for n, (seen, _) in enumerate(history, 1) if seen[0] != "assistant"]
+    running = (each for each in later if each[1].turn_id is None)
+    return min(at, len(told) - 1), [*history[ends[alike - 1] :], *running], True
 
 
 def _following(past: _Past, answer: Seen, asked: Seen | None) -> _Later | None:
