@@ -260,6 +260,27 @@ def test_requests_begin_in_the_order_in_which_they_came(asking: Asking, held: bo
     act_out(scenario, "memory")
 
 
+@pytest.mark.parametrize("call", ["resolve", "enqueue"])
+@pytest.mark.parametrize("asking", [{}, {"key": "k2"}], ids=["plain", "key"])
+@pytest.mark.parametrize("queues", [False, True], ids=["foreground", "background"])
+def test_a_request_is_not_passed_while_the_store_is_asked_whether_it_has_to_wait(
+    call: str, asking: Asking, queues: bool
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        assert (await stage.send(node, "Hello")).ok
+        let_go = stage.delay(node, call)
+        first = stage.send(node, "First", queues=True, **asking)
+        await stage.sleep(1)
+        second = stage.send(node, "Second", queues=queues)
+        await stage.sleep(1)
+        let_go.set()
+        assert (await first).ok and (await second).ok
+        assert (await stage.said())[2:] == ["First", "re: First", "Second", "re: Second"]
+
+    act_out(scenario, "memory")
+
+
 @on_stage
 async def test_a_retry_with_nothing_left_to_continue_keeps_its_place(stage: Stage) -> None:
     one, two = await stage.boot(), await stage.boot()

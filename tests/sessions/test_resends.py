@@ -300,12 +300,12 @@ async def test_a_queued_message_that_a_later_request_has_brought_is_not_said_aga
 @on_stage
 async def test_a_message_is_not_queued_that_the_open_turn_was_told_meanwhile(stage: Stage) -> None:
     """The turn has ended by the time that the request has looked at its session."""
-    node = await stage.boot()
+    node, other = await stage.boot(), await stage.boot()
     gate, first = await stage.answering(node, "one")
     let_go = stage.delay(node, "resolve")
     two = stage.send(node, "two", past=said("one"), queues=True)
     await stage.sleep(1)
-    three = stage.send(node, "three", past=said("one", "two"), on_busy="steer")
+    three = stage.send(other, "three", past=said("one", "two"), on_busy="steer")
     await stage.sleep(1)
     gate.open.set()
     assert (await three).ok

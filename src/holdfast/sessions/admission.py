@@ -108,8 +108,8 @@ class Admissions:
         # Requests with one idempotency key are admitted one after the other, so that the second
         # finds what the first has begun instead of queueing behind it.
         self._claims = Lanes(waiting_max=limits.retries_waiting_max)
-        # So are requests for one session recognised, one after the other: they reach its lane in the order in which
-        # they came, however long the store takes over one of them.
+        # So are requests for one session recognised, and written down if they wait in the store, one after the other:
+        # they reach its lane in the order in which they came, however long the store takes over one of them.
         self._arrivals = Lanes(waiting_max=limits.retries_waiting_max)
 
     async def submit(self, ask: Ask, play: Play) -> Watch:
@@ -165,8 +165,9 @@ class Admissions:
             came_at = self._lanes.base(self._lane_name(ask))
         seen = self._resolver.remembered(ask)
         patience = _Patience(ask, self._ambient.now_ms(), came_at, seen)
-        if self._may_be_known(ask, seen):
-            known = await self._find_known(ask)
+        looks = self._may_be_known(ask, seen)
+        if looks or ask.continues is not None or _may_queue(ask):
+            known = await self._find_known(ask, patience, looks=looks)
             if isinstance(known, Watch):
                 return known
             ask, seen = known, None
@@ -179,20 +180,12 @@ class Admissions:
             steered, seen = await self._steer_holder(ask, patience), None
             if steered is not None:
                 return steered
-        wanted = None
-        if _may_queue(ask):
-            name = self._lane_name(ask)
-            behind, wanted = self._lanes.is_held(name), self._lanes.session(name)
-            queued, seen = await self._queue(ask, patience, behind=behind, bound=wanted), None
-            if queued is not None:
-                return queued
         lane, bound = self._lanes.enter_free(self._lane_name(ask)), None
         if lane is None:
             (lane, bound), seen = await self._enter_lane(ask, patience), None
             patience.came_at = patience.came_at or lane.came_at
-        bound = bound or wanted
         try:
-            watch = await self._begin(ask, play, lane, patience, bound, seen)
+            watch = await self._begin(ask, play, lane, patience, bound or patience.bound, seen)
         except BaseException:
             self._lanes.leave(lane)
             raise
@@ -205,34 +198,45 @@ class Admissions:
         """Whether a request may have begun a turn before: with a key, as an SDK's retry, or because the head of its
         session is unfinished, as far as we remember. No other request looks, unless one before it does."""
         attempt = ask.attempt
-        if attempt.key or attempt.client_attempt or ask.continues is not None:
+        if attempt.key or attempt.client_attempt:
             return True
         if seen is not None and seen.snapshot.is_unfinished:
             return True
         return bool(self._arrivals) and self._arrivals.is_held(self._lane_name(ask))
 
-    async def _find_known(self, ask: Ask) -> Watch | Ask:
-        """The turn that this request has begun before, if so. Else the request as it is to begin: it may go on with a
-        turn that is unfinished."""
-        known = await self._find_in_order(ask)
-        if isinstance(known, Ask):
+    async def _find_known(self, ask: Ask, patience: _Patience, *, looks: bool) -> Watch | Ask:
+        """The turn that this request has begun before, if so, or the one that waits in the store for it. Else the request
+        as it is to begin: it may go on with a turn that is unfinished."""
+        known = await self._find_in_order(ask, patience, looks=looks)
+        if isinstance(known, Ask | Watch):
             return known
         found = None if known is None else await self._attach(ask, known)
         if found is None and ask.continues is not None:
             found = await self._find_continuation(ask)
         return found or ask
 
-    async def _find_in_order(self, ask: Ask) -> Ask | Joined | Replay | Mismatch | Gone | None:
-        """What this request has begun before, after the same was found out for the requests that came before it."""
+    async def _find_in_order(
+        self, ask: Ask, patience: _Patience, *, looks: bool
+    ) -> Watch | Ask | Joined | Replay | Mismatch | Gone | None:
+        """What this request has begun before, if it `looks`, after the same was found out for the requests that came
+        before it. If that is nothing, and its session is busy, it may wait in the store from here on."""
         try:
             arrival = await self._arrivals.enter(self._lane_name(ask))
         except LaneFull:
             raise _busy(ask, None) from None
         try:
-            target = None if ask.name is None else named(ask.name)
-            seen = self._resolver.remembered(ask)
-            found = await self._find_attempt(ask, target, seen.snapshot if seen else None)
-            return await self._continuing(ask, found) if isinstance(found, Unfinished) else found
+            found = None
+            if looks:
+                target = None if ask.name is None else named(ask.name)
+                seen = self._resolver.remembered(ask)
+                found = await self._find_attempt(ask, target, seen.snapshot if seen else None)
+            if isinstance(found, Unfinished):
+                return await self._continuing(ask, found)
+            if found is not None or not _may_queue(ask):
+                return found
+            name = self._lane_name(ask)
+            behind, patience.bound = self._lanes.is_held(name), self._lanes.session(name)
+            return await self._queue(ask, patience, behind=behind, bound=patience.bound)
         finally:
             self._arrivals.leave(arrival)
 
@@ -740,6 +744,8 @@ class _Patience:
         self._used: bool = False
         self.came_at = came_at
         """What the session was when the request came, if a turn was open then and that is known."""
+        self.bound: SessionId | None = None
+        """The session that the request has found to be in use before it was its turn."""
         self._seen = seen
         """What was there when the request came, as far as it was remembered."""
 
