@@ -260,7 +260,13 @@ def said_again(facts: Facts) -> Iterator[str]:
         for before, send in itertools.pairwise(sorted(attempts, key=lambda each: each.invoked_s)):
             turn = facts.turns.get(send.turn_id) if send.turn_id else None
             known = facts.turns.get(before.turn_id) if before.turn_id else None
-            if turn is None or known is None or before.how == "steered" or send.how != "began":
+            if turn is None or known is None:
+                continue
+            if before.how == "steered":
+                if _is_steered_twice(facts, before, known, send, turn):
+                    yield f"{text} was heard by {known.row.turn_id}, and its SDK's retry says it again"
+                continue
+            if send.how != "began":
                 continue
             if turn.row.session_id != known.row.session_id or known.row.seq is None:
                 continue
@@ -280,6 +286,20 @@ def said_again(facts: Facts) -> Iterator[str]:
                 continue  # after so long it is a new request
             if is_head and _retries_count(facts, known) and turn.row.continues != known.row.turn_id:
                 yield f"{text} was in {known.row.turn_id}, which broke off, and is said again"
+
+
+def _is_steered_twice(
+    facts: Facts, before: Send, known: FoundTurn, send: Send, turn: FoundTurn
+) -> bool:
+    """Whether an SDK's retry of a message that a kept turn has heard is in the history for a second time."""
+    heard = [each for link in facts.chain_of(known) for each in said_in(link.items)]
+    if not send.counted or before.text not in heard or turn.row.session_id != known.row.session_id:
+        return False
+    age_s = send.done_s - (known.row.ended_ms - EPOCH_MS) / 1000 + CLOCK_S
+    if known.row.seq is None or age_s >= limits.recognised_retry_s:
+        return False
+    elsewhere = turn.row.turn_id != known.row.turn_id and send.text in said_in(turn.items)
+    return elsewhere or heard.count(before.text) > 1
 
 
 def _retries_count(facts: Facts, turn: FoundTurn) -> bool:

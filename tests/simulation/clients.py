@@ -562,6 +562,8 @@ class Exchange:
             ending = await watch.ended()
             if ending.ok and admission.is_own:
                 await node.store.as_store().acknowledge(ask.tenant, ending.turn_id)
+            elif ending.ok:
+                node.sessions.note_handed_over(ask.tenant, admission)
         self.note("ended", ending=ending)
 
     def _take(self, records: Sequence[Record]) -> bool:

@@ -416,6 +416,22 @@ MUTANTS: tuple[Mutant, ...] = (
         ("sessions/continuation.py", "    if not is_own:", "    if False:"),
     ),
     mutant(
+        "an SDK's retry of a message that a turn has heard is a new one",
+        (
+            "sessions/admission.py",
+            "            return await self._find_steered(ask, snapshot)\n",
+            "            return None\n",
+        ),
+    ),
+    mutant(
+        "an SDK's retry of a message is said to the same turn again",
+        (
+            "sessions/steering.py",
+            "            if told_n is not None:\n",
+            "            if False:\n",
+        ),
+    ),
+    mutant(
         "requests for one session are recognised in any order",
         (
             "sessions/admission.py",

@@ -225,6 +225,8 @@ class Stage:
                 ending = await watch.ended()
                 if ending.ok and watch.admission.is_own:
                     await node.sessions.store.acknowledge(TENANT, ending.turn_id)
+                elif ending.ok:
+                    node.sessions.note_handed_over(TENANT, watch.admission)
             return ending
 
         sent = self.loop.create_task(node.run(serve), name=f"send-{text}")

@@ -20,7 +20,7 @@ from holdfast.core.conversation import Snapshot
 from holdfast.core.journal import Record
 from holdfast.core.ports import Play
 from holdfast.core.reconcile import Fresh, is_steered_again
-from holdfast.core.resends import Arrival, Overtaken, arrival
+from holdfast.core.resends import Overtaken
 from holdfast.core.turn import begin
 from holdfast.errors import (
     CannotContinue,
@@ -28,7 +28,6 @@ from holdfast.errors import (
     InDoubt,
     KeyReused,
     QueueFull,
-    SessionBusy,
     SessionGone,
     SessionMissing,
     StoreError,
@@ -41,13 +40,15 @@ from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Admission, Ask, Choose, base_of
 from holdfast.sessions.cache import SnapshotCache
 from holdfast.sessions.continuation import retried_by
-from holdfast.sessions.lanes import Base, Lane, LaneFull, LaneName, Lanes
+from holdfast.sessions.lanes import Lane, LaneFull, LaneName, Lanes
 from holdfast.sessions.noting import note_admission, note_refusal, note_signal
 from holdfast.sessions.owner import Owner
+from holdfast.sessions.patience import Patience, session_busy
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.recovery import Recovery
 from holdfast.sessions.resolve import Resolver, Seen, named, request_after
 from holdfast.sessions.retry import retried
+from holdfast.sessions.steered_requests import SteeredRequests
 from holdfast.sessions.steering import Heard, Steering
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.sessions.watch import Watch
@@ -77,9 +78,6 @@ from holdfast.wire.problems import Refused
 QUEUE_RETRY_AFTER_S = 10.0
 """What a client is told whose turn may not even wait."""
 
-RETRY_AFTER_S = 1.0
-"""What a client is told who meets a session that is busy: most turns take a few seconds."""
-
 
 class Admissions:
     """The door to the sessions of one node."""
@@ -105,6 +103,7 @@ class Admissions:
         self._tally = tally
         self._resolver = Resolver(store, cache, ambient)
         self._steering = Steering(store, owner, self._resolver, ambient, choose)
+        self.steered = SteeredRequests()
         # Requests with one idempotency key are admitted one after the other, so that the second
         # finds what the first has begun instead of queueing behind it.
         self._claims = Lanes(waiting_max=limits.retries_waiting_max)
@@ -153,7 +152,7 @@ class Admissions:
         try:
             claim = await self._claims.enter((ask.tenant, key))
         except LaneFull:
-            raise _busy(ask, None) from None
+            raise session_busy(ask, None) from None
         try:
             return await self._submit(ask, play)
         finally:
@@ -164,7 +163,7 @@ class Admissions:
         if self._lanes and ask.name is not None:
             came_at = self._lanes.base(self._lane_name(ask))
         seen = self._resolver.remembered(ask)
-        patience = _Patience(ask, self._ambient.now_ms(), came_at, seen)
+        patience = Patience(ask, self._ambient.now_ms(), came_at, seen)
         looks = self._may_be_known(ask, seen)
         if looks or ask.continues is not None or _may_queue(ask):
             known = await self._find_known(ask, patience, looks=looks)
@@ -173,7 +172,7 @@ class Admissions:
             ask, seen = known, None
         return await self._admit(ask, play, patience, seen)
 
-    async def _admit(self, ask: Ask, play: Play, patience: _Patience, seen: Seen | None) -> Watch:
+    async def _admit(self, ask: Ask, play: Play, patience: Patience, seen: Seen | None) -> Watch:
         """Begin a turn, or wait until that is possible: then what was `seen` counts no more. Raises CannotContinue if
         there is nothing to continue."""
         if ask.on_busy == "steer":
@@ -204,7 +203,7 @@ class Admissions:
             return True
         return bool(self._arrivals) and self._arrivals.is_held(self._lane_name(ask))
 
-    async def _find_known(self, ask: Ask, patience: _Patience, *, looks: bool) -> Watch | Ask:
+    async def _find_known(self, ask: Ask, patience: Patience, *, looks: bool) -> Watch | Ask:
         """The turn that this request has begun before, if so, or the one that waits in the store for it. Else the request
         as it is to begin: it may go on with a turn that is unfinished."""
         known = await self._find_in_order(ask, patience, looks=looks)
@@ -216,14 +215,14 @@ class Admissions:
         return found or ask
 
     async def _find_in_order(
-        self, ask: Ask, patience: _Patience, *, looks: bool
+        self, ask: Ask, patience: Patience, *, looks: bool
     ) -> Watch | Ask | Joined | Replay | Mismatch | Gone | None:
         """What this request has begun before, if it `looks`, after the same was found out for the requests that came
         before it. If that is nothing, and its session is busy, it may wait in the store from here on."""
         try:
             arrival = await self._arrivals.enter(self._lane_name(ask))
         except LaneFull:
-            raise _busy(ask, None) from None
+            raise session_busy(ask, None) from None
         try:
             found = None
             if looks:
@@ -262,7 +261,7 @@ class Admissions:
         """Whether a background turn must be queued: there is no room for it here, or others are queued already."""
         return ask.queues and (self._owner.others_wait or not self._owner.has_room_for(ask.tenant))
 
-    async def _gives_way(self, ask: Ask, seen: Seen, patience: _Patience) -> bool:
+    async def _gives_way(self, ask: Ask, seen: Seen, patience: Patience) -> bool:
         """Let a turn begin first that has waited in the store since before the request came. Whether one has.
 
         A continuation stands where the turn stands that it goes on with: before all that have waited for that one.
@@ -293,7 +292,7 @@ class Admissions:
         return None
 
     def _taken(
-        self, ask: Ask, seen: Seen, patience: _Patience
+        self, ask: Ask, seen: Seen, patience: Patience
     ) -> tuple[ev.TurnRequest, Fresh] | Overtaken:
         since = patience.since(seen.snapshot)
         return request_after(ask, seen.snapshot, self._ambient, self._choose, since=since)
@@ -305,7 +304,7 @@ class Admissions:
     # ── waiting for the session ──
 
     async def _queue(
-        self, ask: Ask, patience: _Patience, *, behind: bool, bound: SessionId | None
+        self, ask: Ask, patience: Patience, *, behind: bool, bound: SessionId | None
     ) -> Watch | None:
         """Let a request wait in the store if its session is busy, or if others wait for it; else None: it may begin.
 
@@ -386,7 +385,7 @@ class Admissions:
 
     # ── the lane ──
 
-    async def _enter_lane(self, ask: Ask, patience: _Patience) -> tuple[Lane, SessionId | None]:
+    async def _enter_lane(self, ask: Ask, patience: Patience) -> tuple[Lane, SessionId | None]:
         """The lane, and the session that this request has waited for, if it had to wait."""
         name = self._lane_name(ask)
         if self._lanes.is_held(name) and _may_queue(ask):
@@ -395,7 +394,7 @@ class Admissions:
         if not self._lanes.is_held(name):
             return await self._lanes.enter(name), None
         if ask.on_busy == "reject":
-            raise _busy(ask, self._lanes.holder(name))
+            raise session_busy(ask, self._lanes.holder(name))
         first = ask.on_busy == "interrupt"
         if first:
             self._interrupt_here(self._lanes.holder(name))
@@ -408,7 +407,7 @@ class Admissions:
                 lane = await self._lanes.enter(name, first=first)
                 return lane, lane.session
         except (TimeoutError, LaneFull):
-            raise _busy(ask, self._lanes.holder(name)) from None
+            raise session_busy(ask, self._lanes.holder(name)) from None
 
     def _lane_name(self, ask: Ask) -> LaneName:
         """A session's lane goes by its id, or by the key as long as we know no id for it."""
@@ -436,7 +435,7 @@ class Admissions:
         ask: Ask,
         play: Play,
         lane: Lane,
-        patience: _Patience,
+        patience: Patience,
         bound: SessionId | None,
         remembered: Seen | None,
     ) -> Watch:
@@ -533,8 +532,9 @@ class Admissions:
                     verify = True
 
     async def _known_in(self, ask: Ask, seen: Seen) -> Watch | Unfinished | None:
-        """What a request is on top of a head that broke off: that turn's own retry, before it is anything else."""
-        if ask.continues is not None or not seen.snapshot.is_unfinished:
+        """What a request is on top of a head that broke off, or if an SDK counts it: a retry, before anything else."""
+        counts = ask.attempt.client_attempt > 0 and ask.attempt.key is None
+        if ask.continues is not None or not (seen.snapshot.is_unfinished or counts):
             return None
         found = await self._find_attempt(ask, seen.target, seen.snapshot)
         if found is None or isinstance(found, Unfinished):
@@ -547,11 +547,22 @@ class Admissions:
         """What a request has begun before. One without a key that says again what was steered into a turn that broke
         off stands for the request of that turn."""
         found = await self._store.find_attempt(ask.tenant, ask.attempt, target)
-        if found is not None or snapshot is None or not _is_steered_again(ask, snapshot):
+        if found is not None or snapshot is None:
             return found
+        if not _is_steered_again(ask, snapshot):
+            return await self._find_steered(ask, snapshot)
         turn = await self._store.turn(ask.tenant, snapshot.marks[-1].turn_id)
         attempt = Attempt(request_hash=turn.request_hash if turn else b"")
         return await self._store.find_attempt(ask.tenant, attempt, target)
+
+    async def _find_steered(self, ask: Ask, snapshot: Snapshot) -> Replay | None:
+        """The turn that an SDK's retry was said to before, if that one has ended a short while ago."""
+        turn_id = self.steered.find(snapshot, ask.attempt)
+        row = await self._store.turn(ask.tenant, turn_id) if turn_id else None
+        if row is None or row.session_id != snapshot.session_id:
+            return None
+        is_recent = self._ambient.now_ms() - row.ended_ms <= limits.recognised_retry_s * 1000
+        return Replay(turn_id=row.turn_id, session_id=row.session_id) if is_recent else None
 
     async def _instead(self, ask: Ask) -> Watch | Ask | None:
         """What a retry is that has nothing left to continue. If another request has continued its turn to the end, that
@@ -675,6 +686,7 @@ class Admissions:
             how=how,  # type: ignore[arg-type]
             continues=row.continues,
             is_own=how != "steered" and row.request_hash == ask.attempt.request_hash,
+            request_hash=ask.attempt.request_hash,
         )
         return Watch(
             self._store, self._owner.lease, ask.tenant, admission, self._owner.find(turn_id)
@@ -682,13 +694,13 @@ class Admissions:
 
     # ── busy ──
 
-    async def _wait_for_release(self, ask: Ask, busy: Busy, patience: _Patience) -> Watch | None:
+    async def _wait_for_release(self, ask: Ask, busy: Busy, patience: Patience) -> Watch | None:
         """Wait, as the request wants it, until another turn lets go of the session. The turn, if the request was steered
         into it."""
         if not busy.holder_alive:
             await self._recovery.recover(ask.tenant, busy.session_id, busy.turn_id)
         elif ask.on_busy == "reject":
-            raise _busy(ask, busy.turn_id)
+            raise session_busy(ask, busy.turn_id)
         elif ask.on_busy == "interrupt" and patience.once():
             await self._interrupt(ask.tenant, busy.turn_id)
         elif ask.on_busy == "steer":
@@ -708,7 +720,7 @@ class Admissions:
             if not busy.holder_alive:
                 return None  # ask T1 again: whoever may take it over has to be asked again, too
 
-    async def _note_base(self, ask: Ask, lane: Lane, patience: _Patience, turn_id: TurnId) -> None:
+    async def _note_base(self, ask: Ask, lane: Lane, patience: Patience, turn_id: TurnId) -> None:
         """Note what the session is while this turn is open: neither this request nor those behind it know more."""
         row = await self._store.turn(ask.tenant, turn_id)
         if row is not None and row.state == "open":
@@ -717,7 +729,7 @@ class Admissions:
 
     # ── steering ──
 
-    async def _steer_holder(self, ask: Ask, patience: _Patience) -> Watch | None:
+    async def _steer_holder(self, ask: Ask, patience: Patience) -> Watch | None:
         turn_id = self._lanes.holder(self._lane_name(ask))
         live = self._owner.live.get(turn_id) if turn_id else None
         if live is None:
@@ -725,52 +737,12 @@ class Admissions:
         patience.came_at = patience.came_at or (live.fence.session_id, live.turn.request.base)
         return await self._steer(ask, live.fence.turn_id, patience)
 
-    async def _steer(self, ask: Ask, turn_id: TurnId, patience: _Patience) -> Watch | None:
+    async def _steer(self, ask: Ask, turn_id: TurnId, patience: Patience) -> Watch | None:
         """Hand the message to the running turn. None if it is too late: then it begins the next one."""
         outcome = await self._steering.steer(ask, turn_id, patience.since)
         if isinstance(outcome, Heard):
             return await persistently(lambda: self._watch(ask, turn_id, how="steered"))
         return None if outcome is None else await self._attach(ask, outcome)
-
-
-class _Patience:
-    """How long a request may still wait for its session."""
-
-    def __init__(self, ask: Ask, came_ms: int, came_at: Base | None, seen: Seen | None) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.came_ms = came_ms
-        """By the store's clock."""
-        self._until = self._loop.time() + ask.wait_s
-        self._used: bool = False
-        self.came_at = came_at
-        """What the session was when the request came, if a turn was open then and that is known."""
-        self.bound: SessionId | None = None
-        """The session that the request has found to be in use before it was its turn."""
-        self._seen = seen
-        """What was there when the request came, as far as it was remembered."""
-
-    def since(self, snapshot: Snapshot) -> Arrival:
-        """What a session was when the request came: others may overtake a request although nothing is in its way, if its
-        own T1 is slow. What was remembered when the request came has overtaken nothing."""
-        came_at, seen = self.came_at, self._seen
-        session_id = snapshot.session_id
-        known = came_at[1] if came_at is not None and came_at[0] == session_id else None
-        least = seen.snapshot.version if seen is not None and seen.expected == session_id else 0
-        return arrival(snapshot, at_ms=self.came_ms, known=known, least=least)
-
-    @property
-    def left_s(self) -> float:
-        return max(0.0, self._until - self._loop.time())
-
-    def demand(self, ask: Ask, turn_id: TurnId | None) -> None:
-        """Raise SessionBusy if there is none left."""
-        if self.left_s <= 0:
-            raise _busy(ask, turn_id)
-
-    def once(self) -> bool:
-        """True the first time."""
-        first, self._used = not self._used, True
-        return first
 
 
 def _may_queue(ask: Ask) -> bool:
@@ -801,7 +773,3 @@ def _tell_of_doubt(ask: Ask, turn_id: TurnId, error: StoreUnavailable) -> None:
             f"{error}. It is not known whether the turn {turn_id} is there; if it is, it is played: look before "
             "you send this again"
         ) from error
-
-
-def _busy(ask: Ask, turn_id: TurnId | None) -> SessionBusy:
-    return SessionBusy(str(ask.name), turn_id=str(turn_id or "?"), retry_after_s=RETRY_AFTER_S)

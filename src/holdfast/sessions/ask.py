@@ -163,3 +163,5 @@ class Admission(Value):
     is_own: bool = True
     """Whether the turn is known again by this request. Only then does the client's receipt of the answer count: other
     clients that read the same answer say nothing about whether this one has it."""
+    request_hash: bytes = b""
+    """What a request is known by that was said to the turn of another one."""

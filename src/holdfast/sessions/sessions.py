@@ -191,6 +191,7 @@ class Sessions:
     def note_handed_over(self, tenant: Tenant, admission: Admission) -> None:
         """Note that a client has its answer whole. The note is ahead of whatever is submitted after it."""
         if not admission.is_own:
+            self._admissions.steered.note_received(admission.turn_id, admission.request_hash)
             return
         task = asyncio.create_task(
             self._acknowledge(tenant, admission.turn_id), name="holdfast-handed-over"

@@ -23,6 +23,7 @@ from holdfast.sessions.noting import note_signal
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.resolve import Resolver, Seen, request_after
+from holdfast.sessions.steered_requests import is_retried, signed
 from holdfast.sessions.transaction import steering_messages, steering_payload
 from holdfast.sessions.watch import persistent_ending
 from holdfast.store.base import (
@@ -68,6 +69,11 @@ class Steering:
             seen = await self._resolver.look(ask, verify=True)
             running, earlier = await self._said_to(ask, turn_id)
             last_n = earlier[-1].n if earlier else 0
+            told_n = next(
+                (row.n for row in earlier if is_retried(_said_in(row), ask.attempt)), None
+            )
+            if told_n is not None:
+                return await self._heard(ask, turn_id, told_n)
             messages = await self._new(ask, seen, since=since(seen.snapshot), running=running)
             if isinstance(messages, Overtaken):
                 if messages.turn_id is None:
@@ -75,6 +81,7 @@ class Steering:
                 return Replay(turn_id=messages.turn_id, session_id=seen.snapshot.session_id)
             if messages is None:
                 return None
+            messages = signed(messages, ask.attempt)
             sent = await self._store.signal(
                 ask.tenant,
                 turn_id,
@@ -141,8 +148,7 @@ class Steering:
         rows: list[SignalRow] = []
         while row := await self._store.find_signal(ask.tenant, turn_id, len(rows) + 1):
             rows.append(row)
-            if row.kind == "steer":
-                said += steering_messages(row)
+            said += _said_in(row)
         return tuple(said), tuple(rows)
 
     async def _input(self, tenant: Tenant, turn_id: TurnId) -> Items:
@@ -171,6 +177,10 @@ class Steering:
         # Not given up at once: it has been sent, and a client that were told to send it again would be heard twice.
         row = await persistently(lambda: self._store.find_signal(tenant, turn_id, n))
         return row is not None and row.consumed
+
+
+def _said_in(row: SignalRow) -> tuple[UserMessage, ...]:
+    return steering_messages(row) if row.kind == "steer" else ()
 
 
 def _row(ask: Ask, turn_id: TurnId, n: int, messages: tuple[UserMessage, ...]) -> SignalRow:
