@@ -261,7 +261,9 @@ def test_requests_begin_in_the_order_in_which_they_came(asking: Asking, held: bo
 
 
 @pytest.mark.parametrize("call", ["resolve", "enqueue"])
-@pytest.mark.parametrize("asking", [{}, {"key": "k2"}], ids=["plain", "key"])
+@pytest.mark.parametrize(
+    "asking", [{"queues": True}, {"queues": True, "key": "k2"}], ids=["plain", "key"]
+)
 @pytest.mark.parametrize("queues", [False, True], ids=["foreground", "background"])
 def test_a_request_is_not_passed_while_the_store_is_asked_whether_it_has_to_wait(
     call: str, asking: Asking, queues: bool
@@ -270,7 +272,7 @@ def test_a_request_is_not_passed_while_the_store_is_asked_whether_it_has_to_wait
         node = await stage.boot()
         assert (await stage.send(node, "Hello")).ok
         let_go = stage.delay(node, call)
-        first = stage.send(node, "First", queues=True, **asking)
+        first = stage.send(node, "First", **asking)
         await stage.sleep(1)
         second = stage.send(node, "Second", queues=queues)
         await stage.sleep(1)
