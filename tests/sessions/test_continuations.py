@@ -10,7 +10,7 @@ import pytest
 from holdfast import limits
 from holdfast.core.items import Interruption
 from holdfast.core.policy import Policy
-from holdfast.errors import CannotContinue, TurnFailed
+from holdfast.errors import CannotContinue, SessionGone, TurnFailed
 from holdfast.ids import SessionKey, Version
 from holdfast.sessions.ask import Ending
 from tests.sessions.test_named_cases import hang
@@ -281,6 +281,25 @@ def test_a_request_is_not_passed_while_the_store_is_asked_whether_it_has_to_wait
         assert (await stage.said())[2:] == ["First", "re: First", "Second", "re: Second"]
 
     act_out(scenario, "memory")
+
+
+@on_stage
+async def test_a_request_that_waits_behind_such_a_one_wants_the_session_that_was_there(
+    stage: Stage,
+) -> None:
+    node = await stage.boot()
+    await stage.answering(node)
+    session_id = await stage.id_of()
+    let_go = stage.delay(node, "resolve")
+    first = stage.send(node, "First", queues=True)
+    await stage.sleep(1)
+    second = stage.send(node, "Second")
+    await stage.sleep(1)
+    await node.run(lambda: node.sessions.operations.delete(TENANT, session_id))
+    let_go.set()
+    for each in (first, second):
+        with pytest.raises(SessionGone):
+            await each
 
 
 @on_stage

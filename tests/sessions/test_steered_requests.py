@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
 import msgspec
 import pytest
 
 from holdfast import limits
 from holdfast.core.items import UserMessage, plain_text
+from holdfast.core.reconcile import Incoming
+from holdfast.errors import TurnFailed
 from holdfast.ids import IdempotencyKey, MessageId, TurnId
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Ending
@@ -21,7 +24,7 @@ from holdfast.sessions.steered_requests import (
 from holdfast.store.base import Attempt
 from tests.simulation.clients import TENANT
 from tests.simulation.simulation import Home
-from tests.simulation.stage import Gate, Stage, act_out, on_stage
+from tests.simulation.stage import Gate, Hand, Stage, act_out, on_stage, said
 from tests.simulation.world import Node
 
 mint = Ambient().mint
@@ -68,6 +71,78 @@ def test_it_joins_the_turn_while_that_is_open(home: Home, elsewhere: bool) -> No
         await stage.sleep(1)
         gate.open.set()
         assert await again == await first
+        assert (await stage.said()).count("two") == 1
+
+    act_out(scenario, home)
+
+
+@pytest.mark.parametrize("home", ["memory", "sqlite"])
+@pytest.mark.parametrize("by", ["model_error", "limit"])
+@pytest.mark.parametrize("past", [(), said("elsewhere")], ids=["alone", "with another past"])
+def test_it_is_part_of_a_turn_that_broke_off_also_where_no_retry_goes_on(
+    home: Home, by: Literal["model_error", "limit"], past: tuple[Incoming, ...]
+) -> None:
+    """After an error the retry goes on with the turn; after a limit it is told the end that is stored."""
+
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        let_go = asyncio.Event()
+
+        async def hear_then_fail(hand: Hand) -> None:
+            del stage.parts["one"]
+            await let_go.wait()
+            await hand.open.take_steering()
+            (act,) = await hand.call("act")
+            await hand.start(act)
+            await hand.finish(act)
+            raise TurnFailed(by, "no more", reason="upstream_error")
+
+        stage.parts["one"] = hear_then_fail
+        first = stage.send(node, "one")
+        await stage.until(lambda: "one" in stage.played)
+        told = stage.send(node, "two", past=past, on_busy="steer")
+        await stage.sleep(1)
+        let_go.set()
+        assert await told == await first
+        again = await stage.send(node, "two", past=past, on_busy="steer", attempt=1)
+        assert again.ok if by == "model_error" else again == await first
+        assert (await stage.said()).count("two") == 1
+
+    act_out(scenario, home)
+
+
+@pytest.mark.parametrize("home", ["memory", "sqlite"])
+def test_it_is_not_said_to_the_continuation_of_the_turn_that_has_heard_it(home: Home) -> None:
+    """A node that has nothing of the conversation in mind finds the continuation open."""
+
+    async def scenario(stage: Stage) -> None:
+        node, other = await stage.boot(), await stage.boot()
+        let_go, fails = asyncio.Event(), iter([True])
+
+        async def hear_then_fail_once(hand: Hand) -> None:
+            await let_go.wait()
+            await hand.open.take_steering()
+            if next(fails, False):
+                (act,) = await hand.call("act")
+                await hand.start(act)
+                await hand.finish(act)
+                raise TurnFailed("model_error", "overloaded", reason="upstream_error")
+            await hand.go_on()
+
+        stage.parts |= {"one": hear_then_fail_once, "two": hear_then_fail_once}
+        first = stage.send(node, "one")
+        await stage.until(lambda: "one" in stage.played)
+        told = stage.send(node, "two", on_busy="steer")
+        await stage.sleep(1)
+        let_go.set()
+        assert (await told).by == (await first).by == "model_error"
+        let_go.clear()
+        goes_on = stage.send(node, "one")
+        await stage.until(lambda: len(stage.played) > 1)
+        again = stage.send(other, "two", on_busy="steer", attempt=1)
+        await stage.sleep(1)
+        let_go.set()
+        assert await again == await goes_on
         assert (await stage.said()).count("two") == 1
 
     act_out(scenario, home)

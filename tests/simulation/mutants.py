@@ -419,8 +419,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "an SDK's retry of a message that a turn has heard is a new one",
         (
             "sessions/admission.py",
-            "            return await self._find_steered(ask, snapshot)\n",
-            "            return None\n",
+            "        turn_id = self.steered.find(snapshot, ask.attempt)\n",
+            "        turn_id = None\n",
         ),
     ),
     mutant(
@@ -497,7 +497,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a request has seen all that was committed before the server looked",
         ("core/resends.py", "while version > least and _last", "while False and _last"),
-        ("sessions/admission.py", " = self._lanes.base(self._lane_name(ask))", " = None"),
+        ("sessions/patience.py", " = lane.base if lane else None", " = None"),
     ),
     mutant(
         "what a queued turn brings is not compared with what was said while it waited",

@@ -279,7 +279,10 @@ def _begun_alike(
     """How many messages of a telling without any answer the history begins with, if that is an anchor, and what follows
     them there; else what was said later. And whether there are any: then the telling has parted from the history."""
     at = alike = 0
-    for ours in (seen for seen, _ in past.held_at(since) if seen[0] != "assistant"):
+    questions = (seen for seen, _ in past.held_at(since) if seen[0] != "assistant")
+    for (
+        ours
+    ) in questions:  # pragma: no branch — it parts somewhere, or it would be the whole history
         if at < len(told) and ours == told[at][0]:
             at += 1
         elif not at or ours != told[at - 1][0]:  # what was asked again is there more than once

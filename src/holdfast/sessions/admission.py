@@ -159,11 +159,11 @@ class Admissions:
             self._claims.leave(claim)
 
     async def _submit(self, ask: Ask, play: Play) -> Watch:
-        came_at = None
+        lane = None
         if self._lanes and ask.name is not None:
-            came_at = self._lanes.base(self._lane_name(ask))
+            lane = self._lanes.find(self._lane_name(ask))
         seen = self._resolver.remembered(ask)
-        patience = Patience(ask, self._ambient.now_ms(), came_at, seen)
+        patience = Patience(ask, self._ambient.now_ms(), lane, seen)
         looks = self._may_be_known(ask, seen)
         if looks or ask.continues is not None or _may_queue(ask):
             known = await self._find_known(ask, patience, looks=looks)
@@ -234,7 +234,8 @@ class Admissions:
             if found is not None or not _may_queue(ask):
                 return found
             name = self._lane_name(ask)
-            behind, patience.bound = self._lanes.is_held(name), self._lanes.session(name)
+            patience.bound = patience.bound or self._lanes.session(name)
+            behind = self._lanes.is_held(name)
             return await self._queue(ask, patience, behind=behind, bound=patience.bound)
         finally:
             self._arrivals.leave(arrival)
@@ -547,18 +548,22 @@ class Admissions:
         """What a request has begun before. One without a key that says again what was steered into a turn that broke
         off stands for the request of that turn."""
         found = await self._store.find_attempt(ask.tenant, ask.attempt, target)
-        if found is not None or snapshot is None:
+        if found is not None or snapshot is None or not snapshot.marks:
             return found
-        if not _is_steered_again(ask, snapshot):
-            return await self._find_steered(ask, snapshot)
-        turn = await self._store.turn(ask.tenant, snapshot.marks[-1].turn_id)
-        attempt = Attempt(request_hash=turn.request_hash if turn else b"")
-        return await self._store.find_attempt(ask.tenant, attempt, target)
-
-    async def _find_steered(self, ask: Ask, snapshot: Snapshot) -> Replay | None:
-        """The turn that an SDK's retry was said to before, if that one has ended a short while ago."""
+        head = snapshot.marks[-1].turn_id
         turn_id = self.steered.find(snapshot, ask.attempt)
-        row = await self._store.turn(ask.tenant, turn_id) if turn_id else None
+        is_heads = turn_id == head and snapshot.is_unfinished
+        if is_heads or _is_steered_again(ask, snapshot):
+            turn = await self._store.turn(ask.tenant, head)
+            attempt = Attempt(request_hash=turn.request_hash if turn else b"")
+            found = await self._store.find_attempt(ask.tenant, attempt, target)
+        if found is None and turn_id is not None:
+            return await self._find_steered(ask, snapshot, turn_id)
+        return found
+
+    async def _find_steered(self, ask: Ask, snapshot: Snapshot, turn_id: TurnId) -> Replay | None:
+        """The turn that an SDK's retry was said to before, if that one has ended a short while ago."""
+        row = await self._store.turn(ask.tenant, turn_id)
         if row is None or row.session_id != snapshot.session_id:
             return None
         is_recent = self._ambient.now_ms() - row.ended_ms <= limits.recognised_retry_s * 1000
@@ -739,7 +744,9 @@ class Admissions:
 
     async def _steer(self, ask: Ask, turn_id: TurnId, patience: Patience) -> Watch | None:
         """Hand the message to the running turn. None if it is too late: then it begins the next one."""
-        outcome = await self._steering.steer(ask, turn_id, patience.since)
+        outcome = await self._steering.steer(ask, turn_id, patience.since, self._known_in)
+        if isinstance(outcome, Watch):
+            return outcome
         if isinstance(outcome, Heard):
             return await persistently(lambda: self._watch(ask, turn_id, how="steered"))
         return None if outcome is None else await self._attach(ask, outcome)

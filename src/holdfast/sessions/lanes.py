@@ -200,10 +200,9 @@ class Lanes:
         lane = self._lanes.get(name)
         return lane.awaited if lane else None
 
-    def base(self, name: LaneName) -> Base | None:
-        """What a session is while a turn of it is open in the lane of this name, if one is."""
-        lane = self._lanes.get(name)
-        return lane.base if lane else None
+    def find(self, name: LaneName) -> Lane | None:
+        """The lane of this name, if a request is in it."""
+        return self._lanes.get(name)
 
     def session(self, name: LaneName) -> SessionId | None:
         """The session whose turns go through the lane of this name, if somebody in it has found out."""

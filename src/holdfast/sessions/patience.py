@@ -7,9 +7,9 @@ import asyncio
 from holdfast.core.conversation import Snapshot
 from holdfast.core.resends import Arrival, arrival
 from holdfast.errors import SessionBusy
-from holdfast.ids import SessionId, TurnId
+from holdfast.ids import TurnId
 from holdfast.sessions.ask import Ask
-from holdfast.sessions.lanes import Base
+from holdfast.sessions.lanes import Lane
 from holdfast.sessions.resolve import Seen
 
 RETRY_AFTER_S = 1.0
@@ -19,16 +19,16 @@ RETRY_AFTER_S = 1.0
 class Patience:
     """How long a request may still wait for its session."""
 
-    def __init__(self, ask: Ask, came_ms: int, came_at: Base | None, seen: Seen | None) -> None:
+    def __init__(self, ask: Ask, came_ms: int, lane: Lane | None, seen: Seen | None) -> None:
         self._loop = asyncio.get_running_loop()
         self.came_ms = came_ms
         """By the store's clock."""
         self._until = self._loop.time() + ask.wait_s
         self._used: bool = False
-        self.came_at = came_at
+        self.came_at = lane.base if lane else None
         """What the session was when the request came, if a turn was open then and that is known."""
-        self.bound: SessionId | None = None
-        """The session that the request has found to be in use before it was its turn."""
+        self.bound = lane.session if lane else None
+        """The session that was in use when the request came, if that is known: it waits for that one."""
         self._seen = seen
         """What was there when the request came, as far as it was remembered."""
 

@@ -7,7 +7,7 @@ store takes it only if the turn was told nothing else meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from holdfast.core import events as ev
 from holdfast.core.codec import Value
@@ -25,7 +25,7 @@ from holdfast.sessions.persistence import persistently
 from holdfast.sessions.resolve import Resolver, Seen, request_after
 from holdfast.sessions.steered_requests import is_retried, signed
 from holdfast.sessions.transaction import steering_messages, steering_payload
-from holdfast.sessions.watch import persistent_ending
+from holdfast.sessions.watch import Watch, persistent_ending
 from holdfast.store.base import (
     Gone,
     Joined,
@@ -57,16 +57,23 @@ class Steering:
         self._choose = choose
 
     async def steer(
-        self, ask: Ask, turn_id: TurnId, since: Callable[[Snapshot], Arrival]
-    ) -> Heard | Joined | Replay | Mismatch | Gone | None:
+        self,
+        ask: Ask,
+        turn_id: TurnId,
+        since: Callable[[Snapshot], Arrival],
+        find_known: Callable[[Ask, Seen], Awaitable[Watch | Unfinished | None]],
+    ) -> Heard | Watch | Joined | Replay | Mismatch | Gone | None:
         """Hand the message to the running turn. None if it is too late: then it begins the next one. `since` tells
-        what the session was when the request came.
+        what the session was when the request came, and `find_known` which turn it is a retry of, if it is one.
 
         A request with an idempotency key claims it for that turn: a retry finds the turn instead of speaking again.
         """
         while True:
             here = self._owner.live.get(turn_id)
             seen = await self._resolver.look(ask, verify=True)
+            known = await find_known(ask, seen)
+            if known is not None:
+                return None if isinstance(known, Unfinished) else known
             running, earlier = await self._said_to(ask, turn_id)
             last_n = earlier[-1].n if earlier else 0
             told_n = next(
