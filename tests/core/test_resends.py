@@ -410,6 +410,8 @@ class Move(NamedTuple):
     """What ends now breaks off in the middle of its next words, or of those after, or without one, if it is kept."""
     delivered: bool = True
     """Whether the client hears what was answered by then."""
+    lag: int = 0
+    """How many versions behind the server takes what the client had seen to be."""
 
 
 GO_ON: tuple[Way, ...] = ("retry", "by_hand", "in_place")
@@ -420,6 +422,7 @@ MOVES = st.builds(
     kept=st.booleans(),
     breaks=st.sampled_from((None, "first", "later", "silent")),
     delivered=st.booleans(),
+    lag=st.sampled_from((0, 0, 1, 2)),
 )
 
 
@@ -461,8 +464,10 @@ class Server:
         self.waiting: list[Request] = []
         self.answered: dict[str, str] = {}
 
-    def send(self, way: Way, text: str, told: tuple[Incoming, ...], *, kept: bool) -> None:
-        request = Request(text, told, self.session.version)
+    def send(
+        self, way: Way, text: str, told: tuple[Incoming, ...], *, kept: bool, lag: int = 0
+    ) -> None:
+        request = Request(text, told, Version(max(0, self.session.version - lag)))
         if self.open is None:
             self._begin(request)
         elif way == "steer":
@@ -568,7 +573,7 @@ def played(moves: Sequence[Move]) -> tuple[Server, Client]:
         elif move.way in GO_ON:
             server.go_on(move.way)
         elif move.way is not None:
-            server.send(move.way, text, client.tells(text), kept=move.kept)
+            server.send(move.way, text, client.tells(text), kept=move.kept, lag=move.lag)
             client.said.append(text)
         elif server.open is not None:
             server.end(kept=move.kept, breaks=move.breaks)
@@ -681,6 +686,17 @@ def test_an_answer_to_several_messages_anchors_also_if_it_was_given_meanwhile() 
     told = (*says("a"), heard("so far re: b"), *says("b", "c", "d"))
     found = reconcile(session, told, mint, since=Arrival(version=Version(0)))
     assert isinstance(found, Fresh) and texts_of(found.input) == ["d"]
+    # The turn may have said nothing between the two messages.
+    session = talk(("a", "b"), ("c",))
+    told = (*says("a"), heard("re: b"), *says("b", "c", "d"))
+    found = reconcile(session, told, mint, since=Arrival(version=Version(0)))
+    assert isinstance(found, Fresh) and texts_of(found.input) == ["d"]
+
+
+def test_an_answer_to_several_messages_anchors_also_while_another_turn_is_open() -> None:
+    turn = after(turn_on(new_session(), user("a")), asked(), answered(said("so far")))
+    turn = after(turn, steered("b"), asked(), answered(said("re: b")))
+    told = (*says("a"), heard("so far re: b"), *says("b", "c", "d"))
     running = (user("c"),)
     found = reconcile(
         ending(new_session(), turn), told, mint, since=Arrival(version=Version(0)), running=running

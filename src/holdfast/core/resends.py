@@ -134,12 +134,15 @@ def _find_in(
     if 0 < whole < len(told) and past.has_answered(since.version, told[whole][0]):
         whole += 1
     at, last = _known_again(told, whole, later)
-    if at > whole and answers_end > told[at - 1][1]:
-        # It tells another answer than the one that was given meanwhile.
-        return _anchored(past, told, answers_end, later, since)
-    return _overtaking(told, at, later[last:], since) or Resend(
-        dropped=told[at - 1][1] if at else 0, diverged=asked_again and at > 0
-    )
+    known = told[at - 1][1] if at else 0
+    overtaken = _overtaking(told, at, later[last:], since)
+    if at > whole and not overtaken and answers_end > (told[whole - 1][1] if whole else 0):
+        # It tells another answer than the one that was given meanwhile, or had that one when it came: then all that
+        # the turn was told is part of what its client has seen, in whatever order.
+        other = _anchored(past, told, answers_end, later, since)
+        if isinstance(other, Overtaken) or answers_end > known or other.dropped > known:
+            return other
+    return overtaken or Resend(dropped=known, diverged=asked_again and at > 0)
 
 
 def still_new(

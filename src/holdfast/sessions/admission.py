@@ -527,7 +527,7 @@ class Admissions:
                     lane.session, lane.awaited = bound, turn_id
                     await self._note_base(ask, lane, patience, turn_id)
                     steered = await self._wait_for_release(ask, outcome, patience)
-                    lane.awaited = None
+                    lane.awaited = lane.base = None
                     if steered is not None:
                         return steered
                     verify = True
