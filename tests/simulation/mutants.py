@@ -288,9 +288,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "whoever draws the last breath begins another turn",
         (
-            "sessions/admission.py",
-            "            self._owner.demand_open()\n            if self._has",
-            "            if self._has",
+            "sessions/owner.py",
+            "        self.demand_open()\n        return Claim(self, turn_id)\n",
+            "        return Claim(self, turn_id)\n",
         ),
     ),
     mutant(

@@ -476,7 +476,6 @@ class Admissions:
             if isinstance(taken, Overtaken):
                 return await self._answered_by(ask, taken)
             request, new = taken
-            self._owner.demand_open()
             if self._has_to_wait(ask):
                 await self._demand_room(ask)
             wanted = (ask.tenant, seen.expected)
