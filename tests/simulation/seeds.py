@@ -22,6 +22,8 @@ INTERESTING: dict[int, str] = {
     109: "a node comes back to a commit that another one has made for it",
     253: "a turn that was told something says nothing more, and its page tells its words again",
     316: "a client wishes for another end than its turn has had",
+    59633: "an SDK's retry of a message finds the turn open that has heard it",
+    59668: "a client whose message a broken turn has heard, and who retries as often, finishes the turn before its opener",
     801297: "the past that a request tells, which has waited, was brought by another one meanwhile",
     10002800: "turns wait in the store, and a later request has told the open turn what they were to say",
     10003220: "a page's second message is there before its first one, which is said to the turn of the second",
