@@ -22,6 +22,7 @@ INTERESTING: dict[int, str] = {
     109: "a node comes back to a commit that another one has made for it",
     253: "a turn that was told something says nothing more, and its page tells its words again",
     316: "a client wishes for another end than its turn has had",
+    9501: "a page's turn has ended by the time that the server looks for what its next message follows",
     26167: "a commit that was on its way is made by another node, which has taken the turn over",
     59633: "an SDK's retry of a message finds the turn open that has heard it",
     59668: "a client whose message a broken turn has heard retries as often as the first one, and finishes the turn",
