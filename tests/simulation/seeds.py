@@ -26,6 +26,7 @@ INTERESTING: dict[int, str] = {
     26167: "a commit that was on its way is made by another node, which has taken the turn over",
     59633: "an SDK's retry of a message finds the turn open that has heard it",
     59668: "a client whose message a broken turn has heard retries as often as the first one, and finishes the turn",
+    82191: "two messages of a page are on their way to one turn, and the second tells the first",
     801297: "the past that a request tells, which has waited, was brought by another one meanwhile",
     10002800: "turns wait in the store, and a later request has told the open turn what they were to say",
     10003220: "a page's second message is there before its first one, which is said to the turn of the second",
