@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from holdfast.store import tables
 from holdfast.store.queries import load_queries, parse_queries
+from holdfast.store.tables import TABLES
+
+SQL = tuple(Path(tables.__file__).parent.glob("*/sql/*.sql"))
 
 GOOD = """\
 -- Queries about sessions.
@@ -32,6 +37,26 @@ def test_each_query_has_its_name_and_its_sql_alone() -> None:
     assert queries["drop_session"] == "delete from session where id = :id"
     assert queries["find_session"].startswith("select *\n  from session")
     assert queries["find_session"].endswith("where id = :id")
+
+
+def test_columns_are_spelled_out() -> None:
+    text = (
+        "-- one\n-- It is.\nselect {seal_key}, k.{session_key}, {now} from x where ({:seal_key});"
+    )
+    assert parse_queries(text)["one"] == (
+        'select key_id, secret, k.tenant, k."key", k.session_id, k.generation, {now} from x '
+        "where (:key_id, :secret)"
+    )
+
+
+@pytest.mark.parametrize("file", sorted(SQL), ids=lambda file: f"{file.parts[-3]}/{file.name}")
+def test_no_query_lists_the_columns_of_a_row(file: Path) -> None:
+    """A new column is one line in `rows.py`."""
+    text = re.sub(r'[\s"]', "", file.read_text())
+    for before in ("", ":", *set(re.findall(r"\b\w+\.", text))):
+        for table in TABLES.values():
+            listed = ",".join(before + name for name in table.names)
+            assert len(table.names) == 2 or listed not in text, f"write {{{table.name}}}"
 
 
 def test_an_unknown_name_says_what_there_is() -> None:

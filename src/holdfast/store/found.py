@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from holdfast.core.codec import Value
-from holdfast.ids import ItemId, SessionKey, TurnId
+from holdfast.ids import ItemId, SessionKey
 from holdfast.store.rows import (
     AnnotationRow,
     IdempotencyRow,
@@ -127,7 +127,7 @@ class SessionDump(Value):
     state: tuple[StateRow, ...]
     annotations: tuple[AnnotationRow, ...]
     blobs: tuple[tuple[str, bytes], ...] = ()
-    journals: tuple[tuple[TurnId, JournalRow], ...] = ()
+    journals: tuple[JournalRow, ...] = ()
     """What is kept of its turns' journals: the events of replayable and of discarded ones."""
     claims: tuple[IdempotencyRow, ...] = ()
     """The idempotency keys that lead to its turns, so that a retry is known wherever the session goes."""

@@ -250,7 +250,7 @@ class Block:
         self._items: list[ItemRow] = []
         self._state: list[StateRow] = []
         self._annotations: list[AnnotationRow] = []
-        self._journals: list[lines.Kept] = []
+        self._journals: list[JournalRow] = []
         self._claims: list[IdempotencyRow] = []
         self._blobs: dict[str, bytearray] = {}
         self._place: tuple[int, tuple[str | int, ...]] = (0, ())
@@ -288,7 +288,7 @@ class Block:
             case AnnotationRow():
                 self._annotations.append(row)
                 return 5, (row.rev,)
-            case lines.Kept():
+            case JournalRow():
                 self._journals.append(row)
                 return 6, (row.turn_id, row.n)
             case IdempotencyRow():
@@ -321,9 +321,6 @@ class Block:
             state=tuple(self._state),
             annotations=tuple(self._annotations),
             blobs=tuple((digest, bytes(data)) for digest, data in self._blobs.items()),
-            journals=tuple(
-                (row.turn_id, JournalRow(n=row.n, token=row.token, records=row.records))
-                for row in self._journals
-            ),
+            journals=tuple(self._journals),
             claims=tuple(self._claims),
         )

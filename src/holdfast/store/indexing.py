@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from holdfast.core.codec import Value
 from holdfast.core.items import item_decoder
+from holdfast.store.rows import Words
 from holdfast.store.searching import text_seen
 from holdfast.store.words import words_in
 
@@ -26,7 +27,7 @@ class Behind(Value):
     rev: int
     indexed_length: int
     indexed_rev: int
-    name: str
+    name: Words
 
     def is_still(self, now: Behind | None) -> bool:
         """Whether nobody has brought it forward, or deleted it, since."""

@@ -26,12 +26,13 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.core.codec import Decoder, Value, encode
-from holdfast.ids import SessionId, Tenant, TurnId
+from holdfast.ids import SessionId, Tenant
 from holdfast.store.base import SessionDump
 from holdfast.store.rows import (
     AnnotationRow,
     IdempotencyRow,
     ItemRow,
+    JournalRow,
     KeyRow,
     SessionRow,
     StateRow,
@@ -49,15 +50,6 @@ BLOB_PIECE_BYTES = 192 * 1024
 
 Fields: TypeAlias = dict[str, object]
 """A line as JSON has it. It does not leave this module."""
-
-
-class Kept(Value):
-    """A journal row, and whose it is."""
-
-    turn_id: TurnId
-    n: int
-    token: int
-    records: bytes
 
 
 class Piece(Value):
@@ -89,7 +81,7 @@ Row: TypeAlias = (
     | ItemRow
     | StateRow
     | AnnotationRow
-    | Kept
+    | JournalRow
     | IdempotencyRow
     | Piece
 )
@@ -102,7 +94,7 @@ _KINDS: dict[type[Line], str] = {
     ItemRow: "item",
     StateRow: "state",
     AnnotationRow: "annotation",
-    Kept: "journal",
+    JournalRow: "journal",
     IdempotencyRow: "idempotency",
     Piece: "blob",
     End: "end",
@@ -112,7 +104,9 @@ _TYPES = {name: kind for kind, name in _KINDS.items()}
 _DECODERS: dict[str, Decoder[Line]] = {name: Decoder(kind) for name, kind in _TYPES.items()}
 _TEXTS = {"item": "body", "annotation": "patch", "journal": "records"}
 """The field of each kind that is text to people, and bytes to the chain."""
-_OF_TENANT = frozenset({SessionRow, KeyRow, TurnRow, StateRow, AnnotationRow, IdempotencyRow})
+_OF_TENANT = frozenset(
+    {SessionRow, KeyRow, TurnRow, StateRow, AnnotationRow, JournalRow, IdempotencyRow}
+)
 _OF_SESSION = frozenset({KeyRow, TurnRow, StateRow, AnnotationRow})
 
 
@@ -157,8 +151,7 @@ def rows_of(dump: SessionDump) -> Iterator[Row]:
     yield from dump.items
     yield from dump.state
     yield from dump.annotations
-    for turn_id, kept in dump.journals:
-        yield Kept(turn_id=turn_id, n=kept.n, token=kept.token, records=kept.records)
+    yield from dump.journals
     yield from dump.claims
     for digest, data in dump.blobs:
         for at in range(0, max(1, len(data)), BLOB_PIECE_BYTES):

@@ -20,7 +20,16 @@ from holdfast.core.identity import portable_key
 from holdfast.core.items import Audio, Blob, File, Image, StoredItem, item_decoder
 from holdfast.ids import Tenant, TurnId, Version
 from holdfast.store.base import Refused, SessionDump
-from holdfast.store.rows import AnnotationRow, ItemRow, KeyRow, SessionRow, StateRow, TurnRow
+from holdfast.store.rows import (
+    AnnotationRow,
+    IdempotencyRow,
+    ItemRow,
+    JournalRow,
+    KeyRow,
+    SessionRow,
+    StateRow,
+    TurnRow,
+)
 from holdfast.store.shaping import at_rest, has_ended
 
 
@@ -60,8 +69,8 @@ def portable(dump: SessionDump) -> SessionDump:
         without_leases(dump),
         session=msgspec.structs.replace(session, source_key=portable_key(session.source_key)),
         journals=tuple(
-            (turn_id, msgspec.structs.replace(row, records=_SOURCE.sub(_portable, row.records)))
-            for turn_id, row in dump.journals
+            msgspec.structs.replace(row, records=_SOURCE.sub(_portable, row.records))
+            for row in dump.journals
         ),
     )
 
@@ -156,13 +165,13 @@ def _foreign_rows(dump: SessionDump, tenant: Tenant) -> str | None:
     )
     if session.tenant != tenant or any(row.tenant != tenant for row in rows):
         return f"the dump of {session.id} belongs to another tenant"
-    if any(claim.tenant != tenant for claim in dump.claims):
-        return f"the dump of {session.id} has an idempotency key of another tenant"
+    of_turns: tuple[JournalRow | IdempotencyRow, ...] = (*dump.journals, *dump.claims)
+    if any(each.tenant != tenant for each in of_turns):
+        return f"the dump of {session.id} has a journal or an idempotency key of another tenant"
     if any(row.session_id != session.id for row in rows):
         return f"the dump of {session.id} has rows of another session"
     own = {turn.turn_id for turn in dump.turns}
-    led_to = {turn_id for turn_id, _ in dump.journals} | {claim.turn_id for claim in dump.claims}
-    if not led_to <= own:
+    if not {each.turn_id for each in of_turns} <= own:
         return (
             f"the dump of {session.id} has journals or idempotency keys of another session's turns"
         )

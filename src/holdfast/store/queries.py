@@ -7,6 +7,9 @@ A file is a list of queries. Each is introduced by its name and at least one sen
     select * from session where tenant = :tenant and id = :id;
 
 What comes before the first name, up to a blank line, is about the file and belongs to no query.
+`{session}` stands for the columns of a table in the order of its fields, `s.{session}` for those of an alias, and
+`{:session}` for values bound to them: `tables.py` lists columns, and no query does.
+
 A name given twice, a query without name or sentence, and a name without query are errors when
 the file is loaded, not when the query is first needed.
 """
@@ -18,7 +21,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from holdfast.store.tables import TABLES
+
 _NAME = re.compile(r"--\s*([a-z][a-z0-9_]*)\s*$")
+_COLUMNS = re.compile(r"(?:(\w+)\.)?\{(:?)(\w+)\}")
 
 
 class Queries(Mapping[str, str]):
@@ -109,4 +115,12 @@ def _named(block: list[str], *, where: str) -> tuple[str, str]:
         if _NAME.match(row):
             raise ValueError(f"{where}: the query {match[1]!r} does not end before {row!r}: no `;`")
     sql = "\n".join(block[comments:]).strip().removesuffix(";").rstrip()
-    return match[1], sql
+    return match[1], _COLUMNS.sub(_spelled_out, sql)
+
+
+def _spelled_out(found: re.Match[str]) -> str:
+    alias, bound, name = found.groups()
+    table = TABLES.get(name)
+    if table is None:  # a home's own
+        return found[0]
+    return ", ".join([f":{each}" for each in table.names]) if bound else table.listed(alias or "")

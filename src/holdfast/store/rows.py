@@ -5,7 +5,7 @@ Times are milliseconds by the store's own clock. `docs/reference/store.md` draws
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Lineage
@@ -25,6 +25,10 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
+
+WORDS = "words"
+Words: TypeAlias = Annotated[str, WORDS]
+"""What people, models and agent files say: any text, U+0000 included, which not every database calls text."""
 
 
 class NodeRow(Value):
@@ -58,16 +62,16 @@ class SessionRow(Value):
     lease_node: NodeId | None = None
     """Who plays the open turn; None if it was handed over by a node that drained."""
     open_turn: TurnId | None = None
-    source_key: str = ""
-    entry_agent: str = ""
-    agent: str = ""
+    source_key: Words = ""
+    entry_agent: Words = ""
+    agent: Words = ""
     lineage: Lineage = ()
     settings: SessionSettings = SessionSettings()
     meta_rev: int = 0
     summary_rev: int = 0
-    title: str = ""
+    title: Words = ""
     """What somebody called it; empty if nobody did."""
-    opening: str = ""
+    opening: Words = ""
     """The first words of its first message: what lists show without a title."""
     state: SessionState = "live"
     anonymous: bool = False
@@ -102,7 +106,7 @@ class TurnRow(Value):
     state: TurnState
     seq: Version | None = None
     ended_by: EndedBy | None = None
-    detail: str = ""
+    detail: Words = ""
     """Why it ended so, for people; with a stable error code in front where there is one."""
     attempt: int = 1
     """Counts crashes; a hand-over does not count."""
@@ -111,8 +115,8 @@ class TurnRow(Value):
     """The SDK's own retry count when it began (`x-stainless-retry-count`)."""
     lease_token: int = 0
     """Of whoever played it last; 0 if that was in another store, and it came from a file."""
-    agent: str = ""
-    source_digest: str = ""
+    agent: Words = ""
+    source_digest: Words = ""
     request_hash: bytes = b""
     replayable: bool = False
     start: int = 0
@@ -179,18 +183,18 @@ class StateRow(Value):
 
     tenant: Tenant
     session_id: SessionId
-    name: str
+    name: Words
     seq: Version
-    value: str
+    value: Words
 
 
 class MemoryRow(Value):
     """Something an agent remembers across sessions."""
 
     tenant: Tenant
-    agent: str
-    memory_id: str
-    text: str
+    agent: Words
+    memory_id: Words
+    text: Words
     turn_id: TurnId
     at_ms: int
 
@@ -200,7 +204,7 @@ class ApiKeyRow(Value):
 
     key_id: KeyId
     tenant: Tenant
-    name: str
+    name: Words
     """What people call it."""
     scopes: tuple[str, ...]
     """One that we do not know allows nothing."""
@@ -227,12 +231,12 @@ class GrantRow(Value):
     tenant: Tenant
     grant_id: GrantId
     """When it was made is in it."""
-    source_key: str
-    agent: str
+    source_key: Words
+    agent: Words
     """Its name; or, if the grant holds in one session, what `core.grants.holder` makes of both."""
-    tool: str
+    tool: Words
     fingerprint: str
-    arguments: str | None
+    arguments: Words | None
     """The very arguments that it is about; None: any."""
     call: CallId
     """The call that was approved."""
@@ -256,6 +260,8 @@ class ItemRow(Value):
 class JournalRow(Value):
     """Some records of a turn, from number `n` on, one JSON line each."""
 
+    tenant: Tenant
+    turn_id: TurnId
     n: int
     token: int
     records: bytes

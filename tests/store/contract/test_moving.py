@@ -202,7 +202,7 @@ async def test_a_retry_is_known_where_its_session_has_gone(
     failed = await player.discard("trip", key="k2")
     dump = await dumped(store, turn.session_id)
     assert {claim.key for claim in dump.claims} == {"k1", "k2"}
-    assert {turn_id for turn_id, _ in dump.journals} == {turn.turn_id, failed.turn_id}
+    assert {row.turn_id for row in dump.journals} == {turn.turn_id, failed.turn_id}
     assert await elsewhere.restore(ACME, dump) == Restored(fresh=True)
 
     other = Player(elsewhere, mint)
@@ -470,7 +470,16 @@ def _session(dump: SessionDump, **fields: object) -> SessionDump:
 
 SPOILT: dict[str, Spoil] = {
     "a journal is another session's": lambda dump: msgspec.structs.replace(
-        dump, journals=((TurnId("turn_" + "0" * 26), JournalRow(n=0, token=1, records=b"")),)
+        dump,
+        journals=(
+            JournalRow(
+                tenant=dump.session.tenant,
+                turn_id=TurnId("turn_" + "0" * 26),
+                n=0,
+                token=1,
+                records=b"",
+            ),
+        ),
     ),
     "an idempotency key is another session's": lambda dump: _claim(
         dump, turn_id=TurnId("turn_" + "0" * 26)

@@ -211,7 +211,7 @@ def kept(dump: SessionDump | None) -> SessionDump | None:
     return msgspec.structs.replace(
         dump,
         turns=committed,
-        journals=tuple((turn_id, row) for turn_id, row in dump.journals if turn_id in ids),
+        journals=tuple(row for row in dump.journals if row.turn_id in ids),
         claims=tuple(claim for claim in dump.claims if claim.turn_id in ids),
     )
 

@@ -10,7 +10,7 @@ from holdfast.core.journal import encode_records, numbered
 from holdfast.errors import SessionMissing
 from holdfast.ids import Tenant, TurnId
 from holdfast.store import base
-from holdfast.store.rows import JournalRow, TurnRow
+from holdfast.store.rows import TurnRow
 from tests.store.model.things import Session, Turn
 from tests.store.model.turns import Turns, join, replay
 
@@ -54,7 +54,7 @@ class Queue(Turns):
         )
         self.of[ask.tenant].turns[turn.id] = turn
         session.queue.insert(0 if ask.ahead else len(session.queue), turn)
-        turn.journal.append(self._request(ask.request, token=0))
+        self._write_request(turn, ask.request, token=0)
         self.claim_key(turn)
         return _queued(turn)
 
@@ -62,9 +62,9 @@ class Queue(Turns):
         came = [each.began_ms for each in session.queue]
         return min(came) - 1 if came and ahead else max([self.now_ms, *(ms + 1 for ms in came)])
 
-    def _request(self, request: TurnRequest, *, token: int) -> JournalRow:
+    def _write_request(self, turn: Turn, request: TurnRequest, *, token: int) -> None:
         first = numbered((Began(request=request),), first=0, at_ms=self.now_ms)
-        return JournalRow(n=0, token=token, records=encode_records(first))
+        turn.wrote(0, encode_records(first), token=token)
 
     def queued(self, *, limit: int) -> tuple[base.Waiting, ...]:
         waiting = [
@@ -106,7 +106,8 @@ class Queue(Turns):
             turn.ask = msgspec.structs.replace(turn.ask, request=request)
             turn.state, turn.began_ms = "open", self.now_ms
             turn.token, turn.nonce, turn.node = session.token, ask.nonce, ask.node
-            turn.journal = [self._request(request, token=turn.token)]
+            turn.journal.clear()
+            self._write_request(turn, request, token=turn.token)
         return base.Started(fence=turn.fence, created=False, retry_of=turn.retry_of)
 
     def withdraw(
@@ -124,7 +125,7 @@ class Queue(Turns):
             raise SessionMissing("turn", turn_id)
         if turn.state == "queued":
             if records:
-                turn.journal.append(JournalRow(n=1, token=0, records=records))
+                turn.wrote(1, records, token=0)
             self.close(turn, "discarded", ended_by, detail, settlement)
         return turn.row
 

@@ -147,6 +147,13 @@ class Turn:
     def __repr__(self) -> str:
         return f"<{self.id}, {self.state}, token={self.token}>"
 
+    def wrote(self, n: int, records: bytes, *, token: int) -> None:
+        """Its journal has these records from number `n` on."""
+        row = JournalRow(
+            tenant=self.session.tenant, turn_id=self.id, n=n, token=token, records=records
+        )
+        self.journal.append(row)
+
     @property
     def request(self) -> TurnRequest:
         return self.ask.request

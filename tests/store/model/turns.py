@@ -16,7 +16,6 @@ from holdfast.errors import SessionMissing, StoreError, Superseded
 from holdfast.ids import NodeId, SessionId, SessionKey, Tenant, TurnId
 from holdfast.store import base
 from holdfast.store.rows import (
-    JournalRow,
     KeyRow,
     MemoryRow,
     NodeRow,
@@ -281,7 +280,7 @@ class Turns:
             replayable=ask.request.replayable,
         )
         first = numbered((Began(request=ask.request),), first=0, at_ms=self.now_ms)
-        turn.journal.append(JournalRow(n=0, token=turn.token, records=encode_records(first)))
+        turn.wrote(0, encode_records(first), token=turn.token)
         for claim in rows.claims.values():
             if claim.turn is before and claim.state == "done":
                 claim.turn, claim.state, claim.expires_ms = turn, "running", 0
@@ -330,7 +329,7 @@ class Turns:
             return
         if turn.journal and n <= turn.journal[-1].n:
             raise StoreError("a journal is appended to, never changed")
-        turn.journal.append(JournalRow(n=n, token=turn.token, records=records))
+        turn.wrote(n, records, token=turn.token)
 
     def commit(
         self,

@@ -70,11 +70,10 @@ async def test_every_text_sorts_by_its_bytes(postgres: PostgresStore) -> None:
 
 
 def test_queries_are_compiled_to_numbered_parameters() -> None:
-    made = compiled("sample", "select n.{node}, :b::bigint, {now} from x n where a = :a and b = :b")
+    made = compiled("sample", "select :b::bigint, {now} from x where a = :a and b = :b")
     assert made.names == ("b", "now_ms", "a")
     assert made.sql == (
-        'select n."node_id", n."ttl_ms", n."since_ms", n."expires_ms", n."slot", $1::bigint, '
-        "coalesce($2::bigint, floor(extract(epoch from clock_timestamp()) * 1000)::bigint) "
-        "from x n where a = $3 and b = $1"
+        "select $1::bigint, coalesce($2::bigint, floor(extract(epoch from clock_timestamp()) * 1000)::bigint) "
+        "from x where a = $3 and b = $1"
     )
     assert all("{" not in each.sql for each in queries.values())

@@ -178,8 +178,8 @@ def _write_dump(tables: Tables, dump: SessionDump) -> None:
     tables.state[place] = list(dump.state)
     tables.annotations[place] = list(dump.annotations)
     tables.blobs[place] = {**tables.blobs.get(place, {}), **dict(dump.blobs)}
-    for turn_id, row in dump.journals:
-        tables.journals[dump.session.tenant, turn_id].append(row)
+    for row in dump.journals:
+        tables.journals[row.tenant, row.turn_id].append(row)
     for claim in dump.claims:
         tables.claims[claim.tenant, claim.key] = claim
 

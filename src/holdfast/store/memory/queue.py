@@ -43,7 +43,9 @@ def enqueue(tables: Tables, ask: Begin, *, behind: bool, now_ms: int) -> Enqueue
 def _write_request(tables: Tables, ask: Begin | Opening, *, token: int, now_ms: int) -> None:
     records = shaping.first_record(ask, now_ms=now_ms)
     tables.journals[ask.tenant, ask.request.turn_id] = [
-        JournalRow(n=0, token=token, records=records)
+        JournalRow(
+            tenant=ask.tenant, turn_id=ask.request.turn_id, n=0, token=token, records=records
+        )
     ]
 
 
@@ -98,7 +100,9 @@ def withdraw(
     if turn.state != "queued":
         return turn
     if records:
-        tables.journals[tenant, turn_id].append(JournalRow(n=1, token=0, records=records))
+        tables.journals[tenant, turn_id].append(
+            JournalRow(tenant=tenant, turn_id=turn_id, n=1, token=0, records=records)
+        )
     return turns.discard(
         tables, turn, ended_by=ended_by, detail=detail, settlement=settlement, now_ms=now_ms
     )

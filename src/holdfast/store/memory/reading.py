@@ -155,9 +155,7 @@ def dump(tables: Tables, tenant: Tenant, session_id: SessionId) -> SessionDump |
         annotations=tuple(tables.annotations.get(place, ())),
         blobs=tuple(sorted(tables.blobs.get(place, {}).items())),
         journals=tuple(
-            (turn.turn_id, row)
-            for turn in turns
-            for row in tables.journals.get((tenant, turn.turn_id), ())
+            row for turn in turns for row in tables.journals.get((tenant, turn.turn_id), ())
         ),
         claims=tuple(sorted(claims, key=lambda claim: claim.key)),
     )

@@ -174,7 +174,13 @@ def _open(tables: Tables, ask: Begin, started: Started, facts: decisions.BeginFa
         tables.put_session(shaping.begun_session(session, ask, fence))
     tables.put_turn(shaping.open_turn(ask, started, now_ms=now_ms, continued=facts.head_turn))
     tables.journals[ask.tenant, request.turn_id] = [
-        JournalRow(n=0, token=fence.token, records=shaping.first_record(ask, now_ms=now_ms))
+        JournalRow(
+            tenant=ask.tenant,
+            turn_id=request.turn_id,
+            n=0,
+            token=fence.token,
+            records=shaping.first_record(ask, now_ms=now_ms),
+        )
     ]
     if facts.head_turn is not None and request.continues is not None:
         _move_keys(tables, facts.head_turn, request.turn_id)
@@ -225,7 +231,15 @@ def _append_records(tables: Tables, fence: Fence, *, n: int, records: bytes) -> 
     journal = tables.journals[fence.tenant, fence.turn_id]
     same = next((row.records for row in journal if row.n == n), None)
     if decisions.judge_append(n, records, last_n=journal[-1].n if journal else -1, same_n=same):
-        journal.append(JournalRow(n=n, token=fence.token, records=records))
+        journal.append(
+            JournalRow(
+                tenant=fence.tenant,
+                turn_id=fence.turn_id,
+                n=n,
+                token=fence.token,
+                records=records,
+            )
+        )
 
 
 def commit(

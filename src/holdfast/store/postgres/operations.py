@@ -267,10 +267,10 @@ async def _write_dump(db: Db, dump: SessionDump) -> None:
     await db.write(
         "insert_journals",
         tenant=tenant,
-        turn_id=[turn_id for turn_id, _ in dump.journals],
-        n=[row.n for _, row in dump.journals],
-        token=[row.token for _, row in dump.journals],
-        records=[row.records for _, row in dump.journals],
+        turn_id=[row.turn_id for row in dump.journals],
+        n=[row.n for row in dump.journals],
+        token=[row.token for row in dump.journals],
+        records=[row.records for row in dump.journals],
     )
     for claim in dump.claims:
         await db.write("insert_claim", **tables.claims.bound(claim))

@@ -205,12 +205,7 @@ async def dump_within(db: Db, tenant: Tenant, session_id: SessionId) -> SessionD
             tables.notes, "annotations", from_rev=-1, upto_rev=LAST_NUMBER, **own
         ),
         blobs=tuple([(digest, data) for digest, data in await db.rows("blobs", **own)]),
-        journals=tuple(
-            [
-                (TurnId(turn_id), tables.journal.made(row))
-                for turn_id, *row in await db.rows("session_journals", **own)
-            ]
-        ),
+        journals=await db.all(tables.journal, "session_journals", **own),
         claims=await db.all(tables.claims, "session_claims", **own),
     )
 

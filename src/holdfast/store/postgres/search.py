@@ -21,6 +21,7 @@ from holdfast import limits
 from holdfast.core.items import item_decoder
 from holdfast.ids import ItemId, SessionId, Tenant
 from holdfast.store import listing, searching
+from holdfast.store import tables as of
 from holdfast.store.assemble import notes_of
 from holdfast.store.base import Indexed, Match, Piece, Query, Results, SessionFilter, SessionInfo
 from holdfast.store.effort import Effort
@@ -28,7 +29,7 @@ from holdfast.store.indexing import Behind, Step, StepInTheMaking, Weighed, plan
 from holdfast.store.listing import Within, before_in, page_upto
 from holdfast.store.postgres import reading
 from holdfast.store.postgres.engine import Db
-from holdfast.store.postgres.tables import WORDS, Row, Table
+from holdfast.store.postgres.tables import Row, Table
 from holdfast.store.rows import SessionRow
 from holdfast.store.searching import Narrowed, Sought, Span, spans_to_read
 
@@ -296,9 +297,9 @@ async def _put(db: Db, step: Step) -> None:
     )
 
 
-_spans = Table(Span, session_id=SessionId)
-_behind = Table(Behind, name=WORDS)
-_weighed = Table(Weighed)
+_spans = Table(of.Table("span", Span))
+_behind = Table(of.Table("behind", Behind))
+_weighed = Table(of.Table("weighed", Weighed))
 
 # ── what PostgreSQL is given ─────────────────────────────────────────────────────────────────
 

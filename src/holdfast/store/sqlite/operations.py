@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from apsw import Connection
 
 from holdfast.core.codec import Unreadable, encode
@@ -198,7 +199,7 @@ def _write_dump(db: Connection, dump: SessionDump) -> None:
         run(db, "insert_blob", tenant=tenant, session_id=session_id, digest=digest, bytes=data)
     db.executemany(
         queries["restore_journal"],
-        ((tenant, turn_id, row.n, row.token, row.records) for turn_id, row in dump.journals),
+        map(msgspec.structs.astuple, dump.journals),
     )
     tables.idempotency_rows.put(db, "restore_claim", *dump.claims)
 

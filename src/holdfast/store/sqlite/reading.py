@@ -194,10 +194,7 @@ def dump(db: Connection, tenant: Tenant, session_id: SessionId) -> SessionDump |
             db, "annotations", from_rev=-1, upto_rev=LAST_NUMBER, **own
         ),
         blobs=tuple(db.execute(queries["blobs"], own)),
-        journals=tuple(
-            (TurnId(turn_id), tables.journal_rows.made(row))
-            for turn_id, *row in db.execute(queries["session_journals"], own)
-        ),
+        journals=tables.journal_rows.all(db, "session_journals", **own),
         claims=tables.idempotency_rows.all(db, "session_claims", **own),
     )
 

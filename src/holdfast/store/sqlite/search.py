@@ -25,6 +25,7 @@ from holdfast.core.codec import encode
 from holdfast.core.items import item_decoder
 from holdfast.ids import ItemId, SessionId, Tenant
 from holdfast.store import listing, searching
+from holdfast.store import tables as of
 from holdfast.store.assemble import notes_of
 from holdfast.store.base import Match, Query, Results, SessionFilter, SessionInfo
 from holdfast.store.effort import Effort
@@ -245,9 +246,9 @@ def _put(db: Connection, of: Behind, *, start: int, end: int, words: frozenset[s
 
 
 _MESSAGES = tables.ordered("messages_in", "tenant", "session_id", "start", "end")
-_span_rows = Table(Span, session_id=SessionId)
-_behind_rows = Table(Behind)
-_weighed_rows = Table(Weighed)
+_span_rows = Table(of.Table("span", Span))
+_behind_rows = Table(of.Table("behind", Behind))
+_weighed_rows = Table(of.Table("weighed", Weighed))
 
 # ── what FTS5 is given ───────────────────────────────────────────────────────────────────────
 

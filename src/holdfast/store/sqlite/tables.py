@@ -10,47 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 from apsw import Connection
 
-from holdfast.core.codec import Decoder, Value, encode
-from holdfast.core.conversation import Lineage, settings_decoder
-from holdfast.core.events import Change, Usage
-from holdfast.ids import (
-    CallId,
-    GrantId,
-    IdempotencyKey,
-    ItemId,
-    KeyId,
-    Name,
-    NodeId,
-    SessionId,
-    SessionKey,
-    Tenant,
-    TurnId,
-    Version,
-    trusted,
-)
-from holdfast.store.horizon import Horizon, Leap
+from holdfast.core.codec import Value, encode
+from holdfast.store import tables as of
 from holdfast.store.queries import load_queries
-from holdfast.store.rows import (
-    AnnotationRow,
-    ApiKeyRow,
-    GrantRow,
-    IdempotencyRow,
-    ItemRow,
-    JournalRow,
-    KeyRow,
-    MemoryRow,
-    NodeRow,
-    SealKeyRow,
-    SessionRow,
-    SignalRow,
-    StateRow,
-    TurnRow,
-)
 
 _sql = Path(__file__).parent / "sql"
 queries = load_queries(
@@ -89,16 +56,14 @@ def ordered(query: str, *names: str) -> str:
 class Table(Generic[R]):
     """How one kind of row is read and bound."""
 
-    def __init__(self, kind: type[R], **columns: Read | _Json) -> None:
-        """`columns` names the fields that are more than a plain column, and how they are read."""
-        self._make: Callable[..., R] = kind
-        self._fields = kind.__struct_fields__
-        special = tuple((self._fields.index(name), read) for name, read in columns.items())
-        self._json = tuple(at for at, read in special if isinstance(read, _Json))
-        self._read = tuple(
-            (at, read.decode if isinstance(read, _Json) else read) for at, read in special
-        )
-        self._trust = tuple((at, _trusting(read)) for at, read in self._read)
+    def __init__(self, table: of.Table[R]) -> None:
+        self._make: Callable[..., R] = table.kind
+        self._fields = table.names
+        self._json = tuple(n for n, each in enumerate(table.columns) if each.holds == "json")
+        read = ((n, bool if each.holds == "truth" else each.parse) for n, each in _numbered(table))
+        self._read = tuple((n, how) for n, how in read if how)
+        trust = ((n, bool if each.holds == "truth" else each.trust) for n, each in _numbered(table))
+        self._trust = tuple((n, how) for n, how in trust if how)
         self._inserts: dict[str, str] = {}
         self.width = len(self._fields)
         """How many columns a row has."""
@@ -191,59 +156,22 @@ def _number(value: Column) -> int:
     return value
 
 
-class _Json(NamedTuple):
-    """A column that holds a value as JSON."""
-
-    decode: Callable[[bytes], object]
+def _numbered(table: of.Table[R]) -> Iterable[tuple[int, of.Column]]:
+    return enumerate(table.columns)
 
 
-def _trusting(read: Read) -> Read:
-    """How a column is read that is known to hold what we have written."""
-    return trusted(read) if isinstance(read, type) and issubclass(read, Name | Version) else read
-
-
-_lineage: Decoder[Lineage] = Decoder(Lineage)
-_changes: Decoder[tuple[Change, ...]] = Decoder(tuple[Change, ...])
-_usage: Decoder[Usage] = Decoder(Usage)
-_leaps: Decoder[tuple[Leap, ...]] = Decoder(tuple[Leap, ...])
-_scopes: Decoder[tuple[str, ...]] = Decoder(tuple[str, ...])
-
-horizon_rows = Table(Horizon, leaps=_Json(_leaps.strict))
-node_rows = Table(NodeRow, node_id=NodeId)
-session_rows = Table(
-    SessionRow,
-    tenant=Tenant,
-    id=SessionId,
-    head=Version,
-    lease_node=NodeId,
-    open_turn=TurnId,
-    lineage=_Json(_lineage.strict),
-    settings=_Json(settings_decoder.strict),
-    anonymous=bool,
-    unfinished=Version,
-)
-key_rows = Table(KeyRow, tenant=Tenant, key=SessionKey, session_id=SessionId)
-turn_rows = Table(
-    TurnRow,
-    tenant=Tenant,
-    turn_id=TurnId,
-    session_id=SessionId,
-    base_head=Version,
-    seq=Version,
-    retry_of=TurnId,
-    replayable=bool,
-    changes=_Json(_changes.strict),
-    usage=_Json(_usage.strict),
-    acked=bool,
-    continues=TurnId,
-)
-idempotency_rows = Table(IdempotencyRow, tenant=Tenant, key=IdempotencyKey, turn_id=TurnId)
-signal_rows = Table(SignalRow, tenant=Tenant, turn_id=TurnId, consumed=bool)
-annotation_rows = Table(AnnotationRow, tenant=Tenant, session_id=SessionId, item=ItemId)
-state_rows = Table(StateRow, tenant=Tenant, session_id=SessionId, seq=Version)
-memory_rows = Table(MemoryRow, tenant=Tenant, turn_id=TurnId)
-api_key_rows = Table(ApiKeyRow, key_id=KeyId, tenant=Tenant, scopes=_Json(_scopes.strict))
-seal_key_rows = Table(SealKeyRow, key_id=KeyId)
-grant_rows = Table(GrantRow, tenant=Tenant, grant_id=GrantId, call=CallId, made_by=KeyId)
-item_rows = Table(ItemRow, turn_id=TurnId)
-journal_rows = Table(JournalRow)
+horizon_rows = Table(of.HORIZON)
+node_rows = Table(of.NODES)
+session_rows = Table(of.SESSIONS)
+key_rows = Table(of.KEYS)
+turn_rows = Table(of.TURNS)
+idempotency_rows = Table(of.CLAIMS)
+signal_rows = Table(of.SIGNALS)
+annotation_rows = Table(of.ANNOTATIONS)
+state_rows = Table(of.STATE)
+memory_rows = Table(of.MEMORIES)
+api_key_rows = Table(of.API_KEYS)
+seal_key_rows = Table(of.SEAL_KEYS)
+grant_rows = Table(of.GRANTS)
+item_rows = Table(of.ITEMS)
+journal_rows = Table(of.JOURNAL)

@@ -21,11 +21,11 @@ returning {api_key};
 
 -- put_seal_key
 -- A new key that seals; one that is there stays as it is.
-insert into holdfast.seal_key (key_id, secret) values (:key_id, :secret) on conflict do nothing;
+insert into holdfast.seal_key ({seal_key}) values ({:seal_key}) on conflict do nothing;
 
 -- seal_keys
 -- All keys that seal, the oldest first.
-select key_id, secret from holdfast.seal_key order by key_id;
+select {seal_key} from holdfast.seal_key order by key_id;
 
 -- remove_seal_key
 -- A key that opens nothing any more.

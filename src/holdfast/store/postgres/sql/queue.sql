@@ -41,7 +41,7 @@ claimed_again as (
   update holdfast.idempotency
      set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null
    where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))
-insert into holdfast.journal (tenant, turn_id, n, token, records)
+insert into holdfast.journal ({journal})
 select :tenant, :turn_id, 0, 0, :records from ready
 returning 1;
 
@@ -94,7 +94,7 @@ turned as (
      set state = 'discarded', ended_by = :ended_by, detail = :detail, ended_ms = :ended_ms
    where tenant = :tenant and turn_id = :turn_id and exists (select from ready)),
 written as (
-  insert into holdfast.journal (tenant, turn_id, n, token, records)
+  insert into holdfast.journal ({journal})
   select :tenant, :turn_id, 1, 0, :records from ready where :records::bytea <> ''),
 settled as (
   update holdfast.idempotency set state = :settlement, expires_ms = :expires_ms

@@ -17,7 +17,7 @@ with ready as (
    where tenant = :tenant and id = :session_id and stamp = :stamp
   returning 1),
 said as (
-  insert into holdfast.annotation (tenant, session_id, rev, item, patch, at_ms)
+  insert into holdfast.annotation ({annotation})
   select :tenant, :session_id, a.rev, a.item, a.patch, :at_ms
     from ready, unnest(:revs::bigint[], :items::text[], :patches::bytea[]) as a (rev, item, patch)),
 dropped as (
@@ -61,7 +61,7 @@ moved as (
   update holdfast.session set stamp = stamp + 1
    where tenant = :tenant and id = :source and :key::text is not null and exists (select from ready)),
 named as (
-  insert into holdfast.session_key (tenant, key, session_id, generation)
+  insert into holdfast.session_key ({session_key})
   select :tenant, :key, :id, :generation from ready where :key::text is not null and :generation::bigint = 1),
 renamed as (
   update holdfast.session_key set session_id = :id, generation = :generation
@@ -143,7 +143,7 @@ select :tenant, :session_id, i.*
 
 -- insert_journals
 -- What is kept of the journals of turns that are imported.
-insert into holdfast.journal (tenant, turn_id, n, token, records)
+insert into holdfast.journal ({journal})
 select :tenant, j.*
   from unnest(:turn_id::text[], :n::bigint[], :token::bigint[], :records::bytea[]) as j;
 
@@ -153,7 +153,7 @@ insert into holdfast.idempotency ({idempotency}) values ({:idempotency});
 
 -- session_journals
 -- What is kept of the journals of a session's ended turns, in order.
-select j.turn_id, j.{journal}
+select j.{journal}
   from holdfast.turn t join holdfast.journal j on j.tenant = t.tenant and j.turn_id = t.turn_id
  where t.tenant = :tenant and t.session_id = :session_id and t.state in ('committed', 'discarded')
  order by j.turn_id, j.n;

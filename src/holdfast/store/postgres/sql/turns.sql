@@ -104,7 +104,7 @@ claimed_again as (
   update holdfast.idempotency
      set request_hash = :claim_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null
    where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))
-insert into holdfast.journal (tenant, turn_id, n, token, records)
+insert into holdfast.journal ({journal})
 select :tenant, :turn_id, 0, :lease_token, :records from ready
 returning 1;
 
@@ -137,7 +137,7 @@ began as (
   select tenant, turn_id, session_id, base_head, 'open', '', 1, 0, token, agent,
          source_digest, request_hash, replayable, 0, 0, 0, :changes, '', :usage, false, began_ms, 0 from held),
 written as (
-  insert into holdfast.journal (tenant, turn_id, n, token, records)
+  insert into holdfast.journal ({journal})
   select tenant, turn_id, 0, token, records from held)
 select tenant, turn_id from held;
 
@@ -157,7 +157,7 @@ made as (
   select :tenant, :session_id, 0, 0, :genesis, :lease_token, :nonce, :node, :turn_id, '', '', '',
          :lineage, :settings, 0, 0, '', '', 'live', :anonymous, :began_ms, :began_ms from ready),
 named as (
-  insert into holdfast.session_key (tenant, key, session_id, generation)
+  insert into holdfast.session_key ({session_key})
   select :tenant, :key, :session_id, 1 from ready where :key::text is not null),
 began as (
   insert into holdfast.turn ({turn}) select {:turn} from ready),
@@ -169,7 +169,7 @@ claimed_again as (
   update holdfast.idempotency
      set request_hash = :claim_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null
    where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))
-insert into holdfast.journal (tenant, turn_id, n, token, records)
+insert into holdfast.journal ({journal})
 select :tenant, :turn_id, 0, :lease_token, :records from ready
 returning 1;
 
@@ -194,8 +194,8 @@ heard as (
    where tenant = :tenant and turn_id = :turn_id and n = any (:consumed::bigint[])
      and exists (select from ready)),
 written as (
-  insert into holdfast.journal (tenant, turn_id, n, token, records)
-  select :tenant, :turn_id, :n, :token, :records from ready where :is_new::boolean)
+  insert into holdfast.journal ({journal})
+  select {:journal} from ready where :is_new::boolean)
 select 1 from ready;
 
 -- append_many
@@ -218,8 +218,8 @@ moved as (
   update holdfast.session s set stamp = s.stamp + 1
     from held h where s.tenant = h.tenant and s.id = h.session_id),
 written as (
-  insert into holdfast.journal (tenant, turn_id, n, token, records)
-  select h.tenant, h.turn_id, h.n, h.token, h.records from held h)
+  insert into holdfast.journal ({journal})
+  select h.{journal} from held h)
 select h.tenant, h.turn_id, h.stamp + 1 from held h;
 
 -- commit_facts
@@ -251,7 +251,7 @@ items as (
   select :tenant, :session_id, :start + i.nth - 1, :turn_id, i.path, i.body
     from ready, unnest(:paths::text[], :bodies::bytea[]) with ordinality as i (path, body, nth)),
 remembered as (
-  insert into holdfast.state (tenant, session_id, name, seq, value)
+  insert into holdfast.state ({state})
   select :tenant, :session_id, v.name, :seq, v.value
     from ready, unnest(:names::bytea[], :values::bytea[]) as v (name, value)),
 turned as (
@@ -265,8 +265,8 @@ forgotten as (
    where tenant = :tenant and turn_id = :turn_id and not :replayable::boolean
      and exists (select from ready)),
 written as (
-  insert into holdfast.journal (tenant, turn_id, n, token, records)
-  select :tenant, :turn_id, :n, :token, :records from ready
+  insert into holdfast.journal ({journal})
+  select {:journal} from ready
    where :replayable::boolean and :records::bytea <> ''),
 settled as (
   update holdfast.idempotency i
@@ -318,7 +318,7 @@ items as (
                              (:bodies::bytea[])[r.items_from : r.items_upto])
                       with ordinality as i (path, body, nth)),
 remembered as (
-  insert into holdfast.state (tenant, session_id, name, seq, value)
+  insert into holdfast.state ({state})
   select r.tenant, r.session_id, v.name, r.seq, v.value
     from ready r
    cross join lateral unnest((:names::bytea[])[r.values_from : r.values_upto],
@@ -333,8 +333,8 @@ forgotten as (
   delete from holdfast.journal j using ready r
    where j.tenant = r.tenant and j.turn_id = r.turn_id and not r.replayable),
 written as (
-  insert into holdfast.journal (tenant, turn_id, n, token, records)
-  select tenant, turn_id, n, token, records from ready where replayable and records <> ''),
+  insert into holdfast.journal ({journal})
+  select {journal} from ready where replayable and records <> ''),
 settled as (
   update holdfast.idempotency i
      set state = case when i.steer is null
@@ -348,8 +348,8 @@ select tenant, turn_id, now_ms from ready;
 
 -- add_memory
 -- An agent remembers something; remembering it again changes nothing.
-insert into holdfast.memory (tenant, agent, memory_id, text, turn_id, at_ms)
-values (:tenant, :agent, :memory_id, :text, :turn_id, :at_ms)
+insert into holdfast.memory ({memory})
+values ({:memory})
 on conflict do nothing;
 
 -- delete_memory
@@ -368,8 +368,8 @@ turned as (
      set state = 'discarded', ended_by = :ended_by, detail = :detail, ended_ms = :ended_ms
    where tenant = :tenant and turn_id = :turn_id and exists (select from ready)),
 written as (
-  insert into holdfast.journal (tenant, turn_id, n, token, records)
-  select :tenant, :turn_id, :n, :token, :records from ready where :is_new::boolean),
+  insert into holdfast.journal ({journal})
+  select {:journal} from ready where :is_new::boolean),
 settled as (
   update holdfast.idempotency i
      set turn_id = case when i.steer is null then coalesce(:continues, i.turn_id) else i.turn_id end,
@@ -490,14 +490,14 @@ moved as (
   update holdfast.session set stamp = stamp + 1
    where tenant = :tenant and id = :session_id and exists (select from ready)),
 claimed as (
-  insert into holdfast.idempotency (tenant, key, request_hash, turn_id, state, expires_ms, steer)
+  insert into holdfast.idempotency ({idempotency})
   select :tenant, :claim, :request_hash, :turn_id, 'running', 0, :n from ready
    where :claim::text is not null and :replaced::text is null),
 claimed_again as (
   update holdfast.idempotency
      set request_hash = :request_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = :n
    where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))
-insert into holdfast.signal (tenant, turn_id, n, kind, payload, consumed, at_ms)
+insert into holdfast.signal ({signal})
 select :tenant, :turn_id, :n, :kind, :payload, false, :at_ms from ready
 returning 1;
 

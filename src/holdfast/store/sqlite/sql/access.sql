@@ -2,17 +2,17 @@
 
 -- put_api_key
 -- A new key; one that is there stays as it is.
-insert into api_key (key_id, tenant, name, scopes, digest, expires_ms, revoked_ms)
-values (:key_id, :tenant, :name, :scopes, :digest, :expires_ms, :revoked_ms)
+insert into api_key ({api_key})
+values ({:api_key})
 on conflict do nothing;
 
 -- api_key
 -- A key by its id.
-select key_id, tenant, name, scopes, digest, expires_ms, revoked_ms from api_key where key_id = :key_id;
+select {api_key} from api_key where key_id = :key_id;
 
 -- api_keys
 -- Some keys, the oldest first, of one tenant or of all.
-select key_id, tenant, name, scopes, digest, expires_ms, revoked_ms from api_key
+select {api_key} from api_key
  where key_id > :after and (:tenant is null or tenant = :tenant)
  order by key_id limit :limit;
 
@@ -22,11 +22,11 @@ update api_key set revoked_ms = coalesce(revoked_ms, :now_ms) where key_id = :ke
 
 -- put_seal_key
 -- A new key that seals; one that is there stays as it is.
-insert into seal_key (key_id, secret) values (:key_id, :secret) on conflict do nothing;
+insert into seal_key ({seal_key}) values ({:seal_key}) on conflict do nothing;
 
 -- seal_keys
 -- All keys that seal, the oldest first.
-select key_id, secret from seal_key order by key_id;
+select {seal_key} from seal_key order by key_id;
 
 -- remove_seal_key
 -- A key that opens nothing any more.
@@ -34,18 +34,18 @@ delete from seal_key where key_id = :key_id;
 
 -- put_grant
 -- A remembered approval; one that is there stays as it is.
-insert into tool_grant (tenant, grant_id, source_key, agent, tool, fingerprint, arguments, call, made_by, revoked_ms)
-values (:tenant, :grant_id, :source_key, :agent, :tool, :fingerprint, :arguments, :call, :made_by, :revoked_ms)
+insert into tool_grant ({tool_grant})
+values ({:tool_grant})
 on conflict do nothing;
 
 -- grant
 -- A remembered approval by its id.
-select tenant, grant_id, source_key, agent, tool, fingerprint, arguments, call, made_by, revoked_ms
+select {tool_grant}
   from tool_grant where tenant = :tenant and grant_id = :grant_id;
 
 -- grants
 -- Some remembered approvals of a tenant, the oldest first.
-select tenant, grant_id, source_key, agent, tool, fingerprint, arguments, call, made_by, revoked_ms
+select {tool_grant}
   from tool_grant
  where tenant = :tenant and grant_id > :after
    and (:source_key is null or source_key = :source_key) and (:agent is null or agent = :agent)

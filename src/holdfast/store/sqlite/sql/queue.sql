@@ -2,9 +2,7 @@
 
 -- queued_of
 -- The first queued turns of a session, in the order in which they came.
-select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
-       client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
-       changes, link, usage, acked, began_ms, ended_ms, continues, links
+select {turn}
   from turn indexed by turn_queued
  where tenant = :tenant and session_id = :session_id and state = 'queued'
  order by began_ms, turn_id limit :limit;

@@ -2,8 +2,8 @@
 
 -- insert_annotation
 -- Something said about a session after the fact.
-insert into annotation (tenant, session_id, rev, item, patch, at_ms)
-values (:tenant, :session_id, :rev, :item, :patch, :at_ms);
+insert into annotation ({annotation})
+values ({:annotation});
 
 -- annotate_session
 -- What annotations say about the session as a whole, kept where it is listed.
@@ -20,8 +20,8 @@ insert into session_attribute (tenant, session_id, name, value) values (?, ?, ?,
 
 -- rebind_key
 -- A key means another session from now on.
-insert into session_key (tenant, key, session_id, generation)
-values (:tenant, :key, :session_id, :generation)
+insert into session_key ({session_key})
+values ({:session_key})
 on conflict (tenant, key) do update
    set session_id = excluded.session_id, generation = excluded.generation;
 
@@ -56,14 +56,12 @@ select digest, bytes from blob where tenant = :tenant and session_id = :session_
 
 -- session_keys
 -- The keys that mean a session. Left to itself, SQLite would go through the tenant's keys.
-select tenant, key, session_id, generation from session_key indexed by session_key_by_session
+select {session_key} from session_key indexed by session_key_by_session
  where tenant = :tenant and session_id = :session_id order by key;
 
 -- committed_turns
 -- A stretch of a session's turns, in order.
-select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
-       client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
-       changes, link, usage, acked, began_ms, ended_ms, continues, links
+select {turn}
   from turn
  where tenant = :tenant and session_id = :session_id and seq > :from_version and seq <= :upto_version
  order by seq;
@@ -76,18 +74,18 @@ select body from item
 
 -- items
 -- A session's own items, in order.
-select pos, turn_id, body from item
+select {item} from item
  where tenant = :tenant and session_id = :session_id order by pos;
 
 -- state_rows
 -- A stretch of a session's state, in order.
-select tenant, session_id, name, seq, value from state
+select {state} from state
  where tenant = :tenant and session_id = :session_id and seq > :from_version and seq <= :upto_version
  order by seq, name;
 
 -- annotations
 -- A stretch of a session's annotations, in order.
-select tenant, session_id, rev, item, patch, at_ms from annotation
+select {annotation} from annotation
  where tenant = :tenant and session_id = :session_id and rev > :from_rev and rev <= :upto_rev
  order by rev;
 
@@ -98,9 +96,7 @@ with placed as (
          case state when 'committed' then 0 when 'discarded' then 1 else 2 end as rank,
          case state when 'queued' then began_ms else 0 end as came
     from turn where tenant = :tenant and session_id = :session_id)
-select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
-       client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
-       changes, link, usage, acked, began_ms, ended_ms, continues, links
+select {turn}
   from placed
  where :before is null
     or (place, rank, came, turn_id) < (select place, rank, came, turn_id from placed where turn_id = :before)
@@ -108,7 +104,7 @@ select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, att
 
 -- journal
 -- A turn's journal from the row that holds record :since.
-select n, token, records from journal
+select {journal} from journal
  where tenant = :tenant and turn_id = :turn_id
    and n >= (select coalesce(max(n), 0) from journal
               where tenant = :tenant and turn_id = :turn_id and n <= :since)
@@ -116,14 +112,12 @@ select n, token, records from journal
 
 -- memories
 -- What an agent remembers.
-select tenant, agent, memory_id, text, turn_id, at_ms from memory
+select {memory} from memory
  where tenant = :tenant and agent = :agent order by at_ms, memory_id;
 
 -- listed_sessions
 -- Sessions by last activity, from a cursor on, as far as they fit the filter.
-select tenant, id, head, length, link, lease_token, lease_nonce, lease_node, open_turn, source_key,
-       entry_agent, agent, lineage, settings, meta_rev, summary_rev, title, opening, state, anonymous,
-       created_ms, active_ms, unfinished, retries_left
+select {session}
   from session s
  where tenant = :tenant and state = 'live' and head > 0 and anonymous = :anonymous
    and (active_ms, id) < (:before_ms, :before_id)

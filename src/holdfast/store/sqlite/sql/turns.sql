@@ -3,11 +3,9 @@
 -- begin_facts
 -- What T1 has to know of every request: the session that it means, by its key or else by an id, the key's and
 -- the node's rows, and whether a turn with its id is there. One row, whatever is found.
-select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s.lease_node, s.open_turn,
-       s.source_key, s.entry_agent, s.agent, s.lineage, s.settings, s.meta_rev, s.summary_rev, s.title,
-       s.opening, s.state, s.anonymous, s.created_ms, s.active_ms, s.unfinished, s.retries_left,
-       k.tenant, k.key, k.session_id, k.generation,
-       n.node_id, n.ttl_ms, n.since_ms, n.expires_ms, n.slot,
+select s.{session},
+       k.{session_key},
+       n.{node},
        t.turn_id
   from (select 1)
   left join session_key k on k.tenant = :tenant and k.key = :key
@@ -18,9 +16,7 @@ select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s
 -- append_facts
 -- What an append has to know: the session, the number of the turn's newest journal row or -1, and what is
 -- there under the number that the append has. One row, whatever is found.
-select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s.lease_node, s.open_turn,
-       s.source_key, s.entry_agent, s.agent, s.lineage, s.settings, s.meta_rev, s.summary_rev, s.title,
-       s.opening, s.state, s.anonymous, s.created_ms, s.active_ms, s.unfinished, s.retries_left,
+select s.{session},
        (select coalesce(max(n), -1) from journal where tenant = :tenant and turn_id = :turn_id),
        (select records from journal where tenant = :tenant and turn_id = :turn_id and n = :n)
   from (select 1)
@@ -29,9 +25,7 @@ select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s
 -- commit_facts
 -- What T2 has to know: the session, whether the turn can be replayed, the number of its newest journal row
 -- or -1, and whether somebody has steered it, or has an idempotency key for it. One row, whatever is found.
-select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s.lease_node, s.open_turn,
-       s.source_key, s.entry_agent, s.agent, s.lineage, s.settings, s.meta_rev, s.summary_rev, s.title,
-       s.opening, s.state, s.anonymous, s.created_ms, s.active_ms, s.unfinished, s.retries_left,
+select s.{session},
        t.replayable,
        (select coalesce(max(n), -1) from journal where tenant = :tenant and turn_id = :turn_id),
        exists (select 1 from signal
@@ -43,11 +37,11 @@ select s.tenant, s.id, s.head, s.length, s.link, s.lease_token, s.lease_nonce, s
 
 -- node
 -- A node's row.
-select node_id, ttl_ms, since_ms, expires_ms, slot from node where node_id = :node_id;
+select {node} from node where node_id = :node_id;
 
 -- nodes
 -- Every node's row.
-select node_id, ttl_ms, since_ms, expires_ms, slot from node order by node_id;
+select {node} from node order by node_id;
 
 -- enrol_node
 -- A new boot of a process; the slot is never handed out twice.
@@ -65,19 +59,13 @@ delete from node where node_id = :node_id;
 
 -- session
 -- A session's row.
-select tenant, id, head, length, link, lease_token, lease_nonce, lease_node, open_turn, source_key,
-       entry_agent, agent, lineage, settings, meta_rev, summary_rev, title, opening, state, anonymous,
-       created_ms, active_ms, unfinished, retries_left
+select {session}
   from session where tenant = :tenant and id = :id;
 
 -- insert_session
 -- A new session: by its first turn, a fork, a reset or an import.
-insert into session (tenant, id, head, length, link, lease_token, lease_nonce, lease_node, open_turn,
-                     source_key, entry_agent, agent, lineage, settings, meta_rev, summary_rev, title,
-                     opening, state, anonymous, created_ms, active_ms, unfinished, retries_left)
-values (:tenant, :id, :head, :length, :link, :lease_token, :lease_nonce, :lease_node, :open_turn,
-        :source_key, :entry_agent, :agent, :lineage, :settings, :meta_rev, :summary_rev, :title,
-        :opening, :state, :anonymous, :created_ms, :active_ms, :unfinished, :retries_left);
+insert into session ({session})
+values ({:session});
 
 -- hold_session
 -- A turn opens, or changes hands: from now on only this token and nonce may write it.
@@ -107,32 +95,26 @@ update session
 
 -- key
 -- What a session key means.
-select tenant, key, session_id, generation from session_key where tenant = :tenant and key = :key;
+select {session_key} from session_key where tenant = :tenant and key = :key;
 
 -- insert_key
 -- A key gets its first meaning.
-insert into session_key (tenant, key, session_id, generation)
-values (:tenant, :key, :session_id, :generation);
+insert into session_key ({session_key})
+values ({:session_key});
 
 -- turn
 -- A turn's row.
-select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
-       client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
-       changes, link, usage, acked, began_ms, ended_ms, continues, links
+select {turn}
   from turn where tenant = :tenant and turn_id = :turn_id;
 
 -- turn_at
 -- The turn that made a version of a session.
-select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
-       client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
-       changes, link, usage, acked, began_ms, ended_ms, continues, links
+select {turn}
   from turn where tenant = :tenant and session_id = :session_id and seq = :seq;
 
 -- earlier_turn
 -- The last turn before a session's head that a request known by this has begun, among the last versions.
-select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
-       client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
-       changes, link, usage, acked, began_ms, ended_ms, continues, links
+select {turn}
   from turn indexed by turn_by_seq
  where tenant = :tenant and session_id = :session_id and seq > :after and seq < :head
    and request_hash = :request_hash
@@ -140,23 +122,15 @@ select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, att
 
 -- turn_unfinished
 -- The last turn that was kept and did not complete whose request is known by this.
-select tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt, retry_of,
-       client_attempt, lease_token, agent, source_digest, request_hash, replayable, start, "end", rev,
-       changes, link, usage, acked, began_ms, ended_ms, continues, links
+select {turn}
   from turn indexed by turn_unfinished
  where tenant = :tenant and request_hash = :request_hash and state = 'committed' and ended_by <> 'completed'
  order by turn_id desc limit 1;
 
 -- insert_turn
 -- A turn begins, or is imported.
-insert into turn (tenant, turn_id, session_id, base_head, state, seq, ended_by, detail, attempt,
-                  retry_of, client_attempt, lease_token, agent, source_digest, request_hash,
-                  replayable, start, "end", rev, changes, link, usage, acked, began_ms, ended_ms,
-                  continues, links)
-values (:tenant, :turn_id, :session_id, :base_head, :state, :seq, :ended_by, :detail, :attempt,
-        :retry_of, :client_attempt, :lease_token, :agent, :source_digest, :request_hash,
-        :replayable, :start, :end, :rev, :changes, :link, :usage, :acked, :began_ms, :ended_ms,
-        :continues, :links);
+insert into turn ({turn})
+values ({:turn});
 
 -- commit_turn
 -- A turn becomes part of the history.
@@ -186,13 +160,13 @@ insert into item (tenant, session_id, pos, turn_id, path, body) values (?, ?, ?,
 
 -- insert_state
 -- A value of session state, from this version on.
-insert into state (tenant, session_id, name, seq, value)
-values (:tenant, :session_id, :name, :seq, :value);
+insert into state ({state})
+values ({:state});
 
 -- add_memory
 -- An agent remembers something; remembering it again changes nothing.
-insert into memory (tenant, agent, memory_id, text, turn_id, at_ms)
-values (:tenant, :agent, :memory_id, :text, :turn_id, :at_ms)
+insert into memory ({memory})
+values ({:memory})
 on conflict do nothing;
 
 -- delete_memory
@@ -201,8 +175,8 @@ delete from memory where tenant = :tenant and agent = :agent and memory_id = :me
 
 -- insert_journal
 -- Some more records of a turn.
-insert into journal (tenant, turn_id, n, token, records)
-values (:tenant, :turn_id, :n, :token, :records);
+insert into journal ({journal})
+values ({:journal});
 
 -- delete_journal
 -- Nobody will come back for this turn's events.
@@ -210,12 +184,12 @@ delete from journal where tenant = :tenant and turn_id = :turn_id;
 
 -- idempotency
 -- What is known under an idempotency key.
-select tenant, key, request_hash, turn_id, state, expires_ms, steer from idempotency
+select {idempotency} from idempotency
  where tenant = :tenant and key = :key;
 
 -- claim_key
 -- A request claims its idempotency key; a failed or expired claim is replaced.
-insert into idempotency (tenant, key, request_hash, turn_id, state, expires_ms, steer)
+insert into idempotency ({idempotency})
 values (:tenant, :key, :request_hash, :turn_id, 'running', 0, :steer)
 on conflict (tenant, key) do update
    set request_hash = excluded.request_hash, turn_id = excluded.turn_id, state = 'running',
@@ -251,13 +225,13 @@ update idempotency as i indexed by idempotency_by_turn
 
 -- waiting_signals
 -- Signals of one kind that a turn has not heeded, oldest first.
-select tenant, turn_id, n, kind, payload, consumed, at_ms from signal
+select {signal} from signal
  where tenant = :tenant and turn_id = :turn_id and kind = :kind and consumed = 0
  order by n;
 
 -- signal
 -- One signal.
-select tenant, turn_id, n, kind, payload, consumed, at_ms from signal
+select {signal} from signal
  where tenant = :tenant and turn_id = :turn_id and n = :n;
 
 -- last_signal
@@ -266,7 +240,7 @@ select coalesce(max(n), 0) from signal where tenant = :tenant and turn_id = :tur
 
 -- insert_signal
 -- A signal for a turn's owner.
-insert into signal (tenant, turn_id, n, kind, payload, consumed, at_ms)
+insert into signal ({signal})
 values (:tenant, :turn_id, :n, :kind, :payload, 0, :at_ms);
 
 -- consume_signal
@@ -275,14 +249,14 @@ update signal set consumed = 1 where tenant = ? and turn_id = ? and n = ?;
 
 -- node_signals
 -- Every signal that waits for an open turn of one node.
-select g.tenant, g.turn_id, g.n, g.kind, g.payload, g.consumed, g.at_ms
+select g.{signal}
   from session s join signal g on g.tenant = s.tenant and g.turn_id = s.open_turn
  where s.lease_node = :node and s.open_turn is not null and g.consumed = 0
  order by g.at_ms, g.tenant, g.turn_id, g.n;
 
 -- held_sessions
 -- Open turns, and who holds them.
-select s.tenant, s.id, s.open_turn, s.lease_node, n.node_id, n.ttl_ms, n.since_ms, n.expires_ms, n.slot
+select s.tenant, s.id, s.open_turn, s.lease_node, n.{node}
   from session s left join node n on n.node_id = s.lease_node
  where s.open_turn is not null
  order by s.open_turn;

@@ -2,11 +2,11 @@
 
 -- horizon
 -- What was seen of the clock.
-select seen_ms, ran_ms, leaps from horizon;
+select {horizon} from horizon;
 
 -- put_horizon
 -- The clock was looked at.
-insert into horizon (one, seen_ms, ran_ms, leaps) values (1, :seen_ms, :ran_ms, :leaps)
+insert into horizon (one, {horizon}) values (1, {:horizon})
 on conflict (one) do update set seen_ms = excluded.seen_ms, ran_ms = excluded.ran_ms, leaps = excluded.leaps;
 
 -- stale_discarded

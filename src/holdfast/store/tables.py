@@ -1,0 +1,134 @@
+"""The tables of every home: names, keys and columns. Nothing else lists the columns of a row.
+
+A table is made of its row type in `rows.py`. What a column holds follows from the type of its field; so a new column is
+one line there, and one in a migration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import NoneType, UnionType
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import get_type_hints as hints_of
+
+from msgspec import Struct
+
+from holdfast.core.codec import Decoder, Value, encode
+from holdfast.ids import Name, Version, trusted
+from holdfast.store.horizon import Horizon
+from holdfast.store.rows import (
+    WORDS,
+    AnnotationRow,
+    ApiKeyRow,
+    GrantRow,
+    IdempotencyRow,
+    ItemRow,
+    JournalRow,
+    KeyRow,
+    MemoryRow,
+    NodeRow,
+    SealKeyRow,
+    SessionRow,
+    SignalRow,
+    StateRow,
+    TurnRow,
+)
+
+R = TypeVar("R", bound=Value)
+
+Holds: TypeAlias = Literal["text", "words", "number", "truth", "bytes", "json"]
+"""What a column holds. `words` are what people and models say: any text, U+0000 included."""
+
+
+class Column(Struct, frozen=True, kw_only=True):
+    """One column: what it holds, and how it becomes a field."""
+
+    name: str
+    holds: Holds
+    nullable: bool
+    parse: Callable[[Any], object] | None = None
+    """Makes the field of what is stored; None where that is the field."""
+    trust: Callable[[Any], object] | None = None
+    """The same for what was parsed before this server has stored it."""
+
+    @property
+    def quoted(self) -> str:
+        return f'"{self.name}"' if self.name in _RESERVED else self.name
+
+
+_RESERVED = frozenset(("end", "key", "text", "call"))
+"""Names of columns that SQL has another meaning for."""
+
+
+class Table(Generic[R]):
+    """One kind of row: what it is called, what identifies it, and its columns in the order of the fields."""
+
+    def __init__(self, name: str, kind: type[R], *key: str, serial: str | None = None) -> None:
+        """`serial` is a column that a home may give values of its own."""
+        self.name = name
+        self.kind = kind
+        self.key = key
+        self.serial = serial
+        hints = hints_of(kind, include_extras=True)
+        self.columns = tuple(_column(each, hints[each]) for each in kind.__struct_fields__)
+        self.names = kind.__struct_fields__
+        self.by_name = {each.name: each for each in self.columns}
+
+    def __repr__(self) -> str:
+        return f"<Table {self.name}>"
+
+    def key_of(self, row: R) -> tuple[Any, ...]:
+        return tuple([getattr(row, name) for name in self.key])
+
+    def listed(self, alias: str = "") -> str:
+        """All columns, as a query names them."""
+        before = f"{alias}." if alias else ""
+        return ", ".join([before + each.quoted for each in self.columns])
+
+
+def _column(name: str, hint: Any) -> Column:
+    nullable = False
+    if get_origin(hint) in (Union, UnionType):
+        (hint,) = (each for each in get_args(hint) if each is not NoneType)
+        nullable = True
+    words = get_origin(hint) is Annotated and WORDS in hint.__metadata__
+    plain = get_args(hint)[0] if words else hint
+    if get_origin(plain) is Literal or plain is str:
+        return Column(name=name, holds="words" if words else "text", nullable=nullable)
+    if plain in _PLAIN:
+        return Column(name=name, holds=_PLAIN[plain], nullable=nullable)
+    if isinstance(plain, type) and issubclass(plain, Name | Version):
+        holds: Holds = "number" if issubclass(plain, Version) else "text"
+        return Column(name=name, holds=holds, nullable=nullable, parse=plain, trust=trusted(plain))
+    decode = Decoder[object](plain).strict
+    return Column(name=name, holds="json", nullable=nullable, parse=decode, trust=decode)
+
+
+_PLAIN: dict[object, Holds] = {int: "number", bool: "truth", bytes: "bytes"}
+
+to_json: Callable[[object], bytes] = encode
+
+NODES = Table("node", NodeRow, "node_id", serial="slot")
+SESSIONS = Table("session", SessionRow, "tenant", "id")
+KEYS = Table("session_key", KeyRow, "tenant", "key")
+TURNS = Table("turn", TurnRow, "tenant", "turn_id")
+CLAIMS = Table("idempotency", IdempotencyRow, "tenant", "key")
+SIGNALS = Table("signal", SignalRow, "tenant", "turn_id", "n")
+JOURNAL = Table("journal", JournalRow, "tenant", "turn_id", "n")
+ITEMS = Table("item", ItemRow, "pos")
+STATE = Table("state", StateRow, "tenant", "session_id", "seq", "name")
+ANNOTATIONS = Table("annotation", AnnotationRow, "tenant", "session_id", "rev")
+MEMORIES = Table("memory", MemoryRow, "tenant", "agent", "memory_id")
+API_KEYS = Table("api_key", ApiKeyRow, "key_id")
+SEAL_KEYS = Table("seal_key", SealKeyRow, "key_id")
+GRANTS = Table("tool_grant", GrantRow, "tenant", "grant_id")
+HORIZON = Table("horizon", Horizon)
+"""One row."""
+
+TABLES: dict[str, Table[Any]] = {
+    each.name: each
+    for each in (
+        *(NODES, SESSIONS, KEYS, TURNS, CLAIMS, SIGNALS, JOURNAL, ITEMS, STATE, ANNOTATIONS),
+        *(MEMORIES, API_KEYS, SEAL_KEYS, GRANTS, HORIZON),
+    )
+}
