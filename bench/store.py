@@ -49,12 +49,12 @@ from msgspec import Struct, field
 
 from holdfast.ids import NodeId
 from holdfast.store.base import Committed, Started
-from holdfast.store.sqlite import SqliteStore, leases
-from holdfast.store.sqlite.begin import begin as begin_turn
+from holdfast.store.operations import nodes, turns
+from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.checkpoint import Policy
 from holdfast.store.sqlite.connection import ensure_log, open_writer
+from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.migrate import load_migrations, migrate
-from holdfast.store.sqlite.turns import commit as commit_turn
 
 ROUNDS = 5
 
@@ -93,23 +93,16 @@ class Recorder:
     def __init__(self, folder: Path, node: NodeId) -> None:
         self._connection = new_tables(folder / "recorded.db")
         self._connection.execute("pragma synchronous = off")
-        leases.renew(self._connection, node, ttl_ms=3_600_000, now_ms=0)
+        DRIVER.run(self._connection, nodes.renew(node, ttl_ms=3_600_000))
         self._noted: list[Write] = []
         self._connection.exec_trace = self._note
 
     def halves(self, turn: Turn) -> Halves:
-        started = begin_turn(self._connection, turn.ask, is_held=lambda _: True, now_ms=1)
+        started = DRIVER.run(self._connection, turns.begin(turn.ask), now_ms=1)
         assert isinstance(started, Started), started
         first, self._noted = self._noted, []
-        outcome = commit_turn(
-            self._connection,
-            started.fence,
-            turn.commit,
-            n=1,
-            records=b"",
-            settlement="done",
-            now_ms=1,
-        )
+        commit = turns.commit(started.fence, turn.commit, n=1, records=b"", settlement="done")
+        outcome = DRIVER.run(self._connection, commit, now_ms=1)
         assert isinstance(outcome, Committed), outcome
         second, self._noted = self._noted, []
         return first, second

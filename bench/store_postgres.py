@@ -108,25 +108,39 @@ class Ours:
 # ── the same by pgbench ──────────────────────────────────────────────────────────────────────
 
 SEQ = ":seq::bigint"
+SESSION = "('conv_' || :client_id::text)"
 TURN = "('turn_' || :client_id::text || '_' || :seq::text)"
-VARYING = {
-    # T1 and T2 each move the stamp by one; the first turn of each session is there already.
-    "open_turn": {
-        "session_id": "('conv_' || :client_id::text)",
-        "turn_id": TURN,
-        "stamp": "(2 * (:seq::bigint - 1))",
-        "base_head": f"({SEQ} - 1)",
-        "lease_token": SEQ,
-    },
-    "commit_turn": {
-        "session_id": "('conv_' || :client_id::text)",
-        "turn_id": TURN,
-        "stamp": "(2 * (:seq::bigint - 1) + 1)",
-        "seq": SEQ,
-        "start": f"(2 * ({SEQ} - 1))",
-        "end": f"(2 * {SEQ})",
-    },
+OF_BOTH = {
+    "on.id": SESSION,
+    "session.id": SESSION,
+    "turn.turn_id": TURN,
+    "journal.turn_id": TURN,
 }
+VARYING: tuple[dict[str, str], dict[str, str]] = (
+    # T1 and T2 each move the stamp by one; the first turn of each session is there already.
+    {
+        **OF_BOTH,
+        "on.stamp": f"(2 * ({SEQ} - 1))",
+        "session.open_turn": TURN,
+        "session.lease_token": SEQ,
+        "turn.session_id": SESSION,
+        "turn.base_head": f"({SEQ} - 1)",
+        "turn.lease_token": SEQ,
+        "journal.token": SEQ,
+    },
+    {
+        **OF_BOTH,
+        "on.stamp": f"(2 * ({SEQ} - 1) + 1)",
+        "session.head": SEQ,
+        "session.length": f"(2 * {SEQ})",
+        "turn.seq": SEQ,
+        "turn.start": f"(2 * ({SEQ} - 1))",
+        "turn.end": f"(2 * {SEQ})",
+        "item.session_id": f"array[{SESSION}, {SESSION}]",
+        "item.pos": f"array[2 * ({SEQ} - 1), 2 * {SEQ} - 1]",
+        "item.turn_id": f"array[{TURN}, {TURN}]",
+    },
+)
 """What differs from one turn to the next, as an expression of pgbench's variables."""
 
 
@@ -134,39 +148,39 @@ class Recorder:
     """Notes the statements with which one turn writes."""
 
     def __init__(self) -> None:
-        self.noted: dict[str, tuple[Query, Bindings]] = {}
+        self.noted: list[tuple[Query, Bindings]] = []
 
     async def record(self, ours: Ours) -> None:
         fetch = Db.fetch
 
         async def noting(db: Db, query: Query, bindings: Bindings) -> Any:
-            if query.name in VARYING:
-                self.noted[query.name] = query, {"now_ms": None, **bindings}
+            if query.name == "write":
+                self.noted.append((query, {"now_ms": None, **bindings}))
             return await fetch(db, query, bindings)
 
         Db.fetch = noting  # type: ignore[method-assign]
         turn = ours.sessions[0].next_turn()
-        tenant, session_id = turn.ask.tenant, turn.ask.expected
         try:
-            # Whoever knows nothing of a session writes by the statements that are meant for one turn.
-            ours.store.recall.take(tenant, session_id)
             started = await ours.store.begin(turn.ask)
             assert isinstance(started, Started), started
-            ours.store.recall.take(tenant, session_id)
             await ours.store.commit(started.fence, turn.commit, n=1, records=b"")
         finally:
             Db.fetch = fetch  # type: ignore[method-assign]
 
     def script(self) -> str:
         """A turn as a script of pgbench."""
-        statements = (self._statement(name) for name in VARYING)
+        statements = map(self._statement, self.noted, VARYING)
         return "\\set seq :seq + 1\n" + "\n".join(statements)
 
-    def _statement(self, name: str) -> str:
-        query, bindings = self.noted[name]
-        values = [VARYING[name].get(each) or literal(bindings[each]) for each in query.names]
+    def _statement(self, noted: tuple[Query, Bindings], varying: dict[str, str]) -> str:
+        query, bindings = noted
+        values = [_value(each, bindings, varying) for each in query.names]
         sql = re.sub(r"\$(\d+)", lambda found: values[int(found[1]) - 1], query.sql)
         return " ".join(sql.split()).rstrip(";") + ";"
+
+
+def _value(name: str, bindings: Bindings, varying: dict[str, str]) -> str:
+    return varying.get(name.partition(" ")[2]) or literal(bindings[name])
 
 
 def literal(value: Any) -> str:

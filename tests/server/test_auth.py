@@ -277,5 +277,6 @@ async def test_a_retry_without_a_key_for_it_is_recognised_by_who_sends_it() -> N
 
 def _lose(store: MemoryStore) -> None:
     """As if the last answer had been lost on its way."""
-    for place, row in store.tables.turns.items():
-        store.tables.turns[place] = msgspec.structs.replace(row, acked=False)
+    turns = store.tables.turns
+    for row in tuple(turns.by_key.values()):
+        turns.put(msgspec.structs.replace(row, acked=False))

@@ -26,9 +26,10 @@ import msgspec
 from holdfast.core.log import Log
 from holdfast.ids import IdempotencyKey, Minter, Tenant, Version
 from holdfast.ids import Name as Named
-from holdfast.store.base import Attempt, Store
+from holdfast.store.base import Attempt, SessionDump, Store
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.rows import ItemRow, JournalRow
 from holdfast.store.searching import parse_query
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import ManualClock
@@ -97,10 +98,17 @@ async def _known(store: Store, tenant: Tenant, key: IdempotencyKey) -> object:
 def _plain(value: object) -> Any:
     """A value as JSON has it: what is a default is left out, so that a field which comes later changes nothing."""
     match value:
+        # These two are told as when the first entry was made, without what stands around them.
+        case ItemRow():
+            return {"pos": value.pos, "turn_id": str(value.turn_id), "body": _plain(value.body)}
+        case JournalRow():
+            return {"n": value.n, "token": value.token, "records": _plain(value.records)}
         case msgspec.Struct():
             tag = value.__struct_config__.tag
             fields = ((each, getattr(value, each.name)) for each in msgspec.structs.fields(value))
             said = {each.name: _plain(has) for each, has in fields if has != each.default}
+            if isinstance(value, SessionDump) and value.journals:
+                said["journals"] = [[str(row.turn_id), _plain(row)] for row in value.journals]
             return {"type": tag, **said} if tag else said
         case dict():
             return {name: _plain(each) for name, each in value.items()}

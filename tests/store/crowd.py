@@ -28,9 +28,9 @@ from holdfast.store.postgres import tables
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.rows import ItemRow, KeyRow, SessionRow, TurnRow
+from holdfast.store.sqlite.arrivals import restore
 from holdfast.store.sqlite.connection import ensure_log, open_writer
 from holdfast.store.sqlite.migrate import load_migrations, migrate
-from holdfast.store.sqlite.operations import restore
 
 TENANT = Tenant("local")
 FIRST_MS = 1_750_000_000_000
@@ -87,7 +87,15 @@ def _session(
         link = chain.link(link, header, items=bodies, changes=())
         start = len(items)
         items += [
-            ItemRow(pos=start + n, turn_id=turn_id, body=body) for n, body in enumerate(bodies)
+            ItemRow(
+                tenant=TENANT,
+                session_id=session_id,
+                pos=start + n,
+                turn_id=turn_id,
+                path="",
+                body=body,
+            )
+            for n, body in enumerate(bodies)
         ]
         turns.append(
             TurnRow(

@@ -67,24 +67,18 @@ class MemoryDamage:
         self._tables = store.tables
 
     async def item(self, tenant: Tenant, session_id: SessionId, pos: int, body: bytes) -> None:
-        rows = self._tables.items[tenant, session_id]
-        rows[:] = (
-            msgspec.structs.replace(row, body=body) if row.pos == pos else row for row in rows
-        )
+        rows = self._tables.items
+        rows.put(msgspec.structs.replace(rows.by_key[tenant, session_id, pos], body=body))
 
     async def record(self, tenant: Tenant, turn_id: TurnId, n: int, records: bytes) -> None:
-        rows = self._tables.journals[tenant, turn_id]
-        rows[:] = (
-            msgspec.structs.replace(row, records=records) if row.n == n else row for row in rows
-        )
+        rows = self._tables.journals
+        rows.put(msgspec.structs.replace(rows.by_key[tenant, turn_id, n], records=records))
 
     async def annotation(
         self, tenant: Tenant, session_id: SessionId, rev: int, patch: bytes
     ) -> None:
-        rows = self._tables.annotations[tenant, session_id]
-        rows[:] = (
-            msgspec.structs.replace(row, patch=patch) if row.rev == rev else row for row in rows
-        )
+        rows = self._tables.annotations
+        rows.put(msgspec.structs.replace(rows.by_key[tenant, session_id, rev], patch=patch))
 
 
 # ── SQLite ───────────────────────────────────────────────────────────────────────────────────

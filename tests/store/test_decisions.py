@@ -62,22 +62,20 @@ def node(node_id: NodeId = HERE, *, since_ms: int = 0, expires_ms: int = NOW_MS 
 
 
 @pytest.mark.parametrize(
-    ("lease_node", "row", "lock_free", "expected"),
+    ("lease_node", "row", "expected"),
     [
-        (None, None, False, "absent"),
-        (HERE, None, False, "self"),
-        (HERE, node(HERE, expires_ms=0), False, "self"),
-        (THERE, node(THERE), False, "alive"),
-        (THERE, node(THERE, expires_ms=NOW_MS), False, "expired"),
-        (THERE, None, False, "dead"),
-        (THERE, node(THERE), True, "dead"),
+        (None, None, "absent"),
+        (HERE, None, "self"),
+        (HERE, node(HERE, expires_ms=0), "self"),
+        (THERE, node(THERE), "alive"),
+        (THERE, node(THERE, expires_ms=NOW_MS), "expired"),
+        (THERE, None, "dead"),
     ],
 )
-def test_a_holder_is_judged_by_its_row_and_its_lock(
-    lease_node: NodeId | None, row: NodeRow | None, lock_free: bool, expected: Holder
+def test_a_holder_is_judged_by_its_row(
+    lease_node: NodeId | None, row: NodeRow | None, expected: Holder
 ) -> None:
-    found = judge_holder(lease_node, row, asking=HERE, lock_free=lock_free, now_ms=NOW_MS)
-    assert found == expected
+    assert judge_holder(lease_node, row, asking=HERE, now_ms=NOW_MS) == expected
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from holdfast.errors import InvalidId
 from holdfast.ids import SessionId, SessionKey, Tenant, Version
 from holdfast.peers.foreign import Foreign
 from holdfast.store.found import SessionDump
+from holdfast.store.moving import path_of
 from holdfast.store.opening import opening_of
 from holdfast.store.rows import AnnotationRow, ItemRow, KeyRow, SessionRow, TurnRow
 
@@ -41,7 +42,14 @@ def dump_of(
         bodies = [encode(item) for item in committed_items(each.turn)]
         row = _row(each, bodies, link, start=len(items), tenant=tenant, session_id=session_id)
         items += (
-            ItemRow(pos=row.start + n, turn_id=row.turn_id, body=body)
+            ItemRow(
+                tenant=tenant,
+                session_id=session_id,
+                pos=row.start + n,
+                turn_id=row.turn_id,
+                path=path_of(body),
+                body=body,
+            )
             for n, body in enumerate(bodies)
         )
         turns.append(row)

@@ -73,7 +73,7 @@ from holdfast.store.rows import (
 # ── nodes ────────────────────────────────────────────────────────────────────────────────────
 
 Holder: TypeAlias = Literal["alive", "expired", "dead", "absent", "self"]
-"""`expired`: by the clock. `dead`: known to be dead (its process lock is free). `absent`: handed over."""
+"""`expired`: by the clock. `dead`: known to be dead. `absent`: handed over."""
 
 
 def renewed(row: NodeRow | None, fresh: NodeRow) -> NodeRow:
@@ -92,16 +92,15 @@ def judge_holder(
     row: NodeRow | None,
     *,
     asking: NodeId,
-    lock_free: bool = False,
     now_ms: int,
 ) -> Holder:
-    """What is known about whoever holds a session. `row` is that node's, `lock_free` its process lock."""
+    """What is known about the node that holds a session. `row` is its, if it is there and its process may live."""
     if lease_node is None:
         return "absent"
     if lease_node == asking:
         return "self"
-    # A node that resigned, or whose process lock is free, is dead whatever the clock says.
-    if row is None or lock_free:
+    # A node that resigned, or whose process is gone, is dead whatever the clock says.
+    if row is None:
         return "dead"
     return "alive" if is_live(row, now_ms) else "expired"
 
@@ -296,20 +295,6 @@ def _known(ask: Begin, facts: BeginFacts) -> Known | None:
         queued=facts.queued,
         now_ms=facts.now_ms,
     )
-
-
-def started_as_known(ask: Begin, session: SessionRow) -> Started | None:
-    """T1 on a session that is like this, if it starts and nothing else has to be looked at; else None.
-
-    Left to whoever writes it: that the session is still like this, that the node is alive, and that this very request
-    has not begun already.
-    """
-    plain = ask.attempt.key is None and not ask.attempt.client_attempt
-    if not plain or ask.expire_after_ms is not None or looks_back(ask, session):
-        return None
-    if _in_the_way(ask, session, BeginFacts(now_ms=0, node=None)) is not None:
-        return None
-    return Started(fence=_first_fence(ask, session), created=False, retry_of=None)
 
 
 def _refused(ask: Begin, facts: BeginFacts) -> BeginOutcome | None:
@@ -579,16 +564,6 @@ def judge_commit(
         # whole turn is not.
         raise StoreError(f"the journal has come past record {n}, so this commit comes too late")
     return None
-
-
-def may_commit_as_known(
-    fence: Fence, commit: Commit, session: SessionRow, *, n: int, last_n: int
-) -> bool:
-    """Whether T2 may be written on a session that is like this, and whose open turn has not been spoken to.
-
-    No means: look closer. Left to whoever writes it: that the session is still like this.
-    """
-    return is_held(session, fence) and session.head.next == commit.version and n > last_n
 
 
 def judge_append(n: int, records: bytes, *, last_n: int, same_n: bytes | None) -> bool:

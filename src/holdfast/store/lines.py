@@ -28,6 +28,7 @@ import msgspec
 from holdfast.core.codec import Decoder, Value, encode
 from holdfast.ids import SessionId, Tenant
 from holdfast.store.base import SessionDump
+from holdfast.store.moving import path_of
 from holdfast.store.rows import (
     AnnotationRow,
     IdempotencyRow,
@@ -105,12 +106,12 @@ _DECODERS: dict[str, Decoder[Line]] = {name: Decoder(kind) for name, kind in _TY
 _TEXTS = {"item": "body", "annotation": "patch", "journal": "records"}
 """The field of each kind that is text to people, and bytes to the chain."""
 _OF_TENANT = frozenset(
-    {SessionRow, KeyRow, TurnRow, StateRow, AnnotationRow, JournalRow, IdempotencyRow}
+    {SessionRow, KeyRow, TurnRow, ItemRow, StateRow, AnnotationRow, JournalRow, IdempotencyRow}
 )
-_OF_SESSION = frozenset({KeyRow, TurnRow, StateRow, AnnotationRow})
+_OF_SESSION = frozenset({KeyRow, TurnRow, ItemRow, StateRow, AnnotationRow})
 
 
-_IMPLIED = frozenset({"tenant", "session_id"})
+_IMPLIED = frozenset({"tenant", "session_id", "path"})
 
 
 def _defaults_of(kind: type[Line]) -> Fields:
@@ -228,6 +229,8 @@ def _row(fields: Fields, *, tenant: Tenant, session_id: SessionId | None) -> Lin
         fields["tenant"] = str(tenant)
     if kind in _OF_SESSION:
         fields["session_id"] = str(session_id)
+    if kind is ItemRow:
+        fields["path"] = path_of(b64decode(str(fields.get("body", ""))))
     return _DECODERS[name].strict(msgspec.json.encode(fields))
 
 

@@ -17,7 +17,7 @@ from holdfast.core import chain
 from holdfast.core.codec import Unreadable, Value, encode
 from holdfast.core.conversation import Segment
 from holdfast.core.identity import portable_key
-from holdfast.core.items import Audio, Blob, File, Image, StoredItem, item_decoder
+from holdfast.core.items import Audio, Blob, File, Image, StoredItem, item_decoder, path_text
 from holdfast.ids import Tenant, TurnId, Version
 from holdfast.store.base import Refused, SessionDump
 from holdfast.store.rows import (
@@ -59,6 +59,12 @@ def blobs_named(item: StoredItem) -> Iterator[str]:
     for part in getattr(item, "content", ()):
         if isinstance(part, Image | Audio | File) and isinstance(part.source, Blob):
             yield part.source.digest
+
+
+def path_of(body: bytes) -> str:
+    """Which sub-agent an item belongs to; that of one that cannot be read is the conversation's own."""
+    item = item_decoder.lenient(body)
+    return "" if isinstance(item, Unreadable) else path_text(item.path)
 
 
 def portable(dump: SessionDump) -> SessionDump:

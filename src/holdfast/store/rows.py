@@ -26,6 +26,7 @@ from holdfast.ids import (
     Version,
 )
 
+Bytes: TypeAlias = bytes
 WORDS = "words"
 Words: TypeAlias = Annotated[str, WORDS]
 """What people, models and agent files say: any text, U+0000 included, which not every database calls text."""
@@ -252,9 +253,58 @@ class GrantRow(Value):
 class ItemRow(Value):
     """One item, in the bytes that the chain was computed over."""
 
+    tenant: Tenant
+    session_id: SessionId
     pos: int
     turn_id: TurnId
+    path: str
+    """Of the sub-agent that it belongs to; empty if it is the conversation's own."""
     body: bytes
+
+
+class BlobRow(Value):
+    """Bytes that an item names by their digest."""
+
+    tenant: Tenant
+    session_id: SessionId
+    digest: str
+    bytes: Bytes
+    noticed_ms: int | None = None
+    """Since when retention knows of it; 0 if an item names it, None if retention has not met it."""
+
+
+class BlobName(Value):
+    """A blob, without its bytes."""
+
+    tenant: Tenant
+    session_id: SessionId
+    digest: str
+    noticed_ms: int | None
+
+
+class AttributeRow(Value):
+    """One attribute of a session's settings, where lists look for it."""
+
+    tenant: Tenant
+    session_id: SessionId
+    name: Words
+    value: Words
+
+
+class PastRow(Value):
+    """A session that reads some of another one's items."""
+
+    tenant: Tenant
+    ancestor: SessionId
+    session_id: SessionId
+
+
+class ChunkRow(Value):
+    """A stretch of a session's items that is in the index of words; from -1 on: the session's name."""
+
+    tenant: Tenant
+    session_id: SessionId
+    from_pos: int
 
 
 class JournalRow(Value):

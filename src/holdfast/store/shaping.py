@@ -11,14 +11,13 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core import chain
-from holdfast.core.conversation import Annotation, Commit, Lineage, Notes, Patch, annotated
+from holdfast.core.conversation import Annotation, Lineage, Notes, Patch, annotated
 from holdfast.core.events import Began
 from holdfast.core.items import SessionSettings
 from holdfast.core.journal import encode_records, numbered
 from holdfast.errors import InvalidValue, SessionGone, SessionMissing
 from holdfast.ids import ItemId, NodeId, SessionId, Tenant, TurnId
 from holdfast.store.base import Anonymous, Attempt, Begin, Fence, Opening, Started, SummaryMoved
-from holdfast.store.opening import opening_of
 from holdfast.store.rows import SessionRow, TurnRow
 
 
@@ -148,25 +147,6 @@ def opened_turn(turn: TurnRow, ask: Opening, fence: Fence, *, now_ms: int) -> Tu
 def first_record(ask: Begin | Opening, *, now_ms: int) -> bytes:
     """The first row of a turn's journal: the request as it was decided."""
     return encode_records(numbered((Began(request=ask.request),), first=0, at_ms=now_ms))
-
-
-def committed_session(session: SessionRow, made: Commit, *, now_ms: int) -> SessionRow:
-    """A session after T2. Who and what it is for is written by its first commit."""
-    return msgspec.structs.replace(
-        session,
-        head=made.version,
-        length=session.length + len(made.encoded),
-        link=made.link,
-        agent=made.agent,
-        source_key=session.source_key or made.source_key,
-        entry_agent=session.entry_agent or made.entry_agent,
-        opening=session.opening or opening_of(made.items),
-        active_ms=now_ms,
-        open_turn=None,
-        lease_node=None,
-        unfinished=made.unfinished,
-        retries_left=made.retries_left,
-    )
 
 
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────

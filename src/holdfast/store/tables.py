@@ -7,11 +7,13 @@ one line there, and one in a migration.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 from typing import get_type_hints as hints_of
 
 from msgspec import Struct
+from msgspec.structs import fields as struct_fields
 
 from holdfast.core.codec import Decoder, Value, encode
 from holdfast.ids import Name, Version, trusted
@@ -20,6 +22,10 @@ from holdfast.store.rows import (
     WORDS,
     AnnotationRow,
     ApiKeyRow,
+    AttributeRow,
+    BlobName,
+    BlobRow,
+    ChunkRow,
     GrantRow,
     IdempotencyRow,
     ItemRow,
@@ -27,6 +33,7 @@ from holdfast.store.rows import (
     KeyRow,
     MemoryRow,
     NodeRow,
+    PastRow,
     SealKeyRow,
     SessionRow,
     SignalRow,
@@ -73,17 +80,25 @@ class Table(Generic[R]):
         self.columns = tuple(_column(each, hints[each]) for each in kind.__struct_fields__)
         self.names = kind.__struct_fields__
         self.by_name = {each.name: each for each in self.columns}
+        self.defaults = tuple((each.name, each.default) for each in struct_fields(kind))
+        """Each field, and what it is by default; `NODEFAULT` if it has to be given."""
+        self.times = tuple(name for name in self.names if name.endswith("_ms"))
+        self.key_of: Callable[[R], tuple[Any, ...]] = key_of(key)
 
     def __repr__(self) -> str:
         return f"<Table {self.name}>"
-
-    def key_of(self, row: R) -> tuple[Any, ...]:
-        return tuple([getattr(row, name) for name in self.key])
 
     def listed(self, alias: str = "") -> str:
         """All columns, as a query names them."""
         before = f"{alias}." if alias else ""
         return ", ".join([before + each.quoted for each in self.columns])
+
+
+def key_of(key: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """Finds the values of these columns in a row."""
+    if len(key) > 1:
+        return attrgetter(*key)
+    return lambda row: tuple([getattr(row, name) for name in key])
 
 
 def _column(name: str, hint: Any) -> Column:
@@ -115,7 +130,12 @@ TURNS = Table("turn", TurnRow, "tenant", "turn_id")
 CLAIMS = Table("idempotency", IdempotencyRow, "tenant", "key")
 SIGNALS = Table("signal", SignalRow, "tenant", "turn_id", "n")
 JOURNAL = Table("journal", JournalRow, "tenant", "turn_id", "n")
-ITEMS = Table("item", ItemRow, "pos")
+ITEMS = Table("item", ItemRow, "tenant", "session_id", "pos")
+BLOBS = Table("blob", BlobRow, "tenant", "session_id", "digest")
+BLOB_NAMES = Table("blob", BlobName, "tenant", "session_id", "digest")
+ATTRIBUTES = Table("session_attribute", AttributeRow, "tenant", "session_id", "name")
+PASTS = Table("session_past", PastRow, "tenant", "ancestor", "session_id")
+CHUNKS = Table("search_chunk", ChunkRow, "tenant", "session_id", "from_pos")
 STATE = Table("state", StateRow, "tenant", "session_id", "seq", "name")
 ANNOTATIONS = Table("annotation", AnnotationRow, "tenant", "session_id", "rev")
 MEMORIES = Table("memory", MemoryRow, "tenant", "agent", "memory_id")
@@ -129,6 +149,6 @@ TABLES: dict[str, Table[Any]] = {
     each.name: each
     for each in (
         *(NODES, SESSIONS, KEYS, TURNS, CLAIMS, SIGNALS, JOURNAL, ITEMS, STATE, ANNOTATIONS),
-        *(MEMORIES, API_KEYS, SEAL_KEYS, GRANTS, HORIZON),
+        *(MEMORIES, API_KEYS, SEAL_KEYS, GRANTS, HORIZON, BLOBS, ATTRIBUTES, PASTS),
     )
 }

@@ -55,20 +55,20 @@ async def test_turns_that_come_together_begin_and_are_committed_together(
     postgres: PostgresStore, ada: Player, replayable: bool
 ) -> None:
     names = await known_sessions(ada)
-    before = postgres.begins.statements, postgres.commits.statements
+    before = postgres.driver.statements
     turns = await begun(ada, names, replayable=replayable)
+    # Two go at once, each alone, and all the others in the next.
+    assert postgres.driver.statements == before + 3
     for number, turn in enumerate(turns):
         for _ in range(number % 3):
             await turn.call("look")
         said = tuple(ev.StateSet(name=f"n{n}", value=str(number)) for n in range(number % 4))
         await turn.answer(f"Answer {number}", changes=said)
+    before = postgres.driver.statements
     done = await asyncio.gather(*(turn.try_commit() for turn in turns))
     assert all(isinstance(each, Committed) and each.version == 2 for each in done)
-    # Two go at once, each alone, and all the others in the next.
-    assert (postgres.begins.statements, postgres.commits.statements) == (
-        before[0] + 3,
-        before[1] + 3,
-    )
+    # Those that have set state and those that have not are written apart.
+    assert postgres.driver.statements == before + 3 + 3
     for number, (name, turn) in enumerate(zip(names, turns, strict=True)):
         snapshot = await ada.snapshot(name)
         assert snapshot.items[-1] == turn.kept()[0].items[-1]
@@ -78,7 +78,7 @@ async def test_turns_that_come_together_begin_and_are_committed_together(
         assert bool(await postgres.journal(ACME, turn.turn_id)) is replayable
     await is_sound(postgres)
     # And what they have left is known: nothing has to be read for the next.
-    assert len([*postgres.recall]) == MANY
+    assert len([*postgres.driver.cache]) == MANY
 
 
 async def test_whoever_comes_too_late_is_told_and_the_others_begin(
@@ -184,16 +184,16 @@ async def test_a_statement_has_a_bound_in_number_and_in_bytes(
 ) -> None:
     names = await known_sessions(ada)
     monkeypatch.setattr(gathering, "GROUP_MAX", 5)
-    before = postgres.begins.statements
+    before = postgres.driver.statements
     turns = await begun(ada, names)
-    assert postgres.begins.statements == before + 2 + 2  # two alone, five, five
+    assert postgres.driver.statements == before + 2 + 2  # two alone, five, five
     for turn in turns:
         await turn.answer()
     monkeypatch.setattr(gathering, "GROUP_BYTES_MAX", 1)
-    before = postgres.commits.statements
+    before = postgres.driver.statements
     done = await asyncio.gather(*(turn.try_commit() for turn in turns))
     assert all(isinstance(each, Committed) for each in done)
-    assert postgres.commits.statements == before + MANY
+    assert postgres.driver.statements == before + MANY
     await is_sound(postgres)
 
 
@@ -238,13 +238,10 @@ async def test_a_statement_has_the_time_of_the_youngest_call_in_it(
     async def nothing(db: Db, group: Sequence[str]) -> list[bool | None]:
         raise AssertionError("`Slow` runs nothing")
 
-    async def alone(what: str) -> bool:
-        raise AssertionError("nothing was left out")
-
     asked = [["first"], ["old", "young"]]
     loop = asyncio.get_running_loop()
     calls = gathering.Gathering[str, bool](
-        cast("Engine", Slow()), write=nothing, key=str, size=len, alone=alone, at_once=1
+        cast("Engine", Slow()), write=nothing, key=str, size=len, at_once=1
     )
     now = [loop.time()]
     monkeypatch.setattr(loop, "time", lambda: now[0], raising=False)

@@ -14,16 +14,39 @@ from typing import Any
 import asyncpg
 import pytest
 
+from holdfast.store.postgres import tables
+from holdfast.store.postgres.compiler import SCHEMA, Compiler, cast
 from holdfast.store.postgres.search import _asked
-from holdfast.store.postgres.tables import Query, queries
+from holdfast.store.postgres.tables import Query, compiled
 from holdfast.store.searching import parse_query
+from holdfast.store.statements import finding, looking
 from tests.postgres import shared_database
 from tests.store.crowd import TENANT, crowd, fill_postgres, key_of, own_word
+from tests.store.plans import FINDERS, LOOKS, writes
 from tests.store.postgres.filling import fill_index
 
 pytestmark = pytest.mark.slow
 
 SESSIONS, TURNS = 4_000, 24_000
+
+
+def _queries() -> dict[str, Query]:
+    looks = {
+        f"look: {name}": looking(each, schema=SCHEMA, now="{now}", stamped=True)
+        for name, each in LOOKS.items()
+    }
+    finders = {
+        f"find: {name}": finding(
+            each, bool(each.over), bool(each.over), True, schema=SCHEMA, cast=cast, stamped=True
+        )
+        for name, each in FINDERS.items()
+    }
+    made = {name: compiled("read", sql) for name, sql in (looks | finders).items()}
+    return tables.queries | made
+
+
+queries = _queries()
+WRITES = writes()
 LARGE = {"session", "session_key", "turn", "item", "search_chunk", "idempotency", "journal"}
 
 WALKS = {
@@ -163,6 +186,18 @@ async def test_no_query_reads_a_large_table_from_end_to_end(
         if step["Node Type"] == "Seq Scan" and step["Relation Name"] in LARGE
     ]
     assert walked == []
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["together", "alone"])
+@pytest.mark.parametrize("name", sorted(WRITES))
+async def test_no_write_reads_a_large_table_from_end_to_end(
+    crowded: Crowded, name: str, waits: bool
+) -> None:
+    """As it is prepared, for any values."""
+    query, _ = Compiler().statement([WRITES[name]], waits=waits)
+    steps = await crowded.plan(query, generic=True)
+    walked = [step["Relation Name"] for step in steps if step["Node Type"] == "Seq Scan"]
+    assert not LARGE & {*walked}
 
 
 async def test_words_are_found_by_their_index(crowded: Crowded) -> None:

@@ -12,9 +12,20 @@ from collections.abc import Iterator
 import apsw
 import pytest
 
+from holdfast.store.sqlite import tables
 from holdfast.store.sqlite.connection import open_writer
 from holdfast.store.sqlite.migrate import load_migrations, migrate
-from holdfast.store.sqlite.tables import queries
+from holdfast.store.statements import finding, looking
+from tests.store.plans import FINDERS, LOOKS
+
+queries: dict[str, str] = {
+    **tables.queries,
+    **{f"look: {name}": looking(each) for name, each in LOOKS.items()},
+    **{
+        f"find: {name}": finding(each, bool(each.over), bool(each.over), True)
+        for name, each in FINDERS.items()
+    },
+}
 
 WALKS = {
     "counts": "counts everything",
@@ -31,9 +42,10 @@ WALKS = {
     "listed_sessions": "walks the attributes that it was given",
     "named_places": "walks the sessions that it was given",
     "horizon": "there is one row",
+    "find: every_horizon": "there is one row",
     "names_blob": "walks a session and its forks",
-    "nodes": "there are as many nodes as boots in a day",
-    "seal_keys": "there are as many as were made by hand, and one",
+    "find: every_node": "there are as many nodes as boots in a day",
+    "find: every_seal_key": "there are as many as were made by hand, and one",
 }
 """Queries that may go through a table or index from its start, and why."""
 
@@ -46,8 +58,8 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connection]:
     connection.close()
 
 
-A_WALK = re.compile(r"SCAN (?!CONSTANT|\(subquery-)")
-"""A subquery's own steps say how its rows are found."""
+A_WALK = re.compile(r"SCAN (?!CONSTANT|\(subquery-|looked)")
+"""A subquery's own steps say how its rows are found, and a look begins with a row of nothing (`looked`)."""
 
 
 def bindings_for(sql: str, value: str) -> dict[str, str] | tuple[str, ...]:

@@ -25,7 +25,9 @@ async def search(
 ) -> Results:
     """One page of what was found. One match more than asked for is looked for, to know whether there is."""
     _, within = listing.resumed(cursor)
-    listed = reading.page(tables, tenant, where=where, cursor=cursor, limit=len(tables.sessions))
+    listed = reading.page(
+        tables, tenant, where=where, cursor=cursor, limit=len(tables.sessions.by_key)
+    )
     look = _Look(tables, Sought(query))
     found: list[Match] = []
     for info in listed.sessions:

@@ -1,133 +1,116 @@
-"""All rows of a memory store, by what identifies them. Bytes are kept as bytes, like on a disk."""
+"""All rows of a memory store. Bytes are kept as bytes, like on a disk."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from holdfast.ids import (
-    GrantId,
-    IdempotencyKey,
-    KeyId,
-    NodeId,
-    SessionId,
-    SessionKey,
-    Tenant,
-    TurnId,
-    Version,
-)
+from holdfast.ids import NodeId, SessionId, Tenant, TurnId, Version
 from holdfast.store import decisions
 from holdfast.store.horizon import Horizon
+from holdfast.store.memory.driver import Driver, Rows
 from holdfast.store.rows import (
     AnnotationRow,
-    ApiKeyRow,
-    GrantRow,
+    BlobRow,
     IdempotencyRow,
     ItemRow,
     JournalRow,
     KeyRow,
     MemoryRow,
     NodeRow,
-    SealKeyRow,
     SessionRow,
     SignalRow,
     StateRow,
     TurnRow,
 )
+from holdfast.store.tables import (
+    ANNOTATIONS,
+    BLOBS,
+    CLAIMS,
+    HORIZON,
+    ITEMS,
+    JOURNAL,
+    KEYS,
+    MEMORIES,
+    NODES,
+    SESSIONS,
+    SIGNALS,
+    STATE,
+    TURNS,
+)
 
-OfSession: TypeAlias = tuple[Tenant, SessionId]
-OfTurn: TypeAlias = tuple[Tenant, TurnId]
+OF_SESSION = ("tenant", "session_id")
+OF_TURN = ("tenant", "turn_id")
 
 
-class Tables:
-    """Rows, and how to find them. Knows no rule: those are in `decisions.py` and `shaping.py`."""
+class Tables(Driver):
+    """Rows, and how plain reads find them."""
 
-    def __init__(self, *, now_ms: int) -> None:
-        self.horizon = Horizon(seen_ms=now_ms)
-        self.nodes: dict[NodeId, NodeRow] = {}
-        self.sessions: dict[OfSession, SessionRow] = {}
-        self.keys: dict[tuple[Tenant, SessionKey], KeyRow] = {}
-        self.turns: dict[OfTurn, TurnRow] = {}
-        self._queued: dict[OfTurn, TurnRow] = {}
-        """Those of them that wait for their sessions."""
-        self.versions: dict[OfSession, dict[Version, TurnId]] = defaultdict(dict)
-        """Which of a session's own turns made which version."""
-        self.journals: dict[OfTurn, list[JournalRow]] = defaultdict(list)
-        self.signals: dict[OfTurn, list[SignalRow]] = defaultdict(list)
-        self.items: dict[OfSession, list[ItemRow]] = defaultdict(list)
-        """A session's own: the first one's position is the length of its past."""
-        self.state: dict[OfSession, list[StateRow]] = defaultdict(list)
-        self.annotations: dict[OfSession, list[AnnotationRow]] = defaultdict(list)
-        self.blobs: dict[OfSession, dict[str, bytes]] = defaultdict(dict)
-        self.blobs_noticed: dict[tuple[Tenant, SessionId, str], int] = {}
-        """Since when retention knows of a blob; 0 if an item names it."""
-        self.memories: dict[tuple[Tenant, str], dict[str, MemoryRow]] = defaultdict(dict)
-        self.claims: dict[tuple[Tenant, IdempotencyKey], IdempotencyRow] = {}
+    def __init__(self, *, now_ms: Callable[[], int]) -> None:
+        super().__init__(now_ms)
+        self.nodes: Rows[NodeRow] = self.of(NODES)
+        self.sessions: Rows[SessionRow] = self.of(SESSIONS)
+        self.keys: Rows[KeyRow] = self.of(KEYS)
+        self.turns: Rows[TurnRow] = self.of(TURNS)
+        self.claims: Rows[IdempotencyRow] = self.of(CLAIMS)
+        self.signals: Rows[SignalRow] = self.of(SIGNALS)
+        self.journals: Rows[JournalRow] = self.of(JOURNAL)
+        self.items: Rows[ItemRow] = self.of(ITEMS)
+        self.state: Rows[StateRow] = self.of(STATE)
+        self.annotations: Rows[AnnotationRow] = self.of(ANNOTATIONS)
+        self.blobs: Rows[BlobRow] = self.of(BLOBS)
+        self.memories: Rows[MemoryRow] = self.of(MEMORIES)
+        self.of(HORIZON).put(Horizon(seen_ms=now_ms()))
 
-        self.api_keys: dict[KeyId, ApiKeyRow] = {}
-        self.seal_keys: dict[KeyId, SealKeyRow] = {}
-        self.grants: dict[tuple[Tenant, GrantId], GrantRow] = {}
-
-    def put_session(self, row: SessionRow) -> None:
-        self.sessions[row.tenant, row.id] = row
-
-    def put_turn(self, row: TurnRow) -> None:
-        self.turns[row.tenant, row.turn_id] = row
-        if row.state == "queued":
-            self._queued[row.tenant, row.turn_id] = row
-        else:
-            self._queued.pop((row.tenant, row.turn_id), None)
-        if row.seq is not None:
-            self.versions[row.tenant, row.session_id][row.seq] = row.turn_id
+    @property
+    def horizon(self) -> Horizon:
+        return self.of(HORIZON).by_key[()]
 
     def find_turn(self, tenant: Tenant, turn_id: TurnId | None) -> TurnRow | None:
-        return None if turn_id is None else self.turns.get((tenant, turn_id))
+        return self.turns.by_key.get((tenant, turn_id))
 
     def turn_at(self, tenant: Tenant, session_id: SessionId, version: Version) -> TurnRow | None:
         """The turn that made a version of this very session."""
-        made = self.versions.get((tenant, session_id), {})
-        return self.find_turn(tenant, made.get(version))
+        made = self.turns.where(("tenant", "session_id", "seq"), (tenant, session_id, version))
+        return next(made, None)
 
     def turns_of(self, tenant: Tenant, session_id: SessionId) -> list[TurnRow]:
         """A session's own turns, by id."""
-        found = (each for each in self.turns.values() if each.tenant == tenant)
-        return sorted(
-            (each for each in found if each.session_id == session_id),
-            key=lambda each: each.turn_id,
-        )
+        found = self.turns.where(OF_SESSION, (tenant, session_id))
+        return sorted(found, key=lambda each: each.turn_id)
 
     def queued(self) -> list[TurnRow]:
         """The turns that wait for their sessions, in the order in which they came."""
-        return sorted(self._queued.values(), key=lambda each: (each.began_ms, each.turn_id))
-
-    def queued_of(self, tenant: Tenant, session_id: SessionId) -> tuple[TurnRow, ...]:
-        if not self._queued:
-            return ()
-        mine = (each for each in self.queued() if each.tenant == tenant)
-        return tuple(each for each in mine if each.session_id == session_id)
+        found = self.turns.where(("state",), ("queued",))
+        return sorted(found, key=lambda each: (each.began_ms, each.turn_id))
 
     def keys_of(self, session: SessionRow) -> list[KeyRow]:
         """The keys that mean a session, sorted."""
-        found = (each for each in self.keys.values() if each.session_id == session.id)
-        return sorted(
-            (each for each in found if each.tenant == session.tenant), key=lambda each: each.key
-        )
+        found = self.keys.where(OF_SESSION, (session.tenant, session.id))
+        return sorted(found, key=lambda each: each.key)
 
     def claims_of(self, turn: TurnRow) -> list[IdempotencyRow]:
         """The idempotency rows that lead to a turn."""
-        found = (each for each in self.claims.values() if each.tenant == turn.tenant)
-        return [each for each in found if each.turn_id == turn.turn_id]
+        return list(self.claims.where(OF_TURN, (turn.tenant, turn.turn_id)))
+
+    def journal_of(self, tenant: Tenant, turn_id: TurnId) -> list[JournalRow]:
+        return list(self.journals.where(OF_TURN, (tenant, turn_id)))
+
+    def signals_of(self, tenant: Tenant, turn_id: TurnId) -> list[SignalRow]:
+        return list(self.signals.where(OF_TURN, (tenant, turn_id)))
+
+    def rows_of(self, rows: Rows[Any], tenant: Tenant, session_id: SessionId) -> list[Any]:
+        """A session's own rows, in the order in which they came."""
+        return list(rows.where(OF_SESSION, (tenant, session_id)))
 
     def held(self) -> Iterator[tuple[SessionRow, TurnRow]]:
         """Open turns with their sessions, the oldest first."""
-        busy = (each for each in self.sessions.values() if each.open_turn is not None)
+        busy = (each for each in self.sessions.by_key.values() if each.open_turn is not None)
         for session in sorted(busy, key=lambda each: (each.open_turn, each.tenant)):
             turn = self.find_turn(session.tenant, session.open_turn)
             assert turn is not None, "an open turn has its row"
             yield session, turn
 
     def holder_of(self, session: SessionRow, *, asking: NodeId, now_ms: int) -> decisions.Holder:
-        node = session.lease_node
-        row = None if node is None else self.nodes.get(node)
-        return decisions.judge_holder(node, row, asking=asking, now_ms=now_ms)
+        row = self.nodes.by_key.get((session.lease_node,))
+        return decisions.judge_holder(session.lease_node, row, asking=asking, now_ms=now_ms)

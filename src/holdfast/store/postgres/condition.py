@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 
 from holdfast.store.condition import Condition, Replication
-from holdfast.store.postgres import tables
+from holdfast.store.operations.nodes import nodes
 from holdfast.store.postgres.address import Address
+from holdfast.store.postgres.driver import STEPS
 from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.migrate import load_migrations, step_of
 from holdfast.store.postgres.tables import Query
@@ -56,7 +57,7 @@ async def _examine(db: Db) -> Condition:
 
 
 async def _with_nodes(db: Db, condition: Condition, *, now_ms: int) -> Condition:
-    rows = await db.all(tables.nodes, "nodes")
+    rows = await STEPS.take(db, nodes())
     alive = [each for each in rows if each.expires_ms > now_ms]
     living = {each.node_id for each in alive}
     holders = [node for (node,) in await db.fetch(_HOLDERS, {})]

@@ -4,7 +4,7 @@ Whoever asks while a few statements are on their way waits in a queue; as soon a
 has queued goes in the next. The previous sync is the wait, there is no timer. Whoever comes when nothing is on its way
 goes at once.
 
-1. A statement writes what it can, and leaves out what it cannot: that is looked at alone.
+1. A statement writes what it can, and leaves out what it cannot; the caller is told.
 2. If it fails as a whole, perhaps because of one of them, all of them were left out; the others need not suffer for it.
 3. Nobody waits in the queue beyond the time that a call may take: who is too late is told so, and nothing was sent.
 4. A statement has the time of the youngest call in it. With that of the oldest, an overloaded database would fail calls
@@ -50,8 +50,6 @@ class Gathering(Generic[A, D]):
     """A queue before one kind of statement.
 
     No two that have the same `key` go in one statement, and `at_once` statements are on their way at a time, at most.
-    `alone` is for what was left out. `in_order`: nothing is sent before what was left out is done with; so, one at a
-    time, those of a key go in the order in which they came.
     """
 
     def __init__(
@@ -61,36 +59,30 @@ class Gathering(Generic[A, D]):
         *,
         key: Callable[[A], Hashable],
         size: Callable[[A], int],
-        alone: Callable[[A], Awaitable[D]],
         at_once: int,
-        in_order: bool = False,
     ) -> None:
         self._engine = engine
         self._write = write
         self._key = key
         self._size = size
-        self._alone = alone
         self._at_once = at_once
-        self._in_order = in_order
         self._queue: list[_Asked[A, D]] = []
         self._single = 0
         self._sending: set[Task[None]] = set()
         self.statements = 0
         """How many went out, for whoever measures."""
 
-    async def ask(self, what: A) -> D:
-        """What came of it; durable when this returns. Raises what `alone` raises."""
+    async def ask(self, what: A) -> D | None:
+        """What came of it, durable when this returns; None if it was left out."""
         if self._under_way < self._at_once and not self._queue:
-            came = await self._go_at_once(what)
-        else:
-            loop = asyncio.get_running_loop()
-            asked = _Asked[A, D](what, loop.time() + self._engine.timeout_s, loop.create_future())
-            self._queue.append(asked)
-            try:
-                came = await asked.done
-            finally:
-                del asked  # which holds what is raised here, and with it this frame
-        return await self._alone(what) if came is None else came
+            return await self._go_at_once(what)
+        loop = asyncio.get_running_loop()
+        asked = _Asked[A, D](what, loop.time() + self._engine.timeout_s, loop.create_future())
+        self._queue.append(asked)
+        try:
+            return await asked.done
+        finally:
+            del asked  # which holds what is raised here, and with it this frame
 
     async def close(self) -> None:
         """Wait until everything that was asked for is answered."""
@@ -105,7 +97,7 @@ class Gathering(Generic[A, D]):
         self._single += 1
         try:
             (came,) = await self._run([what], timeout_s=self._engine.timeout_s)
-            return await self._alone(what) if came is None and self._in_order else came
+            return came
         finally:
             self._single -= 1
             self._go_on()
@@ -154,23 +146,9 @@ class Gathering(Generic[A, D]):
             if not isinstance(error, StoreError):
                 raise
             return
-        left_out = []
         for asked, each in zip(group, came, strict=True):
-            if each is None and self._in_order:
-                left_out.append(asked)
-            elif not asked.done.done():
+            if not asked.done.done():
                 asked.done.set_result(each)
-        await asyncio.gather(*map(self._look_at, left_out))
-
-    async def _look_at(self, asked: _Asked[A, D]) -> None:
-        try:
-            came = await self._alone(asked.what)
-        except Exception as error:
-            if not asked.done.done():
-                asked.done.set_exception(error)
-        else:
-            if not asked.done.done():
-                asked.done.set_result(came)
 
     async def _run(self, group: Sequence[A], *, timeout_s: float) -> Sequence[D | None]:
         async def work(db: Db) -> Sequence[D | None]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 
 from holdfast import limits
-from holdfast.core.codec import Value
 from holdfast.core.conversation import Lineage, Snapshot
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.store import decisions, listing, shaping
 from holdfast.store.assemble import empty_snapshot, extended, later
 from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, StoreStats
-from holdfast.store.postgres import tables, turns
+from holdfast.store.operations.finders import session_of
+from holdfast.store.operations.sessions import annotations_of, find_place
+from holdfast.store.postgres import tables
+from holdfast.store.postgres.driver import STEPS
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.tables import Bound, utf8
-from holdfast.store.rows import AnnotationRow, MemoryRow, SessionRow, StateRow, TurnRow
+from holdfast.store.rows import MemoryRow, SessionRow, StateRow, TurnRow
 
 ONE_MOMENT = "isolation level repeatable read read only"
 """For reads of several statements: all of them see what the first one saw."""
@@ -25,27 +27,8 @@ LAST_NUMBER = (1 << 63) - 1
 # ── one session ──────────────────────────────────────────────────────────────────────────────
 
 
-class Place(Value):
-    """A version of a session: everything that has to be read for it, and the turn that made it."""
-
-    lineage: Lineage
-    turn: TurnRow | None
-
-
-async def find_place(db: Db, session: SessionRow, version: Version) -> Place | None:
-    """Where a version lies, or None if the session has no such version."""
-    point = decisions.fork_point(session, version)
-    if point is None:
-        return None
-    owner = decisions.owner_of(session, version)
-    turn = await turns.turn_at(db, session.tenant, owner, version) if version else None
-    rev = point.rev
-    if rev is None:
-        following = await turns.turn_at(db, session.tenant, point.holder, version.next)
-        assert following is not None, "inside a stretch there is a next turn"
-        rev = following.rev
-    lineage = decisions.lineage_at(session, point, length=turn.end if turn else 0, rev=rev)
-    return Place(lineage=lineage, turn=turn)
+async def find_session(db: Db, tenant: Tenant, session_id: SessionId) -> SessionRow | None:
+    return await STEPS.take(db, session_of(tenant, session_id))
 
 
 async def snapshot(
@@ -58,7 +41,7 @@ async def snapshot(
 ) -> Snapshot | None:
     """The session's row, and the stretches after what is known. No transaction: of what a row tells to be there
     nothing changes, and it goes only with its session. So it is all there, or the session is gone by now."""
-    session = await turns.find_session(db, tenant, session_id)
+    session = await find_session(db, tenant, session_id)
     if session is None or session.state == "deleted":
         return None
     wanted = session.head if version is None else version
@@ -68,13 +51,13 @@ async def snapshot(
     if known is None or known.session_id != session_id or known.version > wanted:
         known = empty_snapshot(session_id)
     past = decisions.after(known, decisions.stretches(lineage))
-    notes = await annotations_of(db, tenant, past)
+    notes = await STEPS.take(db, annotations_of(tenant, past))
     made = [row for each in past for row in await _turns_in(db, tenant, each)]
     state = [row for each in past for row in await _state_in(db, tenant, each)]
     # Read last, because they go first: if all of them are there, so was everything else.
     bodies = [body for each in past for body in await _bodies_in(db, tenant, each)]
     if _is_short(past, items=len(bodies), annotations=len(notes)):
-        again = await turns.find_session(db, tenant, session_id)
+        again = await find_session(db, tenant, session_id)
         if again is None or again.state == "deleted":
             return None
         # It is damaged, and `verify` says how; what is left is worth reading.
@@ -91,33 +74,11 @@ def _is_short(past: tuple[decisions.Stretch, ...], *, items: int, annotations: i
 async def _lineage_at(db: Db, session: SessionRow, version: Version) -> Lineage | None:
     """What has to be read for a version. For the head, which nearly everybody wants, the row knows it."""
     if version != session.head:
-        place = await find_place(db, session, version)
+        place = await STEPS.take(db, find_place(session, version))
         return place.lineage if place else None
     point = decisions.fork_point(session, version)
     assert point is not None, "a session has its head"
     return decisions.lineage_at(session, point, length=session.length, rev=session.meta_rev)
-
-
-async def annotations_of(
-    db: Db, tenant: Tenant, past: tuple[decisions.Stretch, ...]
-) -> tuple[AnnotationRow, ...]:
-    """The annotations of these stretches, in the order of their revisions."""
-    return tuple([row for each in past for row in await _annotations_in(db, tenant, each)])
-
-
-async def _annotations_in(
-    db: Db, tenant: Tenant, past: decisions.Stretch
-) -> tuple[AnnotationRow, ...]:
-    if past.from_rev >= past.upto_rev:
-        return ()
-    return await db.all(
-        tables.notes,
-        "annotations",
-        tenant=tenant,
-        session_id=past.session_id,
-        from_rev=past.from_rev,
-        upto_rev=past.upto_rev,
-    )
 
 
 async def _turns_in(db: Db, tenant: Tenant, past: decisions.Stretch) -> tuple[TurnRow, ...]:
@@ -156,7 +117,7 @@ async def _bodies_in(db: Db, tenant: Tenant, past: decisions.Stretch) -> list[by
 
 async def blob(db: Db, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
     """Bytes by digest: the session's own, or those of its past."""
-    session = await turns.find_session(db, tenant, session_id)
+    session = await find_session(db, tenant, session_id)
     if session is None or session.state == "deleted":
         return None
     owners = [session.id, *(segment.session_id for segment in reversed(session.lineage))]
@@ -188,7 +149,7 @@ async def dump_within(db: Db, tenant: Tenant, session_id: SessionId) -> SessionD
     Of a deleted one, what is left. Rows that the session's own numbers do not reach are there, too: `verify`
     looks for them.
     """
-    session = await turns.find_session(db, tenant, session_id)
+    session = await find_session(db, tenant, session_id)
     if session is None:
         return None
     everything = await own_turns(db, tenant, session_id, before=None, limit=None)
@@ -215,7 +176,7 @@ async def dump_within(db: Db, tenant: Tenant, session_id: SessionId) -> SessionD
 
 async def info(db: Db, tenant: Tenant, session_id: SessionId) -> SessionInfo | None:
     async with db.transaction(ONE_MOMENT):
-        session = await turns.find_session(db, tenant, session_id)
+        session = await find_session(db, tenant, session_id)
         return (await infos(db, tenant, (session,)))[0] if session else None
 
 

@@ -27,7 +27,9 @@ from holdfast.store.base import Indexed, Match, Piece, Query, Results, SessionFi
 from holdfast.store.effort import Effort
 from holdfast.store.indexing import Behind, Step, StepInTheMaking, Weighed, plan_of
 from holdfast.store.listing import Within, before_in, page_upto
+from holdfast.store.operations.sessions import annotations_of
 from holdfast.store.postgres import reading
+from holdfast.store.postgres.driver import STEPS
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.tables import Row, Table
 from holdfast.store.rows import SessionRow
@@ -183,7 +185,7 @@ class Look:
         if session.meta_rev == 0:
             return frozenset()
         past = searching.whole_of(session)
-        rows = await reading.annotations_of(self._db, session.tenant, past)
+        rows = await STEPS.take(self._db, annotations_of(session.tenant, past))
         return notes_of(rows).hidden_from_people
 
 

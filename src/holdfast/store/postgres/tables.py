@@ -9,7 +9,7 @@ What people and models say is UTF-8 in bytea (`Words`), because PostgreSQL's tex
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -37,11 +37,11 @@ class Table(Generic[R]):
     """How one kind of row is read and bound."""
 
     def __init__(self, table: of.Table[R]) -> None:
-        self._kind = table.kind
+        self._make: Callable[..., R] = table.kind
         self.fields = table.names
         self.width = len(self.fields)
-        read = ((n, _read(each)) for n, each in enumerate(table.columns))
-        self._read = tuple((n, how) for n, how in read if how)
+        self._read = _readers((n, each, each.parse) for n, each in enumerate(table.columns))
+        self._trust = _readers((n, each, each.trust) for n, each in enumerate(table.columns))
         self._write = tuple(
             (each.name, _WRITTEN[each.holds]) for each in table.columns if each.holds in _WRITTEN
         )
@@ -52,7 +52,15 @@ class Table(Generic[R]):
         for at, read in self._read:
             if values[at] is not None:
                 values[at] = read(values[at])
-        return self._kind(**dict(zip(self.fields, values, strict=True)))
+        return self._make(*values)
+
+    def trusted(self, row: Row) -> R:
+        """The same for a row that a transaction reads in passing: ids were parsed before this server stored them."""
+        values = list(row)
+        for at, read in self._trust:
+            if values[at] is not None:
+                values[at] = read(values[at])
+        return self._make(*values)
 
     def bound(self, row: R) -> dict[str, Column]:
         """A row's fields by name, as columns."""
@@ -87,8 +95,11 @@ class Reader:
         return int(self.value() or 0)
 
 
-def _read(column: of.Column) -> Callable[[Any], object] | None:
-    return bytes.decode if column.holds == "words" else column.parse
+def _readers(
+    columns: Iterable[tuple[int, of.Column, Callable[[Any], object] | None]],
+) -> tuple[tuple[int, Callable[[Any], object]], ...]:
+    found = ((n, bytes.decode if each.holds == "words" else how) for n, each, how in columns)
+    return tuple((n, how) for n, how in found if how)
 
 
 _WRITTEN: dict[of.Holds, Callable[[Any], bytes]] = {"words": utf8, "json": encode}
@@ -150,4 +161,4 @@ def load(*names: str) -> dict[str, Query]:
     return {name: compiled(name, text) for name, text in found.items()}
 
 
-queries = load("turns.sql", "queue.sql", "sessions.sql", "search.sql", "upkeep.sql", "access.sql")
+queries = load("sweeps.sql", "sessions.sql", "search.sql", "upkeep.sql")

@@ -11,7 +11,9 @@ from holdfast import limits
 from holdfast.ids import SessionId, Tenant
 from holdfast.store.base import Pruned
 from holdfast.store.horizon import Horizon, believed, looked
-from holdfast.store.postgres import operations, tables
+from holdfast.store.operations import sessions
+from holdfast.store.postgres import tables
+from holdfast.store.postgres.driver import STEPS
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.tables import Bound
 from holdfast.store.retention import claims_expired_ms, line_may_go, stray_blobs_before
@@ -77,7 +79,8 @@ async def _anonymous_lines(db: Db, *, limit: int, horizon: Horizon) -> int:
     since = horizon.before_ms(limits.anonymous_keep_s)
     found = await db.rows("stale_anonymous", before_ms=since, limit=limit)
     for tenant, session_id in found:
-        await operations.remove(db, Tenant(tenant), SessionId(session_id), if_still=is_stale)
+        remove = sessions.remove(Tenant(tenant), SessionId(session_id), if_still=is_stale)
+        await STEPS.take(db, remove)
     return len(found)
 
 

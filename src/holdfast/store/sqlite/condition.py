@@ -10,10 +10,11 @@ import apsw
 import msgspec
 
 from holdfast.store.condition import Condition
+from holdfast.store.operations.nodes import nodes
 from holdfast.store.queries import load_queries
 from holdfast.store.rows import NodeRow
-from holdfast.store.sqlite import tables
 from holdfast.store.sqlite.connection import open_reader, unusable
+from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.engine import beside
 from holdfast.store.sqlite.gates import check_all
 from holdfast.store.sqlite.locks import Liveness
@@ -54,7 +55,7 @@ def _examine(db: apsw.Connection, path: Path) -> Condition:
 
 def _with_nodes(db: apsw.Connection, path: Path, condition: Condition) -> Condition:
     now_ms = time.time_ns() // 1_000_000
-    rows = tables.node_rows.all(db, "nodes")
+    rows = DRIVER.run(db, nodes())
     alive: list[NodeRow] = []
     if beside(path, "live").exists():
         with closing(Liveness(beside(path, "live"))) as liveness:

@@ -8,47 +8,30 @@ from itertools import islice
 from apsw import Connection
 
 from holdfast import limits
-from holdfast.core.codec import Value, encode
-from holdfast.core.conversation import Lineage, Snapshot
+from holdfast.core.codec import encode
+from holdfast.core.conversation import Snapshot
 from holdfast.ids import SessionId, Tenant, TurnId, Version
 from holdfast.store import decisions, listing, shaping
 from holdfast.store.assemble import Later, empty_snapshot, later
 from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, StoreStats
+from holdfast.store.operations.finders import session_of
+from holdfast.store.operations.sessions import annotations_of, find_place
 from holdfast.store.rows import (
-    AnnotationRow,
     JournalRow,
     MemoryRow,
     SessionRow,
     StateRow,
     TurnRow,
 )
-from holdfast.store.sqlite import tables, turns
+from holdfast.store.sqlite import tables
+from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.tables import queries
 
 # ── one session ──────────────────────────────────────────────────────────────────────────────
 
 
-class Place(Value):
-    """A version of a session: everything that has to be read for it, and the turn that made it."""
-
-    lineage: Lineage
-    turn: TurnRow | None
-
-
-def find_place(db: Connection, session: SessionRow, version: Version) -> Place | None:
-    """Where a version lies, or None if the session has no such version."""
-    point = decisions.fork_point(session, version)
-    if point is None:
-        return None
-    owner = decisions.owner_of(session, version)
-    turn = _turn_at(db, session.tenant, owner, version) if version else None
-    rev = point.rev
-    if rev is None:
-        following = _turn_at(db, session.tenant, point.holder, version.next)
-        assert following is not None, "inside a stretch there is a next turn"
-        rev = following.rev
-    lineage = decisions.lineage_at(session, point, length=turn.end if turn else 0, rev=rev)
-    return Place(lineage=lineage, turn=turn)
+def find_session(db: Connection, tenant: Tenant, session_id: SessionId) -> SessionRow | None:
+    return DRIVER.run(db, session_of(tenant, session_id))
 
 
 def snapshot(
@@ -60,11 +43,11 @@ def snapshot(
     known: Snapshot | None,
 ) -> Later | None:
     """What a snapshot has to be extended by; by whoever holds it, and not by a reader in its thread."""
-    session = turns.find_session(db, tenant, session_id)
+    session = find_session(db, tenant, session_id)
     if session is None or session.state == "deleted":
         return None
     wanted = session.head if version is None else version
-    place = find_place(db, session, wanted)
+    place = DRIVER.run(db, find_place(session, wanted))
     if place is None:
         return None
     if known is None or known.session_id != session_id or known.version > wanted:
@@ -76,25 +59,7 @@ def snapshot(
         turns=[row for each in past for row in _turns_in(db, tenant, each)],
         items=[body for each in past for body in _bodies_in(db, tenant, each)],
         state=[row for each in past for row in _state_in(db, tenant, each)],
-        annotations=annotations_of(db, tenant, past),
-    )
-
-
-def annotations_of(
-    db: Connection, tenant: Tenant, past: tuple[decisions.Stretch, ...]
-) -> tuple[AnnotationRow, ...]:
-    """The annotations of these stretches, in the order of their revisions."""
-    return tuple(
-        row
-        for each in past
-        for row in tables.annotation_rows.all(
-            db,
-            "annotations",
-            tenant=tenant,
-            session_id=each.session_id,
-            from_rev=each.from_rev,
-            upto_rev=each.upto_rev,
-        )
+        annotations=DRIVER.run(db, annotations_of(tenant, past)),
     )
 
 
@@ -130,15 +95,9 @@ def _bodies_in(db: Connection, tenant: Tenant, past: decisions.Stretch) -> list[
     return [body for (body,) in db.execute(queries["item_bodies"], where)]
 
 
-def _turn_at(
-    db: Connection, tenant: Tenant, session_id: SessionId, version: Version
-) -> TurnRow | None:
-    return tables.turn_rows.one(db, "turn_at", tenant=tenant, session_id=session_id, seq=version)
-
-
 def blob(db: Connection, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
     """Bytes by digest: the session's own, or those of its past."""
-    session = turns.find_session(db, tenant, session_id)
+    session = find_session(db, tenant, session_id)
     if session is None or session.state == "deleted":
         return None
     for owner in (session.id, *(segment.session_id for segment in reversed(session.lineage))):
@@ -177,7 +136,7 @@ def dump(db: Connection, tenant: Tenant, session_id: SessionId) -> SessionDump |
     Of a deleted one, what is left. Rows that the session's own numbers do not reach are there, too: `verify`
     looks for them.
     """
-    session = turns.find_session(db, tenant, session_id)
+    session = find_session(db, tenant, session_id)
     if session is None:
         return None
     everything = own_turns(db, tenant, session_id, before=None, limit=-1)
@@ -262,7 +221,7 @@ def named(
         db, "named_places", tenant=tenant, ids=names, before_ms=before_ms, before_id=before_id
     )
     for (session_id,) in places:
-        row = turns.find_session(db, tenant, SessionId(session_id))
+        row = find_session(db, tenant, SessionId(session_id))
         assert row is not None, "it was there a moment ago, in the same one"
         found = info(db, row)
         if listing.is_listed(row, found.keys, where):

@@ -31,10 +31,13 @@ from holdfast.store.base import Match, Query, Results, SessionFilter, SessionInf
 from holdfast.store.effort import Effort
 from holdfast.store.indexing import NAME, Behind, Plan, Step, StepInTheMaking, Weighed, plan_of
 from holdfast.store.listing import Within, before_in, page_upto
+from holdfast.store.operations.sessions import annotations_of
 from holdfast.store.rows import SessionRow
 from holdfast.store.searching import Narrowed, Sought, Span, spans_to_read
 from holdfast.store.sqlite import reading, tables
-from holdfast.store.sqlite.tables import Column, Table, queries, run
+from holdfast.store.sqlite.chunks import drop_chunk
+from holdfast.store.sqlite.driver import DRIVER
+from holdfast.store.sqlite.tables import Table, queries, run
 
 PAGE = 100
 """Rows in one query where nobody knows how many are needed."""
@@ -166,7 +169,8 @@ class Look:
     def _hidden(self, session: SessionRow) -> frozenset[ItemId]:
         if session.meta_rev == 0:
             return frozenset()
-        rows = reading.annotations_of(self._db, session.tenant, searching.whole_of(session))
+        past = searching.whole_of(session)
+        rows = DRIVER.run(self._db, annotations_of(session.tenant, past))
         return notes_of(rows).hidden_from_people
 
 
@@ -238,7 +242,7 @@ def _has_items(db: Connection, step: Step) -> bool:
 def _put(db: Connection, of: Behind, *, start: int, end: int, words: frozenset[str]) -> None:
     """Write a chunk; one that begins there already goes."""
     own = {"tenant": of.tenant, "session_id": of.session_id}
-    _drop(db, tables.scalar(db, "chunk_at", start=start, **own))
+    drop_chunk(db, tables.scalar(db, "chunk_at", start=start, **own))
     if words:
         made = tables.scalar(db, "insert_chunk", start=start, end=end, **own)
         tag = _tag(of.tenant)
@@ -269,22 +273,11 @@ def _match_expression(tenant: Tenant, query: Query) -> str:
 # ── removing ─────────────────────────────────────────────────────────────────────────────────
 
 
-def forget_name(db: Connection, tenant: Tenant, session_id: SessionId) -> None:
-    """The name of a session that is deleted."""
-    _drop(db, tables.scalar(db, "chunk_at", tenant=tenant, session_id=session_id, start=NAME))
-
-
 def clear(db: Connection, tenant: str, session_id: str, *, limit: int) -> int:
     """Remove some of a deleted session's chunks; how many went."""
     found = db.execute(
         queries["chunks_of"], {"tenant": tenant, "session_id": session_id, "limit": limit}
     ).fetchall()
     for (chunk,) in found:
-        _drop(db, chunk)
+        drop_chunk(db, chunk)
     return len(found)
-
-
-def _drop(db: Connection, chunk: Column) -> None:
-    if chunk is not None:
-        run(db, "delete_words", id=chunk)
-        run(db, "delete_chunk", id=chunk)

@@ -19,19 +19,10 @@ from holdfast.core.codec import Value, encode
 from holdfast.store import tables as of
 from holdfast.store.queries import load_queries
 
-_sql = Path(__file__).parent / "sql"
 queries = load_queries(
     *(
-        _sql / name
-        for name in (
-            "turns.sql",
-            "queue.sql",
-            "sessions.sql",
-            "moving.sql",
-            "search.sql",
-            "upkeep.sql",
-            "access.sql",
-        )
+        Path(__file__).parent / "sql" / name
+        for name in ("sweeps.sql", "sessions.sql", "search.sql", "upkeep.sql")
     )
 )
 

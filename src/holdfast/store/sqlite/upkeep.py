@@ -8,8 +8,10 @@ from holdfast import limits
 from holdfast.ids import SessionId, Tenant
 from holdfast.store.base import Pruned
 from holdfast.store.horizon import Horizon, believed, looked
+from holdfast.store.operations import sessions
 from holdfast.store.retention import claims_expired_ms, stray_blobs_before
-from holdfast.store.sqlite import operations, search, tables
+from holdfast.store.sqlite import search, tables
+from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.tables import run
 
 
@@ -94,7 +96,8 @@ def _anonymous_lines(db: Connection, horizon: Horizon, *, limit: int) -> int:
     since = horizon.before_ms(limits.anonymous_keep_s)
     found = tables.texts(db, "stale_anonymous", before_ms=since, limit=limit)
     for tenant, session_id in found:
-        operations.remove(db, Tenant(tenant), SessionId(session_id), now_ms=horizon.seen_ms)
+        remove = sessions.remove(Tenant(tenant), SessionId(session_id))
+        DRIVER.run(db, remove, now_ms=horizon.seen_ms)
     return len(found)
 
 

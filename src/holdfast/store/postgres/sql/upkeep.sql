@@ -222,3 +222,7 @@ select count(*) from gone;
 update holdfast.session set bytes_gone = true, indexed_length = length, indexed_rev = meta_rev
  where tenant = :tenant and id = :id
    and not exists (select 1 from holdfast.turn where tenant = :tenant and session_id = :id);
+
+-- now
+-- The time.
+select {now};

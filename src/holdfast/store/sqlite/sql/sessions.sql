@@ -1,51 +1,5 @@
 -- Sessions as a whole: annotations, keys, forks, removal, reading, listing.
 
--- insert_annotation
--- Something said about a session after the fact.
-insert into annotation ({annotation})
-values ({:annotation});
-
--- annotate_session
--- What annotations say about the session as a whole, kept where it is listed.
-update session set meta_rev = :meta_rev, summary_rev = :summary_rev, title = :title, settings = :settings
- where tenant = :tenant and id = :id;
-
--- clear_attributes
--- The session's attributes are about to be written anew.
-delete from session_attribute where tenant = :tenant and session_id = :session_id;
-
--- insert_attribute
--- An attribute, for filters.
-insert into session_attribute (tenant, session_id, name, value) values (?, ?, ?, ?);
-
--- rebind_key
--- A key means another session from now on.
-insert into session_key ({session_key})
-values ({:session_key})
-on conflict (tenant, key) do update
-   set session_id = excluded.session_id, generation = excluded.generation;
-
--- free_keys
--- A session's keys mean nothing any more. Left to itself, SQLite would go through the tenant's keys.
-delete from session_key indexed by session_key_by_session
- where tenant = :tenant and session_id = :session_id;
-
--- insert_past
--- A session reads the items of another one.
-insert or ignore into session_past (tenant, ancestor, session_id) values (?, ?, ?);
-
--- delete_session
--- The tombstone: it is gone, and whoever holds it may write no more.
-update session
-   set state = 'deleted', lease_token = lease_token + 1, lease_nonce = '', lease_node = null,
-       open_turn = null, title = '', opening = '', settings = :settings
- where tenant = :tenant and id = :id;
-
--- insert_blob
--- Bytes under their digest; the same bytes again change nothing, but that they are not looked at for a week.
-insert into blob (tenant, session_id, digest, bytes) values (:tenant, :session_id, :digest, :bytes)
-on conflict do update set noticed_ms = null where noticed_ms > 0;
-
 -- blob
 -- Bytes by digest.
 select bytes from blob where tenant = :tenant and session_id = :session_id and digest = :digest;
@@ -167,3 +121,24 @@ select (select count(*) from session where state = 'live'),
        (select count(*) from turn where state = 'committed'),
        (select count(*) from turn where state = 'discarded'),
        (select count(*) from item);
+
+-- session_journals
+-- What is kept of the journals of a session's ended turns, in order.
+select j.{journal}
+  from turn t cross join journal j on j.tenant = t.tenant and j.turn_id = t.turn_id
+ where t.tenant = :tenant and t.session_id = :session_id and t.state in ('committed', 'discarded')
+ order by j.turn_id, j.n;
+
+-- session_claims
+-- The idempotency keys that lead to a session's ended turns, by key.
+select i.{idempotency}
+  from turn t cross join idempotency i indexed by idempotency_by_turn
+    on i.tenant = t.tenant and i.turn_id = t.turn_id
+ where t.tenant = :tenant and t.session_id = :session_id and t.state in ('committed', 'discarded')
+ order by i.key;
+
+-- all_memories
+-- Some memories of a tenant, by agent and id.
+select {memory} from memory
+ where tenant = :tenant and (agent, memory_id) > (:agent, :after)
+ order by agent, memory_id limit :limit;

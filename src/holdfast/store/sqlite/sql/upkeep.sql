@@ -156,3 +156,7 @@ update blob set noticed_ms = 0 where tenant = :tenant and session_id = :session_
 -- drop_blob
 -- Nothing names it.
 delete from blob where tenant = :tenant and session_id = :session_id and digest = :digest;
+
+-- delete_journal
+-- Nobody will come back for this turn's events.
+delete from journal where tenant = :tenant and turn_id = :turn_id;

@@ -27,10 +27,12 @@ from holdfast.store.base import (
     Started,
     Unconsumed,
 )
+from holdfast.store.operations.finders import SESSION
+from holdfast.store.postgres.driver import STEPS, Run
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.tables import Bindings, Query
-from holdfast.store.postgres.turns import session_facts
+from holdfast.store.steps import look
 from tests.store.builders import ACME, Player
 from tests.store.postgres.conftest import Open
 
@@ -61,10 +63,12 @@ async def is_as_known(store: PostgresStore) -> None:
     """Whatever is known under a stamp that the session still has is what its row says."""
 
     async def work(db: Db) -> None:
-        for known in store.recall:
-            found = await session_facts(db, known.session.tenant, known.session.id)
-            if found is not None and found.stamp == known.stamp:
-                assert known.session == found.session
+        for known in store.driver.cache:
+            run, session = Run(), known.session
+            found = look(SESSION, tenant=session.tenant, session_id=session.id)
+            held = (await STEPS.take(db, found, run)).session
+            if held is not None and run.stamps[held.tenant, held.id] == known.stamp:
+                assert session == held
 
     await store.engine.run(work)
 
@@ -80,13 +84,13 @@ async def test_whoever_goes_on_with_a_session_begins_and_commits_by_one_statemen
     asked.clear()
     started = await ada.store.begin(ask)
     assert isinstance(started, Started)
-    assert asked.names == ["open_turns"]
+    assert asked.names == ["write"]
     turn = await ada.playing(ask, started)
     await turn.answer()
     commit, n, records = turn.kept()
     asked.clear()
     await ada.store.commit(turn.fence, commit, n=n, records=records)
-    assert asked.names == ["commit_turns"]
+    assert asked.names == ["write"]
 
 
 async def test_what_is_known_is_what_the_row_says(
@@ -101,7 +105,7 @@ async def test_what_is_known_is_what_the_row_says(
     await open_turn.answer(changes=(ev.StateSet(name="todo", value="pack"),))
     await open_turn.commit()
     await is_as_known(postgres)
-    assert len([*postgres.recall]) == 1
+    assert len([*postgres.driver.cache]) == 1
     await ada.play(None, "Nobody named this")
     await ada.discard("new")
     await ben.play("new", "Me too")
@@ -111,7 +115,7 @@ async def test_what_is_known_is_what_the_row_says(
     await ada.play(fork, "Otherwise")
     await ada.play(fork, changes=(ev.MemoryAdded(agent="butler", memory_id="m", text="Oslo"),))
     await is_as_known(postgres)
-    assert len([*postgres.recall]) == 3
+    assert len([*postgres.driver.cache]) == 3
 
 
 async def test_what_is_known_has_a_bound(
@@ -120,7 +124,7 @@ async def test_what_is_known_has_a_bound(
     monkeypatch.setattr(limits, "known_rows_max", 2)
     for name in ("one", "two", "three"):
         await ada.play(name)
-    names = [known.key for known in postgres.recall]
+    names = [known.key for known in postgres.driver.cache]
     assert names == ["two", "three"]
     await ada.play("one")
 
@@ -256,4 +260,4 @@ async def test_a_connection_that_breaks_ends_what_is_known(
     postgres.engine.pool.drop(link)
     asked.clear()
     assert isinstance(await ada.store.begin(ask), Started)
-    assert asked.names == ["begin_facts", "open_turn"]
+    assert asked.names == ["look", "write"]

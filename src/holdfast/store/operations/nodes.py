@@ -1,0 +1,147 @@
+"""Nodes, and who holds a turn."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.codec import Value
+from holdfast.ids import NodeId, SessionId, Tenant, TurnId
+from holdfast.store import decisions
+from holdfast.store.base import Fence, Taken, TakeoverOutcome
+from holdfast.store.operations.finders import NODE, SESSION, signals_of
+from holdfast.store.rows import NodeRow, SessionRow, TurnRow
+from holdfast.store.steps import (
+    AsRead,
+    Delete,
+    Finder,
+    Holder,
+    Look,
+    One,
+    Operation,
+    Update,
+    change,
+    find,
+    insert,
+    look,
+    write,
+)
+from holdfast.store.tables import NODES, SESSIONS, TURNS
+
+EVERY_NODE = Finder(NODES, order=("node_id",))
+
+
+def renew(node: NodeId, *, ttl_ms: int) -> Operation[NodeRow]:
+    """A node says that it is alive."""
+    facts = yield from look(NODE, node=node)
+    known, now_ms = facts.node, facts.now_ms
+    fresh = NodeRow(node_id=node, ttl_ms=ttl_ms, since_ms=now_ms, expires_ms=now_ms + ttl_ms)
+    row = decisions.renewed(known, fresh)
+    if known is None:
+        yield from write(insert(NODES, row))
+        return row
+    yield from write(
+        change(NODES, known, ttl_ms=ttl_ms, since_ms=row.since_ms, expires_ms=row.expires_ms),
+        as_read=(AsRead(NODES, known, ("expires_ms",)),),
+    )
+    return msgspec.structs.replace(row, slot=known.slot)
+
+
+def resign(node: NodeId) -> Operation[NodeRow | None]:
+    """A node is gone, and said so. What its row was."""
+    facts = yield from look(NODE, node=node)
+    yield from write(Delete(NODES, (node,)))
+    return facts.node
+
+
+def nodes() -> Operation[tuple[NodeRow, ...]]:
+    return (yield from find(EVERY_NODE))
+
+
+# ── holding ──────────────────────────────────────────────────────────────────────────────────
+
+
+def held(session: SessionRow, fence: Fence, node: NodeId) -> Update:
+    """From now on only this fence may write the session."""
+    return Update(
+        SESSIONS,
+        (session.tenant, session.id),
+        {
+            "open_turn": fence.turn_id,
+            "lease_token": fence.token,
+            "lease_nonce": fence.nonce,
+            "lease_node": node,
+        },
+    )
+
+
+def release(fence: Fence) -> Operation[None]:
+    """A node hands an open turn over."""
+    facts = yield from look(SESSION, tenant=fence.tenant, session_id=fence.session_id)
+    session = decisions.demand_fence(fence, facts.session)
+    yield from write(change(SESSIONS, session, lease_node=None), on=(session,))
+
+
+class Takeover(Value):
+    """What a takeover looks at."""
+
+    now_ms: int
+    node: NodeRow | None
+    session: SessionRow | None
+    holder: NodeRow | None
+    turn: TurnRow | None
+
+
+TAKEOVER = Look(
+    Takeover,
+    node=One(NODES, node_id=":node"),
+    session=One(SESSIONS, tenant=":tenant", id=":session_id"),
+    holder=Holder("session.lease_node"),
+    turn=One(TURNS, tenant="session.tenant", turn_id="session.open_turn"),
+)
+
+
+def takeover(
+    tenant: Tenant,
+    session_id: SessionId,
+    *,
+    node: NodeId,
+    nonce: str,
+    turn_id: TurnId | None,
+    ignored_cancel: bool,
+) -> Operation[TakeoverOutcome]:
+    """An open turn changes hands, unless its holder is alive."""
+    found = yield from look(TAKEOVER, tenant=tenant, session_id=session_id, node=node)
+    session, turn = found.session, found.turn
+    told = (yield from signals_of(turn)) if turn and ignored_cancel else ()
+    facts = decisions.TakeoverFacts(
+        now_ms=found.now_ms,
+        node=found.node,
+        session=session,
+        turn=turn,
+        holder=holder_of(session, found.holder, asking=node, now_ms=found.now_ms),
+        cancel_since_ms=decisions.cancel_since(told),
+    )
+    outcome = decisions.judge_takeover(
+        facts, nonce=nonce, turn_id=turn_id, ignored_cancel=ignored_cancel
+    )
+    if not isinstance(outcome, Taken):
+        return outcome
+    assert session is not None and turn is not None
+    # A holder that was found dead by the clock may have come back since.
+    expired = found.holder if facts.holder == "expired" else None
+    taken = outcome.turn
+    yield from write(
+        held(session, outcome.fence, node),
+        change(TURNS, turn, lease_token=taken.lease_token, attempt=taken.attempt),
+        on=(session,),
+        as_read=(AsRead(NODES, expired, ("expires_ms",)),) if expired else (),
+    )
+    return outcome
+
+
+def holder_of(
+    session: SessionRow | None, row: NodeRow | None, *, asking: NodeId, now_ms: int
+) -> decisions.Holder:
+    """What is known about the node that holds a session; `row` is its, if it is there."""
+    node = session.lease_node if session else None
+    return decisions.judge_holder(node, row, asking=asking, now_ms=now_ms)

@@ -1,0 +1,157 @@
+"""Turns that wait for their session. Whatever adds one, opens one or takes one out writes the session."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.codec import Value
+from holdfast.core.items import EndedBy
+from holdfast.errors import SessionMissing
+from holdfast.ids import Tenant, TurnId
+from holdfast.store import decisions, shaping
+from holdfast.store.base import (
+    Begin,
+    EnqueueOutcome,
+    Opening,
+    OpenOutcome,
+    Queued,
+    Settlement,
+    Started,
+)
+from holdfast.store.operations.finders import TURN, queued_of
+from holdfast.store.operations.nodes import held, holder_of
+from holdfast.store.operations.turns import (
+    begin_facts,
+    claim_as_read,
+    claimed,
+    discarded,
+    first_record,
+    journal_row,
+)
+from holdfast.store.rows import NodeRow, SessionRow, TurnRow
+from holdfast.store.steps import (
+    Holder,
+    Look,
+    One,
+    Operation,
+    Update,
+    change,
+    insert,
+    look,
+    write,
+)
+from holdfast.store.tables import JOURNAL, NODES, SESSIONS, TURNS
+
+
+def enqueue(ask: Begin, *, behind: bool) -> Operation[EnqueueOutcome]:
+    """A request waits for its session."""
+    facts = yield from begin_facts(ask)
+    session = facts.session
+    if session is not None:
+        facts = msgspec.structs.replace(facts, queued=(yield from queued_of(session)))
+    outcome = decisions.judge_enqueue(ask, facts, behind=behind)
+    if not isinstance(outcome, Queued) or facts.own_turn is not None:
+        return outcome
+    assert session is not None, "a turn waits for a session that is there"
+    turn = shaping.queued_turn(
+        ask,
+        session.id,
+        retry_of=decisions.failed_attempt(facts),
+        behind=facts.queued,
+        now_ms=facts.now_ms,
+    )
+    yield from write(
+        insert(TURNS, turn),
+        first_record(ask, token=0, now_ms=facts.now_ms),
+        *claimed(ask.attempt, facts.claim, turn.tenant, turn.turn_id),
+        on=(session,),
+        as_read=claim_as_read(facts.claim),
+    )
+    return outcome
+
+
+class OpeningLook(Value):
+    """What the opening of a queued turn looks at."""
+
+    now_ms: int
+    node: NodeRow | None
+    session: SessionRow | None
+    holder: NodeRow | None
+    turn: TurnRow | None
+
+
+OPENING = Look(
+    OpeningLook,
+    node=One(NODES, node_id=":node"),
+    session=One(SESSIONS, tenant=":tenant", id=":session_id"),
+    holder=Holder("session.lease_node"),
+    turn=One(TURNS, tenant=":tenant", turn_id=":turn_id"),
+)
+
+
+def open_queued(ask: Opening) -> Operation[OpenOutcome]:
+    """A queued turn becomes the open one of its session, and its request is rewritten."""
+    turn_id = ask.request.turn_id
+    found = yield from look(
+        OPENING, tenant=ask.tenant, session_id=ask.session_id, turn_id=turn_id, node=ask.node
+    )
+    session, turn, now_ms = found.session, found.turn, found.now_ms
+    waiting = (yield from queued_of(session, limit=1)) if session else ()
+    facts = decisions.OpeningFacts(
+        now_ms=now_ms,
+        node=found.node,
+        session=session,
+        turn=turn,
+        first=waiting[0].turn_id if waiting else None,
+        holder=holder_of(session, found.holder, asking=ask.node, now_ms=now_ms),
+    )
+    outcome = decisions.judge_open(ask, facts)
+    if not isinstance(outcome, Started) or turn is None or turn.state != "queued":
+        return outcome
+    assert session is not None
+    fence = outcome.fence
+    opened = shaping.opened_turn(turn, ask, fence, now_ms=now_ms)
+    records = shaping.first_record(ask, now_ms=now_ms)
+    yield from write(
+        held(session, fence, ask.node),
+        change(
+            TURNS,
+            turn,
+            state=opened.state,
+            base_head=opened.base_head,
+            lease_token=opened.lease_token,
+            agent=opened.agent,
+            source_digest=opened.source_digest,
+            began_ms=opened.began_ms,
+        ),
+        Update(JOURNAL, (ask.tenant, turn_id, 0), {"token": fence.token, "records": records}),
+        on=(session,),
+        live=ask.node,
+    )
+    return outcome
+
+
+def withdraw(
+    tenant: Tenant,
+    turn_id: TurnId,
+    *,
+    ended_by: EndedBy,
+    detail: str,
+    records: bytes,
+    settlement: Settlement,
+) -> Operation[TurnRow]:
+    """A queued turn ends without having begun."""
+    found = yield from look(TURN, tenant=tenant, turn_id=turn_id)
+    turn, session = found.turn, found.session
+    if turn is None:
+        raise SessionMissing("turn", turn_id)
+    if turn.state != "queued":
+        return turn
+    assert session is not None, "a turn waits for a session that is there"
+    row, changes = yield from discarded(
+        turn, ended_by=ended_by, detail=detail, settlement=settlement, now_ms=found.now_ms
+    )
+    if records:
+        changes.append(insert(JOURNAL, journal_row(tenant, turn_id, 1, 0, records)))
+    yield from write(*changes, on=(session,))
+    return row

@@ -1,0 +1,350 @@
+"""Sessions as a whole: annotations, keys, forks, removal, blobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from holdfast.core.codec import Value, encode
+from holdfast.core.conversation import Lineage, Patch
+from holdfast.core.items import SessionSettings
+from holdfast.errors import SessionGone, SessionMissing
+from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, Version
+from holdfast.store import decisions, moving, shaping
+from holdfast.store.assemble import notes_of
+from holdfast.store.base import Annotated, AnnotateOutcome, SummaryMoved
+from holdfast.store.operations.finders import SESSION, queued_of, session_of, turn_at, turn_of
+from holdfast.store.operations.turns import discarded
+from holdfast.store.rows import (
+    AnnotationRow,
+    AttributeRow,
+    BlobName,
+    BlobRow,
+    KeyRow,
+    PastRow,
+    SessionRow,
+    TurnRow,
+)
+from holdfast.store.steps import (
+    AsRead,
+    Change,
+    Delete,
+    Finder,
+    Look,
+    One,
+    Operation,
+    change,
+    find,
+    insert,
+    look,
+    write,
+)
+from holdfast.store.tables import (
+    ANNOTATIONS,
+    ATTRIBUTES,
+    BLOB_NAMES,
+    BLOBS,
+    CHUNKS,
+    KEYS,
+    PASTS,
+    SESSIONS,
+)
+
+# ── annotations ──────────────────────────────────────────────────────────────────────────────
+
+ANNOTATIONS_OF = Finder(
+    ANNOTATIONS, tenant=":tenant", session_id=":session_id", order=("rev",), over="rev"
+)
+
+
+def annotate(
+    tenant: Tenant,
+    session_id: SessionId,
+    patches: Sequence[tuple[ItemId | None, Patch]],
+    *,
+    summary_rev: int | None,
+) -> Operation[AnnotateOutcome]:
+    """People say something about a session or its items; what concerns the session as a whole is kept in its row."""
+    found = yield from look(SESSION, tenant=tenant, session_id=session_id)
+    session = shaping.demand_live(found.session, session_id)
+    outcome = shaping.annotate_session(
+        session, patches, summary_rev=summary_rev, now_ms=found.now_ms
+    )
+    if isinstance(outcome, SummaryMoved):
+        return outcome
+    row, made = outcome
+    stored = (
+        AnnotationRow(
+            tenant=tenant,
+            session_id=session_id,
+            rev=each.rev,
+            item=each.item,
+            patch=encode(each.patch),
+            at_ms=each.at_ms,
+        )
+        for each in made
+    )
+    yield from write(
+        insert(ANNOTATIONS, *stored),
+        change(
+            SESSIONS,
+            session,
+            meta_rev=row.meta_rev,
+            summary_rev=row.summary_rev,
+            title=row.title,
+            settings=row.settings,
+        ),
+        *_attributes(row, before=session.settings),
+        on=(session,),
+    )
+    return Annotated(annotations=made)
+
+
+def _attributes(row: SessionRow, *, before: SessionSettings) -> Iterator[Change]:
+    """What of a session's attributes is not where lists look for it."""
+    were, are = dict(before.attributes), dict(row.settings.attributes)
+    for name in were.keys() - are.keys():
+        yield Delete(ATTRIBUTES, (row.tenant, row.id, name))
+    for name, value in are.items():
+        fresh = AttributeRow(tenant=row.tenant, session_id=row.id, name=name, value=value)
+        if name not in were:
+            yield insert(ATTRIBUTES, fresh)
+        elif were[name] != value:
+            yield change(ATTRIBUTES, fresh, value=value)
+
+
+# ── forks and keys ───────────────────────────────────────────────────────────────────────────
+
+
+class Place(Value):
+    """A version of a session: everything that has to be read for it, and the turn that made it."""
+
+    lineage: Lineage
+    turn: TurnRow | None
+
+
+def find_place(session: SessionRow, version: Version) -> Operation[Place | None]:
+    """Where a version lies, or None if the session has no such version."""
+    tenant = session.tenant
+    point = decisions.fork_point(session, version)
+    if point is None:
+        return None
+    owner = decisions.owner_of(session, version)
+    turn = (yield from turn_at(tenant, owner, version)) if version else None
+    rev = point.rev
+    if rev is None:
+        following = yield from turn_at(tenant, point.holder, version.next)
+        assert following is not None, "inside a stretch there is a next turn"
+        rev = following.rev
+    lineage = decisions.lineage_at(session, point, length=turn.end if turn else 0, rev=rev)
+    return Place(lineage=lineage, turn=turn)
+
+
+def annotations_of(
+    tenant: Tenant, past: Sequence[decisions.Stretch]
+) -> Operation[tuple[AnnotationRow, ...]]:
+    """The annotations of these stretches, in the order of their revisions."""
+    found: list[AnnotationRow] = []
+    for each in past:
+        if each.from_rev < each.upto_rev:
+            found += yield from find(
+                ANNOTATIONS_OF,
+                tenant=tenant,
+                session_id=each.session_id,
+                above=each.from_rev,
+                upto=each.upto_rev,
+            )
+    return tuple(found)
+
+
+def fork(
+    tenant: Tenant,
+    session_id: SessionId,
+    *,
+    version: Version,
+    fresh: SessionId,
+    anonymous: bool = False,
+) -> Operation[SessionRow]:
+    """A session that begins as another one stood at a version."""
+    there = yield from session_of(tenant, fresh)
+    if there is not None:
+        return there
+    found = yield from look(SESSION, tenant=tenant, session_id=session_id)
+    parent = shaping.demand_live(found.session, session_id)
+    row = yield from _forked(parent, version, fresh=fresh, anonymous=anonymous, now_ms=found.now_ms)
+    yield from write(*made(row), as_read=(_unchanged(parent),))
+    return row
+
+
+def _unchanged(parent: SessionRow) -> AsRead:
+    """What a fork was made from: nothing was committed, annotated or deleted since."""
+    return AsRead(SESSIONS, parent, ("head", "meta_rev", "state"))
+
+
+def _forked(
+    parent: SessionRow, version: Version, *, fresh: SessionId, anonymous: bool, now_ms: int
+) -> Operation[SessionRow]:
+    place = yield from find_place(parent, version)
+    if place is None:
+        raise SessionMissing("version", f"{parent.id} at {version}")
+    past = decisions.stretches(place.lineage)
+    return shaping.forked_session(
+        parent,
+        fresh,
+        lineage=place.lineage,
+        turn=place.turn,
+        notes=notes_of((yield from annotations_of(parent.tenant, past))),
+        now_ms=now_ms,
+        anonymous=anonymous,
+    )
+
+
+def made(row: SessionRow) -> Iterator[Change]:
+    """A session comes into being with a past or settings."""
+    yield insert(SESSIONS, row)
+    ancestors = dict.fromkeys(segment.session_id for segment in row.lineage)
+    if ancestors:
+        yield insert(
+            PASTS,
+            *(PastRow(tenant=row.tenant, ancestor=each, session_id=row.id) for each in ancestors),
+        )
+    yield from _attributes(row, before=SessionSettings())
+
+
+class Binding(Value):
+    """What a key means, the session that it means, and the one that may be there already."""
+
+    now_ms: int
+    key: KeyRow | None
+    session: SessionRow | None
+    there: SessionRow | None
+
+
+BINDING = Look(
+    Binding,
+    key=One(KEYS, tenant=":tenant", key=":key"),
+    session=One(SESSIONS, tenant="key.tenant", id="key.session_id"),
+    there=One(SESSIONS, tenant=":tenant", id=":fresh"),
+)
+
+
+def bind(
+    tenant: Tenant, key: SessionKey, *, fresh: SessionId, version: Version | None
+) -> Operation[SessionRow]:
+    """A key means another session from now on: an empty one, or a fork of what it meant."""
+    found = yield from look(BINDING, tenant=tenant, key=key, fresh=fresh)
+    if found.there is not None:  # also if the key has moved on since: an old retry undoes nothing
+        return found.there
+    known, session = found.key, found.session
+    if version is None:
+        row = shaping.empty_session(tenant, fresh, now_ms=found.now_ms)
+    elif known is None:
+        raise SessionMissing("session key", key)
+    else:
+        parent = shaping.demand_live(session, known.session_id)
+        row = yield from _forked(parent, version, fresh=fresh, anonymous=False, now_ms=found.now_ms)
+    renamed: Change
+    if known is None:
+        renamed = insert(KEYS, KeyRow(tenant=tenant, key=key, session_id=fresh))
+    else:
+        renamed = change(KEYS, known, session_id=fresh, generation=known.generation + 1)
+    # Whoever begins a turn on what the key meant is to notice: that session is written, too.
+    yield from write(
+        *made(row),
+        renamed,
+        on=(session,) if session else (),
+        as_read=(AsRead(KEYS, known, ("generation",)),) if known else (),
+    )
+    return row
+
+
+# ── removal ──────────────────────────────────────────────────────────────────────────────────
+
+KEYS_OF = Finder(
+    KEYS,
+    tenant=":tenant",
+    session_id=":session_id",
+    order=("key",),
+    index="session_key_by_session",
+)
+
+
+def remove(
+    tenant: Tenant,
+    session_id: SessionId,
+    *,
+    if_still: Callable[[SessionRow], bool] = lambda session: True,
+) -> Operation[SessionRow]:
+    """Delete a session, provided that it is still what the caller takes it for."""
+    found = yield from look(SESSION, tenant=tenant, session_id=session_id)
+    session = found.session
+    if session is None:
+        raise SessionMissing("session", session_id)
+    if session.state == "deleted" or not if_still(session):
+        return session
+    ending = list((yield from queued_of(session)))
+    if session.open_turn is not None:
+        open_turn = yield from turn_of(tenant, session.open_turn)
+        ending += () if open_turn is None else (open_turn,)
+    changes: list[Change] = []
+    for turn in ending:
+        _, more = yield from discarded(
+            turn, ended_by="deleted", detail="", settlement="done", now_ms=found.now_ms
+        )
+        changes += more
+    keys = yield from find(KEYS_OF, tenant=tenant, session_id=session_id)
+    changes += (Delete(KEYS, (tenant, each.key)) for each in keys)
+    row = shaping.deleted_session(session)
+    yield from write(
+        change(
+            SESSIONS,
+            session,
+            state=row.state,
+            lease_token=row.lease_token,
+            lease_nonce=row.lease_nonce,
+            lease_node=row.lease_node,
+            open_turn=row.open_turn,
+            title=row.title,
+            opening=row.opening,
+            settings=row.settings,
+        ),
+        Delete(ATTRIBUTES, (tenant, session_id)),
+        Delete(CHUNKS, (tenant, session_id, -1)),
+        *changes,
+        on=(session,),
+    )
+    return row
+
+
+# ── blobs ────────────────────────────────────────────────────────────────────────────────────
+
+
+class BlobLook(Value):
+    """A session, and whether it has these bytes."""
+
+    now_ms: int
+    session: SessionRow | None
+    blob: BlobName | None
+
+
+BLOB = Look(
+    BlobLook,
+    session=One(SESSIONS, tenant=":tenant", id=":session_id"),
+    blob=One(BLOB_NAMES, tenant=":tenant", session_id=":session_id", digest=":digest"),
+)
+
+
+def put_blob(tenant: Tenant, session_id: SessionId, data: bytes) -> Operation[str]:
+    """Bytes that an item is about to name. Retention has not met them yet."""
+    digest = moving.digest_of(data)
+    found = yield from look(BLOB, tenant=tenant, session_id=session_id, digest=digest)
+    session, known = found.session, found.blob
+    if session is not None and session.state == "deleted":
+        raise SessionGone(session_id, why="deleted")
+    as_read = () if session is None else (AsRead(SESSIONS, session, ("state",)),)
+    if known is None:
+        row = BlobRow(tenant=tenant, session_id=session_id, digest=digest, bytes=data)
+        yield from write(insert(BLOBS, row), as_read=as_read)
+    else:
+        is_still = AsRead(BLOB_NAMES, known, ("noticed_ms",))
+        yield from write(change(BLOB_NAMES, known, noticed_ms=None), as_read=(*as_read, is_still))
+    return digest

@@ -1,0 +1,105 @@
+"""How others reach a turn."""
+
+from __future__ import annotations
+
+from holdfast.core.codec import Value
+from holdfast.errors import SessionMissing
+from holdfast.ids import NodeId, Tenant, TurnId
+from holdfast.store import decisions
+from holdfast.store.base import Attempt, Signalled, SignalOutcome
+from holdfast.store.operations.finders import claim_of
+from holdfast.store.operations.turns import claim_as_read, claimed
+from holdfast.store.rows import (
+    IdempotencyRow,
+    NodeRow,
+    SessionRow,
+    SignalKind,
+    SignalRow,
+    TurnRow,
+)
+from holdfast.store.steps import Last, Look, One, Operation, insert, look, write
+from holdfast.store.tables import CLAIMS, NODES, SESSIONS, SIGNALS, TURNS
+
+
+class SignalLook(Value):
+    """What a signal looks at: its turn, the session, the number of the turn's last signal, its claim."""
+
+    now_ms: int
+    turn: TurnRow | None
+    session: SessionRow | None
+    holder: NodeRow | None
+    last_n: int | None
+    claim: IdempotencyRow | None
+
+
+SIGNAL = Look(
+    SignalLook,
+    turn=One(TURNS, tenant=":tenant", turn_id=":turn_id"),
+    session=One(SESSIONS, tenant="turn.tenant", id="turn.session_id"),
+    holder=One(NODES, node_id="session.lease_node"),
+    last_n=Last(SIGNALS, "n", tenant=":tenant", turn_id=":turn_id"),
+    claim=One(CLAIMS, tenant=":tenant", key=":claim"),
+)
+
+
+class Said(Value):
+    """What became of a signal, and the node that is to hear it."""
+
+    outcome: SignalOutcome
+    holder: NodeId | None = None
+    slot: int | None = None
+    """SQLite: of the holder."""
+
+
+def signal(
+    tenant: Tenant,
+    turn_id: TurnId,
+    *,
+    kind: SignalKind,
+    payload: bytes,
+    attempt: Attempt | None,
+    after: int | None,
+) -> Operation[Said]:
+    """Somebody says something to a turn, under an idempotency key or without."""
+    key = attempt.key if attempt else None
+    found = yield from look(SIGNAL, tenant=tenant, turn_id=turn_id, claim=key)
+    turn, session = found.turn, found.session
+    if turn is None:
+        raise SessionMissing("turn", turn_id)
+    claim = yield from claim_of(found.claim)
+    outcome = decisions.judge_signal(
+        turn, session, last_n=found.last_n or 0, attempt=attempt, claim=claim, after=after
+    )
+    if not isinstance(outcome, Signalled):
+        return Said(outcome=outcome)
+    assert session is not None, "judge_signal lets only open turns hear"
+    row = SignalRow(
+        tenant=tenant,
+        turn_id=turn_id,
+        n=outcome.n,
+        kind=kind,
+        payload=payload,
+        at_ms=found.now_ms,
+    )
+    yield from write(
+        insert(SIGNALS, row),
+        *claimed(attempt, claim, tenant, turn_id, steer=outcome.n),
+        on=(session,),
+        as_read=claim_as_read(claim),
+    )
+    holder = found.holder
+    return Said(outcome=outcome, holder=session.lease_node, slot=holder.slot if holder else None)
+
+
+class Signal(Value):
+    """One signal."""
+
+    now_ms: int
+    row: SignalRow | None
+
+
+ONE_SIGNAL = Look(Signal, row=One(SIGNALS, tenant=":tenant", turn_id=":turn_id", n=":n"))
+
+
+def find_signal(tenant: Tenant, turn_id: TurnId, n: int) -> Operation[SignalRow | None]:
+    return (yield from look(ONE_SIGNAL, tenant=tenant, turn_id=turn_id, n=n)).row

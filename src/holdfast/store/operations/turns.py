@@ -1,0 +1,660 @@
+"""T1 and T2: a request becomes a turn, and a turn a session's next version, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.core.conversation import Commit
+from holdfast.core.events import MemoryAdded, MemoryDeleted, StateSet
+from holdfast.core.items import EndedBy, path_text
+from holdfast.ids import Tenant, TurnId
+from holdfast.store import decisions, shaping
+from holdfast.store.base import (
+    Attempt,
+    Begin,
+    BeginOutcome,
+    ByKey,
+    CommitOutcome,
+    Committed,
+    Fence,
+    Known,
+    Opening,
+    Settlement,
+    Started,
+    Target,
+)
+from holdfast.store.horizon import Horizon
+from holdfast.store.opening import opening_of
+from holdfast.store.operations.finders import (
+    CLAIMS_OF,
+    SIGNALS_OF,
+    TURN,
+    claim_of,
+    queued_of,
+    turn_of,
+)
+from holdfast.store.operations.nodes import held, holder_of
+from holdfast.store.rows import (
+    IdempotencyRow,
+    ItemRow,
+    JournalRow,
+    KeyRow,
+    MemoryRow,
+    NodeRow,
+    SessionRow,
+    StateRow,
+    TurnRow,
+)
+from holdfast.store.steps import (
+    NOW,
+    AsRead,
+    Change,
+    Delete,
+    Field,
+    Finder,
+    Has,
+    Holder,
+    Insert,
+    Last,
+    Look,
+    Moment,
+    One,
+    Operation,
+    Update,
+    change,
+    find,
+    insert,
+    look,
+    write,
+)
+from holdfast.store.tables import (
+    CLAIMS,
+    HORIZON,
+    ITEMS,
+    JOURNAL,
+    KEYS,
+    MEMORIES,
+    NODES,
+    SESSIONS,
+    SIGNALS,
+    STATE,
+    TURNS,
+)
+
+CLAIM_KEEP_MS = int(limits.idempotency_keep_s * 1000)
+"""How long an idempotency key is kept after its turn has ended."""
+
+# ── finding out ──────────────────────────────────────────────────────────────────────────────
+
+
+class Beginning(Value):
+    """What T1 looks at in any case. A name that means nothing yet leads to the id that was brought along."""
+
+    now_ms: int
+    node: NodeRow | None
+    key: KeyRow | None
+    session: SessionRow | None
+    holder: NodeRow | None
+    has_begun: bool
+    claim: IdempotencyRow | None
+
+
+BEGINNING = Look(
+    Beginning,
+    node=One(NODES, node_id=":node"),
+    key=One(KEYS, tenant=":tenant", key=":key"),
+    session=One(SESSIONS, tenant=":tenant", id=("key.session_id", ":session_id")),
+    holder=Holder("session.lease_node"),
+    has_begun=Has(TURNS, tenant=":tenant", turn_id=":turn_id"),
+    claim=One(CLAIMS, tenant=":tenant", key=":claim"),
+)
+
+
+class Meant(Value):
+    """What a target means, and what is known under an idempotency key."""
+
+    now_ms: int
+    key: KeyRow | None
+    session: SessionRow | None
+    claim: IdempotencyRow | None
+
+
+MEANT = Look(
+    Meant,
+    key=One(KEYS, tenant=":tenant", key=":key"),
+    session=One(SESSIONS, tenant=":tenant", id=("key.session_id", ":session_id")),
+    claim=One(CLAIMS, tenant=":tenant", key=":claim"),
+)
+
+
+class Recent(Value):
+    """The turns that a retry may be about."""
+
+    now_ms: int
+    open_turn: TurnRow | None
+    head_turn: TurnRow | None
+
+
+RECENT = Look(
+    Recent,
+    open_turn=One(TURNS, tenant=":tenant", turn_id=":open_turn"),
+    head_turn=One(TURNS, tenant=":tenant", session_id=":session_id", seq=":head"),
+)
+EARLIER = Finder(
+    TURNS,
+    tenant=":tenant",
+    session_id=":session_id",
+    request_hash=":request_hash",
+    order=("-seq",),
+    over="seq",
+    index="turn_by_seq",
+)
+UNFINISHED = Finder(
+    TURNS,
+    tenant=":tenant",
+    request_hash=":request_hash",
+    state="committed",
+    order=("-turn_id",),
+    unlike={"ended_by": "completed"},
+    index="turn_unfinished",
+)
+EVERY_HORIZON = Finder(HORIZON)
+
+
+def find_attempt(
+    tenant: Tenant, attempt: Attempt, target: Target | None
+) -> Operation[Known | None]:
+    """Whether a request is known already."""
+    name, session_id = decisions.named_by(target) if target else (None, None)
+    found = yield from look(
+        MEANT, tenant=tenant, key=name, session_id=session_id, claim=attempt.key
+    )
+    claim = yield from claim_of(found.claim)
+    meant = found.key.session_id if found.key else None
+    known = decisions.judge_claim(attempt, claim, meant=meant)
+    session = found.session
+    if known is not None or session is None or not decisions.may_be_recognised(attempt):
+        return known
+    recent, earlier, queued = yield from _recent(session, attempt)
+    return decisions.recognised(
+        attempt,
+        session,
+        open_turn=recent.open_turn,
+        head_turn=recent.head_turn,
+        earlier=earlier,
+        queued=queued,
+        now_ms=recent.now_ms,
+    )
+
+
+def _recent(
+    session: SessionRow, attempt: Attempt
+) -> Operation[tuple[Recent, TurnRow | None, tuple[TurnRow, ...]]]:
+    tenant, head = session.tenant, session.head
+    recent = yield from look(
+        RECENT, tenant=tenant, session_id=session.id, open_turn=session.open_turn, head=head
+    )
+    if not attempt.client_attempt:
+        return recent, None, ()
+    earlier = yield from find(
+        EARLIER,
+        tenant=tenant,
+        session_id=session.id,
+        request_hash=attempt.request_hash,
+        above=head - limits.recognised_versions,
+        upto=head - 1,
+        limit=1,
+    )
+    queued = yield from queued_of(session)
+    return recent, earlier[0] if earlier else None, queued
+
+
+def turn_unfinished(tenant: Tenant, request_hash: bytes) -> Operation[TurnRow | None]:
+    rows = yield from find(UNFINISHED, tenant=tenant, request_hash=request_hash, limit=1)
+    return rows[0] if rows else None
+
+
+def begin_facts(ask: Begin) -> Operation[decisions.BeginFacts]:
+    """One look in the ordinary case. What a retry needs besides is looked at later, and is as true then."""
+    tenant, turn_id = ask.tenant, ask.request.turn_id
+    key, session_id = decisions.named_by(ask.target)
+    found = yield from look(
+        BEGINNING,
+        tenant=tenant,
+        node=ask.node,
+        key=key,
+        session_id=session_id,
+        turn_id=turn_id,
+        claim=ask.attempt.key,
+    )
+    session, now_ms = found.session, found.now_ms
+    facts = decisions.BeginFacts(
+        now_ms=now_ms,
+        node=found.node,
+        claim=(yield from claim_of(found.claim)) if found.claim else None,
+        key=found.key,
+        session=session,
+        holder=holder_of(session, found.holder, asking=ask.node, now_ms=now_ms),
+    )
+    if session is not None and decisions.looks_back(ask, session):
+        recent, earlier, queued = yield from _recent(session, ask.attempt)
+        facts = msgspec.structs.replace(
+            facts,
+            open_turn=recent.open_turn,
+            head_turn=recent.head_turn,
+            earlier=earlier,
+            queued=queued,
+        )
+    if ask.expire_after_ms is not None:
+        facts = msgspec.structs.replace(facts, horizon=(yield from horizon()))
+    if found.has_begun:
+        own = yield from look(TURN, tenant=tenant, turn_id=turn_id)
+        facts = msgspec.structs.replace(facts, own_turn=own.turn, own_session=own.session)
+    return facts
+
+
+def horizon() -> Operation[Horizon | None]:
+    """What was seen of the clock."""
+    rows = yield from find(EVERY_HORIZON)
+    return rows[0] if rows else None
+
+
+# ── begin ────────────────────────────────────────────────────────────────────────────────────
+
+
+def begin(ask: Begin) -> Operation[BeginOutcome]:
+    """T1."""
+    facts = yield from begin_facts(ask)
+    outcome = decisions.judge_begin(ask, facts)
+    if not isinstance(outcome, Started) or facts.own_turn is not None:
+        return outcome
+    session, fence, now_ms = facts.session, outcome.fence, facts.now_ms
+    turn = shaping.open_turn(ask, outcome, now_ms=now_ms, continued=facts.head_turn)
+    changes: list[Change] = []
+    if session is None:
+        changes += _new_session(ask, fence, now_ms=now_ms)
+    else:
+        changes.append(_begun(session, ask, fence))
+    changes += (insert(TURNS, turn), first_record(ask, token=fence.token, now_ms=now_ms))
+    if ask.request.continues is not None:
+        changes += yield from _moved_keys(ask)
+    if ask.attempt.key is not None:
+        changes += claimed(ask.attempt, facts.claim, turn.tenant, turn.turn_id)
+    yield from write(
+        *changes,
+        on=(session,) if session else (),
+        live=ask.node,
+        as_read=claim_as_read(facts.claim) if facts.claim else (),
+    )
+    return outcome
+
+
+def _begun(session: SessionRow, ask: Begin, fence: Fence) -> Update:
+    update = held(session, fence, ask.node)
+    if not ask.request.links:
+        return update
+    left = shaping.begun_session(session, ask, fence).retries_left
+    return msgspec.structs.replace(update, columns={**update.columns, "retries_left": left})
+
+
+def _new_session(ask: Begin, fence: Fence, *, now_ms: int) -> Iterator[Change]:
+    yield insert(SESSIONS, shaping.new_session(ask, fence, now_ms=now_ms))
+    if isinstance(ask.target, ByKey):
+        key = KeyRow(tenant=ask.tenant, key=ask.target.key, session_id=fence.session_id)
+        yield insert(KEYS, key)
+
+
+def first_record(ask: Begin | Opening, *, token: int, now_ms: int) -> Insert:
+    """The first row of a turn's journal: the request as it was decided."""
+    records = shaping.first_record(ask, now_ms=now_ms)
+    return insert(JOURNAL, journal_row(ask.tenant, ask.request.turn_id, 0, token, records))
+
+
+def journal_row(tenant: Tenant, turn_id: TurnId, n: int, token: int, records: bytes) -> JournalRow:
+    return JournalRow(tenant=tenant, turn_id=turn_id, n=n, token=token, records=records)
+
+
+def _moved_keys(ask: Begin) -> Operation[list[Change]]:
+    """The keys of a turn lead to its continuation; what was steered into the turn is part of it."""
+    to = ask.request.turn_id
+    rows = yield from find(CLAIMS_OF, tenant=ask.tenant, turn_id=ask.request.continues)
+    return [
+        change(CLAIMS, row, turn_id=to, state="running", expires_ms=0, steer=None)
+        for row in rows
+        if row.state == "done" and row.key != ask.attempt.key
+    ]
+
+
+def claimed(
+    attempt: Attempt | None,
+    claim: decisions.Claim | None,
+    tenant: Tenant,
+    turn_id: TurnId,
+    *,
+    steer: int | None = None,
+) -> list[Change]:
+    """The request's key, if it has one, leads to this turn; `steer` is the signal by which it was said to it.
+
+    What it led to before is replaced.
+    """
+    if attempt is None or attempt.key is None:
+        return []
+    row = IdempotencyRow(
+        tenant=tenant,
+        key=attempt.key,
+        request_hash=attempt.request_hash,
+        turn_id=turn_id,
+        state="running",
+        steer=steer,
+    )
+    if claim is None:
+        return [insert(CLAIMS, row)]
+    fields = msgspec.structs.asdict(row)
+    return [
+        change(
+            CLAIMS, row, **{name: fields[name] for name in CLAIMS.names if name not in CLAIMS.key}
+        )
+    ]
+
+
+def claim_as_read(claim: decisions.Claim | None) -> tuple[AsRead, ...]:
+    """A key that was read must still lead to the same turn."""
+    return () if claim is None else (AsRead(CLAIMS, claim.row, ("turn_id", "state")),)
+
+
+# ── append ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Appending(Value):
+    """What an append looks at: the first number of the journal's last row, and the records under its own."""
+
+    now_ms: int
+    session: SessionRow | None
+    last_n: int | None
+    same_n: bytes | None
+
+
+APPENDING = Look(
+    Appending,
+    session=One(SESSIONS, tenant=":tenant", id=":session_id"),
+    last_n=Last(JOURNAL, "n", tenant=":tenant", turn_id=":turn_id"),
+    same_n=Field(JOURNAL, "records", tenant=":tenant", turn_id=":turn_id", n=":n"),
+)
+
+
+def append(fence: Fence, *, n: int, records: bytes, consumed: Sequence[int]) -> Operation[None]:
+    """More records of a turn, and the signals that it has heard."""
+    found = yield from _appending(fence, n)
+    session = decisions.demand_fence(fence, found.session)
+    changes = _appended(fence, found, n=n, records=records)
+    changes += (
+        Update(SIGNALS, (fence.tenant, fence.turn_id, each), {"consumed": True})
+        for each in consumed
+    )
+    if changes:
+        yield from write(*changes, on=(session,))
+
+
+def _appending(fence: Fence, n: int) -> Operation[Appending]:
+    return (
+        yield from look(
+            APPENDING,
+            tenant=fence.tenant,
+            turn_id=fence.turn_id,
+            session_id=fence.session_id,
+            n=n,
+        )
+    )
+
+
+def _appended(fence: Fence, found: Appending, *, n: int, records: bytes) -> list[Change]:
+    is_new = decisions.judge_append(
+        n, records, last_n=_first_number(found.last_n), same_n=found.same_n
+    )
+    if not is_new:
+        return []
+    return [insert(JOURNAL, journal_row(fence.tenant, fence.turn_id, n, fence.token, records))]
+
+
+def _first_number(last_n: int | None) -> int:
+    return -1 if last_n is None else last_n
+
+
+# ── commit ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Ending(Value):
+    """What T2 looks at."""
+
+    now_ms: int
+    session: SessionRow | None
+    replayable: bool | None
+    last_n: int | None
+    is_told: bool
+    """Something that the turn has not heard."""
+    is_claimed: bool
+
+
+ENDING = Look(
+    Ending,
+    session=One(SESSIONS, tenant=":tenant", id=":session_id"),
+    replayable=Field(TURNS, "replayable", tenant=":tenant", turn_id=":turn_id"),
+    last_n=Last(JOURNAL, "n", tenant=":tenant", turn_id=":turn_id"),
+    is_told=Has(SIGNALS, tenant=":tenant", turn_id=":turn_id", consumed=False),
+    is_claimed=Has(CLAIMS, tenant=":tenant", turn_id=":turn_id"),
+)
+
+
+def commit(
+    fence: Fence, made: Commit, *, n: int, records: bytes, settlement: Settlement
+) -> Operation[CommitOutcome]:
+    """T2."""
+    tenant, turn_id = fence.tenant, fence.turn_id
+    found = yield from look(ENDING, tenant=tenant, turn_id=turn_id, session_id=fence.session_id)
+    session = found.session
+    # A turn that is open has not been committed before; of any other we have to know how it ended.
+    is_open = session is not None and session.open_turn == turn_id
+    turn = None if is_open else (yield from turn_of(tenant, turn_id))
+    told = (yield from find(SIGNALS_OF, tenant=tenant, turn_id=turn_id)) if found.is_told else ()
+    outcome = decisions.judge_commit(
+        fence,
+        made,
+        session=session,
+        turn=turn,
+        steers=decisions.waiting_steers(told),
+        n=n,
+        last_n=_first_number(found.last_n),
+    )
+    if outcome is not None:
+        return outcome
+    assert session is not None, "judge_commit lets only held turns through"
+    assert found.replayable is not None, "an open turn has a row"
+    keeps = made.keeps_journal(replayable=bool(found.replayable))
+    changes: list[Change] = [_committed(session, made), _ended(fence, session, made, keeps=keeps)]
+    changes += _content(session, made)
+    if not keeps:  # nobody will come back for this turn's events
+        changes.append(Delete(JOURNAL, (tenant, turn_id)))
+    elif records:
+        changes.append(insert(JOURNAL, journal_row(tenant, turn_id, n, fence.token, records)))
+    if found.is_claimed:
+        changes += yield from settled(tenant, turn_id, settlement, expires_ms=_CLAIMS_EXPIRE)
+    at_ms = yield from write(*changes, on=(session,))
+    return Committed(version=made.version, at_ms=at_ms)
+
+
+_CLAIMS_EXPIRE = Moment(CLAIM_KEEP_MS)
+
+
+def _committed(session: SessionRow, made: Commit) -> Update:
+    """A session's next version. Who and what it is for is written by its first commit."""
+    columns: dict[str, object] = {
+        "head": made.version,
+        "length": session.length + len(made.encoded),
+        "link": made.link,
+        "agent": made.agent,
+        "active_ms": NOW,
+        "open_turn": None,
+        "lease_node": None,
+        "unfinished": made.unfinished,
+        "retries_left": made.retries_left,
+    }
+    if not (session.source_key and session.entry_agent and session.opening):
+        columns["source_key"] = session.source_key or made.source_key
+        columns["entry_agent"] = session.entry_agent or made.entry_agent
+        columns["opening"] = session.opening or opening_of(made.items)
+    return Update(SESSIONS, (session.tenant, session.id), columns)
+
+
+def _ended(fence: Fence, session: SessionRow, made: Commit, *, keeps: bool) -> Update:
+    """The turn that has made a version."""
+    return Update(
+        TURNS,
+        (fence.tenant, fence.turn_id),
+        {
+            "state": "committed",
+            "seq": made.version,
+            "ended_by": made.ended_by,
+            "detail": made.detail,
+            "agent": made.agent,
+            "start": session.length,
+            "end": session.length + len(made.encoded),
+            "rev": session.meta_rev,
+            "changes": made.changes,
+            "link": made.link,
+            "usage": made.usage,
+            "ended_ms": NOW,
+            "links": made.links,
+            "replayable": keeps,
+        },
+    )
+
+
+def _content(session: SessionRow, made: Commit) -> Iterator[Change]:
+    """Items, state and memories."""
+    tenant, session_id = session.tenant, session.id
+    pairs = zip(made.items, made.encoded, strict=True)
+    yield insert(
+        ITEMS,
+        *(
+            ItemRow(
+                tenant=tenant,
+                session_id=session_id,
+                pos=pos,
+                turn_id=made.turn_id,
+                path=path_text(item.path),
+                body=body,
+            )
+            for pos, (item, body) in enumerate(pairs, start=session.length)
+        ),
+    )
+    if not made.changes:
+        return
+    # The last word on each name counts, as in `changed_state`.
+    values = {each.name: each.value for each in made.changes if isinstance(each, StateSet)}
+    for name, value in values.items():
+        row = StateRow(
+            tenant=tenant, session_id=session_id, name=name, seq=made.version, value=value
+        )
+        yield insert(STATE, row)
+    # The last word counts here as well: no row is written twice.
+    memories = {
+        (each.agent, each.memory_id): each
+        for each in made.changes
+        if isinstance(each, MemoryAdded | MemoryDeleted)
+    }
+    for each in memories.values():
+        yield _remembered(tenant, made.turn_id, each)
+
+
+def _remembered(tenant: Tenant, turn_id: TurnId, said: MemoryAdded | MemoryDeleted) -> Change:
+    if isinstance(said, MemoryDeleted):
+        return Delete(MEMORIES, (tenant, said.agent, said.memory_id))
+    row = MemoryRow(
+        tenant=tenant,
+        agent=said.agent,
+        memory_id=said.memory_id,
+        text=said.text,
+        turn_id=turn_id,
+        at_ms=NOW,
+    )
+    return insert(MEMORIES, row, if_absent=True)
+
+
+def settled(
+    tenant: Tenant,
+    turn_id: TurnId,
+    settlement: Settlement,
+    *,
+    expires_ms: int,
+    back_to: TurnId | None = None,
+) -> Operation[list[Change]]:
+    """What becomes of the keys that lead to a turn which ends."""
+    rows = yield from find(CLAIMS_OF, tenant=tenant, turn_id=turn_id)
+    running = [row for row in rows if row.state == "running"]
+    is_told = any(row.steer is not None for row in running)
+    told = (yield from find(SIGNALS_OF, tenant=tenant, turn_id=turn_id)) if is_told else ()
+    changes: list[Change] = []
+    for row in running:
+        after = decisions.settled(row, settlement, told, expires_ms=expires_ms, back_to=back_to)
+        changes.append(
+            change(CLAIMS, row, turn_id=after.turn_id, state=after.state, expires_ms=expires_ms)
+        )
+    return changes
+
+
+# ── end ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def end(
+    fence: Fence,
+    *,
+    ended_by: EndedBy,
+    detail: str,
+    n: int,
+    records: bytes,
+    settlement: Settlement,
+) -> Operation[TurnRow]:
+    """A turn is discarded."""
+    turn = yield from turn_of(fence.tenant, fence.turn_id)
+    found = yield from _appending(fence, n)
+    session = found.session
+    ended = decisions.judge_end(fence, session=session, turn=turn)
+    if ended is not None:
+        return ended
+    assert session is not None and turn is not None, "judge_end lets only held turns through"
+    changes = _appended(fence, found, n=n, records=records)
+    changes.append(change(SESSIONS, session, open_turn=None, lease_node=None))
+    row, more = yield from discarded(
+        turn, ended_by=ended_by, detail=detail, settlement=settlement, now_ms=found.now_ms
+    )
+    yield from write(*changes, *more, on=(session,))
+    return row
+
+
+def discarded(
+    turn: TurnRow, *, ended_by: EndedBy, detail: str, settlement: Settlement, now_ms: int
+) -> Operation[tuple[TurnRow, list[Change]]]:
+    """The row of an open or queued turn that ends without adding anything to its session, and what is written."""
+    row = msgspec.structs.replace(
+        turn, state="discarded", ended_by=ended_by, detail=detail, ended_ms=now_ms
+    )
+    changes = yield from settled(
+        turn.tenant,
+        turn.turn_id,
+        settlement,
+        expires_ms=now_ms + CLAIM_KEEP_MS,
+        back_to=None if ended_by == "deleted" else turn.continues,
+    )
+    ending = change(
+        TURNS, turn, state="discarded", ended_by=ended_by, detail=detail, ended_ms=now_ms
+    )
+    return row, [ending, *changes]
+
+
+def acknowledge(tenant: Tenant, turn_id: TurnId) -> Operation[None]:
+    """The client has the whole answer."""
+    yield from write(Update(TURNS, (tenant, turn_id), {"acked": True}))

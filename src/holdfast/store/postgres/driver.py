@@ -1,0 +1,329 @@
+"""PostgreSQL's driver: takes the steps of an operation over a connection, in few round trips.
+
+No lock is held between the steps. What an operation writes is conditional on what it has read (`compiler.py`), and if
+that has changed, it is run again from the start (`engine.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from holdfast.core.codec import Value
+from holdfast.errors import HoldfastError
+from holdfast.ids import SessionKey
+from holdfast.store.postgres.cache import FIRST_STAMP, Cache, Known, known_after
+from holdfast.store.postgres.compiler import (
+    SCHEMA,
+    Asked,
+    Compiler,
+    Shape,
+    Stamps,
+    asked_for,
+    cast,
+    stored,
+)
+from holdfast.store.postgres.engine import Db, Engine
+from holdfast.store.postgres.faults import Stale
+from holdfast.store.postgres.gathering import Gathering
+from holdfast.store.postgres.tables import Query, Row, Table, compiled
+from holdfast.store.rows import KeyRow
+from holdfast.store.statements import finding, looking
+from holdfast.store.steps import (
+    Finder,
+    Finding,
+    Given,
+    Insert,
+    Look,
+    Looking,
+    One,
+    Operation,
+    Part,
+    Start,
+    Step,
+    Writing,
+)
+from holdfast.store.tables import KEYS, SESSIONS, Column
+from holdfast.store.tables import R as Row_
+from holdfast.store.tables import Table as AnyTable
+
+T = TypeVar("T")
+
+
+Proposed: TypeAlias = tuple[Asked, Writing, Known]
+
+AT_ONCE = 2
+"""Statements of one kind on their way: while one is waiting for the disk, the next is worked on."""
+
+
+class Run:
+    """One run of an operation: what was read under which stamp, and by which name."""
+
+    def __init__(self, written: Written | None = None, known: Known | None = None) -> None:
+        self.written = written
+        """Is told what was written, and when."""
+        self.known = known
+        """What was known of the session before."""
+        self.stamps: Stamps = {}
+        self.key: SessionKey | None = None
+        """A name that means the session which is written."""
+
+
+Written: TypeAlias = Callable[[Db, Writing, Run, int], None]
+
+
+class Steps:
+    """Takes the steps of operations on a connection; knows every statement that it has needed."""
+
+    def __init__(self) -> None:
+        self.compiler = Compiler()
+        self._tables: dict[str, Table[Any]] = {}
+        self._looks: dict[Look[Any], tuple[Query, dict[str, Column]]] = {}
+        self._finders: dict[tuple[object, ...], tuple[Query, dict[str, Column]]] = {}
+
+    async def take(self, db: Db, operation: Operation[T], run: Run | None = None) -> T:
+        """Take the steps of an operation. Raises Stale if what it has read was not so any more."""
+        run = run or Run()
+        came: object = None
+        try:
+            while True:
+                match operation.send(came):
+                    case Looking() as step:
+                        came = await self._look(db, step, run)
+                    case Finding() as step:
+                        came = await self._find(db, step, run.stamps)
+                    case Writing() as step:
+                        came = await self._write(db, step, run)
+        except StopIteration as end:
+            done: T = end.value
+            return done
+
+    def table(self, of: AnyTable[Row_]) -> Table[Row_]:
+        found = self._tables.get(of.name)
+        if found is None:
+            found = self._tables[of.name] = Table(of)
+        return found
+
+    # reading
+
+    async def _look(self, db: Db, step: Looking, run: Run) -> Value:
+        look, stamps = step.look, run.stamps
+        known = self._looks.get(look)
+        if known is None:
+            sql = looking(look, schema=SCHEMA, now="{now}", stamped=True)
+            known = self._looks[look] = compiled("look", sql), _given(*look.parts.values())
+        query, given = known
+        row = (await db.fetch(query, _bound(step.given, given)))[0]
+        at, found = 1, list[object]()
+        for part in look.parts.values():
+            if not isinstance(part, One):
+                found.append(row[at])
+                at += 1
+                continue
+            width = len(part.table.columns)
+            made = None
+            if row[at] is not None:
+                made = self.table(part.table).trusted(row[at : at + width])
+            found.append(made)
+            at += width
+            if part.table is SESSIONS:
+                if made is not None:
+                    stamps[made.tenant, made.id] = row[at]
+                at += 1
+            if part.table is KEYS and made is not None:
+                run.key = made.key
+        facts: Value = look.kind(row[0], *found)
+        return facts
+
+    async def _find(self, db: Db, step: Finding, stamps: Stamps) -> tuple[Value, ...]:
+        finder = step.finder
+        bounds = (step.above is not None, step.upto is not None, step.limit is not None)
+        known = self._finders.get((finder, *bounds))
+        if known is None:
+            sql = finding(finder, *bounds, schema=SCHEMA, cast=cast, stamped=True)
+            known = self._finders[finder, *bounds] = compiled("find", sql), _sought(finder)
+        query, given = known
+        more = {"above": step.above, "upto": step.upto, "limit": step.limit}
+        rows = await db.fetch(query, _bound({**step.given, **more}, given))
+        return tuple([self._made(finder, row, stamps) for row in rows])
+
+    def _made(self, finder: Finder[Any], row: Row, stamps: Stamps) -> Value:
+        width = len(finder.table.columns)
+        made = self.table(finder.table).made(row[:width])
+        if finder.table is SESSIONS:
+            stamps[made.tenant, made.id] = row[width]
+        found: Value = made
+        return found
+
+    # writing
+
+    async def _write(self, db: Db, step: Writing, run: Run) -> int:
+        query, values = self.compiler.statement([asked_for(step, run.stamps)], waits=True)
+        db.wrote = True
+        rows = await db.fetch(query, values)
+        if not rows:
+            raise Stale
+        now_ms: int = rows[0][1]
+        if run.written is not None:
+            run.written(db, step, run, now_ms)
+        return now_ms
+
+
+STEPS = Steps()
+"""What one connection has needed, another one needs as well."""
+
+
+class Driver:
+    """Runs operations; knows the sessions that it wrote last.
+
+    Operations on known sessions that are under way at the same time are written together (`gathering.py`).
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.cache = Cache(era=lambda: engine.pool.dropped)
+        self.gatherings: dict[Shape, Gathering[Proposed, int]] = {}
+
+    @property
+    def statements(self) -> int:
+        """How many went out for operations that were written together, for whoever measures."""
+        return sum(each.statements for each in self.gatherings.values())
+
+    async def close(self) -> None:
+        """Wait until everything that was asked for is answered."""
+        for each in tuple(self.gatherings.values()):
+            await each.close()
+
+    async def run(self, start: Start[T], *, engine: Engine | None = None, once: bool = False) -> T:
+        """Run an operation until it is done. `once`: not again after its answer was lost; see `Engine.run`."""
+        known = None
+        if engine is None and not once:
+            operation = start()
+            known = self.cache.take(step := next(operation))
+            if known is not None:
+                proposed = self._propose(operation, step, known)
+                if proposed is not None:
+                    now_ms = await self._together(proposed)
+                    if now_ms is not None:
+                        return _ended(operation, now_ms)
+            operation.close()
+        return await (engine or self.engine).run(
+            lambda db: STEPS.take(db, start(), Run(self._written_alone, known)), once=once
+        )
+
+    # on what is known
+
+    def _propose(self, operation: Operation[T], step: Step, known: Known) -> Proposed | None:
+        """What an operation would write on what is known; None if there is more to be looked at."""
+        # Nothing is decided by when a turn began, so it may be reckoned.
+        now_ms = self.engine.reckoned_ms(was_ms=known.noted_ms, at_s=known.noted_s)
+        try:
+            while not isinstance(step, Writing):
+                answer = known.answer(step, now_ms=now_ms)
+                if answer is None:
+                    return None
+                step = operation.send(answer)
+        except (StopIteration, HoldfastError):
+            return None
+        if step.as_read or len(step.on) != 1:
+            return None
+        place = known.session.tenant, known.session.id
+        return asked_for(step, {place: known.stamp}), step, known
+
+    async def _together(self, proposed: Proposed) -> int | None:
+        """When it was written; None if it was left out."""
+        shape = proposed[0].shape
+        gathering = self.gatherings.get(shape)
+        if gathering is None:
+            gathering = self.gatherings[shape] = Gathering(
+                self.engine,
+                self._write_all,
+                key=lambda each: each[2].session.id,
+                size=lambda each: each[0].size,
+                at_once=AT_ONCE,
+            )
+        return await gathering.ask(proposed)
+
+    async def _write_all(self, db: Db, group: Sequence[Proposed]) -> list[int | None]:
+        query, values = STEPS.compiler.statement([each[0] for each in group], waits=False)
+        db.wrote = True
+        rows = await db.fetch(query, values)
+        done: dict[int, int] = {row[0]: row[1] for row in rows}
+        for n, (_, writing, known) in enumerate(group, 1):
+            if n in done:
+                self._note(db, writing, known, known.stamp + 1, known.key, done[n])
+        return [done.get(n) for n in range(1, len(group) + 1)]
+
+    def _note(
+        self,
+        db: Db,
+        writing: Writing,
+        before: Known | None,
+        stamp: int,
+        key: SessionKey | None,
+        at_ms: int,
+    ) -> None:
+        known = known_after(writing, before, stamp=stamp, key=key, at_ms=at_ms, at_s=db.moment_s)
+        if known is not None:
+            self.cache.put(known)
+
+    def _written_alone(self, db: Db, step: Writing, run: Run, now_ms: int) -> None:
+        for session in step.on:
+            self.cache.forget(session.tenant, session.id)
+        stamp, before, key = FIRST_STAMP, None, run.key
+        if step.on:
+            session = step.on[0]
+            was = run.stamps[session.tenant, session.id]
+            stamp = was + 1
+            if run.known is not None and run.known.stamp == was:
+                before, key = run.known, key or run.known.key
+        elif key is None:
+            key = next((each.key for each in _named(step)), None)
+        self._note(db, step, before, stamp, key, now_ms)
+
+
+def _named(writing: Writing) -> Iterator[KeyRow]:
+    for each in writing.changes:
+        if isinstance(each, Insert) and each.table is KEYS:
+            yield from each.rows
+
+
+def _ended(operation: Operation[T], now_ms: int) -> T:
+    """What an operation returns after its write."""
+    try:
+        operation.send(now_ms)
+    except StopIteration as end:
+        done: T = end.value
+        return done
+    raise AssertionError("a write is the last step of an operation")
+
+
+def _given(*parts: Part) -> dict[str, Column]:
+    """The columns that given values are compared with."""
+    return {
+        source.name: part.table.by_name[column]
+        for part in parts
+        for column, sources in part.where.items()
+        for source in sources
+        if isinstance(source, Given)
+    }
+
+
+def _sought(finder: Finder[Any]) -> dict[str, Column]:
+    columns = finder.table.by_name
+    found = {
+        source.name: columns[column]
+        for column, source in finder.where.items()
+        if isinstance(source, Given)
+    }
+    found |= {name: columns[name] for name in finder.choice}
+    if finder.over is not None:
+        found |= {"above": columns[finder.over], "upto": columns[finder.over]}
+    return found
+
+
+def _bound(given: Mapping[str, Any], columns: Mapping[str, Column]) -> dict[str, Any]:
+    return {
+        name: stored(columns[name], value) if name in columns else value
+        for name, value in given.items()
+    }

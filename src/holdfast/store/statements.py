@@ -1,0 +1,119 @@
+"""The statements that plans and tables are compiled to, for homes that speak SQL.
+
+Both speak the same here: `:name` is given, a schema may come before a table, and constants are spelled out, because an
+index that is made for some rows is used only where the statement says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.store.steps import Field, Finder, Found, Given, Has, Last, Look, One, Part, Source
+from holdfast.store.tables import Column
+
+
+def looking(
+    look: Look[Any], *, schema: str = "", now: str | None = None, stamped: bool = False
+) -> str:
+    """The statement that takes a look: one row, whatever is found; `now` first, where it is wanted.
+
+    `stamped`: after the columns of a session comes its stamp.
+    """
+    columns = [] if now is None else [now]
+    joins: list[str] = []
+    for name, part in look.parts.items():
+        if isinstance(part, One):
+            columns.append(part.table.listed(name))
+            if stamped and part.table.name == "session":
+                columns.append(f"{name}.stamp")
+            where = _conditions(part, look, alias=name)
+            joins.append(f"left join {schema}{part.table.name} {name} on {where}")
+        else:
+            columns.append(_single(part, look, schema))
+    return " ".join([f"select {', '.join(columns)} from (select 1) looked", *joins])
+
+
+def _single(part: Part, look: Look[Any], schema: str) -> str:
+    where = f"from {schema}{part.table.name} x where {_conditions(part, look, alias='x')}"
+    match part:
+        case Has():
+            return f"exists (select 1 {where})"
+        case Field(column=column):
+            return f"(select x.{part.table.by_name[column].quoted} {where})"
+        case Last(column=column):
+            return f"(select max(x.{part.table.by_name[column].quoted}) {where})"
+        case _:
+            raise AssertionError(part)
+
+
+def _conditions(part: Part, look: Look[Any], *, alias: str) -> str:
+    return " and ".join(
+        f"{alias}.{part.table.by_name[column].quoted} = {_sourced(sources, look)}"
+        for column, sources in part.where.items()
+    )
+
+
+def _sourced(sources: tuple[Source, ...], look: Look[Any]) -> str:
+    spelled = [_spelled(each, look) for each in sources]
+    return spelled[0] if len(spelled) == 1 else f"coalesce({', '.join(spelled)})"
+
+
+def _spelled(source: Source, look: Look[Any] | None = None) -> str:
+    match source:
+        case Given(name=name):
+            return f":{name}"
+        case Found(part=part, column=column):
+            assert look is not None
+            return f"{part}.{look.parts[part].table.by_name[column].quoted}"
+        case None:
+            return "null"
+        case bool():
+            return "true" if source else "false"
+        case int():
+            return str(source)
+        case _:
+            assert source.isidentifier(), "constants are words of our own"
+            return f"'{source}'"
+
+
+def finding(
+    finder: Finder[Any],
+    above: bool,
+    upto: bool,
+    limit: bool,
+    *,
+    schema: str = "",
+    cast: Callable[[Column], str] = lambda column: "",
+    stamped: bool = False,
+) -> str:
+    """The statement that finds rows; whether it is bounded `above` something, `upto` something, and in number.
+
+    `cast` says of what type a value is that may be none.
+    """
+    table = finder.table
+    conditions = [
+        f"{table.by_name[column].quoted} {'is' if source is None else '='} {_spelled(source)}"
+        for column, source in finder.where.items()
+    ]
+    conditions += [
+        f"{table.by_name[column].quoted} <> {_spelled(value)}"
+        for column, value in finder.unlike.items()
+    ]
+    for column in map(table.by_name.__getitem__, finder.choice):
+        given = f":{column.name}"
+        conditions.append(f"({given}{cast(column)} is null or {column.quoted} = {given})")
+    if finder.over is not None:
+        over = table.by_name[finder.over].quoted
+        conditions += [f"{over} > :above"] * above + [f"{over} <= :upto"] * upto
+    columns = table.listed() + (", stamp" if stamped and table.name == "session" else "")
+    hint = f" indexed by {finder.index}" if finder.index and not schema else ""
+    where = f" where {' and '.join(conditions)}" if conditions else ""
+    ordered = [_ordered(table.by_name[name.lstrip("-")].quoted, name) for name in finder.order]
+    order = f" order by {', '.join(ordered)}" if ordered else ""
+    bound = " limit :limit" if limit else ""
+    return f"select {columns} from {schema}{table.name}{hint}{where}{order}{bound}"
+
+
+def _ordered(quoted: str, name: str) -> str:
+    return f"{quoted} desc" if name.startswith("-") else quoted

@@ -1,0 +1,270 @@
+"""The steps of an operation: look, find, write.
+
+An operation of the store is one text for every home: a generator that yields steps, is sent what came of each, and
+decides in between. A home is a driver: it knows how to take these steps, and no rule.
+
+    def release(fence: Fence) -> Operation[None]:
+        facts = yield from look(SESSION, tenant=fence.tenant, session_id=fence.session_id)
+        session = demand_fence(fence, facts.session)
+        yield from write(change(SESSIONS, session, lease_node=None), on=(session,))
+
+1. An operation may be run again from its start, and changes nothing but by `write`; clocks, ids and randomness are
+   arguments. It writes once at most, and that is the last step that can fail.
+2. A home that has no lock around an operation writes on condition that what was decided on is still so: each session in
+   `on` as it was read, `live` a node that is alive, each row in `as_read` with the same values in these columns, each
+   inserted row absent. If it is not, the operation is run again.
+3. So all that an operation reads belongs to a session in `on`, or to a row in `as_read`, or never changes.
+4. A row is written once in a step.
+5. `NOW` stands for the time at which a home writes, which is what `write` gives back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from holdfast.core.codec import Value
+from holdfast.ids import NodeId
+from holdfast.store.rows import SessionRow
+from holdfast.store.tables import NODES, R, Table
+
+F = TypeVar("F", bound=Value)
+T = TypeVar("T")
+
+
+class Moment(int):
+    """Milliseconds after the time at which a home writes."""
+
+    __slots__ = ()
+
+
+NOW: Final = Moment(0)
+
+# ── looking ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Given(Struct, frozen=True):
+    """A value that comes with the step."""
+
+    name: str
+
+
+class Found(Struct, frozen=True):
+    """A column of a row that an earlier part of the same look has found."""
+
+    part: str
+    column: str
+
+
+Constant: TypeAlias = str | int | bool | None
+Source: TypeAlias = Given | Found | Constant
+"""What a column is compared with."""
+
+
+def _source(text: Constant) -> Source:
+    """`:name` is given, `part.column` was found, everything else is meant as it is."""
+    if not isinstance(text, str):
+        return text
+    if text.startswith(":"):
+        return Given(text[1:])
+    part, dot, column = text.partition(".")
+    return Found(part, column) if dot else text
+
+
+class Part:
+    """Something to be looked for in one table, by the values of some columns.
+
+    Several sources of a column are tried in their order: the first that is there counts.
+    """
+
+    def __init__(self, table: Table[Any], **where: str | int | bool | tuple[str, ...]) -> None:
+        self.table = table
+        self.where: dict[str, tuple[Source, ...]] = {
+            column: tuple(map(_source, each if isinstance(each, tuple) else (each,)))
+            for column, each in where.items()
+        }
+        self.columns = tuple(where)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.table.name} by {', '.join(self.where)}>"
+
+
+class One(Part):
+    """The row, or None."""
+
+
+class Holder(One):
+    """The row of a node that holds something, unless its process is known to be dead; None then, as if it had resigned."""
+
+    def __init__(self, node_id: str) -> None:
+        super().__init__(NODES, node_id=node_id)
+
+
+class Has(Part):
+    """Whether there is such a row."""
+
+
+class Last(Part):
+    """The greatest number in a column, or None."""
+
+    def __init__(
+        self, table: Table[Any], column: str, /, **where: str | int | bool | tuple[str, ...]
+    ) -> None:
+        super().__init__(table, **where)
+        self.column = column
+
+
+class Field(Last):
+    """One column of the row, as it is stored, or None."""
+
+
+class Look(Generic[F]):
+    """What is looked at together: the parts are the fields of `kind` after `now_ms`, in their order.
+
+    No part of it finds more than one row.
+    """
+
+    def __init__(self, kind: type[F], /, **parts: Part) -> None:
+        assert ("now_ms", *parts) == kind.__struct_fields__[: len(parts) + 1], kind.__name__
+        self.kind = kind
+        self.parts = parts
+
+    def __repr__(self) -> str:
+        return f"<Look {self.kind.__name__}>"
+
+
+class Finder(Generic[R]):
+    """Rows of one table, by the values of some columns, in the order of others (`-name`: the greatest first).
+
+    `over` is a column that lies above the given `above`, up to the given `upto`. `choice` are columns that may have any
+    value where none is given for them, `unlike` values that some must not have. Constants in `where` may be what an index is made for; `index` names one that
+    SQLite would not choose.
+    """
+
+    def __init__(
+        self,
+        table: Table[R],
+        *,
+        order: Sequence[str] = (),
+        over: str | None = None,
+        choice: Sequence[str] = (),
+        unlike: Mapping[str, str] = MappingProxyType({}),
+        index: str | None = None,
+        **where: Constant,
+    ) -> None:
+        self.table = table
+        self.where = {column: _source(each) for column, each in where.items()}
+        self.choice = choice
+        self.unlike = unlike
+        self.order = order
+        self.over = over
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"<Finder {self.table.name} by {', '.join(self.where)}>"
+
+
+# ── writing ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Insert(Struct, frozen=True):
+    """Rows that were not there. `if_absent`: one that is there stays as it is, and that is fine."""
+
+    table: Table[Any]
+    rows: tuple[Any, ...]
+    if_absent: bool = False
+
+
+class Update(Struct, frozen=True):
+    """Other values in some columns of a row that is there."""
+
+    table: Table[Any]
+    key: tuple[Any, ...]
+    columns: Mapping[str, Any]
+
+
+class Delete(Struct, frozen=True):
+    """The rows whose keys begin so."""
+
+    table: Table[Any]
+    key: tuple[Any, ...]
+
+
+Change: TypeAlias = Insert | Update | Delete
+
+
+def insert(table: Table[R], *rows: R, if_absent: bool = False) -> Insert:
+    return Insert(table, rows, if_absent)
+
+
+def change(table: Table[R], row: R, **columns: object) -> Update:
+    return Update(table, table.key_of(row), columns)
+
+
+class AsRead(Struct, frozen=True):
+    """A row that has to be as it was read, in these columns."""
+
+    table: Table[Any]
+    row: Any
+    columns: tuple[str, ...]
+
+
+# ── steps ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Looking(Struct, frozen=True):
+    look: Look[Any]
+    given: Mapping[str, Any]
+
+
+class Finding(Struct, frozen=True):
+    finder: Finder[Any]
+    given: Mapping[str, Any]
+    above: Any = None
+    upto: Any = None
+    limit: int | None = None
+
+
+class Writing(Struct, frozen=True):
+    changes: tuple[Change, ...]
+    on: tuple[SessionRow, ...] = ()
+    live: NodeId | None = None
+    as_read: tuple[AsRead, ...] = ()
+
+
+Step: TypeAlias = Looking | Finding | Writing
+Operation: TypeAlias = Generator[Step, Any, T]
+Start: TypeAlias = Callable[[], Operation[T]]
+"""Begins an operation, as often as that is needed."""
+
+
+def look(plan: Look[F], /, **given: object) -> Operation[F]:
+    facts: F = yield Looking(plan, given)
+    return facts
+
+
+def find(
+    finder: Finder[R],
+    /,
+    *,
+    above: object = None,
+    upto: object = None,
+    limit: int | None = None,
+    **given: object,
+) -> Operation[tuple[R, ...]]:
+    rows: tuple[R, ...] = yield Finding(finder, given, above, upto, limit)
+    return rows
+
+
+def write(
+    *changes: Change,
+    on: tuple[SessionRow, ...] = (),
+    live: NodeId | None = None,
+    as_read: tuple[AsRead, ...] = (),
+) -> Operation[int]:
+    """Write all of it, or nothing. When that was."""
+    now_ms: int = yield Writing(changes, on, live, as_read)
+    return now_ms

@@ -1,0 +1,71 @@
+"""Everything that operations look for and write, to be held against how databases would do it."""
+
+from __future__ import annotations
+
+import asyncio
+import pkgutil
+from collections import defaultdict
+from collections.abc import Iterator
+from importlib import import_module
+from itertools import count
+from typing import TypeVar
+
+from holdfast.ids import Minter
+from holdfast.store import operations
+from holdfast.store.memory import MemoryStore
+from holdfast.store.postgres.compiler import Asked, asked_for
+from holdfast.store.steps import Finder, Look, Operation, Start, Writing
+from holdfast.testing import ManualClock
+from tests.store.furnishing import furnish_fully
+
+T = TypeVar("T")
+
+
+def _named() -> Iterator[tuple[str, object]]:
+    for module in pkgutil.iter_modules(operations.__path__, f"{operations.__name__}."):
+        found = vars(import_module(module.name))
+        yield from ((name.lower(), each) for name, each in found.items())
+
+
+LOOKS = {name: each for name, each in _named() if isinstance(each, Look)}
+FINDERS = {name: each for name, each in _named() if isinstance(each, Finder)}
+
+
+class _Noting(MemoryStore):
+    """A store that notes what its operations write."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(now_ms=clock.now_ms)
+        self.noted: list[tuple[str, Writing]] = []
+
+    async def _write(self, start: Start[T]) -> T:
+        name = getattr(start, "func", start).__name__
+        return self.tables.run(self._watched(name, start()))
+
+    def _watched(self, name: str, operation: Operation[T]) -> Operation[T]:
+        came: object = None
+        try:
+            while True:
+                step = operation.send(came)
+                if isinstance(step, Writing):
+                    self.noted.append((name, step))
+                came = yield step
+        except StopIteration as end:
+            done: T = end.value
+            return done
+
+
+def writes() -> dict[str, Asked]:
+    """One write of each shape that a full story has, by the operation that wrote it."""
+    clock, steps = ManualClock(), count()
+    store = _Noting(clock)
+    mint = Minter(now_ms=clock.now_ms, random_bits=lambda bits: next(steps) % (1 << bits))
+    asyncio.run(furnish_fully(store, clock, mint))
+    found: dict[str, Asked] = {}
+    seen = set()
+    for name, writing in store.noted:
+        asked = asked_for(writing, defaultdict(int))
+        if asked.shape not in seen:
+            seen.add(asked.shape)
+            found[f"{name} {sum(each.startswith(name) for each in found)}"] = asked
+    return found
