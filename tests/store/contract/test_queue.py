@@ -292,6 +292,18 @@ async def test_only_a_node_that_is_alive_opens(
     await turn.commit()
 
 
+async def test_the_open_turn_is_committed_as_what_it_is_and_not_as_what_waits(
+    store: Store, player: Player
+) -> None:
+    running = await player.open("trip", replayable=True, key="first", request_hash=b"one")
+    await running.answer()
+    await player.wait("trip", key="second", request_hash=b"two")
+    await running.commit()
+    claims = [await store.idempotency(ACME, IdempotencyKey(each)) for each in ("first", "second")]
+    assert [each.state for each in claims if each] == ["done", "running"]
+    assert len(await store.journal(ACME, running.turn_id)) == 3
+
+
 async def test_two_nodes_open_it_once(
     store: Store, player: Player, running: Playing, other_player: Callable[[], Player]
 ) -> None:

@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.ids import SessionId, SessionKey, Tenant
+from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
 from holdfast.store.operations.finders import CLAIMS_OF
 from holdfast.store.operations.turns import (
     APPENDING,
@@ -164,15 +164,16 @@ def known_after(
     session = _session_after(writing, at_ms)
     if session is None:
         return None
-    journal = [row for each in _inserted(writing, JOURNAL) for row in each.rows]
     last_n, replayable = -1, False
     claims: tuple[IdempotencyRow, ...] = ()
     if session.open_turn is not None:
-        turns = [row for each in _inserted(writing, TURNS) for row in each.rows]
+        # What begins to wait for the session is written as well, and is not its open turn.
+        turns = _of_turn(writing, TURNS, session.open_turn)
+        journal = _of_turn(writing, JOURNAL, session.open_turn)
         if turns:
             (turn,) = turns
             replayable = turn.replayable
-            claims = tuple(row for each in _inserted(writing, CLAIMS) for row in each.rows)
+            claims = tuple(_of_turn(writing, CLAIMS, session.open_turn))
             if any(isinstance(each, Update) and each.table is CLAIMS for each in writing.changes):
                 return None  # keys that led elsewhere are better read
         elif before is not None:
@@ -190,6 +191,11 @@ def known_after(
         noted_s=at_s,
         noted_ms=at_ms,
     )
+
+
+def _of_turn(writing: Writing, table: object, turn_id: TurnId) -> list[Any]:
+    rows = (row for each in _inserted(writing, table) for row in each.rows)
+    return [row for row in rows if row.turn_id == turn_id]
 
 
 def _inserted(writing: Writing, table: object) -> Iterator[Insert]:
