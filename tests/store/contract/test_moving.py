@@ -135,6 +135,14 @@ async def test_a_dump_of_a_busy_session_leaves_the_open_turn_out(
     assert found is not None and (found.open_turn, found.lease_node) == (None, None)
 
 
+async def test_what_a_turn_has_set_is_dumped_by_name(store: Store, player: Player) -> None:
+    said = (ev.StateSet(name="todo", value="1"), ev.StateSet(name="mood", value="2"))
+    turn = await player.play("trip", changes=said)
+    dump = await store.dump(ACME, turn.session_id)
+    assert dump is not None
+    assert [row.name for row in dump.state] == ["mood", "todo"]
+
+
 async def test_there_is_no_dump_of_what_never_was(
     store: Store, player: Player, mint: Minter
 ) -> None:

@@ -16,6 +16,7 @@ from holdfast.store.rows import (
     JournalRow,
     MemoryRow,
     SessionRow,
+    StateRow,
     TurnRow,
 )
 
@@ -118,12 +119,13 @@ def dump(tables: Tables, tenant: Tenant, session_id: SessionId) -> SessionDump |
     turns = shaping.ended_turns(tables.turns_of(tenant, session_id))
     claims = (claim for turn in turns for claim in tables.claims_of(turn))
     blobs = tables.rows_of(tables.blobs, tenant, session_id)
+    state: list[StateRow] = tables.rows_of(tables.state, tenant, session_id)
     return SessionDump(
         session=shaping.at_rest(session),
         keys=tuple(tables.keys_of(session)),
         turns=turns,
         items=tuple(tables.rows_of(tables.items, tenant, session_id)),
-        state=tuple(tables.rows_of(tables.state, tenant, session_id)),
+        state=tuple(sorted(state, key=lambda row: (row.seq, row.name))),
         annotations=tuple(tables.rows_of(tables.annotations, tenant, session_id)),
         blobs=tuple(sorted((row.digest, row.bytes) for row in blobs)),
         journals=tuple(row for turn in turns for row in tables.journal_of(tenant, turn.turn_id)),
