@@ -14,12 +14,13 @@ from holdfast.errors import HoldfastError
 from holdfast.ids import NodeId
 from holdfast.store.base import Store
 from holdfast.store.memory import MemoryStore
+from holdfast.store.operations.finders import node_of
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.migrate import load_migrations, migrate
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.tables import node_rows
 from holdfast.store.sqlite.writer import InlineWriter
 from holdfast.testing.clock import ManualClock
 from tests.postgres import LATER_MS, shared_database, wipe
@@ -87,7 +88,7 @@ class OtherSqlite:
 
     async def kill(self, node: NodeId) -> None:
         """The kernel says so."""
-        row = await self._engine.read(lambda db: node_rows.one(db, "node", node_id=node))
+        row = await self._engine.read(lambda db: DRIVER.run(db, node_of(node)))
         if row is not None:
             self._engine.liveness.release(row.slot)
 
