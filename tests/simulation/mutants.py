@@ -75,16 +75,16 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a continuation leaves the keys with the turn that it goes on with",
         (
-            "store/memory/turns.py",
-            '        if row.state == "done":\n            tables.claims',
-            "        if row.expires_ms < 0:\n            tables.claims",
+            "store/operations/turns.py",
+            '        if row.state == "done" and row.key != ask.attempt.key\n',
+            "        if row.expires_ms < 0\n",
         ),
         (
-            "store/memory/turns.py",
-            "    claim_key(tables, ask.tenant, ask.attempt, request.turn_id)\n\n\ndef _move_keys",
+            "store/operations/turns.py",
+            "    changes += claimed(ask.attempt, facts.claim, turn.tenant, turn.turn_id)\n",
             (
-                "    if request.continues is None:\n"
-                "        claim_key(tables, ask.tenant, ask.attempt, request.turn_id)\n\n\ndef _move_keys"
+                "    if ask.request.continues is None:\n"
+                "        changes += claimed(ask.attempt, facts.claim, turn.tenant, turn.turn_id)\n"
             ),
         ),
     ),
@@ -378,9 +378,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "what waits for a session that is deleted goes on waiting",
         (
-            "store/memory/operations.py",
-            'if turn.state in ("open", "queued"):',
-            'if turn.state == "open":',
+            "store/operations/sessions.py",
+            "    ending = list((yield from queued_of(session)))\n",
+            "    ending: list[TurnRow] = []\n",
         ),
     ),
     mutant(

@@ -7,22 +7,25 @@ from msgspec import Struct
 from tests.mutation import Edit
 
 DECISIONS = "store/decisions.py"
-TURNS = "store/sqlite/turns.py"
-OPERATIONS = "store/sqlite/operations.py"
-READING = "store/sqlite/reading.py"
+SHAPING = "store/shaping.py"
+TURNS = "store/operations/turns.py"
+SESSIONS = "store/operations/sessions.py"
+QUEUED = "store/operations/queue.py"
+SIGNALS = "store/operations/signals.py"
+NODES = "store/operations/nodes.py"
+ACCESS = "store/operations/access.py"
+FINDERS = "store/operations/finders.py"
+STATEMENTS = "store/statements.py"
+MEMORY_DRIVER = "store/memory/driver.py"
+SQLITE_DRIVER = "store/sqlite/driver.py"
 BATCH = "store/sqlite/batch.py"
 DESK = "store/sqlite/desk.py"
-MEMORY = "store/memory/turns.py"
-SIGNALLING = "store/sqlite/signalling.py"
-TURNS_SQL = "store/sqlite/sql/turns.sql"
 SESSIONS_SQL = "store/sqlite/sql/sessions.sql"
 UPKEEP_SQL = "store/sqlite/sql/upkeep.sql"
-PG_TURNS = "store/postgres/turns.py"
-PG_TURNS_SQL = "store/postgres/sql/turns.sql"
-PG_SESSIONS_SQL = "store/postgres/sql/sessions.sql"
+PG_DRIVER = "store/postgres/driver.py"
+PG_COMPILER = "store/postgres/compiler.py"
+PG_CACHE = "store/postgres/cache.py"
 PG_ENGINE = "store/postgres/engine.py"
-PG_RECALL = "store/postgres/recall.py"
-PG_COMMIT = "store/postgres/commit.py"
 PG_GATHERING = "store/postgres/gathering.py"
 SEARCH = "store/sqlite/search.py"
 SEARCH_SQL = "store/sqlite/sql/search.sql"
@@ -38,6 +41,10 @@ BEGIN = "tests/store/contract/test_begin.py"
 TENANTS = "tests/store/contract/test_tenants.py"
 QUEUE = "tests/store/contract/test_queue.py"
 RETENTION = "tests/store/contract/test_retention.py"
+WRITING = "tests/store/contract/test_writing.py"
+SEAL_KEYS = "tests/store/contract/test_seal_keys.py"
+GRANTS = "tests/store/contract/test_grants.py"
+REMOVAL = "tests/store/contract/test_removal.py"
 INTERLEAVINGS = "tests/store/model/test_interleavings.py"
 FINDING = (
     "tests/store/contract/test_search.py",
@@ -47,7 +54,8 @@ FINDING = (
 EXPORTS = ("tests/store/test_exporting.py",)
 ENGINE = ("tests/store/sqlite/test_batch.py", "tests/store/sqlite/test_engine.py")
 RACES = "tests/store/postgres/test_races.py"
-RECALL = "tests/store/postgres/test_recall.py"
+CACHE = "tests/store/postgres/test_cache.py"
+GUARDS = "tests/store/postgres/test_guards.py"
 GATHERING = "tests/store/postgres/test_gathering.py"
 CUT = "tests/store/postgres/test_cut.py"
 
@@ -71,21 +79,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "append does not look at the fence",
         (
             TURNS,
-            ("    decisions.demand_fence(fence, session)\n    for each in consumed:"),
-            "    for each in consumed:",
+            "    session = decisions.demand_fence(fence, found.session)\n",
+            ("    session = found.session\n    assert session is not None\n"),
         ),
         telling=True,
-    ),
-    mutant(
-        "append does not look at the fence, in memory",
-        (
-            MEMORY,
-            (
-                "    decisions.demand_fence(fence, tables.sessions.get((fence.tenant, fence.session_id)))\n"
-                "    _append_records"
-            ),
-            "    _append_records",
-        ),
     ),
     mutant(
         "commit does not look at the fence",
@@ -200,39 +197,35 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a queued turn leaves its key to others",
-        (
-            "store/sqlite/queue.py",
-            (
-                "        if ask.attempt.key is not None:\n"
-                "            claim_key(db, ask.tenant, ask.attempt, ask.request.turn_id)\n"
-            ),
-            "",
-        ),
+        (QUEUED, "        *claimed(ask.attempt, facts.claim, turn.tenant, turn.turn_id),\n", ""),
         tests=(QUEUE, MODEL),
     ),
     mutant(
         "who queues does not move the stamp of the session",
         (
-            "store/postgres/sql/queue.sql",
-            (
-                "  update holdfast.session set stamp = stamp + 1\n"
-                "   where tenant = :tenant and id = :session_id and exists (select from ready)),"
-            ),
-            "  select 1),",
+            QUEUED,
+            ("        on=(session,),\n        as_read=claim_as_read(facts.claim),\n"),
+            "        as_read=claim_as_read(facts.claim),\n",
         ),
         tests=(QUEUE,),
     ),
     mutant(
         "two first requests with one key start two sessions",
         (
-            TURNS_SQL,
-            "left join session_key k on k.tenant = :tenant and k.key = :key",
-            "left join session_key k on k.tenant = :tenant and k.key = :key and k.generation < 0",
+            TURNS,
+            (
+                '    node=One(NODES, node_id=":node"),\n'
+                '    key=One(KEYS, tenant=":tenant", key=":key"),'
+            ),
+            (
+                '    node=One(NODES, node_id=":node"),\n'
+                '    key=One(KEYS, tenant=":tenant", key=":key", generation=-1),'
+            ),
         ),
         (
-            TURNS_SQL,
-            "insert into session_key (tenant, key, session_id, generation)\nvalues",
-            "insert or replace into session_key (tenant, key, session_id, generation)\nvalues",
+            TURNS,
+            "        yield insert(KEYS, key)\n",
+            "        yield insert(KEYS, key, if_absent=True)\n",
         ),
         telling=True,
     ),
@@ -315,7 +308,11 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a blob that is put again goes by the time at which it was put first",
-        (SESSIONS_SQL, "do update set noticed_ms = null where noticed_ms > 0", "do nothing"),
+        (
+            SESSIONS,
+            "change(BLOB_NAMES, known, noticed_ms=None)",
+            "change(BLOB_NAMES, known, noticed_ms=known.noticed_ms)",
+        ),
         tests=(RETENTION,),
     ),
     mutant(
@@ -330,24 +327,29 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a claim is not settled when its turn ends",
         (
-            TURNS_SQL,
-            "where tenant = :tenant and turn_id = :turn_id and state = 'running';",
-            "where tenant = :tenant and turn_id = :turn_id and state = 'done';",
+            TURNS,
+            '[row for row in rows if row.state == "running"]',
+            '[row for row in rows if row.state == "done"]',
         ),
     ),
     mutant(
         "a steer that was never heard is answered",
-        (TURNS_SQL, "then :state else 'failed' end", "then :state else :state end"),
+        (DECISIONS, 'settlement if heard else "failed"', "settlement"),
         tests=(STEERING, MODEL),
         telling=True,
     ),
     mutant(
-        "a steer claims no key",
+        "a steer that was heard fails with those that were not",
         (
-            SIGNALLING,
-            "    if attempt is not None:\n        claim_key(",
-            "    if attempt is None:\n        claim_key(",
+            TURNS,
+            "    is_told = any(row.steer is not None for row in running)\n",
+            "    is_told = False\n",
         ),
+        tests=(STEERING, MODEL),
+    ),
+    mutant(
+        "a steer claims no key",
+        (SIGNALS, "        *claimed(attempt, claim, tenant, turn_id, steer=outcome.n),\n", ""),
         tests=(STEERING, MODEL),
     ),
     mutant(
@@ -389,20 +391,16 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a continuation leaves keys behind with the turn that it goes on with",
         (
-            TURNS_SQL,
-            "and turn_id = :turn_id and state = 'done';",
-            "and turn_id = :turn_id and state = 'done' and steer is null;",
+            TURNS,
+            'if row.state == "done" and row.key != ask.attempt.key',
+            'if row.state == "done" and row.key != ask.attempt.key and row.steer is None',
         ),
         tests=(CONTINUATIONS,),
         telling=True,
     ),
     mutant(
         "a discarded continuation does not give its keys back",
-        (
-            TURNS_SQL,
-            "and state = 'running' and steer is null;",
-            "and state = '' and steer is null;",
-        ),
+        (TURNS, 'back_to=None if ended_by == "deleted" else turn.continues,', "back_to=None,"),
         tests=(CONTINUATIONS,),
     ),
     mutant(
@@ -447,20 +445,6 @@ MUTANTS: tuple[Mutant, ...] = (
         (DECISIONS, "is_retry and attempt.key is None and bool", "is_retry and bool"),
         tests=(CONTINUATIONS,),
     ),
-    mutant(
-        "PostgreSQL: a continuation leaves keys behind with the turn that it goes on with",
-        (
-            PG_TURNS_SQL,
-            "and turn_id = :continues and state = 'done'",
-            "and turn_id = :continues and state = 'done' and steer is null",
-        ),
-        tests=(CONTINUATIONS,),
-    ),
-    mutant(
-        "PostgreSQL: a discarded continuation does not give its keys back",
-        (PG_TURNS_SQL, "coalesce(:continues, i.turn_id)", "coalesce(i.turn_id, :continues)"),
-        tests=(CONTINUATIONS,),
-    ),
     # ── takeover ─────────────────────────────────────────────────────────────────────────────
     mutant(
         "a takeover does not count the attempt",
@@ -499,8 +483,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
-        "a killed process counts as alive until its time is up",
-        (DECISIONS, "if row is None or lock_free:", "if row is None:"),
+        "SQLite: a killed process counts as alive until its time is up",
+        (SQLITE_DRIVER, " and not is_held(value.slot)", ""),
     ),
     # ── commit and end ───────────────────────────────────────────────────────────────────────
     mutant(
@@ -550,53 +534,41 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a commit leaves the turn open",
-        (
-            TURNS_SQL,
-            "       open_turn = null, lease_node = null, active_ms = :active_ms",
-            "       lease_node = null, active_ms = :active_ms",
-        ),
+        (TURNS, '        "open_turn": None,\n', ""),
     ),
     mutant(
         "a commit keeps the journal of a turn that nobody comes back for",
-        (TURNS, "    elif not kept:", "    elif not turn_id:"),
+        (TURNS, "    if not keeps:  #", "    if not turn_id:  #"),
     ),
     mutant(
         "a discarded turn makes its session active",
         (
-            TURNS_SQL,
-            "update session set open_turn = null, lease_node = null\n",
-            "update session set open_turn = null, lease_node = null, active_ms = active_ms + 1\n",
+            TURNS,
+            "change(SESSIONS, session, open_turn=None, lease_node=None)",
+            "change(SESSIONS, session, open_turn=None, lease_node=None, active_ms=NOW)",
         ),
     ),
     mutant(
         "a discarded turn moves the head",
         (
-            TURNS_SQL,
-            "update session set open_turn = null, lease_node = null\n",
-            "update session set open_turn = null, lease_node = null, head = head + 1\n",
+            TURNS,
+            "change(SESSIONS, session, open_turn=None, lease_node=None)",
+            "change(SESSIONS, session, open_turn=None, lease_node=None, head=session.head.next)",
         ),
     ),
     mutant(
         "an append overwrites the journal",
+        (DECISIONS, "    if same_n is not None or n <= last_n:", "    if n < 0 and n <= last_n:"),
         (
-            DECISIONS,
-            "    if same_n is not None or n <= last_n:",
-            "    if n < 0 and n <= last_n:",
-        ),
-        (
-            TURNS_SQL,
-            "insert into journal (tenant, turn_id, n, token, records)",
-            "insert or replace into journal (tenant, turn_id, n, token, records)",
+            TURNS,
+            ("    if not is_new:\n        return []\n    return [insert("),
+            "    return [Delete(JOURNAL, (fence.tenant, fence.turn_id, n)), insert(",
         ),
     ),
     # ── signals ──────────────────────────────────────────────────────────────────────────────
     mutant(
         "a steer that was heard is not marked",
-        (
-            TURNS_SQL,
-            "update signal set consumed = 1 where tenant = ? and turn_id = ? and n = ?;",
-            "update signal set consumed = 0 where tenant = ? and turn_id = ? and n = ?;",
-        ),
+        (TURNS, '{"consumed": True}', '{"consumed": False}'),
     ),
     mutant(
         "a turn that has ended is still told things",
@@ -610,29 +582,27 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a delete does not bump the token",
         (
-            SESSIONS_SQL,
-            "set state = 'deleted', lease_token = lease_token + 1, lease_nonce = ''",
-            "set state = 'deleted', lease_nonce = ''",
+            SHAPING,
+            ('        state="deleted",\n        lease_token=session.lease_token + 1,'),
+            ('        state="deleted",\n        lease_token=session.lease_token,'),
         ),
     ),
     mutant(
         "a delete leaves the open turn to its holder",
         (
-            SESSIONS_SQL,
+            SESSIONS,
             (
-                "set state = 'deleted', lease_token = lease_token + 1, lease_nonce = '', lease_node = null,\n"
-                "       open_turn = null,"
+                "            lease_token=row.lease_token,\n"
+                "            lease_nonce=row.lease_nonce,\n"
+                "            lease_node=row.lease_node,\n"
+                "            open_turn=row.open_turn,\n"
             ),
-            "set state = 'deleted',",
+            "",
         ),
     ),
     mutant(
         "a delete keeps the key",
-        (
-            OPERATIONS,
-            '    run(db, "free_keys", tenant=tenant, session_id=session_id)\n',
-            "",
-        ),
+        (SESSIONS, "    changes += (Delete(KEYS, (tenant, each.key)) for each in keys)\n", ""),
     ),
     mutant(
         "a fork reads its parent's later items",
@@ -642,20 +612,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "a fork reads its parent's later state",
         (
             SESSIONS_SQL,
-            (
-                "select tenant, session_id, name, seq, value from state\n"
-                " where tenant = :tenant and session_id = :session_id and seq > :from_version"
-                " and seq <= :upto_version"
-            ),
-            (
-                "select tenant, session_id, name, seq, value from state\n"
-                " where tenant = :tenant and session_id = :session_id and seq > :from_version"
-            ),
+            "and seq > :from_version and seq <= :upto_version\n order by seq, name;",
+            "and seq > :from_version\n order by seq, name;",
         ),
     ),
     mutant(
         "a fork reads its parent's later annotations",
-        (READING, "        rev = following.rev\n", "        rev = session.meta_rev\n"),
+        (SESSIONS, "        rev = following.rev\n", "        rev = session.meta_rev\n"),
     ),
     mutant(
         "a deleted parent takes its forks along",
@@ -667,11 +630,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a rewind does not count a generation",
-        (
-            OPERATIONS,
-            "generation=known.generation + 1 if known else 1,",
-            "generation=known.generation if known else 1,",
-        ),
+        (SESSIONS, "generation=known.generation + 1)", "generation=known.generation)"),
     ),
     mutant(
         "a summary is accepted on top of any other",
@@ -684,47 +643,53 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "another tenant's session can be read",
         (
-            TURNS_SQL,
-            "  from session where tenant = :tenant and id = :id;",
-            "  from session where :tenant is not null and id = :id;",
+            FINDERS,
+            'SESSION = Look(SessionFacts, session=One(SESSIONS, tenant=":tenant", id=":session_id"))',
+            'SESSION = Look(SessionFacts, session=One(SESSIONS, id=":session_id"))',
         ),
     ),
     mutant(
         "a begin finds another tenant's session",
         (
-            TURNS_SQL,
-            "left join session s on s.tenant = :tenant and s.id = coalesce(k.session_id, :session_id)",
-            "left join session s on :tenant is not null and s.id = coalesce(k.session_id, :session_id)",
+            TURNS,
+            (
+                'session=One(SESSIONS, tenant=":tenant", id=("key.session_id", ":session_id")),\n'
+                "    holder"
+            ),
+            ('session=One(SESSIONS, id=("key.session_id", ":session_id")),\n    holder'),
         ),
         tests=(BEGIN, TENANTS, MODEL),
     ),
     mutant(
         "a begin finds another tenant's key",
         (
-            TURNS_SQL,
-            "left join session_key k on k.tenant = :tenant and k.key = :key",
-            "left join session_key k on :tenant is not null and k.key = :key",
+            TURNS,
+            (
+                '    node=One(NODES, node_id=":node"),\n'
+                '    key=One(KEYS, tenant=":tenant", key=":key"),'
+            ),
+            ('    node=One(NODES, node_id=":node"),\n    key=One(KEYS, key=":key"),'),
         ),
         tests=(BEGIN, TENANTS, MODEL),
     ),
     mutant(
         "a commit does not look whether somebody has steered it",
-        (TURNS, "if steered else ()", "if not steered else ()"),
+        (TURNS, "if found.is_told else ()", "if not found.is_told else ()"),
     ),
     mutant(
         "a commit does not look how its turn has ended",
-        (TURNS, "turn=None if is_open else find_turn(db, tenant, turn_id)", "turn=None"),
+        (TURNS, "turn = None if is_open else (yield from turn_of(tenant, turn_id))", "turn = None"),
     ),
     mutant(
         "a commit forgets the idempotency key of its turn",
-        (TURNS, "    if claimed:\n", "    if not claimed:\n"),
+        (TURNS, "    if found.is_claimed:\n", "    if not found.is_claimed:\n"),
     ),
     mutant(
         "another tenant's key is found",
         (
-            TURNS_SQL,
-            "from session_key where tenant = :tenant and key = :key;",
-            "from session_key where :tenant is not null and key = :key;",
+            FINDERS,
+            'KEY = Look(KeyFacts, key=One(KEYS, tenant=":tenant", key=":key"))',
+            'KEY = Look(KeyFacts, key=One(KEYS, key=":key"))',
         ),
     ),
     mutant(
@@ -814,91 +779,96 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # ── PostgreSQL: what is written on condition ─────────────────────────────────────────────
     mutant(
-        "PostgreSQL: a grouped append does not look at the fence",
+        "PostgreSQL: what is written alone does not look whether its session has changed",
         (
-            PG_TURNS_SQL,
-            "s.open_turn = a.turn_id and s.lease_token = a.token and s.lease_nonce = a.nonce",
-            "s.open_turn = a.turn_id",
+            PG_COMPILER,
+            ' and s.id = h.id and s.stamp = h.stamp"',
+            " and s.id = h.id{'' if waits else ' and s.stamp = h.stamp'}\"",
         ),
-        tests=(RACES, MODEL),
+        tests=(GUARDS,),
         telling=True,
     ),
     mutant(
-        "PostgreSQL: a turn begins on a session that has changed",
+        "PostgreSQL: several processes write to one session as each has read it",
         (
-            PG_TURNS_SQL,
-            (
-                "that it goes on with.\nwith as_read as (\n  select 1 from holdfast.session s\n"
-                "   where s.tenant = :tenant and s.id = :session_id and s.stamp = :stamp\n"
-            ),
-            (
-                "that it goes on with.\nwith as_read as (\n  select 1 from holdfast.session s\n"
-                "   where s.tenant = :tenant and s.id = :session_id and :stamp::bigint > 0\n"
-            ),
+            PG_COMPILER,
+            ' and s.id = h.id and s.stamp = h.stamp"',
+            " and s.id = h.id{'' if waits else ' and s.stamp = h.stamp'}\"",
         ),
         tests=(RACES,),
-        telling=True,
     ),
     mutant(
         "PostgreSQL: a node that is not live goes on with what it knows",
-        (
-            PG_TURNS_SQL,
-            "    join holdfast.node n on n.node_id = a.node and n.expires_ms > {now}\n",
-            "",
-        ),
-        tests=(RECALL,),
+        (PG_COMPILER, "join {SCHEMA}node n on n.node_id", "left join {SCHEMA}node n on n.node_id"),
+        tests=(CACHE,),
         telling=True,
     ),
     mutant(
+        "PostgreSQL: a node whose time is up goes on with what it knows",
+        (PG_COMPILER, " and n.expires_ms > r.now_ms", ""),
+        tests=(GUARDS,),
+    ),
+    mutant(
         "PostgreSQL: what was known outlives the connection",
-        (PG_RECALL, "            self._known.clear()\n", ""),
-        tests=(RECALL,),
+        (PG_CACHE, ("            self._known.clear()\n            self._named.clear()\n"), ""),
+        tests=(CACHE,),
     ),
     mutant(
         "PostgreSQL: what was known about one key is taken for another's",
-        (PG_RECALL, "known if known is not None and key in (None, known.key) else None", "known"),
-        tests=(RECALL,),
+        (
+            PG_CACHE,
+            "self._named.get((tenant, key))",
+            "next((each.session.id for each in self), None)",
+        ),
+        tests=(CACHE,),
+    ),
+    mutant(
+        "PostgreSQL: a key leads to what it meant when the session was known before",
+        (
+            PG_CACHE,
+            (
+                "        if known is not None and known.key is not None:\n"
+                "            self._named.pop((tenant, known.key), None)\n"
+            ),
+            "",
+        ),
+        tests=(GUARDS,),
     ),
     mutant(
         "PostgreSQL: an append of ours hides what others have said",
-        (PG_RECALL, "known is not None and known.stamp + 1 == stamp", "known is not None"),
-        tests=(RECALL,),
+        (
+            PG_DRIVER,
+            "if run.known is not None and run.known.stamp == was:",
+            "if run.known is not None:",
+        ),
+        tests=(CACHE,),
     ),
     mutant(
-        "PostgreSQL: turns that begin together do not look whether their sessions have changed",
+        "PostgreSQL: turns that come together do not look whether their sessions have changed",
         (
-            PG_TURNS_SQL,
-            (
-                "n.expires_ms > {now}\n"
-                "    join holdfast.session s on s.tenant = a.tenant and s.id = a.session_id and s.stamp = a.stamp"
-            ),
-            (
-                "n.expires_ms > {now}\n"
-                "    join holdfast.session s on s.tenant = a.tenant and s.id = a.session_id"
-            ),
+            PG_COMPILER,
+            ' and s.id = h.id and s.stamp = h.stamp"',
+            " and s.id = h.id{' and s.stamp = h.stamp' if waits else ''}\"",
         ),
         tests=(GATHERING,),
         telling=True,
     ),
     mutant(
-        "PostgreSQL: turns that are committed together do not look whether their sessions have changed",
+        "PostgreSQL: what was known of a session counts, whatever others have written since",
         (
-            PG_TURNS_SQL,
-            (
-                "    from asked a\n"
-                "    join holdfast.session s on s.tenant = a.tenant and s.id = a.session_id and s.stamp = a.stamp"
-            ),
-            (
-                "    from asked a\n"
-                "    join holdfast.session s on s.tenant = a.tenant and s.id = a.session_id"
-            ),
+            PG_COMPILER,
+            ' and s.id = h.id and s.stamp = h.stamp"',
+            " and s.id = h.id{' and s.stamp = h.stamp' if waits else ''}\"",
         ),
-        tests=(RECALL, GATHERING),
-        telling=True,
+        tests=(CACHE,),
     ),
     mutant(
-        "PostgreSQL: turns that are committed together get each other's items",
-        (PG_COMMIT, "[before + 1 for before in (0, *upto[:-1])]", "[1 for _ in upto]"),
+        "PostgreSQL: of those that come together all are written or none",
+        (
+            PG_COMPILER,
+            "[[w, *row] for w, each in enumerate(group, 1) for row in each.rows[slot]]",
+            "[[1, *row] for each in group for row in each.rows[slot]]",
+        ),
         tests=(GATHERING,),
     ),
     mutant(
@@ -908,67 +878,39 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "PostgreSQL: a signal does not move the stamp",
-        (
-            PG_TURNS_SQL,
-            (
-                "moved as (\n  update holdfast.session set stamp = stamp + 1\n"
-                "   where tenant = :tenant and id = :session_id and exists (select from ready)),\nclaimed as"
-            ),
-            (
-                "moved as (\n  update holdfast.session set stamp = stamp\n"
-                "   where tenant = :tenant and id = :session_id and exists (select from ready)),\nclaimed as"
-            ),
-        ),
-        tests=(RECALL, RACES),
+        (SIGNALS, "        on=(session,),\n", ""),
+        tests=(CACHE, RACES),
     ),
     mutant(
         "PostgreSQL: two resets of a key count as one",
         (
-            PG_SESSIONS_SQL,
-            "update holdfast.session set stamp = stamp + 1\n   where tenant = :tenant and id = :source",
-            "update holdfast.session set stamp = stamp\n   where tenant = :tenant and id = :source",
+            SESSIONS,
+            (
+                "        on=(session,) if session else (),\n"
+                '        as_read=(AsRead(KEYS, known, ("generation",)),) if known else (),\n'
+            ),
+            "",
         ),
         tests=(RACES,),
     ),
     mutant(
-        "PostgreSQL: whoever comes later has the idempotency key",
-        (
-            PG_TURNS_SQL,
-            (
-                "   where :claim::text is not null and :replaced::text is null),\nclaimed_again as (\n"
-                "  update holdfast.idempotency\n"
-                "     set request_hash = :claim_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null\n"
-                "   where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))\n"
-                "insert into holdfast.journal (tenant, turn_id, n, token, records)\n"
-                "select :tenant, :turn_id, 0, :lease_token, :records from ready\n"
-                "returning 1;\n\n-- append_facts"
-            ),
-            (
-                "   where :claim::text is not null and :replaced::text is null\n"
-                "  on conflict (tenant, key) do update set turn_id = excluded.turn_id),\nclaimed_again as (\n"
-                "  update holdfast.idempotency\n"
-                "     set request_hash = :claim_hash, turn_id = :turn_id, state = 'running', expires_ms = 0, steer = null\n"
-                "   where tenant = :tenant and key = :claim and :replaced::text is not null and exists (select from ready))\n"
-                "insert into holdfast.journal (tenant, turn_id, n, token, records)\n"
-                "select :tenant, :turn_id, 0, :lease_token, :records from ready\n"
-                "returning 1;\n\n-- append_facts"
-            ),
-        ),
+        "PostgreSQL: a reset of a key does not move the stamp of what it meant",
+        (SESSIONS, "        on=(session,) if session else (),\n", ""),
+        tests=(CACHE,),
+    ),
+    mutant(
+        "PostgreSQL: whoever comes later begins as well, under the same idempotency key",
+        (TURNS, "return [insert(CLAIMS, row)]", "return [insert(CLAIMS, row, if_absent=True)]"),
         tests=(RACES,),
     ),
     mutant(
-        "PostgreSQL: a turn is taken over by several",
+        "PostgreSQL: a turn is taken over from a holder that has come back",
         (
-            PG_TURNS_SQL,
-            (
-                "     and (:holder_expires_ms::bigint is null or exists (select from holder_as_read))\n"
-            ),
-            (
-                "     and (:holder_expires_ms::bigint is null or exists (select from holder_as_read))\n"
-                "      or (tenant = :tenant and id = :session_id)\n"
-            ),
+            NODES,
+            '        as_read=(AsRead(NODES, expired, ("expires_ms",)),) if expired else (),\n',
+            "",
         ),
-        tests=(RACES,),
+        tests=(GUARDS,),
     ),
     mutant(
         "PostgreSQL: what must not be done twice is done again when its answer is lost",
@@ -1034,7 +976,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "the name of a deleted session stays in the index",
-        (OPERATIONS, "    search.forget_name(db, tenant, session_id)\n", ""),
+        (SESSIONS, "        Delete(CHUNKS, (tenant, session_id, -1)),\n", ""),
         tests=FINDING,
     ),
     # ── moving ───────────────────────────────────────────────────────────────────────────────
@@ -1067,5 +1009,292 @@ MUTANTS: tuple[Mutant, ...] = (
         "lines may come in any order",
         (IMPORTING, "        if place <= self._place:\n", "        if False:\n"),
         tests=EXPORTS,
+    ),
+    # ── PostgreSQL: what is compiled ─────────────────────────────────────────────────────────
+    mutant(
+        "PostgreSQL: an idempotency key is taken up by several",
+        (
+            TURNS,
+            '() if claim is None else (AsRead(CLAIMS, claim.row, ("turn_id", "state")),)',
+            "()",
+        ),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "PostgreSQL: rows need not be as they were read",
+        (
+            PG_COMPILER,
+            'f" = (select count(*) from same{nth} where w = r.w)"',
+            'f" >= (select count(*) from same{nth} where w = r.w)"',
+        ),
+        tests=(GUARDS,),
+        telling=True,
+    ),
+    mutant(
+        "PostgreSQL: a fork is made of what is not there any more",
+        (
+            SESSIONS,
+            "    yield from write(*made(row), as_read=(_unchanged(parent),))\n",
+            "    yield from write(*made(row))\n",
+        ),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "PostgreSQL: a blob is put into a session that was deleted meanwhile",
+        (SESSIONS, '() if session is None else (AsRead(SESSIONS, session, ("state",)),)', "()"),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "PostgreSQL: one of two sessions as it was read is enough",
+        (PG_COMPILER, " having count(*) = {shape.sessions}", ""),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "PostgreSQL: sessions are locked in any order",
+        (PG_COMPILER, " order by s.tenant, s.id for no key", " for no key"),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "PostgreSQL: those that come together wait for a lock",
+        (PG_COMPILER, 'skip = "" if waits else " skip locked"', 'skip = ""'),
+        tests=(GATHERING,),
+    ),
+    mutant(
+        "PostgreSQL: a session's stamp stays where it was",
+        (
+            PG_COMPILER,
+            '            sets.append("stamp = x.stamp + 1")\n',
+            '            sets.append("stamp = x.stamp")\n',
+        ),
+        tests=(GUARDS, CACHE),
+    ),
+    mutant(
+        "PostgreSQL: what belongs to a session does not move its stamp",
+        (PG_COMPILER, "        if place not in changed:\n", "        if not place:\n"),
+        tests=(GUARDS, CACHE),
+    ),
+    mutant(
+        "PostgreSQL: what stands for the time of a write is written as it is",
+        (
+            PG_COMPILER,
+            'return f"u.{name}_ + r.now_ms" if name in slot.moments else f"u.{name}_"',
+            'return f"u.{name}_"',
+        ),
+    ),
+    mutant(
+        "PostgreSQL: what may be there must not be",
+        (
+            PG_COMPILER,
+            'done = " on conflict do nothing" if slot.verb == "insert if absent" else ""',
+            'done = ""',
+        ),
+        tests=(SEAL_KEYS,),
+    ),
+    mutant(
+        "PostgreSQL: what must not be there may be",
+        (
+            PG_COMPILER,
+            'done = " on conflict do nothing" if slot.verb == "insert if absent" else ""',
+            'done = " on conflict do nothing"',
+        ),
+        tests=(RACES,),
+    ),
+    mutant(
+        "PostgreSQL: two writes of one session go in one statement",
+        (PG_GATHERING, "            if key in group or full:\n", "            if full:\n"),
+        tests=(GUARDS,),
+    ),
+    # ── PostgreSQL: what is known ────────────────────────────────────────────────────────────
+    mutant(
+        "PostgreSQL: a request with a key is not looked up if its session is known",
+        (
+            PG_CACHE,
+            'if step.look is BEGINNING and given["claim"] is None:',
+            "if step.look is BEGINNING:",
+        ),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "PostgreSQL: what is known is used twice",
+        (
+            PG_CACHE,
+            "known = self._known.pop((tenant, session_id), None)",
+            "known = self._known.get((tenant, session_id))",
+        ),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "PostgreSQL: a refusal comes of what was known",
+        (
+            PG_DRIVER,
+            ("        except (StopIteration, HoldfastError):\n            return None\n"),
+            ("        except StopIteration:\n            return None\n"),
+        ),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "PostgreSQL: what waits for a session is taken for its open turn",
+        (
+            PG_CACHE,
+            "    return [row for row in rows if row.turn_id == turn_id]\n",
+            "    return list(rows)\n",
+        ),
+        tests=(QUEUE,),
+    ),
+    mutant(
+        "PostgreSQL: a commit goes by what was known of another turn",
+        (PG_CACHE, "if step.look is ENDING and self._is_of(given):", "if step.look is ENDING:"),
+        tests=(CACHE, MODEL),
+    ),
+    mutant(
+        "PostgreSQL: an append is new whatever was appended before",
+        (
+            PG_CACHE,
+            'if step.look is APPENDING and given["n"] > self.last_n:',
+            "if step.look is APPENDING:",
+        ),
+        tests=(CACHE, MODEL),
+    ),
+    mutant(
+        "PostgreSQL: what was appended is not known to the commit",
+        (PG_CACHE, "        last_n = max([last_n, *(row.n for row in journal)])\n", ""),
+        tests=(CACHE, MODEL),
+    ),
+    mutant(
+        "PostgreSQL: the keys that a continuation took over are not known to its commit",
+        (
+            PG_CACHE,
+            (
+                "            if any(isinstance(each, Update) and each.table is CLAIMS for each in writing.changes):\n"
+                "                return None  # keys that led elsewhere are better read\n"
+            ),
+            "",
+        ),
+        tests=(CONTINUATIONS,),
+    ),
+    # ── what drivers do ──────────────────────────────────────────────────────────────────────
+    mutant(
+        "memory: what stands for the time of a write is written as it is",
+        (MEMORY_DRIVER, "now_ms + getattr(row, name)", "0 + getattr(row, name)"),
+    ),
+    mutant(
+        "memory: what is there is overwritten",
+        (
+            MEMORY_DRIVER,
+            "                        if not is_there:\n",
+            "                        if rows:\n",
+        ),
+        tests=(SEAL_KEYS, MODEL),
+    ),
+    mutant(
+        "memory: a row that has changed is found by what it was",
+        (
+            MEMORY_DRIVER,
+            (
+                "                del index[_values(before, columns)][key]\n"
+                "            index.setdefault"
+            ),
+            ("                pass\n            index.setdefault"),
+        ),
+    ),
+    mutant(
+        "memory: a row that is gone is found",
+        (
+            MEMORY_DRIVER,
+            "                del index[_values(row, columns)][key]\n",
+            "                pass\n",
+        ),
+    ),
+    mutant(
+        "memory: a row that is new is not found",
+        (
+            MEMORY_DRIVER,
+            ("            index.setdefault(value, {})[key] = row\n\n    def drop"),
+            ("            index.setdefault(value, {})\n\n    def drop"),
+        ),
+    ),
+    mutant(
+        "memory: a look leads to what was brought along, and not to what a name means",
+        (MEMORY_DRIVER, "    for each in sources:\n", "    for each in reversed(sources):\n"),
+    ),
+    mutant(
+        "memory: rows lie beyond their bound",
+        (MEMORY_DRIVER, "(upto is None or value <= upto)", "(upto is None or value <= upto + 1)"),
+    ),
+    mutant(
+        "memory: rows come in the order in which they were written",
+        (
+            MEMORY_DRIVER,
+            "        for name in reversed(finder.order):\n",
+            "        for name in ():\n",
+        ),
+        tests=(QUEUE, MODEL),
+    ),
+    mutant(
+        "SQLite: what stands for the time of a write is written as it is",
+        (
+            SQLITE_DRIVER,
+            "return now_ms + value if kind is Moment",
+            "return 0 + value if kind is Moment",
+        ),
+    ),
+    mutant(
+        "SQLite: what stands for the time of a write is inserted as it is",
+        (SQLITE_DRIVER, "values[at] += now_ms", "values[at] += 0"),
+    ),
+    mutant(
+        "SQLite: what may be there must not be",
+        (SQLITE_DRIVER, 'done = " on conflict do nothing" if if_absent else ""', 'done = ""'),
+        tests=(SEAL_KEYS,),
+    ),
+    mutant(
+        "SQLite: a delete takes its neighbours along",
+        (SQLITE_DRIVER, 'where {_by_key(table, size)}"', 'where {_by_key(table, min(size, 2))}"'),
+        tests=(MODEL, WRITING),
+    ),
+    mutant(
+        "a look leads to what was brought along, and not to what a name means",
+        (
+            STATEMENTS,
+            "f\"coalesce({', '.join(spelled)})\"",
+            "f\"coalesce({', '.join(reversed(spelled))})\"",
+        ),
+    ),
+    mutant(
+        "a look has the first number, not the last",
+        (STATEMENTS, "(select max(x.", "(select min(x."),
+    ),
+    mutant(
+        "what is found lies beyond its bound",
+        (STATEMENTS, '[f"{over} <= :upto"] * upto', '[f"{over} <= :upto + 1"] * upto'),
+        tests=(ATTEMPTS, MODEL),
+    ),
+    mutant(
+        "what is found begins where it was to go on",
+        (STATEMENTS, '[f"{over} > :above"] * above', '[f"{over} >= :above"] * above'),
+        tests=(GRANTS, MODEL),
+    ),
+    mutant(
+        "what is found is in no order",
+        (
+            STATEMENTS,
+            'order = f" order by {\', \'.join(ordered)}" if ordered else ""',
+            'order = ""',
+        ),
+        tests=(QUEUE, MODEL),
+    ),
+    mutant(
+        "what is excluded is found",
+        (STATEMENTS, " <> {_spelled(value)}", " is not null"),
+        tests=(CONTINUATIONS, MODEL),
+    ),
+    mutant(
+        "any choice finds everything",
+        (
+            STATEMENTS,
+            'f"({given}{cast(column)} is null or {column.quoted} = {given})"',
+            'f"({given}{cast(column)} is null or {given}{cast(column)} is not null)"',
+        ),
+        tests=(GRANTS,),
     ),
 )

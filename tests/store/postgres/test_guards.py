@@ -1,0 +1,377 @@
+"""What an operation has decided on changes before it writes: nothing is written, and it is run again.
+
+Also what no operation needs of the statements that writes are compiled to, and what is known of a session is not used for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, TypeAlias, cast
+
+import asyncpg
+import msgspec
+import pytest
+
+from holdfast.core import events as ev
+from holdfast.core.conversation import Titled
+from holdfast.ids import SessionId, SessionKey, Version
+from holdfast.store.base import Busy, ById, ByKey, Joined, Started
+from holdfast.store.operations import nodes, queue, sessions, signals, turns
+from holdfast.store.operations.finders import SESSION
+from holdfast.store.postgres import gathering
+from holdfast.store.postgres.driver import Run, Steps
+from holdfast.store.postgres.engine import Db, Engine
+from holdfast.store.postgres.faults import Stale
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.steps import Operation, Start, Writing, change, look, write
+from holdfast.store.tables import SESSIONS
+from tests.postgres import execute
+from tests.store.builders import ACME, Player, Playing
+from tests.store.postgres.conftest import Open
+from tests.store.postgres.test_cache import Asked, asked
+
+__all__ = ["asked"]
+
+Happens: TypeAlias = Callable[[], Awaitable[object]]
+
+
+class Interrupted(Steps):
+    """Takes the steps of operations. Something happens before each write."""
+
+    def __init__(self, happens: Happens) -> None:
+        super().__init__()
+        self._happens = happens
+        self.writes = 0
+
+    async def _write(self, db: Db, step: Writing, run: Run) -> int:
+        self.writes += 1
+        await self._happens()
+        return await super()._write(db, step, run)
+
+
+async def is_written(player: Player, start: Start[Any], *, though: Happens) -> bool:
+    """Whether an operation writes though something happens between its decision and its write."""
+    assert isinstance(player.store, PostgresStore)
+
+    steps = Interrupted(though)
+
+    async def work(db: Db) -> bool:
+        try:
+            await steps.take(db, start())
+        except Stale:
+            return False
+        return True
+
+    done = await player.store.engine.run(work)
+    assert steps.writes == 1, "it did not come to its write"
+    return done
+
+
+# ── sessions as they were read ───────────────────────────────────────────────────────────────
+
+
+async def beginning(turn: Playing) -> Start[Any]:
+    await turn.commit()
+    return partial(turns.begin, await turn.player.ask("trip", "And then?"))
+
+
+async def appending(turn: Playing) -> Start[Any]:
+    _, n, records = turn.kept()
+    return partial(turns.append, turn.fence, n=n, records=records, consumed=())
+
+
+async def committing(turn: Playing) -> Start[Any]:
+    made, n, records = turn.kept()
+    return partial(turns.commit, turn.fence, made, n=n, records=records, settlement="done")
+
+
+async def ending(turn: Playing) -> Start[Any]:
+    _, n, records = turn.kept()
+    return partial(
+        turns.end,
+        turn.fence,
+        ended_by="cancelled",
+        detail="",
+        n=n,
+        records=records,
+        settlement="done",
+    )
+
+
+async def releasing(turn: Playing) -> Start[Any]:
+    return partial(nodes.release, turn.fence)
+
+
+async def taking_over(turn: Playing) -> Start[Any]:
+    return partial(
+        nodes.takeover,
+        ACME,
+        turn.session_id,
+        node=turn.player.node,
+        nonce="again",
+        turn_id=None,
+        ignored_cancel=False,
+    )
+
+
+async def signalling(turn: Playing) -> Start[Any]:
+    return partial(
+        signals.signal, ACME, turn.turn_id, kind="steer", payload=b"", attempt=None, after=None
+    )
+
+
+async def queueing(turn: Playing) -> Start[Any]:
+    return partial(queue.enqueue, await turn.player.ask("trip", "Later"), behind=False)
+
+
+async def opening(turn: Playing) -> Start[Any]:
+    queued = await turn.player.wait("trip", "Later")
+    await turn.commit()
+    return partial(queue.open_queued, await turn.player.opening(queued.turn_id))
+
+
+async def withdrawing(turn: Playing) -> Start[Any]:
+    queued = await turn.player.wait("trip", "Later")
+    return partial(
+        queue.withdraw,
+        ACME,
+        queued.turn_id,
+        ended_by="cancelled",
+        detail="",
+        records=b"",
+        settlement="done",
+    )
+
+
+async def annotating(turn: Playing) -> Start[Any]:
+    patches = [(None, Titled(title="Bergen"))]
+    return partial(sessions.annotate, ACME, turn.session_id, patches, summary_rev=None)
+
+
+async def removing(turn: Playing) -> Start[Any]:
+    return partial(sessions.remove, ACME, turn.session_id)
+
+
+async def resetting(turn: Playing) -> Start[Any]:
+    fresh = turn.player.mint(SessionId)
+    return partial(sessions.bind, ACME, SessionKey("trip"), fresh=fresh, version=None)
+
+
+async def forking(turn: Playing) -> Start[Any]:
+    await turn.commit()
+    fresh = turn.player.mint(SessionId)
+    return partial(sessions.fork, ACME, turn.session_id, version=Version(1), fresh=fresh)
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        beginning,
+        appending,
+        committing,
+        ending,
+        releasing,
+        taking_over,
+        signalling,
+        queueing,
+        opening,
+        withdrawing,
+        annotating,
+        removing,
+        resetting,
+        forking,
+    ],
+)
+async def test_nothing_is_written_to_a_session_that_has_changed(
+    ada: Player, ben: Player, prepare: Callable[[Playing], Awaitable[Start[Any]]]
+) -> None:
+    turn = await ada.open("trip")
+    await turn.answer()
+    start = await prepare(turn)
+
+    async def annotated() -> None:
+        await ben.store.annotate(ACME, turn.session_id, [(None, Titled(title="Oslo"))])
+
+    assert not await is_written(ada, start, though=annotated)
+
+
+def titled(*names: SessionId) -> Operation[None]:
+    """Writes several sessions, which no operation of the store does."""
+    rows = []
+    for each in names:
+        found = yield from look(SESSION, tenant=ACME, session_id=each)
+        assert found.session is not None
+        rows.append(found.session)
+    yield from write(*(change(SESSIONS, row, title="Both") for row in rows), on=tuple(rows))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+async def test_of_several_sessions_each_is_as_it_was_read(
+    ada: Player, ben: Player, which: int
+) -> None:
+    places = [(await ada.play(name)).session_id for name in ("one", "two")]
+
+    async def annotated() -> None:
+        await ben.store.annotate(ACME, places[which], [(None, Titled(title="Oslo"))])
+
+    assert not await is_written(ada, partial(titled, *places), though=annotated)
+    rows = [await ada.store.session(ACME, each) for each in places]
+    assert "Both" not in [row.title for row in rows if row]
+
+
+async def test_sessions_are_locked_in_the_order_of_their_names(
+    url: str, ada: Player, open_store: Open
+) -> None:
+    """However they lie, and however they are joined: two statements would wait for each other."""
+    first, second = sorted([(await ada.play(name)).session_id for name in ("one", "two")])
+    await execute(url, f"update holdfast.session set title = '' where id = '{first}'")
+    database = url.rpartition("/")[2]
+    planner = ("enable_nestloop", "enable_mergejoin", "enable_indexscan", "enable_bitmapscan")
+    await execute(url, *(f'alter database "{database}" set {each} = off' for each in planner))
+    held = await asyncpg.connect(url)
+    lock = "select from holdfast.session where id = $1 for update"
+    try:
+        async with held.transaction():
+            await held.execute(lock, first)
+            store = await open_store()
+            writing = asyncio.create_task(store.driver.run(partial(titled, first, second)))
+            waits = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = $1"
+            while not await held.fetch(waits, database):  # noqa: ASYNC110 — it is in the database
+                await asyncio.sleep(0.01)
+            await held.execute(f"{lock} nowait", second)
+        await writing
+    finally:
+        await held.close()
+        await execute(url, f'alter database "{database}" reset all')
+
+
+# ── rows as they were read ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("prepare", [beginning, opening])
+async def test_a_node_whose_time_is_up_when_it_writes_begins_nothing(
+    ada: Player, ben: Player, prepare: Callable[[Playing], Awaitable[Start[Any]]]
+) -> None:
+    turn = await ada.open("trip")
+    await turn.answer()
+    start = await prepare(turn)
+    late = partial(ben.store.renew, ada.node, ttl_ms=0)
+    assert not await is_written(ada, start, though=late)
+
+
+async def test_a_known_session_does_not_make_a_node_live(ada: Player, ben: Player) -> None:
+    await ada.play("trip")
+    await ben.store.renew(ada.node, ttl_ms=0)
+    assert not isinstance(await ada.begin("trip", "And then?"), Started)
+
+
+async def test_a_failed_key_that_another_has_taken_up_is_not_taken_up(
+    ada: Player, ben: Player
+) -> None:
+    turn = await ada.open("first", "Hello", key="once", request_hash=b"same")
+    await turn.end("model_error")
+    ask = await ada.ask("mine", "Hello", key="once", request_hash=b"same")
+    theirs = partial(ben.begin, "theirs", "Hello", key="once", request_hash=b"same")
+    assert not await is_written(ada, partial(turns.begin, ask), though=theirs)
+    assert isinstance(await ada.store.begin(ask), Joined)
+
+
+async def test_a_holder_that_has_come_back_keeps_its_turn(
+    url: str, ada: Player, ben: Player
+) -> None:
+    turn = await ada.open("trip")
+    await ada.renew(ttl_ms=0)
+    await execute(url, f"update holdfast.node set since_ms = 0 where node_id = '{ben.node}'")
+    start = partial(
+        nodes.takeover,
+        ACME,
+        turn.session_id,
+        node=ben.node,
+        nonce="theirs",
+        turn_id=None,
+        ignored_cancel=False,
+    )
+    assert not await is_written(ben, start, though=ada.renew)
+
+
+async def test_nothing_is_forked_from_a_session_that_is_gone(ada: Player, ben: Player) -> None:
+    turn = await ada.play("trip")
+    fresh = ada.mint(SessionId)
+    start = partial(sessions.fork, ACME, turn.session_id, version=Version(1), fresh=fresh)
+    gone = partial(ben.store.remove, ACME, turn.session_id)
+    assert not await is_written(ada, start, though=gone)
+
+
+async def test_no_blob_is_put_into_a_session_that_is_gone(ada: Player, ben: Player) -> None:
+    turn = await ada.play("trip")
+    start = partial(sessions.put_blob, ACME, turn.session_id, b"picture")
+    assert not await is_written(ada, start, though=partial(ben.store.remove, ACME, turn.session_id))
+
+
+# ── what is known, and what it is not used for ───────────────────────────────────────────────
+
+
+async def test_a_key_leads_elsewhere_though_what_it_meant_is_known_again(ada: Player) -> None:
+    old = (await ada.play("trip")).session_id
+    fresh = ada.mint(SessionId)
+    await ada.store.bind(ACME, SessionKey("trip"), fresh=fresh)
+    await ada.play(old, "Nobody calls this by its name any more")
+    ask = await ada.ask(old, "And then?")
+    named = msgspec.structs.replace(ask, target=ByKey(key=SessionKey("trip")))
+    assert isinstance(ask.target, ById)
+    assert not isinstance(await ada.store.begin(named), Started)
+    assert isinstance(await ada.store.begin(ask), Started)
+
+
+async def test_a_key_that_is_known_breaks_no_statement(ada: Player, asked: Asked) -> None:
+    await ada.play("trip")
+    await ada.play("work", key="once", request_hash=b"same")
+    again = await ada.ask("trip", "And then?", key="once", request_hash=b"same")
+    asked.clear()
+    await ada.store.begin(again)
+    assert "write" not in asked.names
+
+
+async def test_what_is_known_is_known_for_once(postgres: PostgresStore, ada: Player) -> None:
+    turn = await ada.open("trip")
+    assert [each.session.id for each in postgres.driver.cache] == [turn.session_id]
+    assert isinstance(await ada.begin("trip", "Me too"), Busy)
+    assert [*postgres.driver.cache] == []
+
+
+async def test_no_refusal_comes_of_what_was_known(ada: Player, ben: Player) -> None:
+    """A turn that began elsewhere is gone on with here, where its session was known to be free."""
+    await ada.play("trip")
+    turn = await ben.open("trip", "And then?")
+    n, records = turn.records(ev.StepStarted())
+    await ada.store.append(turn.fence, n=n, records=records)
+    assert len(await ada.store.journal(ACME, turn.turn_id)) == 2
+
+
+async def test_no_two_writes_of_one_session_go_in_one_statement() -> None:
+    sent: list[list[str]] = []
+    go_on = asyncio.Event()
+
+    class AtOnce:
+        timeout_s = 10.0
+
+        async def run(self, work: Callable[[Db], Awaitable[Any]], *, timeout_s: float) -> Any:
+            await go_on.wait()
+            return await work(cast("Db", None))
+
+    async def note(db: Db, group: Sequence[str]) -> list[bool | None]:
+        sent.append(list(group))
+        return [True] * len(group)
+
+    calls = gathering.Gathering[str, bool](
+        cast("Engine", AtOnce()), write=note, key=str, size=len, at_once=1
+    )
+    names = ("first", "same", "other", "same")
+    tasks = [asyncio.create_task(calls.ask(each)) for each in names]
+    await asyncio.sleep(0)
+    go_on.set()
+    async with asyncio.timeout(10):
+        assert all(await asyncio.gather(*tasks))
+    assert sent == [["first"], ["same", "other"], ["same"]]
