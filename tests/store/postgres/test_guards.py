@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from holdfast.core import events as ev
+from holdfast.core.codec import Value
 from holdfast.core.conversation import Titled
 from holdfast.ids import SessionId, SessionKey, Version
 from holdfast.store.base import Busy, ById, ByKey, Joined, Started
@@ -25,7 +26,7 @@ from holdfast.store.postgres.driver import Run, Steps
 from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.faults import Stale
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.steps import Operation, Start, Writing, change, look, write
+from holdfast.store.steps import Looking, Operation, Start, Writing, change, look, write
 from holdfast.store.tables import SESSIONS
 from tests.postgres import execute
 from tests.store.builders import ACME, Player, Playing
@@ -245,6 +246,31 @@ async def test_sessions_are_locked_in_the_order_of_their_names(
     finally:
         await held.close()
         await execute(url, f'alter database "{database}" reset all')
+
+
+class Between(Steps):
+    """Takes the steps of operations. Something happens before the second look."""
+
+    def __init__(self, happens: Happens) -> None:
+        super().__init__()
+        self._happens = happens
+        self._seen = 0
+
+    async def _look(self, db: Db, step: Looking, run: Run) -> Value:
+        self._seen += 1
+        if self._seen == 2:
+            await self._happens()
+        return await super()._look(db, step, run)
+
+
+async def test_an_end_that_lands_while_it_is_repeated_is_the_same_end(
+    postgres: PostgresStore, ada: Player
+) -> None:
+    turn = await ada.open("trip")
+    await turn.answer()
+    start = await ending(turn)
+    row = await postgres.engine.run(lambda db: Between(turn.end).take(db, start()))
+    assert row == await turn.row()
 
 
 # ── rows as they were read ───────────────────────────────────────────────────────────────────

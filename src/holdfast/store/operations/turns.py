@@ -619,8 +619,9 @@ def end(
     settlement: Settlement,
 ) -> Operation[TurnRow]:
     """A turn is discarded."""
-    turn = yield from turn_of(fence.tenant, fence.turn_id)
     found = yield from _appending(fence, n)
+    # After the session: an end of ours that lands meanwhile is seen here.
+    turn = yield from turn_of(fence.tenant, fence.turn_id)
     session = found.session
     ended = decisions.judge_end(fence, session=session, turn=turn)
     if ended is not None:
