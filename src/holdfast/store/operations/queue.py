@@ -92,11 +92,17 @@ OPENING = Look(
 def open_queued(ask: Opening) -> Operation[OpenOutcome]:
     """A queued turn becomes the open one of its session, and its request is rewritten."""
     turn_id = ask.request.turn_id
-    found = yield from look(
-        OPENING, tenant=ask.tenant, session_id=ask.session_id, turn_id=turn_id, node=ask.node
-    )
+    given = {
+        "tenant": ask.tenant,
+        "session_id": ask.session_id,
+        "turn_id": turn_id,
+        "node": ask.node,
+    }
+    found = yield from look(OPENING, **given)
+    waiting = (yield from queued_of(found.session, limit=1)) if found.session else ()
+    if not waiting or waiting[0].turn_id != turn_id:  # it may have been opened since
+        found = yield from look(OPENING, **given)
     session, turn, now_ms = found.session, found.turn, found.now_ms
-    waiting = (yield from queued_of(session, limit=1)) if session else ()
     facts = decisions.OpeningFacts(
         now_ms=now_ms,
         node=found.node,
