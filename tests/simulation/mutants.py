@@ -76,8 +76,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a continuation leaves the keys with the turn that it goes on with",
         (
             "store/operations/turns.py",
-            '        if row.state == "done" and row.key != ask.attempt.key\n',
-            "        if row.expires_ms < 0\n",
+            ' if row.state == "done" and row.key != ask.attempt.key]',
+            " if row.expires_ms < 0]",
         ),
         (
             "store/operations/turns.py",

@@ -392,8 +392,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a continuation leaves keys behind with the turn that it goes on with",
         (
             TURNS,
-            'if row.state == "done" and row.key != ask.attempt.key',
-            'if row.state == "done" and row.key != ask.attempt.key and row.steer is None',
+            'if row.state == "done" and row.key != ask.attempt.key]',
+            'if row.state == "done" and row.key != ask.attempt.key and not row.steer]',
         ),
         tests=(CONTINUATIONS,),
         telling=True,
@@ -1015,7 +1015,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "PostgreSQL: an idempotency key is taken up by several",
         (
             TURNS,
-            '() if claim is None else (AsRead(CLAIMS, claim.row, ("turn_id", "state")),)',
+            "() if claim is None else (_leads_there(claim.row),)",
             "()",
         ),
         tests=(GUARDS,),

@@ -304,6 +304,17 @@ async def test_a_failed_key_that_another_has_taken_up_is_not_taken_up(
     assert isinstance(await ada.store.begin(ask), Joined)
 
 
+async def test_a_key_that_leads_elsewhere_since_is_not_moved_to_a_continuation(
+    url: str, ada: Player
+) -> None:
+    """Such as one whose time was up: it was removed, and somebody has sent it again."""
+    turn = await ada.break_off("trip", key="once", request_hash=b"same")
+    ask = await ada.ask("trip", continues=turn.turn_id)
+    taken = "update holdfast.idempotency set state = 'running', turn_id = 'turn_of_others'"
+    elsewhere = partial(execute, url, taken)
+    assert not await is_written(ada, partial(turns.begin, ask), though=elsewhere)
+
+
 async def test_a_holder_that_has_come_back_keeps_its_turn(
     url: str, ada: Player, ben: Player
 ) -> None:

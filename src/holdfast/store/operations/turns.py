@@ -280,16 +280,15 @@ def begin(ask: Begin) -> Operation[BeginOutcome]:
     else:
         changes.append(_begun(session, ask, fence))
     changes += (insert(TURNS, turn), first_record(ask, token=fence.token, now_ms=now_ms))
+    as_read = claim_as_read(facts.claim) if facts.claim else ()
     if ask.request.continues is not None:
-        changes += yield from _moved_keys(ask)
+        moved = yield from _moved_keys(ask)
+        as_read += tuple(map(_leads_there, moved))
+        to = {"turn_id": turn.turn_id, "state": "running", "expires_ms": 0, "steer": None}
+        changes += (change(CLAIMS, row, **to) for row in moved)
     if ask.attempt.key is not None:
         changes += claimed(ask.attempt, facts.claim, turn.tenant, turn.turn_id)
-    yield from write(
-        *changes,
-        on=(session,) if session else (),
-        live=ask.node,
-        as_read=claim_as_read(facts.claim) if facts.claim else (),
-    )
+    yield from write(*changes, on=(session,) if session else (), live=ask.node, as_read=as_read)
     return outcome
 
 
@@ -318,15 +317,10 @@ def journal_row(tenant: Tenant, turn_id: TurnId, n: int, token: int, records: by
     return JournalRow(tenant=tenant, turn_id=turn_id, n=n, token=token, records=records)
 
 
-def _moved_keys(ask: Begin) -> Operation[list[Change]]:
+def _moved_keys(ask: Begin) -> Operation[list[IdempotencyRow]]:
     """The keys of a turn lead to its continuation; what was steered into the turn is part of it."""
-    to = ask.request.turn_id
     rows = yield from find(CLAIMS_OF, tenant=ask.tenant, turn_id=ask.request.continues)
-    return [
-        change(CLAIMS, row, turn_id=to, state="running", expires_ms=0, steer=None)
-        for row in rows
-        if row.state == "done" and row.key != ask.attempt.key
-    ]
+    return [row for row in rows if row.state == "done" and row.key != ask.attempt.key]
 
 
 def claimed(
@@ -363,7 +357,11 @@ def claimed(
 
 def claim_as_read(claim: decisions.Claim | None) -> tuple[AsRead, ...]:
     """A key that was read must still lead to the same turn."""
-    return () if claim is None else (AsRead(CLAIMS, claim.row, ("turn_id", "state")),)
+    return () if claim is None else (_leads_there(claim.row),)
+
+
+def _leads_there(row: IdempotencyRow) -> AsRead:
+    return AsRead(CLAIMS, row, ("turn_id", "state"))
 
 
 # ── append ───────────────────────────────────────────────────────────────────────────────────
