@@ -81,11 +81,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "store/operations/turns.py",
-            "    changes += claimed(ask.attempt, facts.claim, turn.tenant, turn.turn_id)\n",
-            (
-                "    if ask.request.continues is None:\n"
-                "        changes += claimed(ask.attempt, facts.claim, turn.tenant, turn.turn_id)\n"
-            ),
+            "    if ask.attempt.key is not None:\n        changes += claimed(",
+            "    if ask.attempt.key and not ask.request.continues:\n        changes += claimed(",
         ),
     ),
     mutant(
@@ -522,10 +519,6 @@ MUTANTS: tuple[Mutant, ...] = (
             "    if n <= last_n:\n        # It was",
             "    if False:\n        # It was",
         ),
-    ),
-    mutant(
-        "somebody else's commit of the same items counts as one's own",
-        ("store/decisions.py", "turn.lease_token == fence.token and turn.link ==", "turn.link =="),
     ),
     mutant(
         "a task that lives as long as the process ends with an error that nobody has foreseen",

@@ -34,6 +34,19 @@ async def test_a_commit_that_comes_late_is_not_let_in_once_its_turn_has_gone_on(
     assert isinstance(await turn.commit(), Committed)
 
 
+@pytest.mark.parametrize("replayable", [False, True])
+async def test_a_commit_that_comes_late_is_not_let_in_though_nobody_has_spoken(
+    store: Store, player: Player, replayable: bool
+) -> None:
+    turn = await player.open("trip", replayable=replayable)
+    await turn.answer()
+    commit, n, records = turn.kept()
+    await store.append(turn.fence, n=n, records=records)
+    async with changes_nothing(store):
+        with pytest.raises(StoreError, match="come past"):
+            await store.commit(turn.fence, commit, n=n, records=records)
+
+
 async def test_a_commit_of_the_same_items_by_somebody_else_is_not_ones_own(
     store: Store, player: Player
 ) -> None:

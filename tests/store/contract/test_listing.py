@@ -166,6 +166,18 @@ async def test_each_filter_shows_what_fits(
             assert await listed(store, where, limit=limit) == expected, where
 
 
+async def test_an_attribute_that_has_changed_or_is_gone_is_not_found_as_it_was(
+    store: Store, player: Player
+) -> None:
+    trip = (await player.play("trip")).session_id
+    for attributes in ((("day", "1"), ("mood", "good")), (("mood", "bad"),)):
+        settings = SessionSettings(attributes=attributes)
+        await store.annotate(ACME, trip, [(None, SettingsChanged(settings=settings))])
+    for was in (("day", "1"), ("mood", "good")):
+        assert await listed(store, SessionFilter(attributes=(was,)), limit=10) == []
+    assert await listed(store, SessionFilter(attributes=(("mood", "bad"),)), limit=10) == [trip]
+
+
 async def test_what_like_and_glob_would_take_for_more_is_taken_as_it_is(
     store: Store, player: Player
 ) -> None:

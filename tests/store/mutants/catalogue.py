@@ -36,15 +36,18 @@ HORIZON = "store/horizon.py"
 MODEL = "tests/store/model/test_model.py"
 ATTEMPTS = "tests/store/contract/test_attempts.py"
 STEERING = "tests/store/contract/test_steering.py"
+LATE = "tests/store/contract/test_late_commits.py"
 CONTINUATIONS = "tests/store/contract/test_continuations.py"
 BEGIN = "tests/store/contract/test_begin.py"
 TENANTS = "tests/store/contract/test_tenants.py"
 QUEUE = "tests/store/contract/test_queue.py"
 RETENTION = "tests/store/contract/test_retention.py"
 WRITING = "tests/store/contract/test_writing.py"
+FORKS = "tests/store/contract/test_forks.py"
+REMOVAL = "tests/store/contract/test_removal.py"
+LISTING = "tests/store/contract/test_listing.py"
 SEAL_KEYS = "tests/store/contract/test_seal_keys.py"
 GRANTS = "tests/store/contract/test_grants.py"
-REMOVAL = "tests/store/contract/test_removal.py"
 INTERLEAVINGS = "tests/store/model/test_interleavings.py"
 FINDING = (
     "tests/store/contract/test_search.py",
@@ -512,6 +515,11 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "somebody else's commit of the same items counts as one's own",
+        (DECISIONS, "turn.lease_token == fence.token and turn.link ==", "turn.link =="),
+        tests=(LATE,),
+    ),
+    mutant(
         "a commit does not ask for steers",
         (
             DECISIONS,
@@ -531,6 +539,15 @@ MUTANTS: tuple[Mutant, ...] = (
             "values = {each.name: each.value for each in made.changes if isinstance(each, StateSet)}",
             "values = {e.name: e.value for e in made.changes[::-1] if isinstance(e, StateSet)}",
         ),
+    ),
+    mutant(
+        "the first word on a memory counts, not the last",
+        (
+            TURNS,
+            "(each.agent, each.memory_id): each\n        for each in made.changes\n",
+            "(each.agent, each.memory_id): each\n        for each in made.changes[::-1]\n",
+        ),
+        tests=(WRITING, MODEL),
     ),
     mutant(
         "a commit leaves the turn open",
@@ -627,10 +644,21 @@ MUTANTS: tuple[Mutant, ...] = (
             "p.ancestor = d.id and s.state = 'live')",
             "p.ancestor = d.id and s.state = '')",
         ),
+        tests=(FORKS, REMOVAL, RETENTION),
     ),
     mutant(
         "a rewind does not count a generation",
         (SESSIONS, "generation=known.generation + 1)", "generation=known.generation)"),
+    ),
+    mutant(
+        "an attribute that is gone is where lists look for it",
+        (SESSIONS, "    for name in were.keys() - are.keys():\n", "    for name in ():\n"),
+        tests=(LISTING,),
+    ),
+    mutant(
+        "an attribute that has changed is where lists looked for it before",
+        (SESSIONS, "        elif were[name] != value:\n", "        elif not name:\n"),
+        tests=(LISTING,),
     ),
     mutant(
         "a summary is accepted on top of any other",
@@ -782,8 +810,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "PostgreSQL: what is written alone does not look whether its session has changed",
         (
             PG_COMPILER,
-            ' and s.id = h.id and s.stamp = h.stamp"',
-            " and s.id = h.id{'' if waits else ' and s.stamp = h.stamp'}\"",
+            '" on s.tenant = h.tenant_ and s.id = h.id_ and s.stamp = h.stamp_"',
+            "f\" on s.tenant = h.tenant_ and s.id = h.id_{'' if waits else ' and s.stamp = h.stamp_'}\"",
         ),
         tests=(GUARDS,),
         telling=True,
@@ -792,8 +820,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "PostgreSQL: several processes write to one session as each has read it",
         (
             PG_COMPILER,
-            ' and s.id = h.id and s.stamp = h.stamp"',
-            " and s.id = h.id{'' if waits else ' and s.stamp = h.stamp'}\"",
+            '" on s.tenant = h.tenant_ and s.id = h.id_ and s.stamp = h.stamp_"',
+            "f\" on s.tenant = h.tenant_ and s.id = h.id_{'' if waits else ' and s.stamp = h.stamp_'}\"",
         ),
         tests=(RACES,),
     ),
@@ -847,8 +875,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "PostgreSQL: turns that come together do not look whether their sessions have changed",
         (
             PG_COMPILER,
-            ' and s.id = h.id and s.stamp = h.stamp"',
-            " and s.id = h.id{' and s.stamp = h.stamp' if waits else ''}\"",
+            '" on s.tenant = h.tenant_ and s.id = h.id_ and s.stamp = h.stamp_"',
+            "f\" on s.tenant = h.tenant_ and s.id = h.id_{' and s.stamp = h.stamp_' if waits else ''}\"",
         ),
         tests=(GATHERING,),
         telling=True,
@@ -857,17 +885,17 @@ MUTANTS: tuple[Mutant, ...] = (
         "PostgreSQL: what was known of a session counts, whatever others have written since",
         (
             PG_COMPILER,
-            ' and s.id = h.id and s.stamp = h.stamp"',
-            " and s.id = h.id{' and s.stamp = h.stamp' if waits else ''}\"",
+            '" on s.tenant = h.tenant_ and s.id = h.id_ and s.stamp = h.stamp_"',
+            "f\" on s.tenant = h.tenant_ and s.id = h.id_{' and s.stamp = h.stamp_' if waits else ''}\"",
         ),
         tests=(CACHE,),
     ),
     mutant(
-        "PostgreSQL: of those that come together all are written or none",
+        "PostgreSQL: what is left out is written with the others",
         (
             PG_COMPILER,
-            "[[w, *row] for w, each in enumerate(group, 1) for row in each.rows[slot]]",
-            "[[1, *row] for each in group for row in each.rows[slot]]",
+            "u join ready r on r.w = u.w",
+            "u join (select max(now_ms) as now_ms from ready having count(*) > 0) r on true",
         ),
         tests=(GATHERING,),
     ),
@@ -1104,6 +1132,51 @@ MUTANTS: tuple[Mutant, ...] = (
         (PG_GATHERING, "            if key in group or full:\n", "            if full:\n"),
         tests=(GUARDS,),
     ),
+    mutant(
+        "PostgreSQL: a key that leads elsewhere since is moved to a continuation",
+        (TURNS, "        as_read += tuple(map(_leads_there, moved))\n", ""),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "PostgreSQL: an end of one's own that lands meanwhile is somebody else's",
+        (
+            TURNS,
+            (
+                "    found = yield from _appending(fence, n)\n"
+                "    # After the session: an end of ours that lands meanwhile is seen here.\n"
+                "    turn = yield from turn_of(fence.tenant, fence.turn_id)\n"
+            ),
+            (
+                "    turn = yield from turn_of(fence.tenant, fence.turn_id)\n"
+                "    found = yield from _appending(fence, n)\n"
+            ),
+        ),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "PostgreSQL: a turn that was opened meanwhile is not next",
+        (
+            QUEUED,
+            "    if not waiting or waiting[0].turn_id != turn_id:  # it may have been opened since\n",
+            "    if not turn_id:\n",
+        ),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "PostgreSQL: an approval is revoked twice",
+        (ACCESS, '        as_read=(AsRead(GRANTS, row, ("revoked_ms",)),),\n', ""),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "PostgreSQL: a key is revoked twice",
+        (ACCESS, '        as_read=(AsRead(API_KEYS, row, ("revoked_ms",)),),\n', ""),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "PostgreSQL: a node is renewed from what it was before",
+        (NODES, '        as_read=(AsRead(NODES, known, ("expires_ms",)),),\n', ""),
+        tests=(GUARDS,),
+    ),
     # ── PostgreSQL: what is known ────────────────────────────────────────────────────────────
     mutant(
         "PostgreSQL: a request with a key is not looked up if its session is known",
@@ -1142,23 +1215,9 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=(QUEUE,),
     ),
     mutant(
-        "PostgreSQL: a commit goes by what was known of another turn",
-        (PG_CACHE, "if step.look is ENDING and self._is_of(given):", "if step.look is ENDING:"),
-        tests=(CACHE, MODEL),
-    ),
-    mutant(
-        "PostgreSQL: an append is new whatever was appended before",
-        (
-            PG_CACHE,
-            'if step.look is APPENDING and given["n"] > self.last_n:',
-            "if step.look is APPENDING:",
-        ),
-        tests=(CACHE, MODEL),
-    ),
-    mutant(
         "PostgreSQL: what was appended is not known to the commit",
         (PG_CACHE, "        last_n = max([last_n, *(row.n for row in journal)])\n", ""),
-        tests=(CACHE, MODEL),
+        tests=(LATE,),
     ),
     mutant(
         "PostgreSQL: the keys that a continuation took over are not known to its commit",
@@ -1188,20 +1247,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "memory: a row that has changed is found by what it was",
-        (
-            MEMORY_DRIVER,
-            (
-                "                del index[_values(before, columns)][key]\n"
-                "            index.setdefault"
-            ),
-            ("                pass\n            index.setdefault"),
-        ),
+        (MEMORY_DRIVER, "                del index[was][key]\n", "                pass\n"),
     ),
     mutant(
         "memory: a row that is gone is found",
         (
             MEMORY_DRIVER,
-            "                del index[_values(row, columns)][key]\n",
+            "                del index[values_of(row)][key]\n",
             "                pass\n",
         ),
     ),
@@ -1209,13 +1261,17 @@ MUTANTS: tuple[Mutant, ...] = (
         "memory: a row that is new is not found",
         (
             MEMORY_DRIVER,
-            ("            index.setdefault(value, {})[key] = row\n\n    def drop"),
-            ("            index.setdefault(value, {})\n\n    def drop"),
+            "            index.setdefault(values, {})[key] = row\n",
+            "            index.setdefault(values, {})\n",
         ),
     ),
     mutant(
         "memory: a look leads to what was brought along, and not to what a name means",
-        (MEMORY_DRIVER, "    for each in sources:\n", "    for each in reversed(sources):\n"),
+        (
+            MEMORY_DRIVER,
+            '" or ".join(map(_one_spelled, sources))',
+            '" or ".join(map(_one_spelled, sources[::-1]))',
+        ),
     ),
     mutant(
         "memory: rows lie beyond their bound",
@@ -1234,13 +1290,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "SQLite: what stands for the time of a write is written as it is",
         (
             SQLITE_DRIVER,
-            "return now_ms + value if kind is Moment",
-            "return 0 + value if kind is Moment",
+            "values[at] += now_ms\n            db.execute",
+            "values[at] += 0\n            db.execute",
         ),
     ),
     mutant(
         "SQLite: what stands for the time of a write is inserted as it is",
-        (SQLITE_DRIVER, "values[at] += now_ms", "values[at] += 0"),
+        (SQLITE_DRIVER, "values[at] += now_ms\n        return", "values[at] += 0\n        return"),
     ),
     mutant(
         "SQLite: what may be there must not be",

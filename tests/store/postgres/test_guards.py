@@ -17,19 +17,22 @@ import pytest
 from holdfast.core import events as ev
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Titled
-from holdfast.ids import SessionId, SessionKey, Version
+from holdfast.ids import KeyId, SessionId, SessionKey, Version
 from holdfast.store.base import Busy, ById, ByKey, Joined, Started
-from holdfast.store.operations import nodes, queue, sessions, signals, turns
+from holdfast.store.operations import access, nodes, queue, sessions, signals, turns
 from holdfast.store.operations.finders import SESSION
 from holdfast.store.postgres import gathering
+from holdfast.store.postgres.compiler import Stamps
 from holdfast.store.postgres.driver import Run, Steps
 from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.faults import Stale
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.steps import Looking, Operation, Start, Writing, change, look, write
+from holdfast.store.rows import ApiKeyRow
+from holdfast.store.steps import Finding, Looking, Operation, Start, Writing, change, look, write
 from holdfast.store.tables import SESSIONS
 from tests.postgres import execute
 from tests.store.builders import ACME, Player, Playing
+from tests.store.contract.test_grants import granted
 from tests.store.postgres.conftest import Open
 from tests.store.postgres.test_cache import Asked, asked
 
@@ -249,18 +252,25 @@ async def test_sessions_are_locked_in_the_order_of_their_names(
 
 
 class Between(Steps):
-    """Takes the steps of operations. Something happens before the second look."""
+    """Takes the steps of operations. Something happens before the second one."""
 
     def __init__(self, happens: Happens) -> None:
         super().__init__()
         self._happens = happens
-        self._seen = 0
+        self._taken = 0
 
     async def _look(self, db: Db, step: Looking, run: Run) -> Value:
-        self._seen += 1
-        if self._seen == 2:
-            await self._happens()
+        await self._count()
         return await super()._look(db, step, run)
+
+    async def _find(self, db: Db, step: Finding, stamps: Stamps) -> tuple[Value, ...]:
+        await self._count()
+        return await super()._find(db, step, stamps)
+
+    async def _count(self) -> None:
+        self._taken += 1
+        if self._taken == 2:
+            await self._happens()
 
 
 async def test_an_end_that_lands_while_it_is_repeated_is_the_same_end(
@@ -271,6 +281,18 @@ async def test_an_end_that_lands_while_it_is_repeated_is_the_same_end(
     start = await ending(turn)
     row = await postgres.engine.run(lambda db: Between(turn.end).take(db, start()))
     assert row == await turn.row()
+
+
+async def test_a_turn_that_is_opened_while_it_is_looked_for_is_open(
+    postgres: PostgresStore, ada: Player, ben: Player
+) -> None:
+    turn = await ada.open("trip")
+    await turn.answer()
+    start = await opening(turn)
+    waiting = await postgres.queued(limit=1)
+    theirs = partial(ben.open_queued, waiting[0].turn_id)
+    outcome = await postgres.engine.run(lambda db: Between(theirs).take(db, start()))
+    assert isinstance(outcome, Busy)
 
 
 # ── rows as they were read ───────────────────────────────────────────────────────────────────
@@ -331,6 +353,25 @@ async def test_a_holder_that_has_come_back_keeps_its_turn(
         ignored_cancel=False,
     )
     assert not await is_written(ben, start, though=ada.renew)
+
+
+async def test_a_node_is_renewed_from_what_it_was_last(ada: Player, ben: Player) -> None:
+    start = partial(nodes.renew, ada.node, ttl_ms=1_000)
+    assert not await is_written(ada, start, though=partial(ben.store.renew, ada.node, ttl_ms=0))
+
+
+async def test_what_is_revoked_already_is_not_revoked_again(ada: Player, ben: Player) -> None:
+    grant = granted(ada.mint)
+    key = ApiKeyRow(
+        key_id=ada.mint(KeyId), tenant=ACME, name="laptop", scopes=("read",), digest=b"secret"
+    )
+    await ada.store.put_grant(grant)
+    await ada.store.put_api_key(key)
+    start = partial(access.revoke_grant, ACME, grant.grant_id)
+    theirs = partial(ben.store.revoke_grant, ACME, grant.grant_id)
+    assert not await is_written(ada, start, though=theirs)
+    again = partial(access.revoke_api_key, key.key_id)
+    assert not await is_written(ada, again, though=partial(ben.store.revoke_api_key, key.key_id))
 
 
 async def test_nothing_is_forked_from_a_session_that_is_gone(ada: Player, ben: Player) -> None:
