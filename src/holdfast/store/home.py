@@ -22,12 +22,24 @@ from holdfast.ids import (
 )
 from holdfast.store import base
 from holdfast.store.granting import ANY_GRANT, GrantFilter
-from holdfast.store.operations import access, finders, nodes, queue, sessions, signals, turns
+from holdfast.store.operations import (
+    access,
+    arrivals,
+    finders,
+    nodes,
+    queue,
+    reading,
+    sessions,
+    signals,
+    turns,
+)
 from holdfast.store.rows import (
     ApiKeyRow,
     GrantRow,
     IdempotencyRow,
+    JournalRow,
     KeyRow,
+    MemoryRow,
     NodeRow,
     SealKeyRow,
     SessionRow,
@@ -47,8 +59,8 @@ class Home:
         """Run an operation; durable when this returns."""
         raise NotImplementedError
 
-    async def _read(self, start: Start[T]) -> T:
-        """Run an operation that writes nothing."""
+    async def _read(self, start: Start[T], *, one_moment: bool = False) -> T:
+        """Run an operation that writes nothing. `one_moment`: all its steps see what the first one saw."""
         raise NotImplementedError
 
     # nodes
@@ -230,6 +242,14 @@ class Home:
     async def session(self, tenant: Tenant, session_id: SessionId) -> SessionRow | None:
         return await self._read(partial(finders.session_of, tenant, session_id))
 
+    async def info(self, tenant: Tenant, session_id: SessionId) -> base.SessionInfo | None:
+        return await self._read(partial(reading.info, tenant, session_id), one_moment=True)
+
+    async def journal(
+        self, tenant: Tenant, turn_id: TurnId, *, since: int = 0
+    ) -> tuple[JournalRow, ...]:
+        return await self._read(partial(reading.journal, tenant, turn_id, since=since))
+
     async def annotate(
         self,
         tenant: Tenant,
@@ -272,6 +292,17 @@ class Home:
 
     async def put_blob(self, tenant: Tenant, session_id: SessionId, data: bytes) -> str:
         return await self._write(partial(sessions.put_blob, tenant, session_id, data))
+
+    async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
+        return await self._read(partial(reading.blob, tenant, session_id, digest))
+
+    # memories
+
+    async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]:
+        return await self._read(partial(reading.memories, tenant, agent))
+
+    async def restore_memories(self, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
+        return await self._write(partial(arrivals.restore_memories, tenant, rows))
 
     # keys and approvals
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from holdfast.ids import Tenant
 from holdfast.store import decisions, moving
 from holdfast.store.base import Refused, Restored, RestoreOutcome, SessionDump
 from holdfast.store.memory import reading
 from holdfast.store.memory.tables import Tables
 from holdfast.store.operations.arrivals import arrived
-from holdfast.store.rows import MemoryRow, SessionRow
-from holdfast.store.tables import MEMORIES
+from holdfast.store.rows import SessionRow
 
 
 def restore(tables: Tables, tenant: Tenant, dump: SessionDump) -> RestoreOutcome:
@@ -48,13 +45,3 @@ def _ancestors(tables: Tables, tenant: Tenant, session: SessionRow) -> tuple[mov
         )
         for segment in session.lineage
     )
-
-
-def restore_memories(tables: Tables, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
-    fresh = 0
-    for row in rows:
-        assert row.tenant == tenant, "a caller names its own tenant"
-        if MEMORIES.key_of(row) not in tables.memories.by_key:
-            tables.memories.put(row)
-            fresh += 1
-    return fresh

@@ -13,7 +13,6 @@ from holdfast.store.memory.tables import Tables
 from holdfast.store.operations.sessions import find_place
 from holdfast.store.rows import (
     AnnotationRow,
-    JournalRow,
     MemoryRow,
     SessionRow,
     StateRow,
@@ -79,26 +78,6 @@ def _turns_in(tables: Tables, tenant: Tenant, past: decisions.Stretch) -> Iterab
 def _bodies_in(tables: Tables, tenant: Tenant, past: decisions.Stretch) -> Iterable[bytes]:
     places = ((tenant, past.session_id, pos) for pos in range(past.from_pos, past.upto_pos))
     return (row.body for row in map(tables.items.by_key.get, places) if row)
-
-
-def blob(tables: Tables, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
-    """Bytes by digest: the session's own, or those of its past."""
-    session = tables.sessions.by_key.get((tenant, session_id))
-    if session is None or session.state == "deleted":
-        return None
-    for owner in (session.id, *(segment.session_id for segment in session.lineage)):
-        found = tables.blobs.by_key.get((tenant, owner, digest))
-        if found is not None:
-            return found.bytes
-    return None
-
-
-def journal(
-    tables: Tables, tenant: Tenant, turn_id: TurnId, *, since: int
-) -> tuple[JournalRow, ...]:
-    rows = tables.journal_of(tenant, turn_id)
-    first = max((row.n for row in rows if row.n <= since), default=0)
-    return tuple(row for row in rows if row.n >= first)
 
 
 def own_turns(

@@ -6,7 +6,7 @@ Everything happens at one moment, since nothing in here waits.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from holdfast import limits
@@ -17,7 +17,7 @@ from holdfast.store import base, decisions
 from holdfast.store.home import Home
 from holdfast.store.memory import arrivals, reading, search, upkeep
 from holdfast.store.memory.tables import Tables
-from holdfast.store.rows import JournalRow, MemoryRow, SignalRow, TurnRow
+from holdfast.store.rows import MemoryRow, SignalRow, TurnRow
 from holdfast.store.steps import Start
 from holdfast.store.tables import GRANTS, MEMORIES, SESSIONS, Table
 
@@ -45,7 +45,7 @@ class MemoryStore(Home):
     async def _write(self, start: Start[T]) -> T:
         return self.tables.run(start())
 
-    async def _read(self, start: Start[T]) -> T:
+    async def _read(self, start: Start[T], *, one_moment: bool = False) -> T:
         return self.tables.run(start())
 
     # nodes and turns
@@ -91,10 +91,6 @@ class MemoryStore(Home):
 
     # reading
 
-    async def info(self, tenant: Tenant, session_id: SessionId) -> base.SessionInfo | None:
-        session = self.tables.sessions.by_key.get((tenant, session_id))
-        return reading.info(self.tables, session) if session else None
-
     async def snapshot(
         self,
         tenant: Tenant,
@@ -114,18 +110,6 @@ class MemoryStore(Home):
         limit: int = 100,
     ) -> tuple[TurnRow, ...]:
         return reading.own_turns(self.tables, tenant, session_id, before=before, limit=limit)
-
-    async def journal(
-        self, tenant: Tenant, turn_id: TurnId, *, since: int = 0
-    ) -> tuple[JournalRow, ...]:
-        return reading.journal(self.tables, tenant, turn_id, since=since)
-
-    async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]:
-        found = self.tables.memories.where(("tenant", "agent"), (tenant, agent))
-        return tuple(sorted(found, key=lambda row: (row.at_ms, row.memory_id)))
-
-    async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
-        return reading.blob(self.tables, tenant, session_id, digest)
 
     async def sessions(
         self,
@@ -179,9 +163,6 @@ class MemoryStore(Home):
 
     async def restore(self, tenant: Tenant, dump: base.SessionDump) -> base.RestoreOutcome:
         return arrivals.restore(self.tables, tenant, dump)
-
-    async def restore_memories(self, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
-        return arrivals.restore_memories(self.tables, tenant, rows)
 
     # upkeep
 

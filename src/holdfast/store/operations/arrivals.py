@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from holdfast.core.codec import Value
+from holdfast.ids import Tenant
 from holdfast.store.found import SessionDump
 from holdfast.store.operations.sessions import made
 from holdfast.store.rows import BlobRow, MemoryRow
-from holdfast.store.steps import Operation, insert, write
+from holdfast.store.steps import Look, One, Operation, insert, look, write
 from holdfast.store.tables import (
     ANNOTATIONS,
     BLOBS,
@@ -39,6 +43,26 @@ def arrived(dump: SessionDump) -> Operation[None]:
     yield from write(*made(session), *(each for each in changes if each.rows))
 
 
-def remembered(row: MemoryRow) -> Operation[None]:
-    """A memory; one that is there stays as it is."""
-    yield from write(insert(MEMORIES, row, if_absent=True))
+class Memory(Value):
+    """A memory."""
+
+    now_ms: int
+    memory: MemoryRow | None
+
+
+MEMORY = Look(
+    Memory, memory=One(MEMORIES, tenant=":tenant", agent=":agent", memory_id=":memory_id")
+)
+
+
+def restore_memories(tenant: Tenant, rows: Sequence[MemoryRow]) -> Operation[int]:
+    """Memories; one that is there stays as it is. How many were not."""
+    fresh: dict[tuple[str, str], MemoryRow] = {}
+    for row in rows:
+        assert row.tenant == tenant, "a caller names its own tenant"
+        found = yield from look(MEMORY, tenant=tenant, agent=row.agent, memory_id=row.memory_id)
+        if found.memory is None:
+            fresh.setdefault((row.agent, row.memory_id), row)
+    if fresh:
+        yield from write(insert(MEMORIES, *fresh.values()))
+    return len(fresh)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from holdfast.ids import Tenant
 from holdfast.store import decisions, moving
 from holdfast.store.base import Refused, Restored, RestoreOutcome, SessionDump
@@ -12,7 +10,7 @@ from holdfast.store.operations.finders import claim_under, key_named, turn_at, t
 from holdfast.store.postgres import reading, tables
 from holdfast.store.postgres.driver import STEPS
 from holdfast.store.postgres.engine import Db
-from holdfast.store.rows import MemoryRow, SessionRow
+from holdfast.store.rows import SessionRow
 
 
 async def restore(db: Db, tenant: Tenant, dump: SessionDump) -> RestoreOutcome:
@@ -66,12 +64,3 @@ async def _ancestors(db: Db, tenant: Tenant, session: SessionRow) -> tuple[movin
             for segment in session.lineage
         ]
     )
-
-
-async def restore_memories(db: Db, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
-    assert all(row.tenant == tenant for row in rows), "a caller names its own tenant"
-    fresh = 0
-    async with db.transaction():
-        for row in rows:
-            fresh += len(await db.write("insert_memory", **tables.memories.bound(row)))
-    return fresh

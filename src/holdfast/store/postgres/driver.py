@@ -77,7 +77,7 @@ class Steps:
 
     def __init__(self) -> None:
         self.compiler = Compiler()
-        self._tables: dict[str, Table[Any]] = {}
+        self._tables: dict[AnyTable[Any], Table[Any]] = {}
         self._looks: dict[Look[Any], tuple[Query, dict[str, Column]]] = {}
         self._finders: dict[tuple[object, ...], tuple[Query, dict[str, Column]]] = {}
 
@@ -99,9 +99,9 @@ class Steps:
             return done
 
     def table(self, of: AnyTable[Row_]) -> Table[Row_]:
-        found = self._tables.get(of.name)
+        found = self._tables.get(of)
         if found is None:
-            found = self._tables[of.name] = Table(of)
+            found = self._tables[of] = Table(of)
         return found
 
     # reading

@@ -33,6 +33,9 @@ T = TypeVar("T")
 Clock = Callable[[], int | None]
 """Milliseconds; None leaves it to the database."""
 
+ONE_MOMENT = "isolation level repeatable read read only"
+"""A transaction for reads of several statements: all of them see what the first one saw."""
+
 PAUSE_FIRST_S = 0.002
 PAUSE_MOST_S = 0.25
 

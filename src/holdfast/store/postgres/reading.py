@@ -14,12 +14,9 @@ from holdfast.store.operations.finders import session_of
 from holdfast.store.operations.sessions import annotations_of, find_place
 from holdfast.store.postgres import tables
 from holdfast.store.postgres.driver import STEPS
-from holdfast.store.postgres.engine import Db
+from holdfast.store.postgres.engine import ONE_MOMENT, Db
 from holdfast.store.postgres.tables import Bound, utf8
 from holdfast.store.rows import MemoryRow, SessionRow, StateRow, TurnRow
-
-ONE_MOMENT = "isolation level repeatable read read only"
-"""For reads of several statements: all of them see what the first one saw."""
 
 LAST_NUMBER = (1 << 63) - 1
 """No integer of PostgreSQL's is greater."""
@@ -115,16 +112,6 @@ async def _bodies_in(db: Db, tenant: Tenant, past: decisions.Stretch) -> list[by
     return [body for (body,) in rows]
 
 
-async def blob(db: Db, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
-    """Bytes by digest: the session's own, or those of its past."""
-    session = await find_session(db, tenant, session_id)
-    if session is None or session.state == "deleted":
-        return None
-    owners = [session.id, *(segment.session_id for segment in reversed(session.lineage))]
-    found = await db.row("blob", tenant=tenant, session_ids=owners, digest=digest)
-    return found[0] if found else None
-
-
 async def own_turns(
     db: Db, tenant: Tenant, session_id: SessionId, *, before: TurnId | None, limit: int | None
 ) -> tuple[TurnRow, ...]:
@@ -172,12 +159,6 @@ async def dump_within(db: Db, tenant: Tenant, session_id: SessionId) -> SessionD
 
 
 # ── many sessions ────────────────────────────────────────────────────────────────────────────
-
-
-async def info(db: Db, tenant: Tenant, session_id: SessionId) -> SessionInfo | None:
-    async with db.transaction(ONE_MOMENT):
-        session = await find_session(db, tenant, session_id)
-        return (await infos(db, tenant, (session,)))[0] if session else None
 
 
 async def infos(

@@ -30,7 +30,7 @@ from holdfast.store.listing import Within, before_in, page_upto
 from holdfast.store.operations.sessions import annotations_of
 from holdfast.store.postgres import reading
 from holdfast.store.postgres.driver import STEPS
-from holdfast.store.postgres.engine import Db
+from holdfast.store.postgres.engine import ONE_MOMENT, Db
 from holdfast.store.postgres.tables import Row, Table
 from holdfast.store.rows import SessionRow
 from holdfast.store.searching import Narrowed, Sought, Span, spans_to_read
@@ -65,7 +65,7 @@ async def search(
     before, within = listing.resumed(cursor)
     if not query.phrases:
         return Results(matches=(), cursor=None)
-    async with db.transaction(reading.ONE_MOMENT):
+    async with db.transaction(ONE_MOMENT):
         look = Look(db, Sought(query), await _narrowed(db, tenant, query), within)
         ids = None if look.narrowed is None else await _may_be_found(db, tenant, look.narrowed)
         listed = (

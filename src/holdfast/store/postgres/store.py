@@ -32,12 +32,11 @@ from holdfast.store.postgres import arrivals, inspection, reading, search, sweep
 from holdfast.store.postgres.acknowledging import Acknowledging
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.driver import STEPS, Driver
-from holdfast.store.postgres.engine import Clock, Engine, database_clock
+from holdfast.store.postgres.engine import ONE_MOMENT, Clock, Db, Engine, database_clock
 from holdfast.store.postgres.hints import Hints
 from holdfast.store.postgres.migrate import load_migrations, migrate, step_of
 from holdfast.store.postgres.visits import Visits
 from holdfast.store.rows import (
-    JournalRow,
     MemoryRow,
     NodeRow,
     SignalKind,
@@ -120,8 +119,14 @@ class PostgresStore(Home):
     async def _write(self, start: Start[T]) -> T:
         return await self.driver.run(start)
 
-    async def _read(self, start: Start[T]) -> T:
-        return await self.engine.run(lambda db: STEPS.take(db, start()))
+    async def _read(self, start: Start[T], *, one_moment: bool = False) -> T:
+        async def work(db: Db) -> T:
+            if not one_moment:
+                return await STEPS.take(db, start())
+            async with db.transaction(ONE_MOMENT):
+                return await STEPS.take(db, start())
+
+        return await self.engine.run(work)
 
     # nodes and turns
 
@@ -207,9 +212,6 @@ class PostgresStore(Home):
             partial(annotate, tenant, session_id, patches, summary_rev=summary_rev), once=True
         )
 
-    async def info(self, tenant: Tenant, session_id: SessionId) -> base.SessionInfo | None:
-        return await self.engine.run(lambda db: reading.info(db, tenant, session_id))
-
     async def snapshot(
         self,
         tenant: Tenant,
@@ -233,23 +235,6 @@ class PostgresStore(Home):
         return await self.engine.run(
             lambda db: reading.own_turns(db, tenant, session_id, before=before, limit=limit)
         )
-
-    async def journal(
-        self, tenant: Tenant, turn_id: TurnId, *, since: int = 0
-    ) -> tuple[JournalRow, ...]:
-        return await self.engine.run(
-            lambda db: db.all(
-                tables.journal, "journal", tenant=tenant, turn_id=turn_id, since=since
-            )
-        )
-
-    async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]:
-        return await self.engine.run(
-            lambda db: db.all(tables.memories, "memories", tenant=tenant, agent=tables.utf8(agent))
-        )
-
-    async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
-        return await self.engine.run(lambda db: reading.blob(db, tenant, session_id, digest))
 
     async def sessions(
         self,
@@ -308,9 +293,6 @@ class PostgresStore(Home):
 
     async def restore(self, tenant: Tenant, dump: base.SessionDump) -> base.RestoreOutcome:
         return await self.engine.run(lambda db: arrivals.restore(db, tenant, dump))
-
-    async def restore_memories(self, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
-        return await self.engine.run(lambda db: arrivals.restore_memories(db, tenant, rows))
 
     # upkeep
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from apsw import Connection
 
 from holdfast.ids import Tenant
 from holdfast.store import decisions, moving
 from holdfast.store.base import Refused, Restored, RestoreOutcome, SessionDump
-from holdfast.store.operations.arrivals import arrived, remembered
+from holdfast.store.operations.arrivals import arrived
 from holdfast.store.operations.finders import claim_under, key_named, turn_at, turn_of
-from holdfast.store.rows import MemoryRow, SessionRow
+from holdfast.store.rows import SessionRow
 from holdfast.store.sqlite import reading
 from holdfast.store.sqlite.driver import DRIVER
 
@@ -59,12 +57,3 @@ def _ancestors(db: Connection, tenant: Tenant, session: SessionRow) -> tuple[mov
 
 def _write_dump(db: Connection, dump: SessionDump) -> None:
     DRIVER.run(db, arrived(dump))
-
-
-def restore_memories(db: Connection, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
-    fresh = 0
-    for row in rows:
-        assert row.tenant == tenant, "a caller names its own tenant"
-        DRIVER.run(db, remembered(row))
-        fresh += db.changes()
-    return fresh

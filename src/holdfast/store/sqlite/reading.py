@@ -17,7 +17,6 @@ from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, S
 from holdfast.store.operations.finders import session_of
 from holdfast.store.operations.sessions import annotations_of, find_place
 from holdfast.store.rows import (
-    JournalRow,
     MemoryRow,
     SessionRow,
     StateRow,
@@ -93,24 +92,6 @@ def _bodies_in(db: Connection, tenant: Tenant, past: decisions.Stretch) -> list[
         "upto_pos": past.upto_pos,
     }
     return [body for (body,) in db.execute(queries["item_bodies"], where)]
-
-
-def blob(db: Connection, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
-    """Bytes by digest: the session's own, or those of its past."""
-    session = find_session(db, tenant, session_id)
-    if session is None or session.state == "deleted":
-        return None
-    for owner in (session.id, *(segment.session_id for segment in reversed(session.lineage))):
-        found = tables.scalar(db, "blob", tenant=tenant, session_id=owner, digest=digest)
-        if isinstance(found, bytes):
-            return found
-    return None
-
-
-def journal(
-    db: Connection, tenant: Tenant, turn_id: TurnId, *, since: int
-) -> tuple[JournalRow, ...]:
-    return tables.journal_rows.all(db, "journal", tenant=tenant, turn_id=turn_id, since=since)
 
 
 def own_turns(

@@ -7,7 +7,7 @@ Everything here is wiring. What a method does is an operation, or a function of 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
@@ -31,7 +31,6 @@ from holdfast.store.home import Home
 from holdfast.store.migrations import Migrated
 from holdfast.store.operations import finders, nodes, turns
 from holdfast.store.rows import (
-    JournalRow,
     MemoryRow,
     NodeRow,
     SignalRow,
@@ -89,7 +88,7 @@ class SqliteStore(Home):
     async def _write(self, start: Start[T]) -> T:
         return await self.engine.write(self._work(start))
 
-    async def _read(self, start: Start[T]) -> T:
+    async def _read(self, start: Start[T], *, one_moment: bool = False) -> T:
         return await self.engine.read(self._work(start))
 
     def _work(self, start: Start[T]) -> Callable[[Connection], T]:
@@ -142,13 +141,6 @@ class SqliteStore(Home):
 
     # reading
 
-    async def info(self, tenant: Tenant, session_id: SessionId) -> base.SessionInfo | None:
-        def work(db: Connection) -> base.SessionInfo | None:
-            session = reading.find_session(db, tenant, session_id)
-            return reading.info(db, session) if session else None
-
-        return await self.engine.read(work)
-
     async def snapshot(
         self,
         tenant: Tenant,
@@ -173,19 +165,6 @@ class SqliteStore(Home):
         return await self.engine.read(
             lambda db: reading.own_turns(db, tenant, session_id, before=before, limit=limit)
         )
-
-    async def journal(
-        self, tenant: Tenant, turn_id: TurnId, *, since: int = 0
-    ) -> tuple[JournalRow, ...]:
-        return await self.engine.read(lambda db: reading.journal(db, tenant, turn_id, since=since))
-
-    async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]:
-        return await self.engine.read(
-            lambda db: tables.memory_rows.all(db, "memories", tenant=tenant, agent=agent)
-        )
-
-    async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
-        return await self.engine.read(lambda db: reading.blob(db, tenant, session_id, digest))
 
     async def sessions(
         self,
@@ -251,9 +230,6 @@ class SqliteStore(Home):
 
     async def restore(self, tenant: Tenant, dump: base.SessionDump) -> base.RestoreOutcome:
         return await self.engine.write(lambda db: arrivals.restore(db, tenant, dump))
-
-    async def restore_memories(self, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
-        return await self.engine.write(lambda db: arrivals.restore_memories(db, tenant, rows))
 
     # upkeep
 

@@ -23,21 +23,11 @@ select i.{idempotency}
  where t.tenant = :tenant and t.session_id = :session_id and t.state in ('committed', 'discarded')
  order by i.key;
 
--- insert_memory
--- A memory that is imported; one that is there stays.
-insert into holdfast.memory ({memory}) values ({:memory}) on conflict do nothing returning 1;
-
 -- all_memories
 -- Some memories of a tenant, by agent and id.
 select m.{memory} from holdfast.memory m
  where m.tenant = :tenant and (m.agent, m.memory_id) > (:agent::bytea, :after::bytea)
  order by m.agent, m.memory_id limit :limit;
-
--- blob
--- Bytes by digest: of the first of these sessions that has them.
-select b.bytes from unnest(:session_ids::text[]) with ordinality as o (id, nth)
-  join holdfast.blob b on b.tenant = :tenant and b.session_id = o.id and b.digest = :digest
- order by o.nth limit 1;
 
 -- blobs
 -- All blobs of a session.
@@ -93,19 +83,6 @@ select p.{turn} from placed p
  where :before::text is null
     or (p.place, p.rank, p.came, p.turn_id) < (select b.place, b.rank, b.came, b.turn_id from placed b where b.turn_id = :before)
  order by p.place desc, p.rank desc, p.came desc, p.turn_id desc limit :limit;
-
--- journal
--- A turn's journal from the row that holds record :since.
-select j.{journal} from holdfast.journal j
- where j.tenant = :tenant and j.turn_id = :turn_id
-   and j.n >= (select coalesce(max(n), 0) from holdfast.journal
-                where tenant = :tenant and turn_id = :turn_id and n <= :since)
- order by j.n;
-
--- memories
--- What an agent remembers.
-select m.{memory} from holdfast.memory m
- where m.tenant = :tenant and m.agent = :agent order by m.at_ms, m.memory_id;
 
 -- listed_sessions
 -- Sessions by last activity, from a cursor on, as far as they fit the filter.

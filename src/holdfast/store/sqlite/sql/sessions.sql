@@ -1,9 +1,5 @@
 -- Sessions as a whole: annotations, keys, forks, removal, reading, listing.
 
--- blob
--- Bytes by digest.
-select bytes from blob where tenant = :tenant and session_id = :session_id and digest = :digest;
-
 -- blobs
 -- All blobs of a session.
 select digest, bytes from blob where tenant = :tenant and session_id = :session_id order by digest;
@@ -55,19 +51,6 @@ select {turn}
  where :before is null
     or (place, rank, came, turn_id) < (select place, rank, came, turn_id from placed where turn_id = :before)
  order by place desc, rank desc, came desc, turn_id desc limit :limit;
-
--- journal
--- A turn's journal from the row that holds record :since.
-select {journal} from journal
- where tenant = :tenant and turn_id = :turn_id
-   and n >= (select coalesce(max(n), 0) from journal
-              where tenant = :tenant and turn_id = :turn_id and n <= :since)
- order by n;
-
--- memories
--- What an agent remembers.
-select {memory} from memory
- where tenant = :tenant and agent = :agent order by at_ms, memory_id;
 
 -- listed_sessions
 -- Sessions by last activity, from a cursor on, as far as they fit the filter.
