@@ -24,12 +24,13 @@ from holdfast.core.items import AssistantMessage, UserMessage, plain_text
 from holdfast.ids import MessageId, Minter, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.store.base import Restored, SessionDump
 from holdfast.store.opening import opening_of
+from holdfast.store.operations.arrivals import restore
 from holdfast.store.postgres import tables
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.rows import ItemRow, KeyRow, SessionRow, TurnRow
-from holdfast.store.sqlite.arrivals import restore
 from holdfast.store.sqlite.connection import ensure_log, open_writer
+from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.migrate import load_migrations, migrate
 
 TENANT = Tenant("local")
@@ -199,7 +200,7 @@ def fill_sqlite(path: Path, made: Iterable[SessionDump], told: Told = lambda _: 
         for batch in _batches(made):
             connection.execute("begin immediate")
             for each in batch:
-                outcome = restore(connection, TENANT, each)
+                outcome = DRIVER.run(connection, restore(TENANT, each))
                 assert isinstance(outcome, Restored), outcome
             connection.execute("commit")
             # Whoever opens the file next should not have to move a log of gigabytes.

@@ -250,6 +250,12 @@ class Home:
     ) -> tuple[JournalRow, ...]:
         return await self._read(partial(reading.journal, tenant, turn_id, since=since))
 
+    async def dump(self, tenant: Tenant, session_id: SessionId) -> base.SessionDump | None:
+        return await self._read(partial(reading.dump, tenant, session_id), one_moment=True)
+
+    async def restore(self, tenant: Tenant, dump: base.SessionDump) -> base.RestoreOutcome:
+        return await self._write(partial(arrivals.restore, tenant, dump))
+
     async def annotate(
         self,
         tenant: Tenant,

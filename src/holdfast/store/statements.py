@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.store.steps import Field, Finder, Found, Given, Has, Last, Look, One, Part, Source
-from holdfast.store.tables import Column
+from holdfast.store.tables import Column, Table
 
 
 def looking(
@@ -91,28 +91,46 @@ def finding(
 
     `cast` says of what type a value is that may be none.
     """
-    table = finder.table
+    table, selected = finder.table, finder.selected
+    mine, theirs = ("x", "o") if finder.of else ("", "")
     conditions = [
-        f"{table.by_name[column].quoted} {'is' if source is None else '='} {_spelled(source)}"
+        f"{_named(selected, column, theirs)} {'is' if source is None else '='} {_spelled(source)}"
         for column, source in finder.where.items()
     ]
     conditions += [
-        f"{table.by_name[column].quoted} <> {_spelled(value)}"
+        f"{_named(table, column, mine)} <> {_spelled(value)}"
         for column, value in finder.unlike.items()
     ]
     for column in map(table.by_name.__getitem__, finder.choice):
-        given = f":{column.name}"
-        conditions.append(f"({given}{cast(column)} is null or {column.quoted} = {given})")
+        given, own = f":{column.name}", _named(table, column.name, mine)
+        conditions.append(f"({given}{cast(column)} is null or {own} = {given})")
     if finder.over is not None:
-        over = table.by_name[finder.over].quoted
+        over = _named(table, finder.over, mine)
         conditions += [f"{over} > :above"] * above + [f"{over} <= :upto"] * upto
-    columns = table.listed() + (", stamp" if stamped and table.name == "session" else "")
-    hint = f" indexed by {finder.index}" if finder.index and not schema else ""
+    columns = table.listed(mine) + (", stamp" if stamped and table.name == "session" else "")
     where = f" where {' and '.join(conditions)}" if conditions else ""
-    ordered = [_ordered(table.by_name[name.lstrip("-")].quoted, name) for name in finder.order]
+    ordered = [_ordered(_named(table, name.lstrip("-"), mine), name) for name in finder.order]
     order = f" order by {', '.join(ordered)}" if ordered else ""
     bound = " limit :limit" if limit else ""
-    return f"select {columns} from {schema}{table.name}{hint}{where}{order}{bound}"
+    return f"select {columns} from {_source(finder, schema)}{where}{order}{bound}"
+
+
+def _source(finder: Finder[Any], schema: str) -> str:
+    hint = f" indexed by {finder.index}" if finder.index and not schema else ""
+    if finder.of is None:
+        return f"{schema}{finder.table.name}{hint}"
+    owner, columns = finder.of
+    same = " and ".join(
+        f"{_named(finder.table, column, 'x')} = {_named(owner, column, 'o')}" for column in columns
+    )
+    # SQLite begins with the table on the left of a cross join; PostgreSQL has statistics to choose by.
+    join = "join" if schema else "cross join"
+    return f"{schema}{owner.name} o {join} {schema}{finder.table.name} x{hint} on {same}"
+
+
+def _named(table: Table[Any], column: str, alias: str) -> str:
+    quoted = table.by_name[column].quoted
+    return f"{alias}.{quoted}" if alias else quoted
 
 
 def _ordered(quoted: str, name: str) -> str:

@@ -140,8 +140,10 @@ class Finder(Generic[R]):
     """Rows of one table, by the values of some columns, in the order of others (`-name`: the greatest first).
 
     `over` is a column that lies above the given `above`, up to the given `upto`. `choice` are columns that may have any
-    value where none is given for them, `unlike` values that some must not have. Constants in `where` may be what an index is made for; `index` names one that
-    SQLite would not choose.
+    value where none is given for them, `unlike` values that some must not have. Constants in `where` may be what an
+    index is made for; `index` names one that SQLite would not choose.
+
+    `of` is another table, and columns that both have: the rows that belong to those which `where` is about.
     """
 
     def __init__(
@@ -153,9 +155,13 @@ class Finder(Generic[R]):
         choice: Sequence[str] = (),
         unlike: Mapping[str, str] = MappingProxyType({}),
         index: str | None = None,
+        of: tuple[Table[Any], tuple[str, ...]] | None = None,
         **where: Constant,
     ) -> None:
         self.table = table
+        self.of = of
+        self.selected: Table[Any] = of[0] if of else table
+        """The table that `where` is about."""
         self.where = {column: _source(each) for column, each in where.items()}
         self.choice = choice
         self.unlike = unlike

@@ -129,7 +129,11 @@ class Driver:
     def _find(self, step: Finding) -> tuple[Value, ...]:
         finder = step.finder
         values = tuple([_value(each, step.given) for each in finder.where.values()])
-        rows = list(self.of(finder.table).where(tuple(finder.where), values))
+        rows = list(self.of(finder.selected).where(tuple(finder.where), values))
+        if finder.of is not None:
+            _, shared = finder.of
+            belonging, values_of = self.of(finder.table), key_of(shared)
+            rows = [each for row in rows for each in belonging.where(shared, values_of(row))]
         for column, value in finder.unlike.items():
             rows = [row for row in rows if getattr(row, column) not in (None, value)]
         for column in finder.choice:

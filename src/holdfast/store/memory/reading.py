@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from holdfast.core.conversation import Snapshot
 from holdfast.ids import SessionId, Tenant, TurnId, Version
-from holdfast.store import decisions, listing, shaping
+from holdfast.store import decisions, listing
 from holdfast.store.assemble import empty_snapshot, extended, later
-from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, StoreStats
+from holdfast.store.base import Page, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.memory.tables import Tables
 from holdfast.store.operations.sessions import find_place
 from holdfast.store.rows import (
@@ -88,28 +88,6 @@ def own_turns(
         return tuple(turns[:limit])
     at = next((n + 1 for n, each in enumerate(turns) if each.turn_id == before), len(turns))
     return tuple(turns[at : at + limit])
-
-
-def dump(tables: Tables, tenant: Tenant, session_id: SessionId) -> SessionDump | None:
-    """All rows of a session as they lie; what has not ended is left out."""
-    session = tables.sessions.by_key.get((tenant, session_id))
-    if session is None:
-        return None
-    turns = shaping.ended_turns(tables.turns_of(tenant, session_id))
-    claims = (claim for turn in turns for claim in tables.claims_of(turn))
-    blobs = tables.rows_of(tables.blobs, tenant, session_id)
-    state: list[StateRow] = tables.rows_of(tables.state, tenant, session_id)
-    return SessionDump(
-        session=shaping.at_rest(session),
-        keys=tuple(tables.keys_of(session)),
-        turns=turns,
-        items=tuple(tables.rows_of(tables.items, tenant, session_id)),
-        state=tuple(sorted(state, key=lambda row: (row.seq, row.name))),
-        annotations=tuple(tables.rows_of(tables.annotations, tenant, session_id)),
-        blobs=tuple(sorted((row.digest, row.bytes) for row in blobs)),
-        journals=tuple(row for turn in turns for row in tables.journal_of(tenant, turn.turn_id)),
-        claims=tuple(sorted(claims, key=lambda claim: claim.key)),
-    )
 
 
 def all_memories(

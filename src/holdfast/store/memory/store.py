@@ -15,7 +15,7 @@ from holdfast.errors import StoreClosed
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId, Version
 from holdfast.store import base, decisions
 from holdfast.store.home import Home
-from holdfast.store.memory import arrivals, reading, search, upkeep
+from holdfast.store.memory import reading, search, upkeep
 from holdfast.store.memory.tables import Tables
 from holdfast.store.rows import MemoryRow, SignalRow, TurnRow
 from holdfast.store.steps import Start
@@ -134,9 +134,6 @@ class MemoryStore(Home):
             self.tables, tenant, query, where=where, cursor=cursor, limit=limit
         )
 
-    async def dump(self, tenant: Tenant, session_id: SessionId) -> base.SessionDump | None:
-        return reading.dump(self.tables, tenant, session_id)
-
     async def tenants(self) -> tuple[Tenant, ...]:
         tables: tuple[Table[Any], ...] = (SESSIONS, MEMORIES, GRANTS)
         return tuple(sorted({key[0] for each in tables for key in self.tables.of(each).by_key}))
@@ -158,11 +155,6 @@ class MemoryStore(Home):
 
     async def stats(self) -> base.StoreStats:
         return reading.stats(self.tables)
-
-    # arrivals
-
-    async def restore(self, tenant: Tenant, dump: base.SessionDump) -> base.RestoreOutcome:
-        return arrivals.restore(self.tables, tenant, dump)
 
     # upkeep
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from holdfast.core.codec import Value
 from holdfast.ids import Tenant
-from holdfast.store.found import SessionDump
+from holdfast.store import decisions, moving
+from holdfast.store.found import Refused, Restored, RestoreOutcome, SessionDump
+from holdfast.store.operations import reading
+from holdfast.store.operations.finders import (
+    claim_under,
+    key_named,
+    session_of,
+    turn_at,
+    turn_of,
+)
 from holdfast.store.operations.sessions import made
-from holdfast.store.rows import BlobRow, MemoryRow
-from holdfast.store.steps import Look, One, Operation, insert, look, write
+from holdfast.store.rows import BlobRow, MemoryRow, SessionRow
+from holdfast.store.steps import AsRead, Change, Look, One, Operation, insert, look, write
 from holdfast.store.tables import (
     ANNOTATIONS,
     BLOBS,
@@ -18,13 +27,63 @@ from holdfast.store.tables import (
     JOURNAL,
     KEYS,
     MEMORIES,
+    SESSIONS,
     STATE,
     TURNS,
 )
 
 
-def arrived(dump: SessionDump) -> Operation[None]:
-    """A session as it was dumped. Blobs may have come before it."""
+def restore(tenant: Tenant, dump: SessionDump) -> Operation[RestoreOutcome]:
+    """A session as it was dumped, if it fits in."""
+    past = yield from _ancestors(tenant, dump.session)
+    flaw = moving.flaw_in(dump, tenant=tenant, past=past)
+    if flaw is not None:
+        return Refused(why=flaw)
+    in_the_way = yield from _in_the_way(tenant, dump)
+    if in_the_way is not None:
+        return in_the_way
+    yield from write(*_arrived(dump), as_read=tuple(_guards(past)))
+    return Restored(fresh=True)
+
+
+def _guards(past: tuple[moving.Ancestor, ...]) -> Iterator[AsRead]:
+    """What a restored session reads stays until it is there itself: retention takes a deleted session's turns last."""
+    for each in sorted(past, key=lambda each: each.segment.session_id):
+        if each.session is not None:
+            yield AsRead(SESSIONS, each.session, ("state",))
+        if each.turn is not None:
+            yield AsRead(TURNS, each.turn, ("end",))
+
+
+def _ancestors(tenant: Tenant, session: SessionRow) -> Operation[tuple[moving.Ancestor, ...]]:
+    found: list[moving.Ancestor] = []
+    for segment in session.lineage:
+        owner = decisions.owner_of(session, segment.upto_version)
+        ancestor = yield from session_of(tenant, segment.session_id)
+        turn = yield from turn_at(tenant, owner, segment.upto_version)
+        found.append(moving.Ancestor(segment=segment, session=ancestor, turn=turn))
+    return tuple(found)
+
+
+def _in_the_way(tenant: Tenant, dump: SessionDump) -> Operation[RestoreOutcome | None]:
+    there = yield from reading.dump(tenant, dump.session.id)
+    if there is not None:
+        same = moving.is_same(there, dump)
+        return Restored(fresh=False) if same else moving.taken("session", dump.session.id)
+    for key in dump.keys:
+        if (yield from key_named(tenant, key.key)) is not None:
+            return moving.taken("key", key.key)
+    for turn in dump.turns:
+        if (yield from turn_of(tenant, turn.turn_id)) is not None:
+            return moving.taken("turn", turn.turn_id)
+    for claim in dump.claims:
+        if (yield from claim_under(tenant, claim.key)) is not None:
+            return moving.taken("idempotency key", claim.key)
+    return None
+
+
+def _arrived(dump: SessionDump) -> Iterator[Change]:
+    """Everything that a dump holds. Blobs may have come before it."""
     session = dump.session
     blobs = (
         BlobRow(tenant=session.tenant, session_id=session.id, digest=digest, bytes=data)
@@ -40,7 +99,8 @@ def arrived(dump: SessionDump) -> Operation[None]:
         insert(CLAIMS, *dump.claims),
         insert(BLOBS, *blobs, if_absent=True),
     )
-    yield from write(*made(session), *(each for each in changes if each.rows))
+    yield from made(session)
+    yield from (each for each in changes if each.rows)
 
 
 class Memory(Value):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from holdfast.core.codec import Value
 from holdfast.ids import SessionId, Tenant, TurnId
-from holdfast.store.found import SessionInfo
+from holdfast.store import shaping
+from holdfast.store.found import SessionDump, SessionInfo
 from holdfast.store.operations.finders import session_of
-from holdfast.store.operations.sessions import KEYS_OF
+from holdfast.store.operations.sessions import ANNOTATIONS_OF, KEYS_OF
 from holdfast.store.rows import BlobRow, JournalRow, MemoryRow, SessionRow
 from holdfast.store.steps import Finder, Look, One, Operation, find, look
-from holdfast.store.tables import BLOBS, JOURNAL, MEMORIES, SESSIONS
+from holdfast.store.tables import BLOBS, CLAIMS, ITEMS, JOURNAL, MEMORIES, SESSIONS, STATE, TURNS, R
+
+OF_TURN = ("tenant", "turn_id")
 
 
 def info(tenant: Tenant, session_id: SessionId) -> Operation[SessionInfo | None]:
@@ -17,14 +20,84 @@ def info(tenant: Tenant, session_id: SessionId) -> Operation[SessionInfo | None]
     session = yield from session_of(tenant, session_id)
     if session is None:
         return None
-    keys = yield from find(KEYS_OF, tenant=tenant, session_id=session_id)
+    keys = yield from _own(KEYS_OF, tenant, session_id)
     return SessionInfo(session=session, keys=tuple(row.key for row in keys))
+
+
+# ── everything ───────────────────────────────────────────────────────────────────────────────
+
+TURNS_OF = Finder(
+    TURNS,
+    tenant=":tenant",
+    session_id=":session_id",
+    order=("turn_id",),
+    index="turn_by_session",
+)
+ITEMS_OF = Finder(ITEMS, tenant=":tenant", session_id=":session_id", order=("pos",))
+STATE_OF = Finder(
+    STATE, tenant=":tenant", session_id=":session_id", order=("seq", "name"), over="seq"
+)
+BLOBS_OF = Finder(BLOBS, tenant=":tenant", session_id=":session_id", order=("digest",))
+JOURNALS_OF = Finder(
+    JOURNAL,
+    of=(TURNS, OF_TURN),
+    tenant=":tenant",
+    session_id=":session_id",
+    order=("turn_id", "n"),
+)
+CLAIMS_ON = Finder(
+    CLAIMS,
+    of=(TURNS, OF_TURN),
+    tenant=":tenant",
+    session_id=":session_id",
+    order=("key",),
+    index="idempotency_by_turn",
+)
+
+
+def dump(tenant: Tenant, session_id: SessionId) -> Operation[SessionDump | None]:
+    """All rows of a session, as they lie; what has not ended is left out.
+
+    Of a deleted one, what is left. Rows that the session's own numbers do not reach are there, too: `verify`
+    looks for them.
+    """
+    session = yield from session_of(tenant, session_id)
+    if session is None:
+        return None
+    turns = shaping.ended_turns((yield from _own(TURNS_OF, tenant, session_id)))
+    ended = {turn.turn_id for turn in turns}
+    journals = yield from _own(JOURNALS_OF, tenant, session_id)
+    claims = yield from _own(CLAIMS_ON, tenant, session_id)
+    blobs = yield from _own(BLOBS_OF, tenant, session_id)
+    return SessionDump(
+        session=shaping.at_rest(session),
+        keys=(yield from _own(KEYS_OF, tenant, session_id)),
+        turns=turns,
+        items=(yield from _own(ITEMS_OF, tenant, session_id)),
+        state=(yield from _own(STATE_OF, tenant, session_id)),
+        annotations=(yield from _own(ANNOTATIONS_OF, tenant, session_id)),
+        blobs=tuple((row.digest, row.bytes) for row in blobs),
+        journals=tuple(row for row in journals if row.turn_id in ended),
+        claims=tuple(row for row in claims if row.turn_id in ended),
+    )
+
+
+def _own(
+    finder: Finder[R],
+    tenant: Tenant,
+    session_id: SessionId,
+    *,
+    above: int | None = None,
+    upto: int | None = None,
+) -> Operation[tuple[R, ...]]:
+    """Rows of a session."""
+    return find(finder, tenant=tenant, session_id=session_id, above=above, upto=upto)
 
 
 # ── blobs ────────────────────────────────────────────────────────────────────────────────────
 
 
-class Blob(Value):
+class BlobFacts(Value):
     """A session, and a blob of one that it reads."""
 
     now_ms: int
@@ -32,8 +105,8 @@ class Blob(Value):
     blob: BlobRow | None
 
 
-BLOB = Look(
-    Blob,
+BLOB_OF = Look(
+    BlobFacts,
     session=One(SESSIONS, tenant=":tenant", id=":session_id"),
     blob=One(BLOBS, tenant=":tenant", session_id=":owner", digest=":digest"),
 )
@@ -42,12 +115,12 @@ BLOB = Look(
 def blob(tenant: Tenant, session_id: SessionId, digest: str) -> Operation[bytes | None]:
     """Bytes by digest: the session's own, or those of its past."""
     own = {"tenant": tenant, "session_id": session_id, "digest": digest}
-    found = yield from look(BLOB, owner=session_id, **own)
+    found = yield from look(BLOB_OF, owner=session_id, **own)
     if found.session is None or found.session.state == "deleted":
         return None
     past = [segment.session_id for segment in found.session.lineage]
     while found.blob is None and past:
-        found = yield from look(BLOB, owner=past.pop(), **own)
+        found = yield from look(BLOB_OF, owner=past.pop(), **own)
     return found.blob.bytes if found.blob else None
 
 

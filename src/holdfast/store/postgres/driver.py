@@ -199,8 +199,9 @@ class Driver:
         known = None
         if engine is None and not once:
             operation = start()
-            known = self.cache.take(step := next(operation))
-            if known is not None:
+            step = next(operation, None)
+            known = self.cache.take(step) if step else None
+            if step and known is not None:
                 proposed = self._propose(operation, step, known)
                 if proposed is not None:
                     now_ms = await self._together(proposed)
@@ -312,7 +313,7 @@ def _given(*parts: Part) -> dict[str, Column]:
 def _sought(finder: Finder[Any]) -> dict[str, Column]:
     columns = finder.table.by_name
     found = {
-        source.name: columns[column]
+        source.name: finder.selected.by_name[column]
         for column, source in finder.where.items()
         if isinstance(source, Given)
     }

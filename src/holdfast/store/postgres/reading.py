@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterable
 from holdfast import limits
 from holdfast.core.conversation import Lineage, Snapshot
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
-from holdfast.store import decisions, listing, shaping
+from holdfast.store import decisions, listing
 from holdfast.store.assemble import empty_snapshot, extended, later
-from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, StoreStats
+from holdfast.store.base import Page, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.operations.finders import session_of
 from holdfast.store.operations.sessions import annotations_of, find_place
 from holdfast.store.postgres import tables
@@ -17,9 +17,6 @@ from holdfast.store.postgres.driver import STEPS
 from holdfast.store.postgres.engine import ONE_MOMENT, Db
 from holdfast.store.postgres.tables import Bound, utf8
 from holdfast.store.rows import MemoryRow, SessionRow, StateRow, TurnRow
-
-LAST_NUMBER = (1 << 63) - 1
-"""No integer of PostgreSQL's is greater."""
 
 # ── one session ──────────────────────────────────────────────────────────────────────────────
 
@@ -122,39 +119,6 @@ async def own_turns(
         session_id=session_id,
         before=before,
         limit=limit,
-    )
-
-
-async def dump(db: Db, tenant: Tenant, session_id: SessionId) -> SessionDump | None:
-    async with db.transaction(ONE_MOMENT):
-        return await dump_within(db, tenant, session_id)
-
-
-async def dump_within(db: Db, tenant: Tenant, session_id: SessionId) -> SessionDump | None:
-    """All rows of a session, as they lie; what has not ended is left out.
-
-    Of a deleted one, what is left. Rows that the session's own numbers do not reach are there, too: `verify`
-    looks for them.
-    """
-    session = await find_session(db, tenant, session_id)
-    if session is None:
-        return None
-    everything = await own_turns(db, tenant, session_id, before=None, limit=None)
-    own: dict[str, Bound] = {"tenant": tenant, "session_id": session_id}
-    return SessionDump(
-        session=shaping.at_rest(session),
-        keys=await db.all(tables.keys, "session_keys", tenant=tenant, session_ids=[session_id]),
-        turns=shaping.ended_turns(everything),
-        items=await db.all(tables.items, "items", **own),
-        state=await db.all(
-            tables.state, "state_rows", from_version=-1, upto_version=LAST_NUMBER, **own
-        ),
-        annotations=await db.all(
-            tables.notes, "annotations", from_rev=-1, upto_rev=LAST_NUMBER, **own
-        ),
-        blobs=tuple([(digest, data) for digest, data in await db.rows("blobs", **own)]),
-        journals=await db.all(tables.journal, "session_journals", **own),
-        claims=await db.all(tables.claims, "session_claims", **own),
     )
 
 

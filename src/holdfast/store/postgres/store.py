@@ -28,7 +28,7 @@ from holdfast.store.migrations import Migrated, missing
 from holdfast.store.operations import nodes
 from holdfast.store.operations.sessions import annotate
 from holdfast.store.operations.signals import Said, signal
-from holdfast.store.postgres import arrivals, inspection, reading, search, sweeps, tables, upkeep
+from holdfast.store.postgres import inspection, reading, search, sweeps, tables, upkeep
 from holdfast.store.postgres.acknowledging import Acknowledging
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.driver import STEPS, Driver
@@ -261,9 +261,6 @@ class PostgresStore(Home):
             lambda db: search.search(db, tenant, query, where=where, cursor=cursor, limit=limit)
         )
 
-    async def dump(self, tenant: Tenant, session_id: SessionId) -> base.SessionDump | None:
-        return await self.engine.run(lambda db: reading.dump(db, tenant, session_id))
-
     async def tenants(self) -> tuple[Tenant, ...]:
         return await self.engine.run(reading.tenants)
 
@@ -288,11 +285,6 @@ class PostgresStore(Home):
 
     async def stats(self) -> base.StoreStats:
         return await self.engine.run(reading.stats)
-
-    # arrivals
-
-    async def restore(self, tenant: Tenant, dump: base.SessionDump) -> base.RestoreOutcome:
-        return await self.engine.run(lambda db: arrivals.restore(db, tenant, dump))
 
     # upkeep
 

@@ -194,7 +194,9 @@ class Driver:
         sql, bound = known
         made = self.codec(finder.table).made
         given = {**step.given, "above": step.above, "upto": step.upto, "limit": step.limit}
-        return tuple([made(list(row)) for row in db.execute(sql, bound(given))])
+        # All of them, before one is made: a row that cannot be read leaves no cursor open.
+        rows = db.execute(sql, bound(given)).fetchall()
+        return tuple([made(list(row)) for row in rows])
 
     # writing
 

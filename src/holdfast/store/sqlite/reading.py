@@ -11,9 +11,9 @@ from holdfast import limits
 from holdfast.core.codec import encode
 from holdfast.core.conversation import Snapshot
 from holdfast.ids import SessionId, Tenant, TurnId, Version
-from holdfast.store import decisions, listing, shaping
+from holdfast.store import decisions, listing
 from holdfast.store.assemble import Later, empty_snapshot, later
-from holdfast.store.base import Page, SessionDump, SessionFilter, SessionInfo, StoreStats
+from holdfast.store.base import Page, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.operations.finders import session_of
 from holdfast.store.operations.sessions import annotations_of, find_place
 from holdfast.store.rows import (
@@ -104,38 +104,6 @@ def own_turns(
         session_id=session_id,
         before=before,
         limit=limit,
-    )
-
-
-LAST_NUMBER = (1 << 63) - 1
-"""No integer of SQLite's is greater."""
-
-
-def dump(db: Connection, tenant: Tenant, session_id: SessionId) -> SessionDump | None:
-    """All rows of a session, as they lie; what has not ended is left out.
-
-    Of a deleted one, what is left. Rows that the session's own numbers do not reach are there, too: `verify`
-    looks for them.
-    """
-    session = find_session(db, tenant, session_id)
-    if session is None:
-        return None
-    everything = own_turns(db, tenant, session_id, before=None, limit=-1)
-    own = {"tenant": tenant, "session_id": session_id}
-    return SessionDump(
-        session=shaping.at_rest(session),
-        keys=tables.key_rows.all(db, "session_keys", **own),
-        turns=shaping.ended_turns(everything),
-        items=tables.item_rows.all(db, "items", **own),
-        state=tables.state_rows.all(
-            db, "state_rows", from_version=-1, upto_version=LAST_NUMBER, **own
-        ),
-        annotations=tables.annotation_rows.all(
-            db, "annotations", from_rev=-1, upto_rev=LAST_NUMBER, **own
-        ),
-        blobs=tuple(db.execute(queries["blobs"], own)),
-        journals=tables.journal_rows.all(db, "session_journals", **own),
-        claims=tables.idempotency_rows.all(db, "session_claims", **own),
     )
 
 

@@ -36,7 +36,7 @@ from holdfast.store.rows import (
     SignalRow,
     TurnRow,
 )
-from holdfast.store.sqlite import arrivals, inspection, reading, search, sweeps, tables, upkeep
+from holdfast.store.sqlite import inspection, reading, search, sweeps, tables, upkeep
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.migrate import load_migrations, migrate
@@ -197,9 +197,6 @@ class SqliteStore(Home):
         finally:
             effort.given_up = True
 
-    async def dump(self, tenant: Tenant, session_id: SessionId) -> base.SessionDump | None:
-        return await self.engine.read(lambda db: reading.dump(db, tenant, session_id))
-
     async def tenants(self) -> tuple[Tenant, ...]:
         return await self.engine.read(reading.tenants)
 
@@ -225,11 +222,6 @@ class SqliteStore(Home):
     async def stats(self) -> base.StoreStats:
         size_bytes = self.engine.path.stat().st_size
         return await self.engine.read(lambda db: reading.stats(db, size_bytes=size_bytes))
-
-    # arrivals
-
-    async def restore(self, tenant: Tenant, dump: base.SessionDump) -> base.RestoreOutcome:
-        return await self.engine.write(lambda db: arrivals.restore(db, tenant, dump))
 
     # upkeep
 

@@ -4,35 +4,11 @@
 -- A session's row.
 select s.{session} from holdfast.session s where s.tenant = :tenant and s.id = :id;
 
--- hold_ancestors
--- What a restored session reads stays until it is there itself.
-select s.{session} from holdfast.session s
- where s.tenant = :tenant and s.id = any (:ids::text[]) order by s.id for share;
-
--- session_journals
--- What is kept of the journals of a session's ended turns, in order.
-select j.{journal}
-  from holdfast.turn t join holdfast.journal j on j.tenant = t.tenant and j.turn_id = t.turn_id
- where t.tenant = :tenant and t.session_id = :session_id and t.state in ('committed', 'discarded')
- order by j.turn_id, j.n;
-
--- session_claims
--- The idempotency keys that lead to a session's ended turns, by key.
-select i.{idempotency}
-  from holdfast.turn t join holdfast.idempotency i on i.tenant = t.tenant and i.turn_id = t.turn_id
- where t.tenant = :tenant and t.session_id = :session_id and t.state in ('committed', 'discarded')
- order by i.key;
-
 -- all_memories
 -- Some memories of a tenant, by agent and id.
 select m.{memory} from holdfast.memory m
  where m.tenant = :tenant and (m.agent, m.memory_id) > (:agent::bytea, :after::bytea)
  order by m.agent, m.memory_id limit :limit;
-
--- blobs
--- All blobs of a session.
-select digest, bytes from holdfast.blob
- where tenant = :tenant and session_id = :session_id order by digest;
 
 -- key
 -- What a session key means.
@@ -54,11 +30,6 @@ select t.{turn} from holdfast.turn t
 select body from holdfast.item
  where tenant = :tenant and session_id = :session_id and pos >= :from_pos and pos < :upto_pos
  order by pos;
-
--- items
--- A session's own items, in order.
-select i.{item} from holdfast.item i
- where i.tenant = :tenant and i.session_id = :session_id order by i.pos;
 
 -- state_rows
 -- A stretch of a session's state, in order.

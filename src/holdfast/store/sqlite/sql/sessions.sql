@@ -1,9 +1,5 @@
 -- Sessions as a whole: annotations, keys, forks, removal, reading, listing.
 
--- blobs
--- All blobs of a session.
-select digest, bytes from blob where tenant = :tenant and session_id = :session_id order by digest;
-
 -- session_keys
 -- The keys that mean a session. Left to itself, SQLite would go through the tenant's keys.
 select {session_key} from session_key indexed by session_key_by_session
@@ -21,11 +17,6 @@ select {turn}
 select body from item
  where tenant = :tenant and session_id = :session_id and pos >= :from_pos and pos < :upto_pos
  order by pos;
-
--- items
--- A session's own items, in order.
-select {item} from item
- where tenant = :tenant and session_id = :session_id order by pos;
 
 -- state_rows
 -- A stretch of a session's state, in order.
@@ -104,21 +95,6 @@ select (select count(*) from session where state = 'live'),
        (select count(*) from turn where state = 'committed'),
        (select count(*) from turn where state = 'discarded'),
        (select count(*) from item);
-
--- session_journals
--- What is kept of the journals of a session's ended turns, in order.
-select j.{journal}
-  from turn t cross join journal j on j.tenant = t.tenant and j.turn_id = t.turn_id
- where t.tenant = :tenant and t.session_id = :session_id and t.state in ('committed', 'discarded')
- order by j.turn_id, j.n;
-
--- session_claims
--- The idempotency keys that lead to a session's ended turns, by key.
-select i.{idempotency}
-  from turn t cross join idempotency i indexed by idempotency_by_turn
-    on i.tenant = t.tenant and i.turn_id = t.turn_id
- where t.tenant = :tenant and t.session_id = :session_id and t.state in ('committed', 'discarded')
- order by i.key;
 
 -- all_memories
 -- Some memories of a tenant, by agent and id.
