@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
 
-from holdfast.core.conversation import Commit, Patch
+from holdfast.core.conversation import Commit, Patch, Snapshot
 from holdfast.core.items import EndedBy
 from holdfast.ids import (
     GrantId,
@@ -21,6 +21,7 @@ from holdfast.ids import (
     Version,
 )
 from holdfast.store import base
+from holdfast.store.assemble import extended
 from holdfast.store.granting import ANY_GRANT, GrantFilter
 from holdfast.store.operations import (
     access,
@@ -245,6 +246,19 @@ class Home:
     async def info(self, tenant: Tenant, session_id: SessionId) -> base.SessionInfo | None:
         return await self._read(partial(reading.info, tenant, session_id), one_moment=True)
 
+    async def snapshot(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        version: Version | None = None,
+        known: Snapshot | None = None,
+    ) -> Snapshot | None:
+        found = await self._read(
+            partial(reading.snapshot, tenant, session_id, version=version, known=known)
+        )
+        return None if found is None else extended(found)
+
     async def journal(
         self, tenant: Tenant, turn_id: TurnId, *, since: int = 0
     ) -> tuple[JournalRow, ...]:
@@ -252,6 +266,16 @@ class Home:
 
     async def dump(self, tenant: Tenant, session_id: SessionId) -> base.SessionDump | None:
         return await self._read(partial(reading.dump, tenant, session_id), one_moment=True)
+
+    async def session_ids(
+        self, tenant: Tenant, *, after: SessionId | None, limit: int
+    ) -> tuple[SessionId, ...]:
+        return await self._read(partial(reading.session_ids, tenant, after=after, limit=limit))
+
+    async def forks(
+        self, tenant: Tenant, session_id: SessionId, *, limit: int
+    ) -> tuple[SessionId, ...]:
+        return await self._read(partial(reading.forks, tenant, session_id, limit=limit))
 
     async def restore(self, tenant: Tenant, dump: base.SessionDump) -> base.RestoreOutcome:
         return await self._write(partial(arrivals.restore, tenant, dump))

@@ -85,6 +85,12 @@ class SessionRow(Value):
     """How many retries may still continue it; None if only a person does."""
 
 
+class SessionName(Value):
+    """A session by its id alone."""
+
+    id: SessionId
+
+
 class KeyRow(Value):
     """What a client's name means now. `generation` counts resets and rewinds."""
 
@@ -259,6 +265,13 @@ class ItemRow(Value):
     turn_id: TurnId
     path: str
     """Of the sub-agent that it belongs to; empty if it is the conversation's own."""
+    body: bytes
+
+
+class ItemBody(Value):
+    """An item's bytes, and where they belong."""
+
+    pos: int
     body: bytes
 
 

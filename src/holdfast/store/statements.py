@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.store.steps import Field, Finder, Found, Given, Has, Last, Look, One, Part, Source
-from holdfast.store.tables import Column, Table
+from holdfast.store.tables import SESSIONS, Column, Table
 
 
 def looking(
@@ -25,7 +25,7 @@ def looking(
     for name, part in look.parts.items():
         if isinstance(part, One):
             columns.append(part.table.listed(name))
-            if stamped and part.table.name == "session":
+            if stamped and part.table is SESSIONS:
                 columns.append(f"{name}.stamp")
             where = _conditions(part, look, alias=name)
             joins.append(f"left join {schema}{part.table.name} {name} on {where}")
@@ -107,7 +107,7 @@ def finding(
     if finder.over is not None:
         over = _named(table, finder.over, mine)
         conditions += [f"{over} > :above"] * above + [f"{over} <= :upto"] * upto
-    columns = table.listed(mine) + (", stamp" if stamped and table.name == "session" else "")
+    columns = table.listed(mine) + (", stamp" if stamped and table is SESSIONS else "")
     where = f" where {' and '.join(conditions)}" if conditions else ""
     ordered = [_ordered(_named(table, name.lstrip("-"), mine), name) for name in finder.order]
     order = f" order by {', '.join(ordered)}" if ordered else ""

@@ -28,6 +28,7 @@ from holdfast.store.rows import (
     ChunkRow,
     GrantRow,
     IdempotencyRow,
+    ItemBody,
     ItemRow,
     JournalRow,
     KeyRow,
@@ -35,6 +36,7 @@ from holdfast.store.rows import (
     NodeRow,
     PastRow,
     SealKeyRow,
+    SessionName,
     SessionRow,
     SignalRow,
     StateRow,
@@ -70,8 +72,15 @@ _RESERVED = frozenset(("end", "key", "text", "call"))
 class Table(Generic[R]):
     """One kind of row: what it is called, what identifies it, and its columns in the order of the fields."""
 
-    def __init__(self, name: str, kind: type[R], *key: str, serial: str | None = None) -> None:
-        """`serial` is a column that a home may give values of its own."""
+    def __init__(
+        self,
+        name: str,
+        kind: type[R],
+        *key: str,
+        serial: str | None = None,
+        part_of: Table[Any] | None = None,
+    ) -> None:
+        """`serial` is a column that a home may give values of its own; `part_of` has the columns that are left out."""
         self.name = name
         self.kind = kind
         self.key = key
@@ -79,7 +88,8 @@ class Table(Generic[R]):
         hints = hints_of(kind, include_extras=True)
         self.columns = tuple(_column(each, hints[each]) for each in kind.__struct_fields__)
         self.names = kind.__struct_fields__
-        self.by_name = {each.name: each for each in self.columns}
+        left_out = part_of.by_name if part_of else {}
+        self.by_name: dict[str, Column] = {**left_out, **{each.name: each for each in self.columns}}
         self.defaults = tuple((each.name, each.default) for each in struct_fields(kind))
         """Each field, and what it is by default; `NODEFAULT` if it has to be given."""
         self.times = tuple(name for name in self.names if name.endswith("_ms"))
@@ -125,12 +135,14 @@ to_json: Callable[[object], bytes] = encode
 
 NODES = Table("node", NodeRow, "node_id", serial="slot")
 SESSIONS = Table("session", SessionRow, "tenant", "id")
+SESSION_NAMES = Table("session", SessionName, *SESSIONS.key, part_of=SESSIONS)
 KEYS = Table("session_key", KeyRow, "tenant", "key")
 TURNS = Table("turn", TurnRow, "tenant", "turn_id")
 CLAIMS = Table("idempotency", IdempotencyRow, "tenant", "key")
 SIGNALS = Table("signal", SignalRow, "tenant", "turn_id", "n")
 JOURNAL = Table("journal", JournalRow, "tenant", "turn_id", "n")
 ITEMS = Table("item", ItemRow, "tenant", "session_id", "pos")
+ITEM_BODIES = Table("item", ItemBody, *ITEMS.key, part_of=ITEMS)
 BLOBS = Table("blob", BlobRow, "tenant", "session_id", "digest")
 BLOB_NAMES = Table("blob", BlobName, "tenant", "session_id", "digest")
 ATTRIBUTES = Table("session_attribute", AttributeRow, "tenant", "session_id", "name")

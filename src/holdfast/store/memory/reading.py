@@ -2,82 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from holdfast.core.conversation import Snapshot
-from holdfast.ids import SessionId, Tenant, TurnId, Version
+from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.store import decisions, listing
-from holdfast.store.assemble import empty_snapshot, extended, later
 from holdfast.store.base import Page, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.memory.tables import Tables
-from holdfast.store.operations.sessions import find_place
 from holdfast.store.rows import (
-    AnnotationRow,
     MemoryRow,
     SessionRow,
-    StateRow,
     TurnRow,
 )
 
 # ── one session ──────────────────────────────────────────────────────────────────────────────
-
-
-def snapshot(
-    tables: Tables,
-    tenant: Tenant,
-    session_id: SessionId,
-    *,
-    version: Version | None,
-    known: Snapshot | None,
-) -> Snapshot | None:
-    session = tables.sessions.by_key.get((tenant, session_id))
-    if session is None or session.state == "deleted":
-        return None
-    wanted = session.head if version is None else version
-    place = tables.run(find_place(session, wanted))
-    if place is None:
-        return None
-    if known is None or known.session_id != session_id or known.version > wanted:
-        known = empty_snapshot(session_id)
-    past = decisions.after(known, decisions.stretches(place.lineage))
-    found = later(
-        known,
-        session,
-        turns=[turn for each in past for turn in _turns_in(tables, tenant, each)],
-        items=[body for each in past for body in _bodies_in(tables, tenant, each)],
-        state=[
-            row
-            for each in past
-            for row in tables.rows_of(tables.state, tenant, each.session_id)
-            if each.from_version < row.seq <= each.upto_version
-        ],
-        annotations=annotations_in(tables, tenant, past),
-    )
-    return extended(found)
-
-
-def annotations_in(
-    tables: Tables, tenant: Tenant, past: Iterable[decisions.Stretch]
-) -> tuple[AnnotationRow, ...]:
-    """The annotations of these stretches, in the order of their revisions."""
-    return tuple(
-        row
-        for each in past
-        for row in tables.rows_of(tables.annotations, tenant, each.session_id)
-        if each.from_rev < row.rev <= each.upto_rev
-    )
-
-
-def _turns_in(tables: Tables, tenant: Tenant, past: decisions.Stretch) -> Iterable[TurnRow]:
-    for version in range(past.from_version + 1, past.upto_version + 1):
-        turn = tables.turn_at(tenant, past.session_id, Version(version))
-        assert turn is not None, "a version has the turn that made it"
-        yield turn
-
-
-def _bodies_in(tables: Tables, tenant: Tenant, past: decisions.Stretch) -> Iterable[bytes]:
-    places = ((tenant, past.session_id, pos) for pos in range(past.from_pos, past.upto_pos))
-    return (row.body for row in map(tables.items.by_key.get, places) if row)
 
 
 def own_turns(
@@ -131,24 +66,6 @@ def page(
         sessions=tuple(found[:limit]),
         cursor=listing.cursor_after(found[limit - 1].session) if len(found) > limit else None,
     )
-
-
-def session_ids(
-    tables: Tables, tenant: Tenant, *, after: SessionId | None, limit: int
-) -> tuple[SessionId, ...]:
-    ids = sorted(session_id for owner, session_id in tables.sessions.by_key if owner == tenant)
-    return tuple(each for each in ids if after is None or each > after)[:limit]
-
-
-def forks(
-    tables: Tables, tenant: Tenant, session_id: SessionId, *, limit: int
-) -> tuple[SessionId, ...]:
-    ids = (
-        row.id
-        for row in tables.sessions.by_key.values()
-        if row.tenant == tenant and any(each.session_id == session_id for each in row.lineage)
-    )
-    return tuple(sorted(ids)[:limit])
 
 
 def stats(tables: Tables) -> StoreStats:

@@ -6,11 +6,13 @@ import asyncio
 
 from holdfast.ids import Tenant
 from holdfast.store import listing
+from holdfast.store.assemble import extended
 from holdfast.store.base import Indexed, Match, Query, Results, SessionFilter, SessionInfo
 from holdfast.store.effort import Effort
 from holdfast.store.listing import Within, before_in, page_upto
 from holdfast.store.memory import reading
 from holdfast.store.memory.tables import Tables
+from holdfast.store.operations.reading import snapshot as read_snapshot
 from holdfast.store.searching import Sought, name_of, text_seen
 
 
@@ -60,11 +62,12 @@ class _Look:
             named = self._sought.find(name_of(session))
             if named:
                 return Match(info=info, excerpt=named)
-        snapshot = reading.snapshot(
-            self._tables, session.tenant, session.id, version=None, known=None
+        found = self._tables.run(
+            read_snapshot(session.tenant, session.id, version=None, known=None)
         )
-        if snapshot is None:
+        if found is None:
             return None  # it was deleted while others went first
+        snapshot = extended(found)
         hidden = snapshot.notes.hidden_from_people
         for position, item in reversed(tuple(enumerate(snapshot.items))[:before]):
             self.effort.spend(len(text_seen(item)))

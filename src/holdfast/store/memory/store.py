@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from holdfast import limits
-from holdfast.core.conversation import Snapshot
 from holdfast.errors import StoreClosed
-from holdfast.ids import NodeId, SessionId, Tenant, TurnId, Version
+from holdfast.ids import NodeId, SessionId, Tenant, TurnId
 from holdfast.store import base, decisions
 from holdfast.store.home import Home
 from holdfast.store.memory import reading, search, upkeep
@@ -91,16 +90,6 @@ class MemoryStore(Home):
 
     # reading
 
-    async def snapshot(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        *,
-        version: Version | None = None,
-        known: Snapshot | None = None,
-    ) -> Snapshot | None:
-        return reading.snapshot(self.tables, tenant, session_id, version=version, known=known)
-
     async def turns(
         self,
         tenant: Tenant,
@@ -137,16 +126,6 @@ class MemoryStore(Home):
     async def tenants(self) -> tuple[Tenant, ...]:
         tables: tuple[Table[Any], ...] = (SESSIONS, MEMORIES, GRANTS)
         return tuple(sorted({key[0] for each in tables for key in self.tables.of(each).by_key}))
-
-    async def session_ids(
-        self, tenant: Tenant, *, after: SessionId | None, limit: int
-    ) -> tuple[SessionId, ...]:
-        return reading.session_ids(self.tables, tenant, after=after, limit=limit)
-
-    async def forks(
-        self, tenant: Tenant, session_id: SessionId, *, limit: int
-    ) -> tuple[SessionId, ...]:
-        return reading.forks(self.tables, tenant, session_id, limit=limit)
 
     async def all_memories(
         self, tenant: Tenant, *, after: MemoryRow | None, limit: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from holdfast.ids import NodeId, SessionId, Tenant, TurnId, Version
+from holdfast.ids import NodeId, SessionId, Tenant, TurnId
 from holdfast.store import decisions
 from holdfast.store.horizon import Horizon
 from holdfast.store.memory.driver import Driver, Rows
@@ -68,11 +68,6 @@ class Tables(Driver):
 
     def find_turn(self, tenant: Tenant, turn_id: TurnId | None) -> TurnRow | None:
         return self.turns.by_key.get((tenant, turn_id))
-
-    def turn_at(self, tenant: Tenant, session_id: SessionId, version: Version) -> TurnRow | None:
-        """The turn that made a version of this very session."""
-        made = self.turns.where(("tenant", "session_id", "seq"), (tenant, session_id, version))
-        return next(made, None)
 
     def turns_of(self, tenant: Tenant, session_id: SessionId) -> list[TurnRow]:
         """A session's own turns, by id."""

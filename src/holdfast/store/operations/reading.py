@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 from holdfast.core.codec import Value
-from holdfast.ids import SessionId, Tenant, TurnId
-from holdfast.store import shaping
+from holdfast.core.conversation import Lineage, Snapshot
+from holdfast.ids import SessionId, Tenant, TurnId, Version
+from holdfast.store import decisions, shaping
+from holdfast.store.assemble import Later, empty_snapshot, later
 from holdfast.store.found import SessionDump, SessionInfo
 from holdfast.store.operations.finders import session_of
-from holdfast.store.operations.sessions import ANNOTATIONS_OF, KEYS_OF
-from holdfast.store.rows import BlobRow, JournalRow, MemoryRow, SessionRow
+from holdfast.store.operations.sessions import ANNOTATIONS_OF, KEYS_OF, annotations_of, find_place
+from holdfast.store.rows import (
+    BlobRow,
+    ItemBody,
+    JournalRow,
+    MemoryRow,
+    SessionRow,
+    StateRow,
+    TurnRow,
+)
 from holdfast.store.steps import Finder, Look, One, Operation, find, look
-from holdfast.store.tables import BLOBS, CLAIMS, ITEMS, JOURNAL, MEMORIES, SESSIONS, STATE, TURNS, R
+from holdfast.store.tables import (
+    BLOBS,
+    CLAIMS,
+    ITEM_BODIES,
+    ITEMS,
+    JOURNAL,
+    MEMORIES,
+    PASTS,
+    SESSION_NAMES,
+    SESSIONS,
+    STATE,
+    TURNS,
+    R,
+)
 
 OF_TURN = ("tenant", "turn_id")
 
@@ -22,6 +45,72 @@ def info(tenant: Tenant, session_id: SessionId) -> Operation[SessionInfo | None]
         return None
     keys = yield from _own(KEYS_OF, tenant, session_id)
     return SessionInfo(session=session, keys=tuple(row.key for row in keys))
+
+
+# ── snapshots ────────────────────────────────────────────────────────────────────────────────
+
+VERSIONS_OF = Finder(TURNS, tenant=":tenant", session_id=":session_id", order=("seq",), over="seq")
+BODIES_OF = Finder(
+    ITEM_BODIES, tenant=":tenant", session_id=":session_id", order=("pos",), over="pos"
+)
+
+
+def snapshot(
+    tenant: Tenant, session_id: SessionId, *, version: Version | None, known: Snapshot | None
+) -> Operation[Later | None]:
+    """What a snapshot has to be extended by: the stretches after what is known.
+
+    The steps need not see one moment. Of what a session's row tells to be there nothing changes, and it goes only with
+    its session. So it is all there, or the session is gone by now.
+    """
+    session = yield from session_of(tenant, session_id)
+    if session is None or session.state == "deleted":
+        return None
+    wanted = session.head if version is None else version
+    lineage = yield from _lineage_at(session, wanted)
+    if lineage is None:
+        return None
+    if known is None or known.session_id != session_id or known.version > wanted:
+        known = empty_snapshot(session_id)
+    past = decisions.after(known, decisions.stretches(lineage))
+    notes = yield from annotations_of(tenant, past)
+    turns: list[TurnRow] = []
+    state: list[StateRow] = []
+    items: list[ItemBody] = []
+    for each in past:
+        if each.from_version < each.upto_version:
+            versions = {"above": each.from_version, "upto": each.upto_version}
+            turns += yield from _own(VERSIONS_OF, tenant, each.session_id, **versions)
+            state += yield from _own(STATE_OF, tenant, each.session_id, **versions)
+    # Read last, because they go first: if all of them are there, so was everything else.
+    for each in past:
+        if each.from_pos < each.upto_pos:
+            places = {"above": each.from_pos - 1, "upto": each.upto_pos - 1}
+            items += yield from _own(BODIES_OF, tenant, each.session_id, **places)
+    if _is_short(past, items=len(items), annotations=len(notes)):
+        again = yield from session_of(tenant, session_id)
+        if again is None or again.state == "deleted":
+            return None
+        # It is damaged, and `verify` says how; what is left is worth reading.
+    bodies = [each.body for each in items]
+    return later(known, session, turns=turns, items=bodies, state=state, annotations=notes)
+
+
+def _lineage_at(session: SessionRow, version: Version) -> Operation[Lineage | None]:
+    """What has to be read for a version. For the head, which nearly every caller wants, the row knows it."""
+    if version != session.head:
+        place = yield from find_place(session, version)
+        return place.lineage if place else None
+    point = decisions.fork_point(session, version)
+    assert point is not None, "a session has its head"
+    return decisions.lineage_at(session, point, length=session.length, rev=session.meta_rev)
+
+
+def _is_short(past: tuple[decisions.Stretch, ...], *, items: int, annotations: int) -> bool:
+    """Whether rows are missing that the stretches say to be there: both are numbered without a gap."""
+    return items < sum(max(0, each.upto_pos - each.from_pos) for each in past) or annotations < sum(
+        max(0, each.upto_rev - each.from_rev) for each in past
+    )
 
 
 # ── everything ───────────────────────────────────────────────────────────────────────────────
@@ -92,6 +181,26 @@ def _own(
 ) -> Operation[tuple[R, ...]]:
     """Rows of a session."""
     return find(finder, tenant=tenant, session_id=session_id, above=above, upto=upto)
+
+
+# ── ids ──────────────────────────────────────────────────────────────────────────────────────
+
+IDS_OF = Finder(SESSION_NAMES, tenant=":tenant", order=("id",), over="id")
+FORKS_OF = Finder(PASTS, tenant=":tenant", ancestor=":ancestor", order=("session_id",))
+
+
+def session_ids(
+    tenant: Tenant, *, after: SessionId | None, limit: int
+) -> Operation[tuple[SessionId, ...]]:
+    """Every session of a tenant, by id."""
+    rows = yield from find(IDS_OF, tenant=tenant, above=after, limit=limit)
+    return tuple(row.id for row in rows)
+
+
+def forks(tenant: Tenant, session_id: SessionId, *, limit: int) -> Operation[tuple[SessionId, ...]]:
+    """The sessions that read some of a session's past, by id."""
+    rows = yield from find(FORKS_OF, tenant=tenant, ancestor=session_id, limit=limit)
+    return tuple(row.session_id for row in rows)
 
 
 # ── blobs ────────────────────────────────────────────────────────────────────────────────────

@@ -5,108 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 
 from holdfast import limits
-from holdfast.core.conversation import Lineage, Snapshot
-from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
-from holdfast.store import decisions, listing
-from holdfast.store.assemble import empty_snapshot, extended, later
+from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
+from holdfast.store import listing
 from holdfast.store.base import Page, SessionFilter, SessionInfo, StoreStats
-from holdfast.store.operations.finders import session_of
-from holdfast.store.operations.sessions import annotations_of, find_place
 from holdfast.store.postgres import tables
-from holdfast.store.postgres.driver import STEPS
 from holdfast.store.postgres.engine import ONE_MOMENT, Db
-from holdfast.store.postgres.tables import Bound, utf8
-from holdfast.store.rows import MemoryRow, SessionRow, StateRow, TurnRow
+from holdfast.store.postgres.tables import utf8
+from holdfast.store.rows import MemoryRow, SessionRow, TurnRow
 
 # ── one session ──────────────────────────────────────────────────────────────────────────────
-
-
-async def find_session(db: Db, tenant: Tenant, session_id: SessionId) -> SessionRow | None:
-    return await STEPS.take(db, session_of(tenant, session_id))
-
-
-async def snapshot(
-    db: Db,
-    tenant: Tenant,
-    session_id: SessionId,
-    *,
-    version: Version | None,
-    known: Snapshot | None,
-) -> Snapshot | None:
-    """The session's row, and the stretches after what is known. No transaction: of what a row tells to be there
-    nothing changes, and it goes only with its session. So it is all there, or the session is gone by now."""
-    session = await find_session(db, tenant, session_id)
-    if session is None or session.state == "deleted":
-        return None
-    wanted = session.head if version is None else version
-    lineage = await _lineage_at(db, session, wanted)
-    if lineage is None:
-        return None
-    if known is None or known.session_id != session_id or known.version > wanted:
-        known = empty_snapshot(session_id)
-    past = decisions.after(known, decisions.stretches(lineage))
-    notes = await STEPS.take(db, annotations_of(tenant, past))
-    made = [row for each in past for row in await _turns_in(db, tenant, each)]
-    state = [row for each in past for row in await _state_in(db, tenant, each)]
-    # Read last, because they go first: if all of them are there, so was everything else.
-    bodies = [body for each in past for body in await _bodies_in(db, tenant, each)]
-    if _is_short(past, items=len(bodies), annotations=len(notes)):
-        again = await find_session(db, tenant, session_id)
-        if again is None or again.state == "deleted":
-            return None
-        # It is damaged, and `verify` says how; what is left is worth reading.
-    return extended(later(known, session, turns=made, items=bodies, state=state, annotations=notes))
-
-
-def _is_short(past: tuple[decisions.Stretch, ...], *, items: int, annotations: int) -> bool:
-    """Whether rows are missing that the stretches say to be there: both are numbered without a gap."""
-    return items < sum(max(0, each.upto_pos - each.from_pos) for each in past) or annotations < sum(
-        max(0, each.upto_rev - each.from_rev) for each in past
-    )
-
-
-async def _lineage_at(db: Db, session: SessionRow, version: Version) -> Lineage | None:
-    """What has to be read for a version. For the head, which nearly everybody wants, the row knows it."""
-    if version != session.head:
-        place = await STEPS.take(db, find_place(session, version))
-        return place.lineage if place else None
-    point = decisions.fork_point(session, version)
-    assert point is not None, "a session has its head"
-    return decisions.lineage_at(session, point, length=session.length, rev=session.meta_rev)
-
-
-async def _turns_in(db: Db, tenant: Tenant, past: decisions.Stretch) -> tuple[TurnRow, ...]:
-    if past.from_version >= past.upto_version:
-        return ()
-    return await db.all(tables.turns, "committed_turns", **_versions(tenant, past))
-
-
-async def _state_in(db: Db, tenant: Tenant, past: decisions.Stretch) -> tuple[StateRow, ...]:
-    if past.from_version >= past.upto_version:
-        return ()
-    return await db.all(tables.state, "state_rows", **_versions(tenant, past))
-
-
-def _versions(tenant: Tenant, past: decisions.Stretch) -> dict[str, Bound]:
-    return {
-        "tenant": tenant,
-        "session_id": past.session_id,
-        "from_version": past.from_version,
-        "upto_version": past.upto_version,
-    }
-
-
-async def _bodies_in(db: Db, tenant: Tenant, past: decisions.Stretch) -> list[bytes]:
-    if past.from_pos >= past.upto_pos:
-        return []
-    rows = await db.rows(
-        "item_bodies",
-        tenant=tenant,
-        session_id=past.session_id,
-        from_pos=past.from_pos,
-        upto_pos=past.upto_pos,
-    )
-    return [body for (body,) in rows]
 
 
 async def own_turns(
@@ -216,20 +123,6 @@ async def named(
 
 NAMED_AT_ONCE = 25
 """Sessions that are read together, a page of a list and a little more."""
-
-
-async def session_ids(
-    db: Db, tenant: Tenant, *, after: SessionId | None, limit: int
-) -> tuple[SessionId, ...]:
-    found = await db.rows("session_ids", tenant=tenant, after=after or "", limit=limit)
-    return tuple([SessionId(each) for (each,) in found])
-
-
-async def forks(
-    db: Db, tenant: Tenant, session_id: SessionId, *, limit: int
-) -> tuple[SessionId, ...]:
-    found = await db.rows("forks", tenant=tenant, ancestor=session_id, limit=limit)
-    return tuple([SessionId(each) for (each,) in found])
 
 
 async def all_memories(

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from holdfast import limits
-from holdfast.core.conversation import Patch, Snapshot
+from holdfast.core.conversation import Patch
 from holdfast.errors import StoreUnusable
 from holdfast.ids import (
     ItemId,
@@ -19,7 +19,6 @@ from holdfast.ids import (
     SessionId,
     Tenant,
     TurnId,
-    Version,
 )
 from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.store import base
@@ -212,18 +211,6 @@ class PostgresStore(Home):
             partial(annotate, tenant, session_id, patches, summary_rev=summary_rev), once=True
         )
 
-    async def snapshot(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        *,
-        version: Version | None = None,
-        known: Snapshot | None = None,
-    ) -> Snapshot | None:
-        return await self.engine.run(
-            lambda db: reading.snapshot(db, tenant, session_id, version=version, known=known)
-        )
-
     async def turns(
         self,
         tenant: Tenant,
@@ -263,18 +250,6 @@ class PostgresStore(Home):
 
     async def tenants(self) -> tuple[Tenant, ...]:
         return await self.engine.run(reading.tenants)
-
-    async def session_ids(
-        self, tenant: Tenant, *, after: SessionId | None, limit: int
-    ) -> tuple[SessionId, ...]:
-        return await self.engine.run(
-            lambda db: reading.session_ids(db, tenant, after=after, limit=limit)
-        )
-
-    async def forks(
-        self, tenant: Tenant, session_id: SessionId, *, limit: int
-    ) -> tuple[SessionId, ...]:
-        return await self.engine.run(lambda db: reading.forks(db, tenant, session_id, limit=limit))
 
     async def all_memories(
         self, tenant: Tenant, *, after: MemoryRow | None, limit: int

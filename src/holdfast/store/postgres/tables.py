@@ -111,16 +111,11 @@ nodes = Table(of.NODES)
 sessions = Table(of.SESSIONS)
 keys = Table(of.KEYS)
 turns = Table(of.TURNS)
-claims = Table(of.CLAIMS)
 signals = Table(of.SIGNALS)
-notes = Table(of.ANNOTATIONS)
-state = Table(of.STATE)
 memories = Table(of.MEMORIES)
 api_keys = Table(of.API_KEYS)
 seal_keys = Table(of.SEAL_KEYS)
 grants = Table(of.GRANTS)
-items = Table(of.ITEMS)
-journal = Table(of.JOURNAL)
 
 # ── queries ──────────────────────────────────────────────────────────────────────────────────
 

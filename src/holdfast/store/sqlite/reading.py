@@ -9,89 +9,21 @@ from apsw import Connection
 
 from holdfast import limits
 from holdfast.core.codec import encode
-from holdfast.core.conversation import Snapshot
-from holdfast.ids import SessionId, Tenant, TurnId, Version
-from holdfast.store import decisions, listing
-from holdfast.store.assemble import Later, empty_snapshot, later
+from holdfast.ids import SessionId, Tenant, TurnId
+from holdfast.store import listing
 from holdfast.store.base import Page, SessionFilter, SessionInfo, StoreStats
-from holdfast.store.operations.finders import session_of
-from holdfast.store.operations.sessions import annotations_of, find_place
+from holdfast.store.operations.reading import info
+from holdfast.store.operations.sessions import KEYS_OF
 from holdfast.store.rows import (
     MemoryRow,
     SessionRow,
-    StateRow,
     TurnRow,
 )
 from holdfast.store.sqlite import tables
 from holdfast.store.sqlite.driver import DRIVER
-from holdfast.store.sqlite.tables import queries
+from holdfast.store.steps import find
 
 # ── one session ──────────────────────────────────────────────────────────────────────────────
-
-
-def find_session(db: Connection, tenant: Tenant, session_id: SessionId) -> SessionRow | None:
-    return DRIVER.run(db, session_of(tenant, session_id))
-
-
-def snapshot(
-    db: Connection,
-    tenant: Tenant,
-    session_id: SessionId,
-    *,
-    version: Version | None,
-    known: Snapshot | None,
-) -> Later | None:
-    """What a snapshot has to be extended by; by whoever holds it, and not by a reader in its thread."""
-    session = find_session(db, tenant, session_id)
-    if session is None or session.state == "deleted":
-        return None
-    wanted = session.head if version is None else version
-    place = DRIVER.run(db, find_place(session, wanted))
-    if place is None:
-        return None
-    if known is None or known.session_id != session_id or known.version > wanted:
-        known = empty_snapshot(session_id)
-    past = decisions.after(known, decisions.stretches(place.lineage))
-    return later(
-        known,
-        session,
-        turns=[row for each in past for row in _turns_in(db, tenant, each)],
-        items=[body for each in past for body in _bodies_in(db, tenant, each)],
-        state=[row for each in past for row in _state_in(db, tenant, each)],
-        annotations=DRIVER.run(db, annotations_of(tenant, past)),
-    )
-
-
-def _turns_in(db: Connection, tenant: Tenant, past: decisions.Stretch) -> tuple[TurnRow, ...]:
-    return tables.turn_rows.all(
-        db,
-        "committed_turns",
-        tenant=tenant,
-        session_id=past.session_id,
-        from_version=past.from_version,
-        upto_version=past.upto_version,
-    )
-
-
-def _state_in(db: Connection, tenant: Tenant, past: decisions.Stretch) -> tuple[StateRow, ...]:
-    return tables.state_rows.all(
-        db,
-        "state_rows",
-        tenant=tenant,
-        session_id=past.session_id,
-        from_version=past.from_version,
-        upto_version=past.upto_version,
-    )
-
-
-def _bodies_in(db: Connection, tenant: Tenant, past: decisions.Stretch) -> list[bytes]:
-    where = {
-        "tenant": tenant,
-        "session_id": past.session_id,
-        "from_pos": past.from_pos,
-        "upto_pos": past.upto_pos,
-    }
-    return [body for (body,) in db.execute(queries["item_bodies"], where)]
 
 
 def own_turns(
@@ -110,8 +42,8 @@ def own_turns(
 # ── many sessions ────────────────────────────────────────────────────────────────────────────
 
 
-def info(db: Connection, session: SessionRow) -> SessionInfo:
-    found = tables.key_rows.all(db, "session_keys", tenant=session.tenant, session_id=session.id)
+def _with_keys(db: Connection, session: SessionRow) -> SessionInfo:
+    found = DRIVER.run(db, find(KEYS_OF, tenant=session.tenant, session_id=session.id))
     return SessionInfo(session=session, keys=tuple(row.key for row in found))
 
 
@@ -141,7 +73,7 @@ def page(
     )
     shown = found[:limit]
     return Page(
-        sessions=tuple(info(db, each) for each in shown),
+        sessions=tuple(_with_keys(db, each) for each in shown),
         cursor=listing.cursor_after(shown[-1]) if len(found) > limit else None,
     )
 
@@ -170,25 +102,10 @@ def named(
         db, "named_places", tenant=tenant, ids=names, before_ms=before_ms, before_id=before_id
     )
     for (session_id,) in places:
-        row = find_session(db, tenant, SessionId(session_id))
-        assert row is not None, "it was there a moment ago, in the same one"
-        found = info(db, row)
-        if listing.is_listed(row, found.keys, where):
+        found = DRIVER.run(db, info(tenant, SessionId(session_id)))
+        assert found is not None, "it was there a moment ago, in the same one"
+        if listing.is_listed(found.session, found.keys, where):
             yield found
-
-
-def session_ids(
-    db: Connection, tenant: Tenant, *, after: SessionId | None, limit: int
-) -> tuple[SessionId, ...]:
-    found = tables.texts(db, "session_ids", tenant=tenant, after=after or "", limit=limit)
-    return tuple(SessionId(each) for (each,) in found)
-
-
-def forks(
-    db: Connection, tenant: Tenant, session_id: SessionId, *, limit: int
-) -> tuple[SessionId, ...]:
-    found = tables.texts(db, "forks", tenant=tenant, ancestor=session_id, limit=limit)
-    return tuple(SessionId(each) for (each,) in found)
 
 
 def all_memories(

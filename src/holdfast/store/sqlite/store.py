@@ -16,16 +16,13 @@ import msgspec
 from apsw import Connection
 
 from holdfast import limits
-from holdfast.core.conversation import Snapshot
 from holdfast.ids import (
     NodeId,
     SessionId,
     Tenant,
     TurnId,
-    Version,
 )
 from holdfast.store import base
-from holdfast.store.assemble import extended
 from holdfast.store.effort import Effort
 from holdfast.store.home import Home
 from holdfast.store.migrations import Migrated
@@ -141,19 +138,6 @@ class SqliteStore(Home):
 
     # reading
 
-    async def snapshot(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        *,
-        version: Version | None = None,
-        known: Snapshot | None = None,
-    ) -> Snapshot | None:
-        found = await self.engine.read(
-            lambda db: reading.snapshot(db, tenant, session_id, version=version, known=known)
-        )
-        return None if found is None else extended(found)
-
     async def turns(
         self,
         tenant: Tenant,
@@ -199,18 +183,6 @@ class SqliteStore(Home):
 
     async def tenants(self) -> tuple[Tenant, ...]:
         return await self.engine.read(reading.tenants)
-
-    async def session_ids(
-        self, tenant: Tenant, *, after: SessionId | None, limit: int
-    ) -> tuple[SessionId, ...]:
-        return await self.engine.read(
-            lambda db: reading.session_ids(db, tenant, after=after, limit=limit)
-        )
-
-    async def forks(
-        self, tenant: Tenant, session_id: SessionId, *, limit: int
-    ) -> tuple[SessionId, ...]:
-        return await self.engine.read(lambda db: reading.forks(db, tenant, session_id, limit=limit))
 
     async def all_memories(
         self, tenant: Tenant, *, after: MemoryRow | None, limit: int

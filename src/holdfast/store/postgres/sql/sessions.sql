@@ -1,8 +1,4 @@
--- Sessions as a whole: annotations, keys, forks, removal, reading, listing. See turns.sql for `{…}` and `ready`.
-
--- session
--- A session's row.
-select s.{session} from holdfast.session s where s.tenant = :tenant and s.id = :id;
+-- Sessions as a whole: turns, listing.
 
 -- all_memories
 -- Some memories of a tenant, by agent and id.
@@ -10,38 +6,10 @@ select m.{memory} from holdfast.memory m
  where m.tenant = :tenant and (m.agent, m.memory_id) > (:agent::bytea, :after::bytea)
  order by m.agent, m.memory_id limit :limit;
 
--- key
--- What a session key means.
-select k.{session_key} from holdfast.session_key k where k.tenant = :tenant and k.key = :key;
-
 -- session_keys
 -- The keys that mean these sessions.
 select k.{session_key} from holdfast.session_key k
  where k.tenant = :tenant and k.session_id = any (:session_ids::text[]) order by k.key;
-
--- committed_turns
--- A stretch of a session's turns, in order.
-select t.{turn} from holdfast.turn t
- where t.tenant = :tenant and t.session_id = :session_id and t.seq > :from_version and t.seq <= :upto_version
- order by t.seq;
-
--- item_bodies
--- A stretch of a session's items, in order.
-select body from holdfast.item
- where tenant = :tenant and session_id = :session_id and pos >= :from_pos and pos < :upto_pos
- order by pos;
-
--- state_rows
--- A stretch of a session's state, in order.
-select v.{state} from holdfast.state v
- where v.tenant = :tenant and v.session_id = :session_id and v.seq > :from_version and v.seq <= :upto_version
- order by v.seq, v.name;
-
--- annotations
--- A stretch of a session's annotations, in order.
-select a.{annotation} from holdfast.annotation a
- where a.tenant = :tenant and a.session_id = :session_id and a.rev > :from_rev and a.rev <= :upto_rev
- order by a.rev;
 
 -- turns
 -- A session's own turns, newest first: by the version that they made, or that they began from; those that wait come last.
@@ -81,15 +49,6 @@ select s.{session}
 -- The sessions that some keys with this beginning mean. In their order, the planner finds them side by side.
 select session_id from holdfast.session_key
  where tenant = :tenant and key >= :prefix and key < :prefix || chr(127) order by key limit :limit;
-
--- session_ids
--- Every session of a tenant, by id.
-select id from holdfast.session where tenant = :tenant and id > :after order by id limit :limit;
-
--- forks
--- The sessions that read some of a session's past, by id.
-select session_id from holdfast.session_past
- where tenant = :tenant and ancestor = :ancestor order by session_id limit :limit;
 
 -- next_tenant
 -- The tenant that comes after another, by jumping along indexes: one with sessions, memories or remembered approvals.

@@ -1,34 +1,4 @@
--- Sessions as a whole: annotations, keys, forks, removal, reading, listing.
-
--- session_keys
--- The keys that mean a session. Left to itself, SQLite would go through the tenant's keys.
-select {session_key} from session_key indexed by session_key_by_session
- where tenant = :tenant and session_id = :session_id order by key;
-
--- committed_turns
--- A stretch of a session's turns, in order.
-select {turn}
-  from turn
- where tenant = :tenant and session_id = :session_id and seq > :from_version and seq <= :upto_version
- order by seq;
-
--- item_bodies
--- A stretch of a session's items, in order.
-select body from item
- where tenant = :tenant and session_id = :session_id and pos >= :from_pos and pos < :upto_pos
- order by pos;
-
--- state_rows
--- A stretch of a session's state, in order.
-select {state} from state
- where tenant = :tenant and session_id = :session_id and seq > :from_version and seq <= :upto_version
- order by seq, name;
-
--- annotations
--- A stretch of a session's annotations, in order.
-select {annotation} from annotation
- where tenant = :tenant and session_id = :session_id and rev > :from_rev and rev <= :upto_rev
- order by rev;
+-- Sessions as a whole: turns, listing.
 
 -- turns
 -- A session's own turns, newest first: by the version that they made, or that they began from; those that wait come last.
@@ -69,15 +39,6 @@ select {session}
 -- Some sessions that a key with this beginning means.
 select distinct session_id from session_key
  where tenant = :tenant and key >= :prefix and key < :prefix || char(127) limit :limit;
-
--- session_ids
--- Every session of a tenant, by id.
-select id from session where tenant = :tenant and id > :after order by id limit :limit;
-
--- forks
--- The sessions that read some of a session's past, by id.
-select session_id from session_past
- where tenant = :tenant and ancestor = :ancestor order by session_id limit :limit;
 
 -- next_tenant
 -- The tenant that comes after another, by jumping along indexes: one with sessions, memories or remembered approvals.

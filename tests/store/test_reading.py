@@ -1,0 +1,78 @@
+"""A snapshot is read in several steps, and a home may let others write between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.ids import Minter, SessionId
+from holdfast.store.assemble import Later
+from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.tables import Tables
+from holdfast.store.operations.reading import BODIES_OF, snapshot
+from holdfast.store.operations.sessions import remove
+from holdfast.store.steps import Delete, Finding, Operation, write
+from holdfast.store.tables import ITEMS
+from holdfast.testing import ManualClock
+from tests.store.builders import ACME, Player
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(now_ms=clock.now_ms)
+
+
+@pytest.fixture
+async def session_id(store: MemoryStore, mint: Minter) -> SessionId:
+    player = Player(store, mint)
+    await player.renew()
+    await player.play("trip")
+    return await player.id_of("trip")
+
+
+def read(tables: Tables, session_id: SessionId, meanwhile: Callable[[], None]) -> Later | None:
+    """What a snapshot is made of, if something happens right before its items are read."""
+
+    def steps() -> Operation[Later | None]:
+        operation = snapshot(ACME, session_id, version=None, known=None)
+        came: object = None
+        try:
+            while True:
+                step = operation.send(came)
+                if isinstance(step, Finding) and step.finder is BODIES_OF:
+                    meanwhile()
+                came = yield step
+        except StopIteration as end:
+            found: Later | None = end.value
+            return found
+
+    return tables.run(steps())
+
+
+def test_a_session_that_goes_while_it_is_read_is_gone(
+    store: MemoryStore, session_id: SessionId
+) -> None:
+    def clear() -> None:
+        store.tables.run(remove(ACME, session_id))
+        store.tables.run(write(Delete(ITEMS, (ACME, session_id))))
+
+    assert read(store.tables, session_id, clear) is None
+
+
+def test_one_that_is_deleted_with_its_rows_still_there_is_read(
+    store: MemoryStore, session_id: SessionId
+) -> None:
+    def delete() -> None:
+        store.tables.run(remove(ACME, session_id))
+
+    found = read(store.tables, session_id, delete)
+    assert found is not None and len(found.items) == found.session.length
+
+
+def test_of_a_damaged_one_is_read_what_is_left(store: MemoryStore, session_id: SessionId) -> None:
+    def damage() -> None:
+        store.tables.run(write(Delete(ITEMS, (ACME, session_id, 0))))
+
+    found = read(store.tables, session_id, damage)
+    assert found is not None and len(found.items) == found.session.length - 1
