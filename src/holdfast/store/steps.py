@@ -16,6 +16,8 @@ decides in between. A home is a driver: it knows how to take these steps, and no
 3. So all that an operation reads belongs to a session in `on`, or to a row in `as_read`, or never changes.
 4. A row is written once in a step.
 5. `NOW` stands for the time at which a home writes, which is what `write` gives back.
+6. Two looks may be two moments, and nothing guards a refusal: one look has found what it is decided on, or the later
+   look cannot make it wrong.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ QUEUED = "store/operations/queue.py"
 SIGNALS = "store/operations/signals.py"
 NODES = "store/operations/nodes.py"
 ACCESS = "store/operations/access.py"
+READING = "store/operations/reading.py"
 FINDERS = "store/operations/finders.py"
 STATEMENTS = "store/statements.py"
 MEMORY_DRIVER = "store/memory/driver.py"
@@ -623,14 +624,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a fork reads its parent's later items",
-        (SESSIONS_SQL, "and pos >= :from_pos and pos < :upto_pos", "and pos >= :from_pos"),
+        (READING, '"upto": each.upto_pos - 1}', '"upto": None}'),
     ),
     mutant(
         "a fork reads its parent's later state",
         (
-            SESSIONS_SQL,
-            "and seq > :from_version and seq <= :upto_version\n order by seq, name;",
-            "and seq > :from_version\n order by seq, name;",
+            READING,
+            "state += yield from _own(STATE_OF, tenant, each.session_id, **versions)",
+            "state += yield from _own(STATE_OF, tenant, each.session_id, above=each.from_version)",
         ),
     ),
     mutant(
@@ -1348,7 +1349,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "any choice finds everything",
         (
             STATEMENTS,
-            'f"({given}{cast(column)} is null or {column.quoted} = {given})"',
+            'f"({given}{cast(column)} is null or {own} = {given})"',
             'f"({given}{cast(column)} is null or {given}{cast(column)} is not null)"',
         ),
         tests=(GRANTS,),

@@ -129,7 +129,9 @@ class Driver:
     def _find(self, step: Finding) -> tuple[Value, ...]:
         finder = step.finder
         values = tuple([_value(each, step.given) for each in finder.where.values()])
-        rows = list(self.of(finder.selected).where(tuple(finder.where), values))
+        rows = self._stretch(step, values)
+        if rows is None:
+            rows = list(self.of(finder.selected).where(tuple(finder.where), values))
         if finder.of is not None:
             _, shared = finder.of
             belonging, values_of = self.of(finder.table), key_of(shared)
@@ -145,6 +147,17 @@ class Driver:
         for name in reversed(finder.order):
             rows.sort(key=lambda row: getattr(row, name.lstrip("-")), reverse=name[0] == "-")
         return tuple(rows[: step.limit])
+
+    def _stretch(self, step: Finding, values: Key) -> list[Any] | None:
+        """Rows by the numbers that they lie between, one after the other; None if they are not found so."""
+        finder = step.finder
+        if finder.over is None or not (isinstance(step.above, int) and isinstance(step.upto, int)):
+            return None
+        rows, columns = self.of(finder.selected), (*finder.where, finder.over)
+        if step.upto - step.above > len(rows.by_key):
+            return None
+        numbers = range(step.above + 1, step.upto + 1)
+        return [row for n in numbers for row in rows.where(columns, (*values, n))]
 
     def _write(self, step: Writing, now_ms: int) -> None:
         for each in step.changes:
