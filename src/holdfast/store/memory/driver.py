@@ -151,9 +151,10 @@ class Driver:
     def _stretch(self, step: Finding, values: Key) -> list[Any] | None:
         """Rows by the numbers that they lie between, one after the other; None if they are not found so."""
         finder = step.finder
-        if finder.over is None or not (isinstance(step.above, int) and isinstance(step.upto, int)):
+        is_bounded = isinstance(step.above, int) and isinstance(step.upto, int)
+        if finder.over is None or finder.of is not None or not is_bounded:
             return None
-        rows, columns = self.of(finder.selected), (*finder.where, finder.over)
+        rows, columns = self.of(finder.table), (*finder.where, finder.over)
         if step.upto - step.above > len(rows.by_key):
             return None
         numbers = range(step.above + 1, step.upto + 1)
