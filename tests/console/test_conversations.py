@@ -111,7 +111,7 @@ async def test_a_running_turn_is_steered(browser: Browser) -> None:
         await expect(here.find(".call.outcome-running")).to_have_count(1)
         await here.say("Make it north")
         await expect(here.find(".unheard")).to_contain_text("hears it at its next step")
-        await within(until(lambda: bool(store.tables.signals.by_key)))
+        await within(until(lambda: bool(store.db.execute("select count(*) from signal").get)))
         tool.let_go.set()
         await expect(here.find(".turn-committed .item-user")).to_have_count(2)
         await expect(here.find(".item-assistant .said").last).to_have_text("North it is.")

@@ -357,9 +357,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "the last of those that wait for a session is opened first",
         (
-            "store/memory/tables.py",
-            "key=lambda each: (each.began_ms, each.turn_id))",
-            "key=lambda each: (each.began_ms, each.turn_id), reverse=True)",
+            "store/sql/sweeps.sql",
+            "order by t.began_ms, t.turn_id limit",
+            "order by t.began_ms desc, t.turn_id desc limit",
         ),
         telling=True,
     ),

@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.store.base import Store
 from holdfast.store.memory import MemoryStore
@@ -59,26 +57,7 @@ class MemoryHome:
 
     def damage(self, store: Store) -> Damage:
         assert isinstance(store, MemoryStore)
-        return MemoryDamage(store)
-
-
-class MemoryDamage:
-    def __init__(self, store: MemoryStore) -> None:
-        self._tables = store.tables
-
-    async def item(self, tenant: Tenant, session_id: SessionId, pos: int, body: bytes) -> None:
-        rows = self._tables.items
-        rows.put(msgspec.structs.replace(rows.by_key[tenant, session_id, pos], body=body))
-
-    async def record(self, tenant: Tenant, turn_id: TurnId, n: int, records: bytes) -> None:
-        rows = self._tables.journals
-        rows.put(msgspec.structs.replace(rows.by_key[tenant, turn_id, n], records=records))
-
-    async def annotation(
-        self, tenant: Tenant, session_id: SessionId, rev: int, patch: bytes
-    ) -> None:
-        rows = self._tables.annotations
-        rows.put(msgspec.structs.replace(rows.by_key[tenant, session_id, rev], patch=patch))
+        return SqliteDamage(store)
 
 
 # ── SQLite ───────────────────────────────────────────────────────────────────────────────────

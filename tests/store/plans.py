@@ -40,7 +40,7 @@ class _Noting(MemoryStore):
 
     async def _write(self, start: Start[T]) -> T:
         name = getattr(start, "func", start).__name__
-        return self.tables.run(self._watched(name, start()))
+        return await super()._write(lambda: self._watched(name, start()))
 
     def _watched(self, name: str, operation: Operation[T]) -> Operation[T]:
         came: object = None

@@ -11,7 +11,7 @@ from holdfast.store import tables
 from holdfast.store.queries import load_queries, parse_queries
 from holdfast.store.tables import TABLES
 
-SQL = tuple(Path(tables.__file__).parent.glob("*/sql/*.sql"))
+SQL = tuple(Path(tables.__file__).parent.rglob("sql/*.sql"))
 
 GOOD = """\
 -- Queries about sessions.

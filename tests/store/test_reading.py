@@ -9,7 +9,6 @@ import pytest
 from holdfast.ids import Minter, SessionId
 from holdfast.store.assemble import Later
 from holdfast.store.memory import MemoryStore
-from holdfast.store.memory.tables import Tables
 from holdfast.store.operations.reading import BODIES_OF, snapshot
 from holdfast.store.operations.sessions import remove
 from holdfast.store.steps import Delete, Finding, Operation, write
@@ -31,7 +30,7 @@ async def session_id(store: MemoryStore, mint: Minter) -> SessionId:
     return await player.id_of("trip")
 
 
-def read(tables: Tables, session_id: SessionId, meanwhile: Callable[[], None]) -> Later | None:
+def read(store: MemoryStore, session_id: SessionId, meanwhile: Callable[[], None]) -> Later | None:
     """What a snapshot is made of, if something happens right before its items are read."""
 
     def steps() -> Operation[Later | None]:
@@ -47,32 +46,32 @@ def read(tables: Tables, session_id: SessionId, meanwhile: Callable[[], None]) -
             found: Later | None = end.value
             return found
 
-    return tables.run(steps())
+    return store.run(steps())
 
 
 def test_a_session_that_goes_while_it_is_read_is_gone(
     store: MemoryStore, session_id: SessionId
 ) -> None:
     def clear() -> None:
-        store.tables.run(remove(ACME, session_id))
-        store.tables.run(write(Delete(ITEMS, (ACME, session_id))))
+        store.run(remove(ACME, session_id))
+        store.run(write(Delete(ITEMS, (ACME, session_id))))
 
-    assert read(store.tables, session_id, clear) is None
+    assert read(store, session_id, clear) is None
 
 
 def test_one_that_is_deleted_with_its_rows_still_there_is_read(
     store: MemoryStore, session_id: SessionId
 ) -> None:
     def delete() -> None:
-        store.tables.run(remove(ACME, session_id))
+        store.run(remove(ACME, session_id))
 
-    found = read(store.tables, session_id, delete)
+    found = read(store, session_id, delete)
     assert found is not None and len(found.items) == found.session.length
 
 
 def test_of_a_damaged_one_is_read_what_is_left(store: MemoryStore, session_id: SessionId) -> None:
     def damage() -> None:
-        store.tables.run(write(Delete(ITEMS, (ACME, session_id, 0))))
+        store.run(write(Delete(ITEMS, (ACME, session_id, 0))))
 
-    found = read(store.tables, session_id, damage)
+    found = read(store, session_id, damage)
     assert found is not None and len(found.items) == found.session.length - 1

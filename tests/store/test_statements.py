@@ -1,12 +1,9 @@
-"""What plans are compiled to, and that rows in dictionaries are found as those statements would find them."""
+"""What plans are compiled to."""
 
 from __future__ import annotations
 
-from holdfast.ids import SessionId, Tenant, TurnId, Version
-from holdfast.store.memory.driver import Driver
-from holdfast.store.rows import SignalKind, SignalRow, TurnRow
 from holdfast.store.statements import finding
-from holdfast.store.steps import Finder, find, insert, write
+from holdfast.store.steps import Finder
 from holdfast.store.tables import SIGNALS, TURNS
 
 OF_SESSION = Finder(
@@ -40,35 +37,3 @@ def test_postgresql_chooses_for_itself_where_to_begin() -> None:
         " where o.tenant = :tenant and o.session_id = :session_id and x.kind <> 'cancel'"
         " order by x.turn_id, x.n desc"
     )
-
-
-def test_in_dictionaries_the_same_rows_are_found() -> None:
-    acme, other = Tenant("acme"), Tenant("other")
-    trip, talk = SessionId(f"conv_{1:026}"), SessionId(f"conv_{2:026}")
-    kinds: tuple[SignalKind, ...] = ("steer", "cancel", "interrupt", "steer", "steer")
-    driver = Driver(lambda: 0)
-
-    def turn(tenant: Tenant, session_id: SessionId, number: int) -> TurnRow:
-        return TurnRow(
-            tenant=tenant,
-            turn_id=TurnId(f"turn_{number:026}"),
-            session_id=session_id,
-            base_head=Version(0),
-            state="open",
-        )
-
-    mine = [turn(acme, trip, 2), turn(acme, trip, 1)]
-    theirs = [turn(acme, talk, 3), turn(other, trip, 1)]
-    said = [
-        SignalRow(tenant=each.tenant, turn_id=each.turn_id, n=n, kind=kind)
-        for each in (*mine, *theirs)
-        for n, kind in enumerate(kinds)
-    ]
-    driver.run(write(insert(TURNS, *mine, *theirs), insert(SIGNALS, *said)))
-
-    found = driver.run(find(OF_SESSION, tenant=acme, session_id=trip, above=0, upto=3, limit=3))
-    assert [(each.tenant, each.turn_id, each.n) for each in found] == [
-        (acme, mine[1].turn_id, 3),
-        (acme, mine[1].turn_id, 2),
-        (acme, mine[0].turn_id, 3),
-    ]

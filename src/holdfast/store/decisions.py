@@ -19,7 +19,7 @@ from holdfast.core.conversation import Commit, Lineage, Segment, Snapshot
 from holdfast.core.events import TurnRequest
 from holdfast.core.unfinished import links_after
 from holdfast.errors import StoreError, Superseded
-from holdfast.ids import NodeId, SessionId, SessionKey, Tenant, TurnId, Version
+from holdfast.ids import NodeId, SessionId, SessionKey, TurnId, Version
 from holdfast.store.base import (
     Anonymous,
     Attempt,
@@ -58,7 +58,6 @@ from holdfast.store.base import (
     TooLate,
     Unconsumed,
     Unfinished,
-    Waiting,
 )
 from holdfast.store.horizon import Horizon, looked
 from holdfast.store.rows import (
@@ -489,17 +488,6 @@ def judge_open(ask: Opening, facts: OpeningFacts) -> OpenOutcome:
         nonce=ask.nonce,
     )
     return Started(fence=fence, created=False, retry_of=turn.retry_of)
-
-
-def in_order(queued: Iterable[tuple[Tenant, SessionId, TurnId, bool]]) -> Iterable[Waiting]:
-    """Queued turns in the order of their coming, each with whether its session is free, as the sweeper sees them."""
-    seen: set[tuple[Tenant, SessionId]] = set()
-    for tenant, session_id, turn_id, is_free in queued:
-        is_first = (tenant, session_id) not in seen
-        seen.add((tenant, session_id))
-        yield Waiting(
-            tenant=tenant, session_id=session_id, turn_id=turn_id, ready=is_free and is_first
-        )
 
 
 def place_of(turn: TurnRow) -> tuple[float, int, int, TurnId]:

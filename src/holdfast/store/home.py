@@ -32,6 +32,7 @@ from holdfast.store.operations import (
     reading,
     sessions,
     signals,
+    sweeps,
     turns,
 )
 from holdfast.store.rows import (
@@ -63,6 +64,10 @@ class Home:
     async def _read(self, start: Start[T], *, one_moment: bool = False) -> T:
         """Run an operation that writes nothing. `one_moment`: all its steps see what the first one saw."""
         raise NotImplementedError
+
+    def _is_held(self, slot: int) -> bool:
+        """Whether the process of a slot lives; see `sqlite/locks.py`."""
+        return True
 
     # nodes
 
@@ -162,7 +167,13 @@ class Home:
     async def idempotency(self, tenant: Tenant, key: IdempotencyKey) -> IdempotencyRow | None:
         return await self._read(partial(finders.claim_under, tenant, key))
 
+    async def orphans(self, *, node: NodeId, limit: int) -> tuple[base.Orphan, ...]:
+        return await self._read(partial(sweeps.orphans, node, limit=limit, is_held=self._is_held))
+
     # turns that wait for their session
+
+    async def queued(self, *, limit: int) -> tuple[base.Waiting, ...]:
+        return await self._read(partial(sweeps.queued, limit=limit))
 
     async def enqueue(self, ask: base.Begin, *, behind: bool = False) -> base.EnqueueOutcome:
         return await self._write(partial(queue.enqueue, ask, behind=behind))
@@ -231,6 +242,9 @@ class Home:
                 after=after,
             )
         )
+
+    async def signals(self, node: NodeId) -> tuple[SignalRow, ...]:
+        return await self._read(partial(sweeps.signals, node))
 
     async def find_signal(self, tenant: Tenant, turn_id: TurnId, n: int) -> SignalRow | None:
         return await self._read(partial(signals.find_signal, tenant, turn_id, n))

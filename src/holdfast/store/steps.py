@@ -1,4 +1,4 @@
-"""The steps of an operation: look, find, write.
+"""The steps of an operation: look, find, ask, write.
 
 An operation of the store is one text for every home: a generator that yields steps, is sent what came of each, and
 decides in between. A home is a driver: it knows how to take these steps, and no rule.
@@ -175,6 +175,21 @@ class Finder(Generic[R]):
         return f"<Finder {self.table.name} by {', '.join(self.where)}>"
 
 
+class Question(Generic[R]):
+    """A query that is worth reading, by its name in `store/sql`: its columns are the fields of `kind`, in their order.
+
+    Lists are given as they are. `writes`: it changes something, and is asked outside an operation that writes by steps.
+    """
+
+    def __init__(self, name: str, kind: type[R], *, writes: bool = False) -> None:
+        self.name = name
+        self.rows = Table(name, kind)
+        self.writes = writes
+
+    def __repr__(self) -> str:
+        return f"<Question {self.name}>"
+
+
 # ── writing ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -236,6 +251,11 @@ class Finding(Struct, frozen=True):
     limit: int | None = None
 
 
+class Asking(Struct, frozen=True):
+    question: Question[Any]
+    given: Mapping[str, Any]
+
+
 class Writing(Struct, frozen=True):
     changes: tuple[Change, ...]
     on: tuple[SessionRow, ...] = ()
@@ -243,7 +263,7 @@ class Writing(Struct, frozen=True):
     as_read: tuple[AsRead, ...] = ()
 
 
-Step: TypeAlias = Looking | Finding | Writing
+Step: TypeAlias = Looking | Finding | Asking | Writing
 Operation: TypeAlias = Generator[Step, Any, T]
 Start: TypeAlias = Callable[[], Operation[T]]
 """Begins an operation, as often as that is needed."""
@@ -264,6 +284,11 @@ def find(
     **given: object,
 ) -> Operation[tuple[R, ...]]:
     rows: tuple[R, ...] = yield Finding(finder, given, above, upto, limit)
+    return rows
+
+
+def ask(question: Question[R], /, **given: object) -> Operation[tuple[R, ...]]:
+    rows: tuple[R, ...] = yield Asking(question, given)
     return rows
 
 

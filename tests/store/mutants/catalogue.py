@@ -17,7 +17,6 @@ ACCESS = "store/operations/access.py"
 READING = "store/operations/reading.py"
 FINDERS = "store/operations/finders.py"
 STATEMENTS = "store/statements.py"
-MEMORY_DRIVER = "store/memory/driver.py"
 SQLITE_DRIVER = "store/sqlite/driver.py"
 BATCH = "store/sqlite/batch.py"
 DESK = "store/sqlite/desk.py"
@@ -1233,60 +1232,6 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=(CONTINUATIONS,),
     ),
     # ── what drivers do ──────────────────────────────────────────────────────────────────────
-    mutant(
-        "memory: what stands for the time of a write is written as it is",
-        (MEMORY_DRIVER, "now_ms + getattr(row, name)", "0 + getattr(row, name)"),
-    ),
-    mutant(
-        "memory: what is there is overwritten",
-        (
-            MEMORY_DRIVER,
-            "                        if not is_there:\n",
-            "                        if rows:\n",
-        ),
-        tests=(SEAL_KEYS, MODEL),
-    ),
-    mutant(
-        "memory: a row that has changed is found by what it was",
-        (MEMORY_DRIVER, "                del index[was][key]\n", "                pass\n"),
-    ),
-    mutant(
-        "memory: a row that is gone is found",
-        (
-            MEMORY_DRIVER,
-            "                del index[values_of(row)][key]\n",
-            "                pass\n",
-        ),
-    ),
-    mutant(
-        "memory: a row that is new is not found",
-        (
-            MEMORY_DRIVER,
-            "            index.setdefault(values, {})[key] = row\n",
-            "            index.setdefault(values, {})\n",
-        ),
-    ),
-    mutant(
-        "memory: a look leads to what was brought along, and not to what a name means",
-        (
-            MEMORY_DRIVER,
-            '" or ".join(map(_one_spelled, sources))',
-            '" or ".join(map(_one_spelled, sources[::-1]))',
-        ),
-    ),
-    mutant(
-        "memory: rows lie beyond their bound",
-        (MEMORY_DRIVER, "(upto is None or value <= upto)", "(upto is None or value <= upto + 1)"),
-    ),
-    mutant(
-        "memory: rows come in the order in which they were written",
-        (
-            MEMORY_DRIVER,
-            "        for name in reversed(finder.order):\n",
-            "        for name in ():\n",
-        ),
-        tests=(QUEUE, MODEL),
-    ),
     mutant(
         "SQLite: what stands for the time of a write is written as it is",
         (

@@ -14,6 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from holdfast.store.dialects import POSTGRES, QUESTIONS
 from holdfast.store.postgres import tables
 from holdfast.store.postgres.compiler import SCHEMA, Compiler, cast
 from holdfast.store.postgres.search import _asked
@@ -42,7 +43,8 @@ def _queries() -> dict[str, Query]:
         for name, each in FINDERS.items()
     }
     made = {name: compiled("read", sql) for name, sql in (looks | finders).items()}
-    return tables.queries | made
+    asked = {name: compiled(name, POSTGRES.spelled(text)) for name, text in QUESTIONS.items()}
+    return tables.queries | asked | made
 
 
 queries = _queries()

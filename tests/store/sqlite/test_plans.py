@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import apsw
 import pytest
 
+from holdfast.store.dialects import QUESTIONS, SQLITE
 from holdfast.store.sqlite import tables
 from holdfast.store.sqlite.connection import open_writer
 from holdfast.store.sqlite.migrate import load_migrations, migrate
@@ -20,6 +21,7 @@ from tests.store.plans import FINDERS, LOOKS
 
 queries: dict[str, str] = {
     **tables.queries,
+    **{name: SQLITE.spelled(text) for name, text in QUESTIONS.items()},
     **{f"look: {name}": looking(each) for name, each in LOOKS.items()},
     **{
         f"find: {name}": finding(each, bool(each.over), bool(each.over), True)
@@ -29,7 +31,7 @@ queries: dict[str, str] = {
 
 WALKS = {
     "counts": "counts everything",
-    "held_sessions": "walks the index of open turns, which are few",
+    "held_turns": "walks the index of open turns, which are few",
     "queued_turns": "walks the index of turns that wait, which are bounded",
     "clearable_sessions": "walks the index of deleted sessions that are to be cleared",
     "prune_nodes": "there are as many nodes as boots in a day",

@@ -1,4 +1,4 @@
-"""The verified stand-in: a store in plain dictionaries, held to the same contract as the others."""
+"""The memory home: SQLite's tables in memory, for tests and for the simulation."""
 
 from __future__ import annotations
 

@@ -6,12 +6,14 @@ that has changed, it is run again from the start (`engine.py`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from holdfast.core.codec import Value
 from holdfast.errors import HoldfastError
 from holdfast.ids import SessionKey
+from holdfast.store.dialects import POSTGRES, QUESTIONS
 from holdfast.store.postgres.cache import FIRST_STAMP, Cache, Known, known_after
 from holdfast.store.postgres.compiler import (
     SCHEMA,
@@ -30,6 +32,7 @@ from holdfast.store.postgres.tables import Query, Row, Table, compiled
 from holdfast.store.rows import KeyRow
 from holdfast.store.statements import finding, looking
 from holdfast.store.steps import (
+    Asking,
     Finder,
     Finding,
     Given,
@@ -39,6 +42,7 @@ from holdfast.store.steps import (
     One,
     Operation,
     Part,
+    Question,
     Start,
     Step,
     Writing,
@@ -80,6 +84,7 @@ class Steps:
         self._tables: dict[AnyTable[Any], Table[Any]] = {}
         self._looks: dict[Look[Any], tuple[Query, dict[str, Column]]] = {}
         self._finders: dict[tuple[object, ...], tuple[Query, dict[str, Column]]] = {}
+        self._questions: dict[Question[Any], tuple[Query, frozenset[str]]] = {}
 
     async def take(self, db: Db, operation: Operation[T], run: Run | None = None) -> T:
         """Take the steps of an operation. Raises Stale if what it has read was not so any more."""
@@ -92,6 +97,8 @@ class Steps:
                         came = await self._look(db, step, run)
                     case Finding() as step:
                         came = await self._find(db, step, run.stamps)
+                    case Asking() as step:
+                        came = await self._ask(db, step)
                     case Writing() as step:
                         came = await self._write(db, step, run)
         except StopIteration as end:
@@ -154,6 +161,21 @@ class Steps:
             stamps[made.tenant, made.id] = row[width]
         found: Value = made
         return found
+
+    async def _ask(self, db: Db, step: Asking) -> tuple[Value, ...]:
+        question = step.question
+        known = self._questions.get(question)
+        if known is None:
+            text = QUESTIONS[question.name]
+            query = compiled(question.name, POSTGRES.spelled(text))
+            known = self._questions[question] = query, frozenset(_WORDS.findall(text))
+        query, words = known
+        given = {
+            name: _said(value) if name in words else value for name, value in step.given.items()
+        }
+        db.wrote |= question.writes
+        rows = await db.fetch(query, given)
+        return tuple(map(self.table(question.rows).made, rows))
 
     # writing
 
@@ -281,6 +303,16 @@ class Driver:
         elif key is None:
             key = next((each.key for each in _named(step)), None)
         self._note(db, step, before, stamp, key, now_ms)
+
+
+_WORDS = re.compile(r":(\w+)::words\b")
+
+
+def _said(value: Any) -> Any:
+    """What people and models say, or a list of it, as PostgreSQL keeps it."""
+    if isinstance(value, list):
+        return [_said(each) for each in value]
+    return None if value is None else value.encode()
 
 
 def _named(writing: Writing) -> Iterator[KeyRow]:

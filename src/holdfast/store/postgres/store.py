@@ -1,7 +1,7 @@
 """The PostgreSQL home: the `Store` protocol over one database that any number of processes share.
 
 Everything here is wiring. What a method does is an operation, or work on the database in `reading.py`, `search.py`,
-`sweeps.py` or `upkeep.py`; when it is run again is the engine's business. The clock is the database's, read together with what is decided on.
+or `upkeep.py`; when it is run again is the engine's business. The clock is the database's, read together with what is decided on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.store.migrations import Migrated, missing
 from holdfast.store.operations import nodes
 from holdfast.store.operations.sessions import annotate
 from holdfast.store.operations.signals import Said, signal
-from holdfast.store.postgres import inspection, reading, search, sweeps, tables, upkeep
+from holdfast.store.postgres import inspection, reading, search, upkeep
 from holdfast.store.postgres.acknowledging import Acknowledging
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.driver import STEPS, Driver
@@ -39,7 +39,6 @@ from holdfast.store.rows import (
     MemoryRow,
     NodeRow,
     SignalKind,
-    SignalRow,
     TurnRow,
 )
 from holdfast.store.steps import Start
@@ -145,16 +144,10 @@ class PostgresStore(Home):
             await self._acknowledging.wait_arrived()
         return await super().begin(ask)
 
-    async def orphans(self, *, node: NodeId, limit: int) -> tuple[base.Orphan, ...]:
-        return await self.engine.run(lambda db: sweeps.orphans(db, node=node, limit=limit))
-
     async def enqueue(self, ask: base.Begin, *, behind: bool = False) -> base.EnqueueOutcome:
         if ask.attempt.client_attempt:
             await self._acknowledging.wait_arrived()
         return await super().enqueue(ask, behind=behind)
-
-    async def queued(self, *, limit: int) -> tuple[base.Waiting, ...]:
-        return await self.engine.run(lambda db: sweeps.queued(db, limit=limit))
 
     async def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
         with self._acknowledging.one():
@@ -193,9 +186,6 @@ class PostgresStore(Home):
 
     def listen(self, node: NodeId, wake: Callable[[], None]) -> None:
         self._hints.listen(node, wake)
-
-    async def signals(self, node: NodeId) -> tuple[SignalRow, ...]:
-        return await self.engine.run(lambda db: db.all(tables.signals, "node_signals", node=node))
 
     # sessions
 

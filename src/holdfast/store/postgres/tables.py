@@ -18,6 +18,7 @@ import msgspec
 from holdfast.core.codec import Decoder, Value, encode
 from holdfast.core.conversation import Lineage
 from holdfast.store import tables as of
+from holdfast.store.dialects import POSTGRES
 from holdfast.store.queries import load_queries
 
 R = TypeVar("R", bound=Value)
@@ -119,7 +120,7 @@ grants = Table(of.GRANTS)
 
 # ── queries ──────────────────────────────────────────────────────────────────────────────────
 
-NOW = "coalesce(:now_ms::bigint, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)"
+NOW = POSTGRES.spellings["now"]
 """The time when this is reached, not when the transaction began: a statement may have waited before."""
 
 _NAME = re.compile(r"(?<![:\w]):([a-z_]\w*)")
@@ -156,4 +157,4 @@ def load(*names: str) -> dict[str, Query]:
     return {name: compiled(name, text) for name, text in found.items()}
 
 
-queries = load("sweeps.sql", "sessions.sql", "search.sql", "upkeep.sql")
+queries = load("sessions.sql", "search.sql", "upkeep.sql")

@@ -15,9 +15,11 @@ import msgspec
 from apsw import Connection
 
 from holdfast.core.codec import Value, encode
+from holdfast.store.dialects import QUESTIONS, SQLITE
 from holdfast.store.sqlite.chunks import forget_chunk
 from holdfast.store.statements import finding, looking
 from holdfast.store.steps import (
+    Asking,
     Change,
     Delete,
     Finding,
@@ -28,6 +30,7 @@ from holdfast.store.steps import (
     Moment,
     One,
     Operation,
+    Question,
     Update,
     Writing,
 )
@@ -117,6 +120,7 @@ class Driver:
         self._codecs: dict[str, Codec[Any]] = {}
         self._looks: dict[Look[Any], _Read] = {}
         self._finders: dict[tuple[object, ...], tuple[str, Callable[..., tuple[Any, ...]]]] = {}
+        self._questions: dict[Question[Any], tuple[str, Callable[..., tuple[Any, ...]]]] = {}
         self._updates: dict[tuple[object, ...], _Updated] = {}
         self._writes: dict[tuple[object, ...], str] = {}
 
@@ -139,9 +143,11 @@ class Driver:
                     for change in step.changes:
                         self._write(db, change, now_ms)
                     came = now_ms
-                else:
-                    assert type(step) is Finding
+                elif type(step) is Finding:
                     came = self._find(db, step)
+                else:
+                    assert type(step) is Asking
+                    came = self._ask(db, step, now_ms)
         except StopIteration as end:
             done: T = end.value
             return done
@@ -198,6 +204,18 @@ class Driver:
         rows = db.execute(sql, bound(given)).fetchall()
         return tuple([made(list(row)) for row in rows])
 
+    def _ask(self, db: Connection, step: Asking, now_ms: int) -> tuple[Value, ...]:
+        question = step.question
+        known = self._questions.get(question)
+        if known is None:
+            sql = SQLITE.spelled(QUESTIONS[question.name])
+            known = self._questions[question] = sql, _bound_by(sql)
+        sql, bound = known
+        given = {name: _plain(value) for name, value in step.given.items()}
+        made = self.codec(question.rows).made
+        rows = db.execute(sql, bound({**given, "now_ms": now_ms})).fetchall()
+        return tuple([made(list(row)) for row in rows])
+
     # writing
 
     def _write(self, db: Connection, change: Change, now_ms: int) -> None:
@@ -234,6 +252,11 @@ class Driver:
         if sql is None:
             sql = self._writes[shape] = make(*shape[1:])
         return sql
+
+
+def _plain(value: Any) -> Any:
+    """A given value as SQLite takes it: a list is JSON."""
+    return encode(value).decode() if isinstance(value, list) else value
 
 
 def _insert(table: Table[Any], if_absent: bool) -> str:

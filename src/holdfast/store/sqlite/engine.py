@@ -93,6 +93,14 @@ class Engine:
         self._clock = clock
         self._timeout_s = timeout_s
 
+    @property
+    def size_bytes(self) -> int:
+        return self.path.stat().st_size
+
+    @property
+    def queue_length(self) -> int:
+        return self.stats.queue_length
+
     @classmethod
     def open(
         cls,

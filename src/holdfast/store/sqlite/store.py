@@ -1,7 +1,7 @@
 """The SQLite home: the `Store` protocol over one file.
 
 Everything here is wiring. What a method does is an operation, or a function of a connection in `reading.py`,
-`search.py`, `sweeps.py` or `upkeep.py`; how it becomes durable is the engine's business. The clock is read when the work runs, not when it was asked for: a job may have waited.
+`search.py` or `upkeep.py`; how it becomes durable is the engine's business. The clock is read when the work runs, not when it was asked for: a job may have waited.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ from holdfast.store.operations import finders, nodes, turns
 from holdfast.store.rows import (
     MemoryRow,
     NodeRow,
-    SignalRow,
     TurnRow,
 )
-from holdfast.store.sqlite import inspection, reading, search, sweeps, tables, upkeep
+from holdfast.store.sqlite import inspection, reading, search, upkeep
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.migrate import load_migrations, migrate
@@ -89,8 +88,10 @@ class SqliteStore(Home):
         return await self.engine.read(self._work(start))
 
     def _work(self, start: Start[T]) -> Callable[[Connection], T]:
-        is_held = self.engine.liveness.is_held
-        return lambda db: DRIVER.run(db, start(), now_ms=self._now_ms(), is_held=is_held)
+        return lambda db: DRIVER.run(db, start(), now_ms=self._now_ms(), is_held=self._is_held)
+
+    def _is_held(self, slot: int) -> bool:
+        return self.engine.liveness.is_held(slot)
 
     # nodes and turns
 
@@ -114,27 +115,8 @@ class SqliteStore(Home):
         ask = self._write if attempt.client_attempt else self._read
         return await ask(partial(turns.find_attempt, tenant, attempt, target))
 
-    async def orphans(self, *, node: NodeId, limit: int) -> tuple[base.Orphan, ...]:
-        return await self.engine.read(
-            lambda db: sweeps.orphans(
-                db,
-                node=node,
-                limit=limit,
-                is_held=self.engine.liveness.is_held,
-                now_ms=self._now_ms(),
-            )
-        )
-
-    async def queued(self, *, limit: int) -> tuple[base.Waiting, ...]:
-        return await self.engine.read(lambda db: sweeps.queued(db, limit=limit))
-
     async def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
         await self.engine.write_along(self._work(partial(turns.acknowledge, tenant, turn_id)))
-
-    async def signals(self, node: NodeId) -> tuple[SignalRow, ...]:
-        return await self.engine.read(
-            lambda db: tables.signal_rows.all(db, "node_signals", node=node)
-        )
 
     # reading
 
@@ -192,7 +174,7 @@ class SqliteStore(Home):
         )
 
     async def stats(self) -> base.StoreStats:
-        size_bytes = self.engine.path.stat().st_size
+        size_bytes = self.engine.size_bytes
         return await self.engine.read(lambda db: reading.stats(db, size_bytes=size_bytes))
 
     # upkeep
@@ -217,7 +199,7 @@ class SqliteStore(Home):
 
     @property
     def queue_length(self) -> int:
-        return self.engine.stats.queue_length
+        return self.engine.queue_length
 
     async def close(self) -> None:
         await self.engine.close()

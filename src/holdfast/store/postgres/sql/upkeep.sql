@@ -226,3 +226,7 @@ update holdfast.session set bytes_gone = true, indexed_length = length, indexed_
 -- now
 -- The time.
 select {now};
+
+-- notify
+-- Hints for these nodes.
+select pg_notify(:channel, n.id) from unnest(:nodes::text[]) as n (id);

@@ -1,0 +1,80 @@
+"""What a node looks for in all sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core.codec import Value
+from holdfast.ids import NodeId, SessionId, Tenant, TurnId
+from holdfast.store.base import Orphan, Waiting
+from holdfast.store.rows import SignalRow
+from holdfast.store.steps import Operation, Question, ask
+
+
+class HeldTurn(Value):
+    """An open turn, and the node that holds it; without `slot`, there is no such node."""
+
+    tenant: Tenant
+    session_id: SessionId
+    turn_id: TurnId
+    holder: NodeId | None
+    slot: int | None
+    is_late: bool | None
+    """The node has not renewed itself in time."""
+
+
+class QueuedTurn(Value):
+    """A turn that waits, and whether its session does nothing else."""
+
+    tenant: Tenant
+    session_id: SessionId
+    turn_id: TurnId
+    is_free: bool
+
+
+HELD = Question("held_turns", HeldTurn)
+QUEUED = Question("queued_turns", QueuedTurn)
+SIGNALS = Question("node_signals", SignalRow)
+
+
+def orphans(
+    node: NodeId, *, limit: int, is_held: Callable[[int], bool]
+) -> Operation[tuple[Orphan, ...]]:
+    """Open turns without a live holder, oldest first; `is_held` says whether the process of a slot lives."""
+    found = yield from ask(HELD, node=node)
+    return tuple(
+        Orphan(
+            tenant=each.tenant,
+            session_id=each.session_id,
+            turn_id=each.turn_id,
+            holder=each.holder,
+        )
+        for each in found
+        if each.holder in (None, node)
+        or each.slot is None
+        or each.is_late
+        or not is_held(each.slot)
+    )[:limit]
+
+
+def queued(*, limit: int) -> Operation[tuple[Waiting, ...]]:
+    """Turns that wait, in the order in which they came; the first of each session is ready if that is free."""
+    waiting: list[Waiting] = []
+    seen: set[tuple[Tenant, SessionId]] = set()
+    for each in (yield from ask(QUEUED, limit=limit)):
+        place = each.tenant, each.session_id
+        waiting.append(
+            Waiting(
+                tenant=each.tenant,
+                session_id=each.session_id,
+                turn_id=each.turn_id,
+                ready=each.is_free and place not in seen,
+            )
+        )
+        seen.add(place)
+    return tuple(waiting)
+
+
+def signals(node: NodeId) -> Operation[tuple[SignalRow, ...]]:
+    """All that waits to be heard by the open turns of a node."""
+    return (yield from ask(SIGNALS, node=node))

@@ -1,0 +1,29 @@
+-- What a node looks for in all sessions.
+
+-- held_turns
+-- Open turns whose holder is gone, has let go, asks, or is a process of this machine, which may be dead.
+select s.tenant, s.id, t.turn_id, s.lease_node, n.slot, n.expires_ms <= {now}
+  from @turn t
+  join @session s on s.tenant = t.tenant and s.id = t.session_id and s.open_turn = t.turn_id
+  left join @node n on n.node_id = s.lease_node
+ where t.state = 'open' and s.open_turn is not null
+   and (s.lease_node is null or s.lease_node = :node or n.node_id is null
+     or n.expires_ms <= {now} or n.slot > 0)
+ order by t.turn_id;
+
+-- queued_turns
+-- Queued turns of everybody, in the order in which they came, and whether their sessions are free.
+select t.tenant, t.session_id, t.turn_id, s.open_turn is null
+  from @turn t {indexed turn_queued}
+  {then} @session s on s.tenant = t.tenant and s.id = t.session_id
+ where t.state = 'queued'
+ order by t.began_ms, t.turn_id limit :limit;
+
+-- node_signals
+-- Every signal that waits for an open turn of one node.
+select g.{signal}
+  from @signal g
+  join @turn t on t.tenant = g.tenant and t.turn_id = g.turn_id
+  join @session s on s.tenant = t.tenant and s.id = t.session_id and s.open_turn = t.turn_id
+ where g.consumed = {false} and t.state = 'open' and s.open_turn is not null and s.lease_node = :node
+ order by g.at_ms, g.tenant, g.turn_id, g.n;
