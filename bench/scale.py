@@ -29,7 +29,8 @@ from statistics import quantiles
 from _cpu import cpu_s
 from msgspec import Struct
 
-from holdfast.store.base import SessionFilter, Store
+from holdfast.store.base import SessionFilter
+from holdfast.store.home import Store
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.searching import parse_query

@@ -28,7 +28,7 @@ from holdfast.core.reconcile import Incoming
 from holdfast.ids import MessageId, SessionKey, Tenant
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 

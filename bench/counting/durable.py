@@ -14,7 +14,8 @@ import uvloop
 from _turns import Session, mint
 
 from holdfast.ids import NodeId
-from holdfast.store.base import Committed, Started, Store
+from holdfast.store.base import Committed, Started
+from holdfast.store.home import Store
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import SqliteStore

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.sessions import Sessions as Sessions
     from holdfast.sessions.watch import Watch as Watch
     from holdfast.store.base import Attempt as Attempt
-    from holdfast.store.base import Store as Store
+    from holdfast.store.home import Store as Store
     from holdfast.store.open import open_store as open_store
 
 HOMES = {
@@ -59,7 +59,7 @@ HOMES = {
     "SessionKey": "holdfast.ids",
     "Sessions": "holdfast.sessions.sessions",
     "Snapshot": "holdfast.core.conversation",
-    "Store": "holdfast.store.base",
+    "Store": "holdfast.store.home",
     "Tenant": "holdfast.ids",
     "TurnFailed": "holdfast.errors",
     "UserMessage": "holdfast.core.items",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.open import open_store
 from holdfast.testing import ScriptedModel
 from tests.console.browser import Window, window

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.verify import Finding, verify
 
 

@@ -14,7 +14,8 @@ from msgspec import Struct
 from holdfast.core.events import Interrupted
 from holdfast.core.journal import encode_records, numbered
 from holdfast.errors import Superseded
-from holdfast.store.base import Started, Store
+from holdfast.store.base import Started
+from holdfast.store.home import Store
 from holdfast.store.sqlite import SqliteStore
 from tests.crash.audit import audit
 from tests.crash.serving import ACME, LONG_MS, TTL_MS, Bell, Held, Plan, Server, plans_in

@@ -63,11 +63,11 @@ from holdfast.store.base import (
     NotLive,
     Replay,
     Started,
-    Store,
     Taken,
     TakeoverOutcome,
     Unfinished,
 )
+from holdfast.store.home import Store
 
 ACME = Tenant("acme")
 TTL_MS = 15_000

@@ -12,7 +12,7 @@ from typing import Protocol
 import pytest
 
 from holdfast.ids import Minter
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore

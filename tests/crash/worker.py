@@ -25,7 +25,8 @@ from apsw import Connection
 
 from holdfast.errors import StorageFull, StoreError, StorePoisoned, Superseded
 from holdfast.ids import Minter, SessionId
-from holdfast.store.base import CommitOutcome, Moved, Started, Store
+from holdfast.store.base import CommitOutcome, Moved, Started
+from holdfast.store.home import Store
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.writer import InlineWriter

@@ -18,7 +18,8 @@ from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.loop.play import Player
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import Store, SummaryMoved
+from holdfast.store.base import SummaryMoved
+from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.verify import Finding, verify

@@ -34,7 +34,7 @@ from holdfast.server.quotas import Quotas
 from holdfast.server.run import HttpServer
 from holdfast.sessions.ask import AgentChoice, Ask
 from holdfast.sessions.sessions import Sessions
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.tools.base import Tool, ToolOutput, ToolRun, ToolSpec
 from holdfast.wire.problems import BusyStatus

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ScriptedModel, says
 from tests.server.stubs import HeldTool, agent, serving, until

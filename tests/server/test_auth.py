@@ -12,7 +12,8 @@ from holdfast.errors import InvalidValue
 from holdfast.ids import KeyId, Tenant, mint
 from holdfast.server.auth import Door, may, open_door
 from holdfast.server.exchange import Exchange, Message
-from holdfast.store.access import KeyStore, ShownKey, new_key, parse_key
+from holdfast.store.access import ShownKey, new_key, parse_key
+from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.rows import ApiKeyRow
 from holdfast.testing import ScriptedModel
@@ -23,7 +24,7 @@ ACME = Tenant("acme")
 
 
 async def put_key(
-    store: KeyStore,
+    store: Store,
     tenant: Tenant = ACME,
     *scopes: str,
     nth: int = 1,

@@ -22,7 +22,7 @@ import pytest
 
 from holdfast.ids import Tenant, TurnId
 from holdfast.server.routing import Route
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.rows import TurnRow
 from holdfast.testing import Gate, ScriptedModel, says

@@ -27,7 +27,8 @@ import msgspec
 
 from holdfast.core.codec import Value
 from holdfast.errors import StoreFault, StoreUnavailable
-from holdfast.store.base import Hinting, Store
+from holdfast.store.base import Hinting
+from holdfast.store.home import Store
 from tests.simulation.loop import Place, Places
 
 

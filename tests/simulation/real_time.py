@@ -16,7 +16,7 @@ from collections import deque
 from random import Random
 from typing import Literal
 
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from tests.postgres import shared_database

@@ -25,7 +25,7 @@ from holdfast.errors import StoreError
 from holdfast.ids import SessionKey
 from holdfast.observe.supervisor import DEFAULT
 from holdfast.sessions.ask import OnBusy
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.engine import Engine

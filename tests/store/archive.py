@@ -26,7 +26,8 @@ import msgspec
 from holdfast.core.log import Log
 from holdfast.ids import IdempotencyKey, Minter, Tenant, Version
 from holdfast.ids import Name as Named
-from holdfast.store.base import Attempt, SessionDump, Store
+from holdfast.store.base import Attempt, SessionDump
+from holdfast.store.home import Store
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.rows import ItemRow, JournalRow

@@ -60,10 +60,10 @@ from holdfast.store.base import (
     Queued,
     Settlement,
     Started,
-    Store,
     Taken,
     Target,
 )
+from holdfast.store.home import Store
 from holdfast.store.rows import NodeRow, TurnRow
 from holdfast.testing import ManualClock
 

@@ -46,8 +46,9 @@ from holdfast.ids import (
     Tenant,
     Version,
 )
-from holdfast.store.base import Attempt, Signalled, Store, Taken
+from holdfast.store.base import Attempt, Signalled, Taken
 from holdfast.store.exporting import Exported, export
+from holdfast.store.home import Store
 from holdfast.store.importing import take_in
 from holdfast.store.rows import ApiKeyRow, GrantRow, SealKeyRow
 from holdfast.testing import ManualClock

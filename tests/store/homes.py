@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.ids import SessionId, Tenant, TurnId
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres.address import Address, parse_address
 from holdfast.store.postgres.store import PostgresStore

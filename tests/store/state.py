@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Sequence
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.ids import IdempotencyKey, NodeId, SessionId, Tenant, TurnId, Version
-from holdfast.store.base import Orphan, SessionDump, SessionFilter, SessionInfo, Store
+from holdfast.store.base import Orphan, SessionDump, SessionFilter, SessionInfo
+from holdfast.store.home import Store
 from holdfast.store.rows import (
     IdempotencyRow,
     JournalRow,

@@ -15,7 +15,8 @@ import pytest
 
 from holdfast.core.journal import decode_records, fold
 from holdfast.ids import IdempotencyKey, Minter, NodeId
-from holdfast.store.base import Joined, Orphan, Replay, Started, Store, Taken, Unfinished
+from holdfast.store.base import Joined, Orphan, Replay, Started, Taken, Unfinished
+from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.searching import parse_query

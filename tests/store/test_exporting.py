@@ -21,9 +21,9 @@ from holdfast.core.log import Log
 from holdfast.errors import ImportConflict, InvalidExport
 from holdfast.ids import MessageId, Minter, SessionId, Tenant, Version
 from holdfast.store import lines
-from holdfast.store.base import Store
 from holdfast.store.copying import Copied, copy
 from holdfast.store.exporting import Exported, export
+from holdfast.store.home import Store
 from holdfast.store.importing import Imported, OnConflict, take_in
 from holdfast.store.memory import MemoryStore
 from holdfast.store.moving import without_leases

@@ -13,7 +13,8 @@ from holdfast import limits
 from holdfast.core.conversation import Snapshot, Titled, Visibility, seen_by_people
 from holdfast.core.items import AssistantMessage, Text, UserMessage
 from holdfast.ids import Minter, SessionId, Version
-from holdfast.store.base import Query, Store
+from holdfast.store.base import Query
+from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.searching import parse_query
 from holdfast.store.sqlite import SqliteStore

@@ -13,7 +13,8 @@ import pytest
 
 from holdfast.core.check import Violation
 from holdfast.ids import Minter, SessionId, Tenant, Version
-from holdfast.store.base import SessionDump, Store
+from holdfast.store.base import SessionDump
+from holdfast.store.home import Store
 from holdfast.store.rows import SessionRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.verify import Finding, Progress, verify

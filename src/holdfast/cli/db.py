@@ -14,7 +14,8 @@ from holdfast.cli import output, showing
 from holdfast.cli.db_moving import copy, export, import_command
 from holdfast.cli.options import json_option, store_option
 from holdfast.errors import StoreError
-from holdfast.store.base import Pruned, Store, StoreStats
+from holdfast.store.base import Pruned, StoreStats
+from holdfast.store.home import Store
 from holdfast.store.open import existing_file, migrate_store, open_existing, shown
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.verify import Finding, Progress, verify

@@ -20,7 +20,7 @@ from holdfast.errors import InvalidValue
 from holdfast.ids import KeyId, Minter, Tenant
 from holdfast.server.seals import new_seal_key
 from holdfast.store.access import SECRET_BYTES, ShownKey, new_key, parse_key
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.open import open_existing
 from holdfast.store.rows import ApiKeyRow, SealKeyRow
 

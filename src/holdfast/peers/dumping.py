@@ -12,7 +12,7 @@ from holdfast.core.turn import Turn, committed_items
 from holdfast.errors import InvalidId
 from holdfast.ids import SessionId, SessionKey, Tenant, Version
 from holdfast.peers.foreign import Foreign
-from holdfast.store.found import SessionDump
+from holdfast.store.base import SessionDump
 from holdfast.store.moving import path_of
 from holdfast.store.opening import opening_of
 from holdfast.store.rows import AnnotationRow, ItemRow, KeyRow, SessionRow, TurnRow

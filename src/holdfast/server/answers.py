@@ -15,7 +15,7 @@ from holdfast.server.problems import WayOn, problem_of_ending
 from holdfast.sessions.ask import Ending
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.watch import Watch, journaled
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.rows import TurnRow
 from holdfast.wire.chat_answer import AnswerEnd
 from holdfast.wire.headers import Naming

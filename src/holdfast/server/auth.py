@@ -22,7 +22,8 @@ from holdfast.errors import InvalidValue
 from holdfast.ids import KeyId, Tenant
 from holdfast.server.exchange import Exchange
 from holdfast.server.routing import Caller, Scope
-from holdfast.store.access import KeyStore, parse_key
+from holdfast.store.access import parse_key
+from holdfast.store.home import Store
 from holdfast.store.rows import ApiKeyRow
 from holdfast.wire.problems import Problem, Refused
 
@@ -40,7 +41,7 @@ def wall_clock_ms() -> int:
 
 
 async def open_door(
-    store: KeyStore,
+    store: Store,
     auth: Auth,
     *,
     beyond_loopback: bool,
@@ -62,7 +63,7 @@ class Door:
 
     def __init__(
         self,
-        store: KeyStore,
+        store: Store,
         auth: Auth,
         *,
         clock: Callable[[], float] = time.monotonic,

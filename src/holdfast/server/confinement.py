@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.store.access import KeyStore
+from holdfast.store.home import Store
 from holdfast.tools.sandbox.sandbox import Sandbox
 
 _PAGE = 100
 
 
-async def require_for_tenants(sandbox: Sandbox, store: KeyStore) -> None:
+async def require_for_tenants(sandbox: Sandbox, store: Store) -> None:
     """Run nothing unconfined if there are keys of several tenants, unless the operator has said `off`."""
     if sandbox.mode != "auto":
         return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from holdfast.errors import InvalidId, SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant
-from holdfast.store.base import SessionInfo, Store
+from holdfast.store.base import SessionInfo
+from holdfast.store.home import Store
 from holdfast.wire.problems import bad_request
 
 

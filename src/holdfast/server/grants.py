@@ -20,8 +20,8 @@ from holdfast.ids import GrantId, SessionId
 from holdfast.observe.events import audit
 from holdfast.server.auth import insufficient, may
 from holdfast.server.routing import Call, Caller
-from holdfast.store.base import Store
-from holdfast.store.granting import GrantFilter
+from holdfast.store.base import GrantFilter
+from holdfast.store.home import Store
 from holdfast.store.rows import GrantRow
 from holdfast.wire import api
 from holdfast.wire.pages import read_limit

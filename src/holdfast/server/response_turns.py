@@ -24,7 +24,7 @@ from holdfast.sessions.ask import Ending
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.watch import Watch
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.rows import TurnRow
 from holdfast.wire.problems import Problem, Refused
 from holdfast.wire.responses_answer import (

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from holdfast import limits
 from holdfast.ids import KeyId, Minter, Tenant
 from holdfast.server import aes_siv
-from holdfast.store.access import SealKeyStore
+from holdfast.store.home import Store
 from holdfast.store.rows import SealKeyRow
 from holdfast.wire.seal import Kind, Seal
 
@@ -44,7 +44,7 @@ class Seals:
     """The seals of every tenant."""
 
     def __init__(
-        self, store: SealKeyStore, mint: Minter, *, clock: Callable[[], float] = time.monotonic
+        self, store: Store, mint: Minter, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._store = store
         self._mint = mint

@@ -69,10 +69,10 @@ from holdfast.store.base import (
     Queued,
     Replay,
     Started,
-    Store,
     Target,
     Unfinished,
 )
+from holdfast.store.home import Store
 from holdfast.wire.problems import Refused
 
 QUEUE_RETRY_AFTER_S = 10.0

@@ -25,7 +25,8 @@ from holdfast.ids import Minter
 from holdfast.sessions.ask import Ending
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.recorder import Recorder
-from holdfast.store.base import Fence, Settlement, TurnStore, Unconsumed
+from holdfast.store.base import Fence, Settlement, Unconsumed
+from holdfast.store.home import Store
 from holdfast.store.rows import SignalRow
 
 
@@ -53,7 +54,7 @@ Judge: TypeAlias = Callable[[EndedBy], Verdict]
 
 
 async def settle(
-    store: TurnStore,
+    store: Store,
     fence: Fence,
     snapshot: Snapshot,
     recorder: Recorder,
@@ -99,7 +100,7 @@ def last_events(
 
 
 async def _commit(
-    store: TurnStore,
+    store: Store,
     fence: Fence,
     snapshot: Snapshot,
     recorder: Recorder,
@@ -130,7 +131,7 @@ async def _commit(
 
 
 async def _discard(
-    store: TurnStore,
+    store: Store,
     fence: Fence,
     recorder: Recorder,
     ended: Turn,
@@ -152,7 +153,7 @@ async def _discard(
             settlement=settlement,
         )
     )
-    if row is not None and row.ended_by != cause.by:
+    if row.ended_by != cause.by:
         # A delete came first, and nothing of the tail was written.
         raise Superseded(fence.turn_id, token=fence.token)
     recorder.settled(ended, tail)

@@ -22,7 +22,8 @@ from holdfast.sessions.owner import Owner
 from holdfast.sessions.queue import Queue
 from holdfast.sessions.recovery import Recovery
 from holdfast.sessions.watch import find_ending
-from holdfast.store.base import AnnotateOutcome, Store, TooLate
+from holdfast.store.base import AnnotateOutcome, TooLate
+from holdfast.store.home import Store
 from holdfast.store.rows import SessionRow
 
 

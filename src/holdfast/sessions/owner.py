@@ -23,7 +23,8 @@ from holdfast.sessions.lease import Lease
 from holdfast.sessions.noting import note_end
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.sessions.watch import journaled
-from holdfast.store.base import Fence, Hinting, Store
+from holdfast.store.base import Fence, Hinting
+from holdfast.store.home import Store
 from holdfast.store.rows import SignalRow
 
 ENDED_BYTES = 16 * 1024

@@ -27,7 +27,8 @@ from holdfast.sessions.apart import Apart
 from holdfast.sessions.noting import note_withdrawal
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.retry import retried
-from holdfast.store.base import Moved, NotLive, Opening, Settlement, Started, Store, Waiting
+from holdfast.store.base import Moved, NotLive, Opening, Settlement, Started, Waiting
+from holdfast.store.home import Store
 from holdfast.store.rows import TurnRow
 
 NOT_OPENED = "turn.not_opened"

@@ -25,7 +25,8 @@ from holdfast.core.turn import Turn, advance, advance_all, demand_growable, grow
 from holdfast.errors import without_frames
 from holdfast.sessions.feed import Feed
 from holdfast.sessions.persistence import persistently
-from holdfast.store.base import Fence, TurnStore
+from holdfast.store.base import Fence
+from holdfast.store.home import Store
 
 
 class Recorder:
@@ -37,7 +38,7 @@ class Recorder:
 
     def __init__(
         self,
-        store: TurnStore,
+        store: Store,
         fence: Fence,
         turn: Turn,
         feed: Feed,

@@ -41,7 +41,8 @@ from holdfast.sessions.owner import Owner, wait_for_hint
 from holdfast.sessions.queue import NOT_OPENED, Queue
 from holdfast.sessions.retry import retried
 from holdfast.sessions.transaction import LiveTurn
-from holdfast.store.base import Orphan, Store, Taken, Waiting
+from holdfast.store.base import Orphan, Taken, Waiting
+from holdfast.store.home import Store
 from holdfast.store.rows import JournalRow, TurnRow
 
 ORPHANS_MAX = 100

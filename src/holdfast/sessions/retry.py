@@ -15,7 +15,8 @@ from holdfast.core.retrying import retrying
 from holdfast.ids import TurnId
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.watch import journaled
-from holdfast.store.base import Fence, Store
+from holdfast.store.base import Fence
+from holdfast.store.home import Store
 
 
 def retried(store: Store, fence: Fence, of: TurnId | None, play: Play) -> Play:

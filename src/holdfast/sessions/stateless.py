@@ -22,7 +22,7 @@ from holdfast.core.journal import Record
 from holdfast.core.ports import OpenTurn, Play
 from holdfast.core.turn import begin
 from holdfast.errors import StoreError, TurnFailed
-from holdfast.ids import GrantId, SessionId, Tenant
+from holdfast.ids import GrantId, SessionId, Tenant, Version
 from holdfast.observe.tally import Tally
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Admission, Ask, Choose
@@ -32,8 +32,9 @@ from holdfast.sessions.noting import note_end, note_stateless
 from holdfast.sessions.resolve import request_of
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.sessions.watch import Watch
-from holdfast.store.base import ANY_GRANT, Committed, Fence, GrantFilter, Settlement, Store
-from holdfast.store.rows import GrantRow, MemoryRow
+from holdfast.store.base import ANY_GRANT, Committed, Fence, GrantFilter, Settlement
+from holdfast.store.home import Store
+from holdfast.store.rows import GrantRow, MemoryRow, TurnRow
 
 
 class Loose(Struct, frozen=True):
@@ -44,7 +45,7 @@ class Loose(Struct, frozen=True):
     """What its tools have set aside, by digest. Later turns add to it."""
 
 
-class Nowhere:
+class Nowhere(Store):
     """A store for one turn that is not stored: every write succeeds, and is gone with the turn."""
 
     def __init__(self, store: Store, ambient: Ambient, loose: Loose) -> None:
@@ -77,8 +78,17 @@ class Nowhere:
         n: int,
         records: bytes,
         settlement: Settlement,
-    ) -> None:
+    ) -> TurnRow:
         """It has ended; that is all."""
+        return TurnRow(
+            tenant=fence.tenant,
+            turn_id=fence.turn_id,
+            session_id=fence.session_id,
+            base_head=Version(0),
+            state="discarded",
+            ended_by=ended_by,
+            detail=detail,
+        )
 
     async def release(self, fence: Fence) -> None:
         """There is nobody to hand it over to."""

@@ -32,11 +32,11 @@ from holdfast.store.base import (
     Mismatch,
     Replay,
     Signalled,
-    Store,
     ToldMore,
     TooLate,
     Unfinished,
 )
+from holdfast.store.home import Store
 from holdfast.store.rows import SignalRow
 
 

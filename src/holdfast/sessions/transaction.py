@@ -42,7 +42,8 @@ from holdfast.sessions.feed import Feed
 from holdfast.sessions.lease import Lease
 from holdfast.sessions.persistence import persistently, told_again
 from holdfast.sessions.recorder import Recorder
-from holdfast.store.base import Fence, GrantFilter, TurnStore
+from holdfast.store.base import Fence, GrantFilter
+from holdfast.store.home import Store
 from holdfast.store.rows import SignalRow
 
 log = logging.getLogger("holdfast.sessions")
@@ -59,7 +60,7 @@ class LiveTurn:
 
     def __init__(
         self,
-        store: TurnStore,
+        store: Store,
         fence: Fence,
         snapshot: Snapshot,
         turn: Turn,

@@ -23,7 +23,7 @@ from holdfast.sessions.feed import Take
 from holdfast.sessions.lease import Lease
 from holdfast.sessions.persistence import persistently, told_again
 from holdfast.sessions.transaction import LiveTurn, Lost
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.rows import TurnRow
 
 

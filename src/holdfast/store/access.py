@@ -9,50 +9,10 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64encode
 from hashlib import sha256
-from typing import Protocol
 
 from holdfast.core.codec import Value
 from holdfast.errors import InvalidId
-from holdfast.ids import KeyId, Tenant
-from holdfast.store.rows import ApiKeyRow, SealKeyRow
-
-
-class KeyStore(Protocol):
-    """The part of a store that has the API keys."""
-
-    async def put_api_key(self, row: ApiKeyRow) -> bool:
-        """Keep a key. One with this id that is there already stays as it is; whether it was not."""
-        ...
-
-    async def api_key(self, key_id: KeyId) -> ApiKeyRow | None:
-        """A key by its id, also one that is revoked or has expired. A plain read."""
-        ...
-
-    async def api_keys(
-        self, tenant: Tenant | None = None, *, after: KeyId | None = None, limit: int
-    ) -> tuple[ApiKeyRow, ...]:
-        """Some keys, of one tenant or of all, the oldest first. Revoked ones stay: they answer for the past."""
-        ...
-
-    async def revoke_api_key(self, key_id: KeyId) -> ApiKeyRow | None:
-        """Take a key back, from now on and for ever. Again: the same row. None if there is none."""
-        ...
-
-
-class SealKeyStore(Protocol):
-    """The part of a store that has the keys which seal what clients keep for us: see `server/seals.py`."""
-
-    async def put_seal_key(self, row: SealKeyRow) -> None:
-        """Keep a key. One with this id that is there already stays as it is."""
-        ...
-
-    async def seal_keys(self) -> tuple[SealKeyRow, ...]:
-        """All of them, the oldest first. A plain read."""
-        ...
-
-    async def remove_seal_key(self, key_id: KeyId) -> None:
-        """Forget a key; again: nothing happens. What it has sealed is opened by nobody."""
-        ...
+from holdfast.ids import KeyId
 
 
 class ShownKey(Value):

@@ -1,33 +1,21 @@
-"""The store: where conversations live, and where every promise is kept or broken.
+"""What a store is asked, and what it answers. Values; `home.py` says what they mean.
 
-One protocol, several homes: memory (the verified stand-in), SQLite, PostgreSQL. One contract suite runs
-against all of them. The rules that a home must keep:
+Outcomes that a caller must decide on are values; errors are for what a caller cannot sensibly handle.
 
-1. Every method is one transaction: it happens whole, or not at all. What a method wrote is durable when it
-   returns; a method that raises has changed nothing, unless the error is StoreUnavailable or StorePoisoned:
-   then the outcome is unknown, and asking again tells.
-2. Repeating a method with the same arguments is safe, and answers as the first time where it says so.
-3. A write under an old fence raises Superseded. Whoever holds a fence may be wrong about still holding it;
-   the store never is.
-4. Every row has a tenant. Another tenant's rows are absent, in every method, exactly like rows that do
-   not exist.
-5. Times are the store's. A caller's clock decides nothing here.
-6. Nothing rewrites a history. Items are inserted by `commit` and `restore`, and go with their session.
-
-Outcomes that a caller must decide on are values; errors are for what a caller cannot sensibly handle here.
+A queued turn is there with its request and its idempotency key, and holds nothing: its session goes on as if it were
+not. What it begins from is decided when it is opened. So its request is written twice: as it was asked for, and, in
+the transaction that opens it, as it is on top of the head of that moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
-from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Annotation, Commit, Patch, Snapshot
-from holdfast.core.items import EndedBy
+from holdfast.core.conversation import Annotation
+from holdfast.core.events import TurnRequest
 from holdfast.ids import (
-    GrantId,
     IdempotencyKey,
     ItemId,
     NodeId,
@@ -37,95 +25,199 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
-from holdfast.store.access import KeyStore, SealKeyStore
-from holdfast.store.beginnings import Anonymous as Anonymous
-from holdfast.store.beginnings import Attempt as Attempt
-from holdfast.store.beginnings import Begin as Begin
-from holdfast.store.beginnings import Busy as Busy
-from holdfast.store.beginnings import ById as ById
-from holdfast.store.beginnings import ByKey as ByKey
-from holdfast.store.beginnings import Fence as Fence
-from holdfast.store.beginnings import Finished as Finished
-from holdfast.store.beginnings import Gone as Gone
-from holdfast.store.beginnings import Joined as Joined
-from holdfast.store.beginnings import Mismatch as Mismatch
-from holdfast.store.beginnings import Missing as Missing
-from holdfast.store.beginnings import Moved as Moved
-from holdfast.store.beginnings import NotLive as NotLive
-from holdfast.store.beginnings import Replay as Replay
-from holdfast.store.beginnings import Started as Started
-from holdfast.store.beginnings import Target as Target
-from holdfast.store.beginnings import Unfinished as Unfinished
-from holdfast.store.found import (
-    EVERYTHING as EVERYTHING,
-)
-from holdfast.store.found import (
-    Indexed as Indexed,
-)
-from holdfast.store.found import (
-    Match as Match,
-)
-from holdfast.store.found import (
-    Page as Page,
-)
-from holdfast.store.found import (
-    Phrase as Phrase,
-)
-from holdfast.store.found import (
-    Piece as Piece,
-)
-from holdfast.store.found import (
-    Pruned as Pruned,
-)
-from holdfast.store.found import (
-    Query as Query,
-)
-from holdfast.store.found import (
-    Refused as Refused,
-)
-from holdfast.store.found import (
-    Restored as Restored,
-)
-from holdfast.store.found import (
-    RestoreOutcome as RestoreOutcome,
-)
-from holdfast.store.found import (
-    Results as Results,
-)
-from holdfast.store.found import (
-    SessionDump as SessionDump,
-)
-from holdfast.store.found import (
-    SessionFilter as SessionFilter,
-)
-from holdfast.store.found import (
-    SessionInfo as SessionInfo,
-)
-from holdfast.store.found import (
-    StoreStats as StoreStats,
-)
-from holdfast.store.granting import ANY_GRANT as ANY_GRANT
-from holdfast.store.granting import GrantFilter as GrantFilter
-from holdfast.store.granting import GrantStore
-from holdfast.store.queueing import Free as Free
-from holdfast.store.queueing import NotNext as NotNext
-from holdfast.store.queueing import Opening as Opening
-from holdfast.store.queueing import Queued as Queued
-from holdfast.store.queueing import Waiting as Waiting
 from holdfast.store.rows import (
-    GrantRow,
+    AnnotationRow,
     IdempotencyRow,
+    ItemRow,
     JournalRow,
     KeyRow,
-    MemoryRow,
-    NodeRow,
     SessionRow,
-    SignalKind,
     SignalRow,
+    StateRow,
     TurnRow,
 )
 
-# ── T1: begin ────────────────────────────────────────────────────────────────────────────────
+# ── T1: begin ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class ByKey(Value):
+    """The session that this key names; if there is none and `create`, a new one with id `fresh`.
+
+    Whoever expects a certain session needs no `fresh` one: if the key means none any more, that one is gone.
+    """
+
+    key: SessionKey
+    fresh: SessionId | None = None
+    create: bool = True
+
+
+class ById(Value):
+    """The session with this id, which must exist."""
+
+    session_id: SessionId
+
+
+class Anonymous(Value):
+    """A new session that nobody named."""
+
+    fresh: SessionId
+
+
+Target: TypeAlias = ByKey | ById | Anonymous
+
+
+class Attempt(Value):
+    """How a request can be recognised when it comes again."""
+
+    request_hash: bytes
+    """Over caller, method, route, conversation name, answer-shaping headers and body."""
+    key: IdempotencyKey | None = None
+    client_attempt: int = 0
+    """The SDK's retry count; from 1 on the request may be one that we have seen."""
+
+
+class Begin(Value):
+    """A request that wants to become a turn."""
+
+    tenant: Tenant
+    node: NodeId
+    nonce: str
+    target: Target
+    expected: SessionId | None
+    """The session that the request was reconciled against; None if there was none yet."""
+    request: TurnRequest
+    """Becomes record 0. Its `base` is the version that it was reconciled against."""
+    attempt: Attempt
+    expire_after_ms: int | None = None
+    """Sessions that were idle for longer answer `Gone`."""
+    ahead: bool = False
+    """Where it is queued: before those who wait already."""
+
+
+class Fence(Value):
+    """The right to write one turn, as long as nobody has taken it over."""
+
+    tenant: Tenant
+    session_id: SessionId
+    turn_id: TurnId
+    token: int
+    nonce: str
+
+
+class Started(Value):
+    """The turn is open and ours; its request is durable."""
+
+    fence: Fence
+    created: bool
+    """The session is new with this turn."""
+    retry_of: TurnId | None = None
+    """An earlier attempt under the same idempotency key failed; its finished steps may be used."""
+
+
+class Joined(Value):
+    """This request is running already, as this turn. Watch it."""
+
+    turn_id: TurnId
+    session_id: SessionId
+    steer: int | None = None
+    """It was said to this turn, of another request, under this number. Until the turn has heard it, nobody knows
+    whether it will: one that ends first lets the key go, and the request begins a turn of its own."""
+
+
+class Replay(Value):
+    """This request has been answered, by this turn. Render its answer again."""
+
+    turn_id: TurnId
+    session_id: SessionId
+
+
+class Unfinished(Value):
+    """This request's turn was kept unfinished at this version, the head of this session, and may go on: begin its
+    continuation. `retries_left` is at least 1."""
+
+    session_id: SessionId
+    version: Version
+    retries_left: int
+
+
+class Finished(Value):
+    """There is nothing to continue: the turn that was to be continued is whole, or cannot be by a retry any more."""
+
+
+class Mismatch(Value):
+    """The idempotency key belongs to a different request."""
+
+    turn_id: TurnId
+
+
+class Busy(Value):
+    """Another turn is open. If its holder is dead, take the session over first."""
+
+    session_id: SessionId
+    turn_id: TurnId
+    holder_alive: bool
+
+
+class Moved(Value):
+    """The key means another session now, or it has another head or newer annotations: reconcile again."""
+
+    session_id: SessionId
+    head: Version
+
+
+class Gone(Value):
+    """It was here, and is deleted or expired."""
+
+    session_id: SessionId
+    why: Literal["deleted", "expired"]
+
+
+class Missing(Value):
+    """No such session for this tenant, and none was to be created."""
+
+
+class NotLive(Value):
+    """This node's own row has expired: renew it before beginning anything."""
+
+
+# ── waiting for a session ─────────────────────────────────────────────────────────────────────────
+
+
+class Queued(Value):
+    """The turn waits; its request is durable."""
+
+    turn_id: TurnId
+    session_id: SessionId
+
+
+class Free(Value):
+    """Nothing is in its way, and nothing was written: begin it."""
+
+
+class Waiting(Value):
+    """A queued turn, for the sweeper."""
+
+    tenant: Tenant
+    session_id: SessionId
+    turn_id: TurnId
+    ready: bool
+    """It is the first of its session's, and the session is free."""
+
+
+class Opening(Value):
+    """A node that wants to play a queued turn."""
+
+    tenant: Tenant
+    session_id: SessionId
+    node: NodeId
+    nonce: str
+    request: TurnRequest
+    """The turn's, as it is on top of the version that its `base` says. Becomes record 0 in place of the old one."""
+
+
+class NotNext(Value):
+    """The turn does not wait any more, or another one of its session comes before it."""
+
 
 Known: TypeAlias = Joined | Replay | Unfinished | Mismatch | Gone
 """What a request can turn out to be that was here before."""
@@ -252,54 +344,6 @@ class SummaryMoved(Value):
 
 AnnotateOutcome: TypeAlias = Annotated | SummaryMoved
 
-# ── the protocol ─────────────────────────────────────────────────────────────────────────────
-
-
-class TurnStore(Protocol):
-    """What the owner of an open turn needs of a store."""
-
-    async def append(
-        self, fence: Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
-    ) -> None: ...
-
-    async def commit(
-        self,
-        fence: Fence,
-        commit: Commit,
-        *,
-        n: int,
-        records: bytes,
-        settlement: Settlement = "done",
-    ) -> CommitOutcome: ...
-
-    async def end(
-        self,
-        fence: Fence,
-        *,
-        ended_by: EndedBy,
-        detail: str,
-        n: int,
-        records: bytes,
-        settlement: Settlement,
-    ) -> TurnRow | None: ...
-
-    async def release(self, fence: Fence) -> None: ...
-
-    async def put_blob(self, tenant: Tenant, session_id: SessionId, data: bytes) -> str: ...
-
-    async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None: ...
-
-    async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]: ...
-
-    async def grants(
-        self,
-        tenant: Tenant,
-        where: GrantFilter = ANY_GRANT,
-        *,
-        after: GrantId | None = None,
-        limit: int,
-    ) -> tuple[GrantRow, ...]: ...
-
 
 @runtime_checkable
 class Hinting(Protocol):
@@ -310,413 +354,166 @@ class Hinting(Protocol):
         ...
 
 
-class Store(TurnStore, KeyStore, SealKeyStore, GrantStore, Protocol):
-    """Where conversations live. See the rules at the top of this module."""
-
-    # nodes
-    async def renew(self, node: NodeId, *, ttl_ms: int) -> NodeRow:
-        """Say that this process is alive for another `ttl_ms`; the first call enrols it.
-
-        If the row had expired meanwhile, `since_ms` starts anew: there was a gap.
-        """
-        ...
-
-    async def resign(self, node: NodeId) -> None:
-        """Say that this process is gone. Its open turns can be taken over at once."""
-        ...
-
-    # turns
-    async def find_attempt(
-        self, tenant: Tenant, attempt: Attempt, target: Target | None = None
-    ) -> Known | None:
-        """Whether this request is known already, without beginning anything. A plain read.
-
-        By its idempotency key, or, with a `target`, as a recognised retry of that session's turn. A key whose name
-        means another session than its turn's by now is not `Unfinished`.
-        `begin` asks again; this is for checks that a retry must not meet, such as `If-Match`.
-        """
-        ...
-
-    async def begin(self, ask: Begin) -> BeginOutcome:
-        """T1. Claim the idempotency key, find or make the session, open the turn, write record 0.
-
-        Checks, in this order: the idempotency row; a recognised retry (`client_attempt` ≥ 1, the same
-        request hash, begun by an earlier attempt, and either open or queued, or the last one that was kept, ended
-        within `recognised_retry_s` and not acknowledged; or, without a key, the same request hash as the unfinished
-        head, ended within `unfinished_retry_s` and not acknowledged); the session; an open turn; the head; this node.
-        A `Begin` whose own turn is open already (the same turn id) answers `Started` again.
-
-        A request that `continues` a turn needs that turn at the head, unfinished (else `Finished`), and takes over the
-        keys that lead to it. While another continuation of it is open, it is `Joined` to that one. One that a retry
-        began (`links` ≥ 1) uses up one of the session's `retries_left`, whatever becomes of it. If it is discarded,
-        the keys that it took over lead back to the turn that it was to continue.
-        """
-        ...
-
-    async def append(
-        self, fence: Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
-    ) -> None:
-        """Add records to the turn's journal, from number `n` on, and consume these steer signals.
-
-        Raises Superseded under an old fence. The same append again changes nothing.
-        """
-        ...
-
-    async def commit(
-        self,
-        fence: Fence,
-        commit: Commit,
-        *,
-        n: int,
-        records: bytes,
-        settlement: Settlement = "done",
-    ) -> CommitOutcome:
-        """T2. Put the turn into the history: items, state, memories, link, idempotency; close the turn.
-
-        Every key that leads to the turn is settled: its own, and those of requests that were steered into it.
-
-        Raises Superseded under an old fence, or if the session has moved past the turn's base.
-        Answers `Unconsumed`, and changes nothing, if a steer is waiting and the turn could still hear
-        it: one that broke off, or that waits for its client, cannot. Committing the same turn again
-        under the same token returns the same version, also after it was closed.
-
-        `n` comes after everything in the journal (else StoreError): whoever commits has to know all
-        that happened. `records` are the journal's last ones; they, and the journal, are kept only for a replayable
-        turn, and for one that did not complete: nobody comes back for the events of another, and its items say it all.
-        """
-        ...
-
-    async def end(
-        self,
-        fence: Fence,
-        *,
-        ended_by: EndedBy,
-        detail: str,
-        n: int,
-        records: bytes,
-        settlement: Settlement,
-    ) -> TurnRow:
-        """Discard the turn: everything but its own row and journal is as if it had not been.
-
-        Raises Superseded under an old fence. Ending it again returns the same row.
-        """
-        ...
-
-    async def release(self, fence: Fence) -> None:
-        """Hand an open turn over: any node may take it at once, and it does not count as a crash."""
-        ...
-
-    async def takeover(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        *,
-        node: NodeId,
-        nonce: str,
-        turn_id: TurnId | None = None,
-        ignored_cancel: bool = False,
-    ) -> TakeoverOutcome:
-        """Make the session's open turn ours, if its holder is dead, has handed it over, or is this node.
-
-        With `turn_id`, only that turn: another one that was begun meanwhile is left alone.
-        The token is bumped and the attempt counted before this returns. With `ignored_cancel` a live
-        holder is overruled too, if a cancel has been waiting for `cancel_grace_s`.
-        """
-        ...
-
-    async def orphans(self, *, node: NodeId, limit: int) -> tuple[Orphan, ...]:
-        """Open turns without a live holder, the oldest first. A plain read; `takeover` decides.
-
-        Those that `node` itself holds are among them: it knows which of them it plays.
-        """
-        ...
-
-    # turns that wait for their session
-    async def enqueue(self, ask: Begin, *, behind: bool = False) -> EnqueueOutcome:
-        """Let a request wait for a session that is busy, or that others wait for: claim the idempotency key, write
-        the turn as queued, and record 0. The session is not held, and its head may move on.
-
-        Asks what `begin` asks about the request, and not what it asks about the head and the node. `Free` if the
-        session is neither busy nor waited for, or is still to be made; with `behind`, only in the last case.
-        An `enqueue` whose own turn is queued already (the same turn id) answers `Queued` again.
-        """
-        ...
-
-    async def queued(self, *, limit: int) -> tuple[Waiting, ...]:
-        """Queued turns, in the order in which they came. A plain read; `open_queued` decides."""
-        ...
-
-    async def open_queued(self, ask: Opening) -> OpenOutcome:
-        """Open a queued turn on top of its session's head, and hold it: from then on it is like any other.
-
-        Of a session's queued turns only the first can be opened. The same `Opening` again answers `Started` again.
-        """
-        ...
-
-    async def withdraw(
-        self,
-        tenant: Tenant,
-        turn_id: TurnId,
-        *,
-        ended_by: EndedBy,
-        detail: str,
-        records: bytes,
-        settlement: Settlement,
-    ) -> TurnRow:
-        """Discard a turn that is queued; `records` are those after its request. The turn as it is then.
-
-        One that is not queued (any more) is left as it is. Raises SessionMissing if there is no such turn.
-        """
-        ...
-
-    async def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
-        """Note that the answer has been handed to the client whole. Absent turns are ignored."""
-        ...
-
-    # signals
-    async def signal(
-        self,
-        tenant: Tenant,
-        turn_id: TurnId,
-        *,
-        kind: SignalKind,
-        payload: bytes = b"",
-        attempt: Attempt | None = None,
-        after: int | None = None,
-    ) -> SignalOutcome:
-        """Tell the turn's owner something. Raises SessionMissing if there is no such turn. With `after`, only if the
-        signal of that number is still the last (0: there was none).
-
-        With the `attempt` of a request that has an idempotency key, the key is looked at first, as `begin` does, and
-        claimed for this turn together with the signal: the same request again is `Joined`, and is not said twice.
-        Without a key, saying it again says it twice.
-        """
-        ...
-
-    async def signals(self, node: NodeId) -> tuple[SignalRow, ...]:
-        """Every signal that waits for a turn of this node, oldest first. One plain read."""
-        ...
-
-    async def find_signal(self, tenant: Tenant, turn_id: TurnId, n: int) -> SignalRow | None:
-        """One signal, to see whether its turn has heard it."""
-        ...
-
-    # operations on sessions
-    async def annotate(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        patches: Sequence[tuple[ItemId | None, Patch]],
-        *,
-        summary_rev: int | None = None,
-    ) -> AnnotateOutcome:
-        """Append annotations. With `summary_rev`, only on top of that summary (0: none yet).
-
-        Raises SessionMissing or SessionGone.
-        """
-        ...
-
-    async def bind(
-        self, tenant: Tenant, key: SessionKey, *, fresh: SessionId, version: Version | None = None
-    ) -> SessionRow:
-        """Make the key mean a new session: an empty one (reset), or a fork at `version` (rewind).
-
-        The old session stays as it is, reachable by its id. Binding again with the same `fresh`
-        returns the same row. Raises SessionMissing for an unknown key or version; a reset of a key
-        whose session was deleted or never existed starts a new one.
-        """
-        ...
-
-    async def fork(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        *,
-        version: Version,
-        fresh: SessionId,
-        anonymous: bool = False,
-    ) -> SessionRow:
-        """Make a session that begins as this one stood at `version`, state and annotations included.
-
-        Forking again with the same `fresh` returns the same row. The fork of a line that nobody named is
-        one, too; with `anonymous` every fork is. Raises SessionMissing, SessionGone.
-        """
-        ...
-
-    async def remove(self, tenant: Tenant, session_id: SessionId) -> SessionRow:
-        """Delete a session: it is gone at once, its key is free, its open and queued turns ended; bytes go later.
-
-        Deleting again returns the same row. Raises SessionMissing.
-        """
-        ...
-
-    async def restore(self, tenant: Tenant, dump: SessionDump) -> RestoreOutcome:
-        """Take in a dumped session, whole or not at all. The same dump again is fine."""
-        ...
-
-    async def put_blob(self, tenant: Tenant, session_id: SessionId, data: bytes) -> str:
-        """Keep bytes under their digest, before an item names them. Returns `sha256:…`.
-
-        The session need not exist yet: its first turn may bring them. Raises SessionGone.
-        """
-        ...
-
-    # reading: plain reads, each a consistent view of one moment
-    async def resolve(self, tenant: Tenant, key: SessionKey) -> KeyRow | None: ...
-
-    async def session(self, tenant: Tenant, session_id: SessionId) -> SessionRow | None:
-        """The row, also of a deleted session as long as its tombstone is kept."""
-        ...
-
-    async def info(self, tenant: Tenant, session_id: SessionId) -> SessionInfo | None: ...
-
-    async def snapshot(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        *,
-        version: Version | None = None,
-        known: Snapshot | None = None,
-    ) -> Snapshot | None:
-        """The session at a version (by default its head), or None if there is no such session or version.
-
-        `known` is an earlier snapshot of it: only what came after is read.
-        """
-        ...
-
-    async def turn(self, tenant: Tenant, turn_id: TurnId) -> TurnRow | None: ...
-
-    async def turn_unfinished(self, tenant: Tenant, request_hash: bytes) -> TurnRow | None:
-        """The last turn that was kept and did not complete whose request is known by this hash. What can be made of
-        it, `find_attempt` tells."""
-        ...
-
-    async def turns(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        *,
-        before: TurnId | None = None,
-        limit: int = 100,
-    ) -> tuple[TurnRow, ...]:
-        """The session's own turns, newest first, in every state: by the version that they made, or that they began from;
-        those that wait come last. With `before`, those that come before that turn of the session's own; none if it is
-        not one."""
-        ...
-
-    async def journal(
-        self, tenant: Tenant, turn_id: TurnId, *, since: int = 0
-    ) -> tuple[JournalRow, ...]:
-        """Rows that may hold records from number `since` on, in order."""
-        ...
-
-    async def idempotency(self, tenant: Tenant, key: IdempotencyKey) -> IdempotencyRow | None: ...
-
-    async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]:
-        """What an agent remembers, oldest first."""
-        ...
-
-    async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
-        """Bytes by digest, a fork's past included."""
-        ...
-
-    async def sessions(
-        self,
-        tenant: Tenant,
-        *,
-        where: SessionFilter = EVERYTHING,
-        cursor: str | None = None,
-        limit: int = limits.page_size_default,
-    ) -> Page:
-        """List sessions with a committed turn by last activity. Raises InvalidCursor."""
-        ...
-
-    async def search(
-        self,
-        tenant: Tenant,
-        query: Query,
-        *,
-        where: SessionFilter = EVERYTHING,
-        cursor: str | None = None,
-        limit: int = limits.page_size_default,
-    ) -> Results:
-        """List the sessions with a text that has all phrases of the query. Raises InvalidCursor.
-
-        1. A session's texts are its name, as lists show it, and each message of the user and of its agent
-           that people see (`searching.text_seen`): a fork's past as the fork sees it, no hidden message, no
-           reasoning, nothing of tools, sub-agents or discarded turns. All phrases have to be in one of them.
-        2. Everything that was committed, annotated or deleted before the call counts. An index only narrows
-           down where to look; `searching.Sought` decides. What the index does not know yet is looked through.
-        3. The order is that of `sessions`, and so is the cursor. There is no rank: it would be made of how
-           often others use a word, and one tenant could measure another by it. What a call costs depends
-           on its own tenant's texts alone, as far as a home can see to it.
-        4. Of a session the name is shown if that was found, else its latest message that was.
-        5. A page costs what `effort.py` lets it, and the next one goes on where it ended. A call that is
-           cancelled ends, in whatever thread it works.
-        """
-        ...
-
-    async def dump(self, tenant: Tenant, session_id: SessionId) -> SessionDump | None:
-        """All rows of a session but its open and queued turns, as they lie; of a deleted one, what is left."""
-        ...
-
-    async def tenants(self) -> tuple[Tenant, ...]:
-        """Everyone who has a session, a memory or a remembered approval. For operators: verify, copy, stats."""
-        ...
-
-    async def session_ids(
-        self, tenant: Tenant, *, after: SessionId | None, limit: int
-    ) -> tuple[SessionId, ...]:
-        """Every session, by id, deleted ones included. For operators."""
-        ...
-
-    async def forks(
-        self, tenant: Tenant, session_id: SessionId, *, limit: int
-    ) -> tuple[SessionId, ...]:
-        """The sessions that read some of this one's past, forks of forks included, by id."""
-        ...
-
-    async def nodes(self) -> tuple[NodeRow, ...]:
-        """Every process that has said that it is alive, and has not resigned, by id. For operators."""
-        ...
-
-    async def all_memories(
-        self, tenant: Tenant, *, after: MemoryRow | None, limit: int
-    ) -> tuple[MemoryRow, ...]:
-        """What the agents of a tenant remember, by agent and id. For operators."""
-        ...
-
-    async def restore_memories(self, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
-        """Take in memories. One that is there already stays as it is; how many were not."""
-        ...
-
-    async def stats(self) -> StoreStats: ...
-
-    # upkeep
-    async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> Indexed:
-        """Bring the index that `search` uses forward: about this much text, of some sessions that are behind.
-
-        One small step; call it again while there is `more`. Commits do not do it, so they cost nothing more.
-        A session is behind if its row has gone past what the row says to be indexed: whatever the order in
-        which turns are committed, and on how many machines, none is left out. Any number of callers may do
-        this at once; a home without an index has nothing to do.
-        """
-        ...
-
-    async def prune(
-        self, *, limit: int = limits.prune_batch_max, trust_clock: bool = False
-    ) -> Pruned:
-        """Remove some of what may go: discarded turns after a week, journals and idempotency rows a day
-        after their end, bytes of deleted sessions that no live fork reads, dead nodes, anonymous lines.
-
-        One small step; call it again while there is `more`. It looks at the clock, and a clock that has leapt makes
-        nothing old until the store has been in use for a day (`horizon.py`); with `trust_clock` it does at once.
-        """
-        ...
-
-    @property
-    def queue_length(self) -> int:
-        """How many calls wait for their turn at this moment."""
-        ...
-
-    async def close(self) -> None: ...
+# ── listing ──────────────────────────────────────────────────────────────────────────────────
+
+
+class SessionFilter(Value):
+    """Which sessions to list. Everything given must hold."""
+
+    agent: str | None = None
+    key_prefix: str | None = None
+    attributes: tuple[tuple[str, str], ...] = ()
+    active_from_ms: int | None = None
+    active_before_ms: int | None = None
+    busy: bool | None = None
+    anonymous: bool = False
+    """The lines that nobody named, in place of the others."""
+
+
+EVERYTHING = SessionFilter()
+
+
+class SessionInfo(Value):
+    """A session as lists show it: no message is read for it."""
+
+    session: SessionRow
+    keys: tuple[SessionKey, ...]
+
+
+class Page(Value):
+    """Some sessions, the last active first, and where to go on. `cursor` is None at the end."""
+
+    sessions: tuple[SessionInfo, ...]
+    cursor: str | None
+
+
+# ── searching ────────────────────────────────────────────────────────────────────────────────
+
+
+class Phrase(Value):
+    """Words that follow each other; a single word is the shortest phrase.
+
+    They are folded as `words.words_in` folds a text: without case and accents.
+    """
+
+    words: tuple[str, ...]
+    prefix: bool = False
+    """The last of them need only be the beginning of a word."""
+
+
+class Query(Value):
+    """What to look for: every one of these phrases, in one text. Without any, nothing is found.
+
+    Made by `searching.parse_query` from what people type. It has no operators, so no text is an error.
+    """
+
+    phrases: tuple[Phrase, ...] = ()
+
+
+class Piece(Value):
+    """A piece of an excerpt; `hit` if it is what was looked for."""
+
+    text: str
+    hit: bool = False
+
+
+class Match(Value):
+    """A session that was found, and where."""
+
+    info: SessionInfo
+    excerpt: tuple[Piece, ...]
+    """Some words around the first hit. Plain text: whoever shows it marks it."""
+    item: ItemId | None = None
+    """The message that was found; None if it is the session's name."""
+    position: int | None = None
+
+
+class Results(Value):
+    """Some sessions that were found, the last active first, and where to go on. `cursor` is None at the end.
+
+    A page can be short, or empty, and still have a cursor: it holds what a bounded look has found.
+    """
+
+    matches: tuple[Match, ...]
+    cursor: str | None
+
+
+class Indexed(Value):
+    """One step of indexing: how many sessions it brought forward, and whether there is more to do."""
+
+    sessions: int
+    more: bool
+
+
+# ── moving sessions ──────────────────────────────────────────────────────────────────────────
+
+
+class SessionDump(Value):
+    """A whole session as it lies in a store: what an export writes and `restore` reads.
+
+    A fork's own rows only; its lineage names the sessions that have to be there before it.
+    """
+
+    session: SessionRow
+    keys: tuple[KeyRow, ...]
+    turns: tuple[TurnRow, ...]
+    items: tuple[ItemRow, ...]
+    state: tuple[StateRow, ...]
+    annotations: tuple[AnnotationRow, ...]
+    blobs: tuple[tuple[str, bytes], ...] = ()
+    journals: tuple[JournalRow, ...] = ()
+    """What is kept of its turns' journals: the events of replayable and of discarded ones."""
+    claims: tuple[IdempotencyRow, ...] = ()
+    """The idempotency keys that lead to its turns, so that a retry is known wherever the session goes."""
+
+
+class Restored(Value):
+    """The session is there; `fresh` is False if it was there already, equal in all that lasts."""
+
+    fresh: bool
+
+
+class Refused(Value):
+    """The dump cannot be taken in, and nothing was; `why` says what is in the way."""
+
+    why: str
+    conflict: bool = False
+    """Nothing is wrong with the dump: something that is here already has its id, key or turn."""
+
+
+RestoreOutcome: TypeAlias = Restored | Refused
+
+
+class Pruned(Value):
+    """One retention step: how many rows went, or were looked at, and whether there is more to do."""
+
+    rows: int
+    more: bool
+    behind_ms: int = 0
+    """How much of the clock is not believed yet, and does not count for anything's age: see `horizon.py`."""
+
+
+class StoreStats(Value):
+    """What is there, in numbers that need no scan of messages."""
+
+    sessions: int
+    turns_open: int
+    turns_queued: int
+    turns_committed: int
+    turns_discarded: int
+    items: int
+    bytes: int
+
+
+# ── remembered approvals ──────────────────────────────────────────────────────────────────────────
+
+
+class GrantFilter(Value):
+    """Which approvals: of one source, of one agent, only those that were not revoked."""
+
+    source_key: str | None = None
+    agent: str | None = None
+    live: bool = False
+
+
+ANY_GRANT = GrantFilter()

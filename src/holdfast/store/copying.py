@@ -14,7 +14,8 @@ from holdfast.core.codec import Value
 from holdfast.errors import ImportConflict
 from holdfast.ids import GrantId, KeyId, Tenant
 from holdfast.store import exporting
-from holdfast.store.base import Refused, Store
+from holdfast.store.base import Refused
+from holdfast.store.home import Store
 from holdfast.store.rows import MemoryRow
 
 PAGE = 500

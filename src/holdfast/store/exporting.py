@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator, Iterable
 from holdfast.core.codec import Value
 from holdfast.ids import SessionId, Tenant, Version
 from holdfast.store import lines, moving
-from holdfast.store.base import SessionDump, Store
+from holdfast.store.base import SessionDump
+from holdfast.store.home import Store
 from holdfast.store.rows import SessionRow
 
 PAGE = 500

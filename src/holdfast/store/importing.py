@@ -32,7 +32,8 @@ from holdfast.errors import ImportConflict, InvalidExport
 from holdfast.ids import SessionId, Tenant
 from holdfast.store import lines
 from holdfast.store.audit import audit
-from holdfast.store.base import Restored, SessionDump, Store
+from holdfast.store.base import Restored, SessionDump
+from holdfast.store.home import Store
 from holdfast.store.moving import without_leases
 from holdfast.store.rows import (
     AnnotationRow,

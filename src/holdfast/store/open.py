@@ -19,8 +19,8 @@ import apsw
 from holdfast.core.codec import Value
 from holdfast.errors import StoreUnusable
 from holdfast.observe.supervisor import TaskSupervisor
-from holdfast.store.base import Store
 from holdfast.store.condition import Condition
+from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.migrations import Migrated
 from holdfast.store.postgres.address import parse_address, without_password

@@ -24,7 +24,8 @@ from holdfast.core.journal import decode_records
 from holdfast.errors import StoreError
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.store.audit import audit, judge_open_turns, judge_queued_turns
-from holdfast.store.base import SessionDump, Store
+from holdfast.store.base import SessionDump
+from holdfast.store.home import Store
 from holdfast.store.rows import SessionRow, TurnRow
 
 PAGE = 100

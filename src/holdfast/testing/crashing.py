@@ -16,9 +16,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from inspect import iscoroutinefunction
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,7 +38,17 @@ class Crash(BaseException):
         self.moment = moment
 
 
-class CrashingStore:
+READS = frozenset(
+    """
+    find_attempt orphans queued signals find_signal resolve session info snapshot turn turn_unfinished turns journal
+    idempotency memories blob sessions search dump tenants session_ids forks nodes all_memories api_key api_keys
+    seal_keys grants stats close
+    """.split()
+)
+"""The methods of a store that are not counted."""
+
+
+class CrashingStore(Store):
     """A store like the one that it wraps, until the caller's `at_write`-th write (from 1)."""
 
     def __init__(self, store: Store, *, at_write: int, moment: Moment = "after") -> None:
@@ -46,68 +57,11 @@ class CrashingStore:
         self._at_write = at_write
         self._moment: Moment = moment
         self._crash: Crash | None = None
-
         self._store = store
-
-        self.renew = self._write(store.renew)
-        self.resign = self._write(store.resign)
-        self.begin = self._write(store.begin)
-        self.append = self._write(store.append)
-        self.commit = self._write(store.commit)
-        self.end = self._write(store.end)
-        self.release = self._write(store.release)
-        self.takeover = self._write(store.takeover)
-        self.enqueue = self._write(store.enqueue)
-        self.open_queued = self._write(store.open_queued)
-        self.withdraw = self._write(store.withdraw)
-        self.acknowledge = self._write(store.acknowledge)
-        self.signal = self._write(store.signal)
-        self.annotate = self._write(store.annotate)
-        self.bind = self._write(store.bind)
-        self.fork = self._write(store.fork)
-        self.remove = self._write(store.remove)
-        self.restore = self._write(store.restore)
-        self.restore_memories = self._write(store.restore_memories)
-        self.put_blob = self._write(store.put_blob)
-        self.put_api_key = self._write(store.put_api_key)
-        self.revoke_api_key = self._write(store.revoke_api_key)
-        self.put_seal_key = self._write(store.put_seal_key)
-        self.remove_seal_key = self._write(store.remove_seal_key)
-        self.put_grant = self._write(store.put_grant)
-        self.revoke_grant = self._write(store.revoke_grant)
-        self.index = self._write(store.index)
-        self.prune = self._write(store.prune)
-
-        self.find_attempt = self._read(store.find_attempt)
-        self.orphans = self._read(store.orphans)
-        self.queued = self._read(store.queued)
-        self.signals = self._read(store.signals)
-        self.find_signal = self._read(store.find_signal)
-        self.resolve = self._read(store.resolve)
-        self.session = self._read(store.session)
-        self.info = self._read(store.info)
-        self.snapshot = self._read(store.snapshot)
-        self.turn = self._read(store.turn)
-        self.turn_unfinished = self._read(store.turn_unfinished)
-        self.turns = self._read(store.turns)
-        self.journal = self._read(store.journal)
-        self.idempotency = self._read(store.idempotency)
-        self.memories = self._read(store.memories)
-        self.blob = self._read(store.blob)
-        self.sessions = self._read(store.sessions)
-        self.search = self._read(store.search)
-        self.dump = self._read(store.dump)
-        self.tenants = self._read(store.tenants)
-        self.session_ids = self._read(store.session_ids)
-        self.forks = self._read(store.forks)
-        self.nodes = self._read(store.nodes)
-        self.all_memories = self._read(store.all_memories)
-        self.api_key = self._read(store.api_key)
-        self.api_keys = self._read(store.api_keys)
-        self.seal_keys = self._read(store.seal_keys)
-        self.grants = self._read(store.grants)
-        self.stats = self._read(store.stats)
-        self.close = self._read(store.close)
+        for name, method in vars(Store).items():
+            if iscoroutinefunction(method) and not name.startswith("_"):
+                within = self._checked if name in READS else self._counted
+                setattr(self, name, within(getattr(store, name)))
 
     @property
     def queue_length(self) -> int:
@@ -117,7 +71,7 @@ class CrashingStore:
     def crashed(self) -> bool:
         return self._crash is not None
 
-    def _write(
+    def _counted(
         self, method: Callable[P, Coroutine[Any, Any, T]]
     ) -> Callable[P, Coroutine[Any, Any, T]]:
         async def write(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -134,7 +88,7 @@ class CrashingStore:
 
         return write
 
-    def _read(
+    def _checked(
         self, method: Callable[P, Coroutine[Any, Any, T]]
     ) -> Callable[P, Coroutine[Any, Any, T]]:
         async def read(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -20,9 +20,9 @@ from holdfast.store.base import (
     Replay,
     Settlement,
     Started,
-    Store,
     Target,
 )
+from holdfast.store.home import Store
 from holdfast.store.rows import IdempotencyRow
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player, in_use

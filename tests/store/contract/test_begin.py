@@ -23,8 +23,8 @@ from holdfast.store.base import (
     NotLive,
     Replay,
     Started,
-    Store,
 )
+from holdfast.store.home import Store
 from holdfast.store.rows import KeyRow, SessionRow, TurnRow
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, TTL_MS, Player

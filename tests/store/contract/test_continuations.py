@@ -22,9 +22,9 @@ from holdfast.store.base import (
     Replay,
     Signalled,
     Started,
-    Store,
     Unfinished,
 )
+from holdfast.store.home import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player, Playing
 from tests.store.contract.words import changes_nothing

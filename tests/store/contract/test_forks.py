@@ -19,7 +19,8 @@ from holdfast.core.conversation import (
 from holdfast.core.items import SessionSettings, Summary
 from holdfast.errors import SessionGone, SessionMissing
 from holdfast.ids import Minter, NoteId, SessionId, Version
-from holdfast.store.base import Annotated, Store
+from holdfast.store.base import Annotated
+from holdfast.store.home import Store
 from holdfast.store.rows import SessionRow
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from holdfast.ids import CallId, GrantId, KeyId, Minter, Tenant
-from holdfast.store.base import Store
+from holdfast.store.base import GrantFilter
 from holdfast.store.copying import copy
-from holdfast.store.granting import GrantFilter
+from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.rows import GrantRow
 from holdfast.testing import ManualClock

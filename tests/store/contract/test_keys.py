@@ -10,7 +10,7 @@ from holdfast.core import chain
 from holdfast.core.conversation import Titled
 from holdfast.errors import SessionMissing
 from holdfast.ids import Minter, SessionId, SessionKey, Version
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.rows import KeyRow, SessionRow
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player

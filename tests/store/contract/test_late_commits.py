@@ -8,7 +8,8 @@ from holdfast.core import events as ev
 from holdfast.core.items import Text, UserMessage
 from holdfast.errors import StoreError, Superseded
 from holdfast.ids import MessageId
-from holdfast.store.base import Committed, Signalled, Store, Taken, Unconsumed
+from holdfast.store.base import Committed, Signalled, Taken, Unconsumed
+from holdfast.store.home import Store
 from tests.store.builders import ACME, Player
 from tests.store.contract.words import changes_nothing
 

@@ -11,7 +11,8 @@ from holdfast.core.conversation import SettingsChanged
 from holdfast.core.items import SessionSettings
 from holdfast.errors import InvalidCursor
 from holdfast.ids import Minter, SessionId, SessionKey, Tenant, Version
-from holdfast.store.base import EVERYTHING, SessionFilter, SessionInfo, Store
+from holdfast.store.base import EVERYTHING, SessionFilter, SessionInfo
+from holdfast.store.home import Store
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 

@@ -21,17 +21,9 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
-from holdfast.store.base import (
-    Attempt,
-    Gone,
-    Refused,
-    Replay,
-    Restored,
-    SessionDump,
-    SessionFilter,
-    Store,
-)
+from holdfast.store.base import Attempt, Gone, Refused, Replay, Restored, SessionDump, SessionFilter
 from holdfast.store.copying import copy
+from holdfast.store.home import Store
 from holdfast.store.rows import IdempotencyRow, JournalRow, MemoryRow
 from holdfast.store.verify import Finding, verify
 from holdfast.testing import ManualClock

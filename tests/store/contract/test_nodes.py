@@ -14,10 +14,10 @@ from holdfast.store.base import (
     NotEligible,
     NothingOpen,
     Orphan,
-    Store,
     Taken,
     TakeoverOutcome,
 )
+from holdfast.store.home import Store
 from holdfast.store.rows import SignalKind
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, TTL_MS, Player, Playing

@@ -27,10 +27,10 @@ from holdfast.store.base import (
     Queued,
     Replay,
     Started,
-    Store,
     TooLate,
     Waiting,
 )
+from holdfast.store.home import Store
 from holdfast.store.rows import IdempotencyRow, TurnRow
 from holdfast.store.verify import Finding, verify
 from holdfast.testing import ManualClock

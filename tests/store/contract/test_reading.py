@@ -11,7 +11,8 @@ from holdfast.core.conversation import Flagged, Snapshot, Titled, seen_by_model,
 from holdfast.core.items import Summary
 from holdfast.core.journal import decode_records, fold
 from holdfast.ids import Minter, NoteId, SessionId, TurnId, Version
-from holdfast.store.base import Annotated, Started, Store
+from holdfast.store.base import Annotated, Started
+from holdfast.store.home import Store
 from tests.store.builders import ACME, Player
 from tests.store.homes import Damage
 

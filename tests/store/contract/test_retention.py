@@ -9,7 +9,8 @@ from holdfast.core import events as ev
 from holdfast.core.conversation import Titled
 from holdfast.core.items import Blob, Image, UserMessage
 from holdfast.ids import IdempotencyKey, MessageId, Minter, NodeId, SessionId, Version
-from holdfast.store.base import Attempt, Gone, NotEligible, Replay, Started, Store
+from holdfast.store.base import Attempt, Gone, NotEligible, Replay, Started
+from holdfast.store.home import Store
 from holdfast.store.moving import digest_of
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player, in_use

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.ids import KeyId, Minter
-from holdfast.store.base import Store
 from holdfast.store.copying import copy
+from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.rows import SealKeyRow
 from tests.store.builders import Player

@@ -23,7 +23,8 @@ from holdfast.ids import (
     Version,
 )
 from holdfast.store import searching
-from holdfast.store.base import EVERYTHING, Match, Piece, SessionFilter, Store
+from holdfast.store.base import EVERYTHING, Match, Piece, SessionFilter
+from holdfast.store.home import Store
 from holdfast.store.searching import parse_query
 from holdfast.store.words import Folded
 from holdfast.testing import ManualClock

@@ -11,7 +11,8 @@ from holdfast.core import events as ev
 from holdfast.core.items import UserMessage
 from holdfast.errors import SessionMissing
 from holdfast.ids import Minter, TurnId
-from holdfast.store.base import Committed, Signalled, Store, ToldMore, TooLate, Unconsumed
+from holdfast.store.base import Committed, Signalled, ToldMore, TooLate, Unconsumed
+from holdfast.store.home import Store
 from holdfast.store.rows import SignalKind, SignalRow
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player, Playing

@@ -19,10 +19,10 @@ from holdfast.store.base import (
     Signalled,
     SignalOutcome,
     Started,
-    Store,
     TooLate,
     Unconsumed,
 )
+from holdfast.store.home import Store
 from holdfast.store.rows import IdempotencyRow, IdempotencyState
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player, Playing

@@ -13,7 +13,8 @@ from holdfast.core.journal import decode_records, fold
 from holdfast.errors import StoreError, Superseded
 from holdfast.ids import IdempotencyKey, SessionId, Version
 from holdfast.store.assemble import mark_of
-from holdfast.store.base import Committed, Fence, Started, Store, Taken
+from holdfast.store.base import Committed, Fence, Started, Taken
+from holdfast.store.home import Store
 from holdfast.store.rows import JournalRow
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, SOURCE, Player, Playing

@@ -11,7 +11,8 @@ from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.ids import IdempotencyKey, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.store.assemble import mark_of
-from holdfast.store.base import EVERYTHING, SessionDump, SessionFilter, Store
+from holdfast.store.base import EVERYTHING, SessionDump, SessionFilter
+from holdfast.store.home import Store
 from holdfast.store.rows import NodeRow, SessionRow, TurnRow
 from tests.store.model.homes import Homes
 from tests.store.model.model import Model

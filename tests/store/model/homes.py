@@ -12,7 +12,7 @@ from apsw import Connection
 
 from holdfast.errors import HoldfastError
 from holdfast.ids import NodeId
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.operations.finders import node_of
 from holdfast.store.postgres.address import parse_address

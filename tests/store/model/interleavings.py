@@ -46,12 +46,12 @@ from holdfast.store.base import (
     Fence,
     Signalled,
     Started,
-    Store,
     Taken,
     Target,
     TooLate,
     Unconsumed,
 )
+from holdfast.store.home import Store
 from holdfast.store.rows import JournalRow, SignalRow, TurnRow
 from tests.store.model.content import Words, commit_of
 from tests.store.model.homes import SQLITE, Homes, open_homes

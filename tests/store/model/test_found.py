@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.ids import SessionId, SessionKey
-from holdfast.store.base import Gone, Started, Store
+from holdfast.store.base import Gone, Started
+from holdfast.store.home import Store
 from tests.store.builders import Player
 
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, contextmanager
 import pytest
 
 from holdfast.ids import Minter
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing import ManualClock

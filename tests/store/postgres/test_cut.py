@@ -20,7 +20,8 @@ from holdfast.core.events import MemoryAdded, MemoryDeleted
 from holdfast.core.items import SessionSettings
 from holdfast.errors import InDoubt, StoreUnavailable
 from holdfast.ids import Minter, NodeId, SessionId, SessionKey, Version
-from holdfast.store.base import Begin, SessionDump, Store
+from holdfast.store.base import Begin, SessionDump
+from holdfast.store.home import Store
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.store import PostgresStore

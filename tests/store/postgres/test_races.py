@@ -22,11 +22,11 @@ from holdfast.store.base import (
     Moved,
     Signalled,
     Started,
-    Store,
     Taken,
     TooLate,
     Unconsumed,
 )
+from holdfast.store.home import Store
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.tables import compiled

@@ -14,7 +14,7 @@ import pytest
 from holdfast.core.items import UserMessage, text_of
 from holdfast.errors import StorageFull, StoreUnavailable, StoreUnusable
 from holdfast.ids import Minter, SessionKey
-from holdfast.store.base import Store
+from holdfast.store.home import Store
 from holdfast.store.sqlite import SqliteStore, backup
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.verify import Finding, verify

@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.core.codec import Value
 from holdfast.ids import GrantId, KeyId, Tenant
-from holdfast.store.granting import GrantFilter
+from holdfast.store.base import GrantFilter
 from holdfast.store.rows import ApiKeyRow, GrantRow, SealKeyRow
 from holdfast.store.steps import (
     AsRead,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from holdfast.core.codec import Value
 from holdfast.ids import Tenant
 from holdfast.store import decisions, moving
-from holdfast.store.found import Refused, Restored, RestoreOutcome, SessionDump
+from holdfast.store.base import Refused, Restored, RestoreOutcome, SessionDump
 from holdfast.store.operations import reading
 from holdfast.store.operations.finders import (
     claim_under,

@@ -7,7 +7,7 @@ from holdfast.core.conversation import Lineage, Snapshot
 from holdfast.ids import SessionId, Tenant, TurnId, Version
 from holdfast.store import decisions, shaping
 from holdfast.store.assemble import Later, empty_snapshot, later
-from holdfast.store.found import SessionDump, SessionInfo
+from holdfast.store.base import SessionDump, SessionInfo
 from holdfast.store.operations.finders import session_of
 from holdfast.store.operations.sessions import ANNOTATIONS_OF, KEYS_OF, annotations_of, find_place
 from holdfast.store.rows import (

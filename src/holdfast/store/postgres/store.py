@@ -22,7 +22,7 @@ from holdfast.ids import (
 )
 from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.store import base
-from holdfast.store.home import Home
+from holdfast.store.home import Store
 from holdfast.store.migrations import Migrated, missing
 from holdfast.store.operations import nodes
 from holdfast.store.operations.sessions import annotate
@@ -50,7 +50,7 @@ MIGRATION_S = 600.0
 """How long bringing the tables up to date may take, and waiting for somebody else who does."""
 
 
-class PostgresStore(Home):
+class PostgresStore(Store):
     """Conversations in one PostgreSQL database."""
 
     def __init__(
@@ -155,7 +155,7 @@ class PostgresStore(Home):
 
     # signals
 
-    async def say(
+    async def _say(
         self,
         tenant: Tenant,
         turn_id: TurnId,

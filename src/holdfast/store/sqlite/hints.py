@@ -59,7 +59,7 @@ class HintingStore(SqliteStore):
         attempt: base.Attempt | None = None,
         after: int | None = None,
     ) -> base.SignalOutcome:
-        said = await self.say(
+        said = await self._say(
             tenant, turn_id, kind=kind, payload=payload, attempt=attempt, after=after
         )
         if said.slot is not None:

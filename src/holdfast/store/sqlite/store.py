@@ -24,7 +24,7 @@ from holdfast.ids import (
 )
 from holdfast.store import base
 from holdfast.store.effort import Effort
-from holdfast.store.home import Home
+from holdfast.store.home import Store
 from holdfast.store.migrations import Migrated
 from holdfast.store.operations import finders, nodes, turns
 from holdfast.store.rows import (
@@ -46,7 +46,7 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class SqliteStore(Home):
+class SqliteStore(Store):
     """Conversations in one SQLite file, for any number of processes of one machine."""
 
     def __init__(
