@@ -1,4 +1,4 @@
-"""Homes of the store, driven without threads, several at once and by the same clock."""
+"""Homes of the store, driven without threads, to be held against the model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from apsw import Connection
 from holdfast.errors import HoldfastError
 from holdfast.ids import NodeId
 from holdfast.store.home import Store
-from holdfast.store.memory import MemoryStore
 from holdfast.store.operations.finders import node_of
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
@@ -28,23 +27,21 @@ from tests.scratch import scratch_folder
 
 T = TypeVar("T")
 
-MEMORY, SQLITE, POSTGRES = "memory", "sqlite", "postgres"
+SQLITE, POSTGRES = "sqlite", "postgres"
 
 
 class Homes:
-    """A memory store and another that are told the same things. Obtained by `open_homes`."""
+    """A home that is told the same things as the model. Obtained by `open_homes`."""
 
-    def __init__(self, other: Other, runner: asyncio.Runner) -> None:
-        self._other = other
+    def __init__(self, home: ModelledHome, runner: asyncio.Runner) -> None:
+        self._home = home
         self._runner = runner
         self.renew()
 
     def renew(self) -> None:
         """Begin anew: empty, at noon."""
         self.clock = ManualClock()
-        self._memory = MemoryStore(now_ms=self.clock.now_ms)
-        other = self.run(self._other.renewed(self.clock))
-        self.stores: dict[str, Store] = {MEMORY: self._memory, self._other.name: other}
+        self.stores: dict[str, Store] = {self._home.name: self.run(self._home.renewed(self.clock))}
         self.each(lambda store: store.prune(limit=0))  # it has looked at its clock
 
     def run(self, asked: Awaitable[T]) -> T:
@@ -60,12 +57,11 @@ class Homes:
 
     def kill(self, node: NodeId) -> None:
         """The process of this node dies, and everybody knows at once."""
-        self.run(self._memory.resign(node))
-        self.run(self._other.kill(node))
+        self.run(self._home.kill(node))
 
 
-class Other(Protocol):
-    """A home that is held against memory."""
+class ModelledHome(Protocol):
+    """A home that is held against the model."""
 
     name: str
 
@@ -76,7 +72,7 @@ class Other(Protocol):
     async def kill(self, node: NodeId) -> None: ...
 
 
-class OtherSqlite:
+class SqliteHome:
     name = SQLITE
 
     def __init__(self, engine: Engine) -> None:
@@ -93,7 +89,7 @@ class OtherSqlite:
             self._engine.liveness.release(row.slot)
 
 
-class OtherPostgres:
+class PostgresHome:
     name = POSTGRES
 
     def __init__(self, url: str, store: PostgresStore) -> None:
@@ -128,8 +124,8 @@ def _wipe(db: Connection) -> None:
 
 
 @contextmanager
-def open_homes(other: str = SQLITE) -> Iterator[Homes]:
-    with _with_postgres() if other == POSTGRES else _with_sqlite() as homes:
+def open_homes(home: str = SQLITE) -> Iterator[Homes]:
+    with _with_postgres() if home == POSTGRES else _with_sqlite() as homes:
         yield homes
 
 
@@ -141,7 +137,7 @@ def _with_postgres() -> Iterator[Homes]:
         address = parse_address(f"{url}?pool_size=8&listen=off")
         store = runner.run(PostgresStore.open(address))
         try:
-            yield Homes(OtherPostgres(url, store), runner)
+            yield Homes(PostgresHome(url, store), runner)
         finally:
             runner.run(store.close())
 
@@ -153,6 +149,6 @@ def _with_sqlite() -> Iterator[Homes]:
         loop = runner.get_loop()
         try:
             loop.run_until_complete(engine.write(partial(migrate, migrations=load_migrations())))
-            yield Homes(OtherSqlite(engine), runner)
+            yield Homes(SqliteHome(engine), runner)
         finally:
             loop.run_until_complete(engine.close())
