@@ -30,8 +30,9 @@ from holdfast.store.base import (
 from holdfast.store.operations.finders import SESSION
 from holdfast.store.postgres.driver import STEPS, Run
 from holdfast.store.postgres.engine import Db
+from holdfast.store.postgres.pool import Link
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.tables import Bindings, Query
+from holdfast.store.postgres.tables import Query
 from holdfast.store.steps import look
 from tests.store.builders import ACME, Player
 from tests.store.postgres.conftest import Open
@@ -42,13 +43,13 @@ class Asked:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.names: list[str] = []
-        fetch = Db.fetch
+        fetch = Link.fetch
 
-        async def noting(db: Db, query: Query, bindings: Bindings) -> Any:
+        async def noting(link: Link, query: Query, values: Any, *, timeout_s: float) -> Any:
             self.names.append(query.name)
-            return await fetch(db, query, bindings)
+            return await fetch(link, query, values, timeout_s=timeout_s)
 
-        monkeypatch.setattr(Db, "fetch", noting)
+        monkeypatch.setattr(Link, "fetch", noting)
 
     def clear(self) -> None:
         self.names.clear()

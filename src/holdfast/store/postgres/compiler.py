@@ -20,7 +20,11 @@ What keeps that right, and must stay:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from holdfast.core.codec import encode
 from holdfast.ids import SessionId, Tenant
@@ -42,9 +46,9 @@ _TYPES: dict[Holds, str] = {
 }
 
 
-class Slot(NamedTuple):
+class Slot(Struct, frozen=True, eq=False):
     """One kind of change: which table, which columns come with it, which of them are moments, and which columns are
-    what they are by default."""
+    what they are by default. There is one of each kind (`_slot`), so that shapes are compared quickly."""
 
     verb: str
     table: Table[Any]
@@ -57,6 +61,9 @@ class Slot(NamedTuple):
         """The columns that come with it, and of what type they are."""
         columns = self.table.by_name
         return {name: _TYPES[columns[name].holds] for name in self.columns}
+
+
+_slot = cache(Slot)
 
 
 class Shape(NamedTuple):
@@ -124,7 +131,7 @@ def asked_for(writing: Writing, stamps: Stamps) -> Asked:
     return Asked(shape, [*rows, *guards.values(), *slots.values()])
 
 
-_MOVED = Slot("update", SESSIONS, SESSIONS.key)
+_MOVED = _slot("update", SESSIONS, SESSIONS.key)
 """A session that is written only by what belongs to it."""
 
 
@@ -146,8 +153,7 @@ def _inserted(verb: str, table: Table[Any], row: Any) -> tuple[Slot, list[Any]]:
     """What is as it is by default is not sent: it stands in the statement."""
     values: dict[str, Any] = {}
     defaults: list[str] = []
-    for name, default in table.defaults:
-        value = getattr(row, name)
+    for (name, default), value in zip(table.defaults, astuple(row), strict=True):
         if value == default and type(value) is not Moment:
             defaults.append(name)
         elif name != table.serial:
@@ -171,7 +177,7 @@ def _filled(
         elif kind is str and columns[name].holds == "words":
             value = utf8(value)
         sent.append(value)
-    return Slot(verb, table, tuple(values), tuple(moments), defaults), sent
+    return _slot(verb, table, tuple(values), tuple(moments), defaults), sent
 
 
 _SENT = frozenset((str, int, bytes, bool))
@@ -181,7 +187,7 @@ def _guard(guard: AsRead) -> tuple[Slot, list[Any]]:
     names = (*guard.table.key, *guard.columns)
     columns = guard.table.by_name
     values = [stored(columns[name], getattr(guard.row, name)) for name in names]
-    return Slot("as read", guard.table, names), values
+    return _slot("as read", guard.table, names), values
 
 
 def cast(column: Column) -> str:
@@ -217,8 +223,8 @@ class Compiler:
     def __init__(self) -> None:
         self._queries: dict[tuple[Shape, tuple[Form, ...], bool], Query] = {}
 
-    def statement(self, group: Sequence[Asked], *, waits: bool) -> tuple[Query, dict[str, Any]]:
-        """The statement for writes of one shape, and its values. `waits`: for locks."""
+    def statement(self, group: Sequence[Asked], *, waits: bool) -> tuple[Query, list[Any]]:
+        """The statement for writes of one shape, and its values in their order. `waits`: for locks."""
         shape = group[0].shape
         forms: list[Form] = []
         values: list[Any] = []
@@ -239,7 +245,7 @@ class Compiler:
         query = self._queries.get(known)
         if query is None:
             query = self._queries[known] = _compiled(*known)
-        return query, dict(zip(query.names, values, strict=False))
+        return query, values
 
 
 def _compiled(shape: Shape, forms: tuple[Form, ...], waits: bool) -> Query:

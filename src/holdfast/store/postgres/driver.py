@@ -181,8 +181,7 @@ class Steps:
 
     async def _write(self, db: Db, step: Writing, run: Run) -> int:
         query, values = self.compiler.statement([asked_for(step, run.stamps)], waits=True)
-        db.wrote = True
-        rows = await db.fetch(query, values)
+        rows = await db.put(query, values)
         if not rows:
             raise Stale
         now_ms: int = rows[0][1]
@@ -269,8 +268,7 @@ class Driver:
 
     async def _write_all(self, db: Db, group: Sequence[Proposed]) -> list[int | None]:
         query, values = STEPS.compiler.statement([each[0] for each in group], waits=False)
-        db.wrote = True
-        rows = await db.fetch(query, values)
+        rows = await db.put(query, values)
         done: dict[int, int] = {row[0]: row[1] for row in rows}
         for n, (_, writing, known) in enumerate(group, 1):
             if n in done:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
@@ -84,8 +84,13 @@ class Db:
             raise Stale
 
     async def fetch(self, query: Query, bindings: Bindings) -> list[Row]:
-        known = {"now_ms": self._clock(), **bindings}
-        return await self._link.fetch(query, known, timeout_s=self._left_s())
+        values = query.arguments({"now_ms": self._clock(), **bindings})
+        return await self._link.fetch(query, values, timeout_s=self._left_s())
+
+    async def put(self, query: Query, values: Sequence[Bound]) -> list[Row]:
+        """Run a query that changes something; the clock comes after its values."""
+        self.wrote = True
+        return await self._link.fetch(query, (*values, self._clock()), timeout_s=self._left_s())
 
     @property
     def moment_s(self) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import asyncpg
 from asyncpg import exceptions as pg
@@ -20,7 +20,7 @@ from asyncpg import exceptions as pg
 from holdfast.errors import StoreClosed, StoreUnavailable, StoreUnusable
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.faults import described, fault_of
-from holdfast.store.postgres.tables import Bindings, Query, Row
+from holdfast.store.postgres.tables import Bound, Query, Row
 
 SERVER_AT_LEAST = (13, 0)
 BACKOFF_FIRST_S = 0.05
@@ -48,14 +48,14 @@ class Link:
         self._named = named
         self._statements: dict[str, asyncpg.prepared_stmt.PreparedStatement[asyncpg.Record]] = {}
 
-    async def fetch(self, query: Query, bindings: Bindings, *, timeout_s: float) -> list[Row]:
+    async def fetch(self, query: Query, values: Sequence[Bound], *, timeout_s: float) -> list[Row]:
         """Run a query: one round trip, and one more when this connection sees it first."""
         statement = self._statements.get(query.sql)
         if statement is None:
             name = f"{query.name}_{len(self._statements)}" if self._named else ""
             statement = await self.connection.prepare(query.sql, name=name, timeout=timeout_s)
             self._statements[query.sql] = statement
-        rows: list[Row] = await statement.fetch(*query.arguments(bindings), timeout=timeout_s)
+        rows: list[Row] = await statement.fetch(*values, timeout=timeout_s)
         return rows
 
     async def run(self, script: str, *, timeout_s: float) -> None:
