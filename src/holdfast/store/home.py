@@ -48,6 +48,7 @@ from holdfast.store.operations import (
     nodes,
     queue,
     reading,
+    retention,
     sessions,
     signals,
     sweeps,
@@ -623,7 +624,18 @@ class Store:
         One small step; call it again while there is `more`. It looks at the clock, and a clock that has leapt makes
         nothing old until the store has been in use for a day (`horizon.py`); with `trust_clock` it does at once.
         """
-        raise NotImplementedError
+        horizon = await self._write(partial(retention.look_at_clock, trust_clock=trust_clock))
+        gone = 0
+        for step in retention.STEPS:
+            if gone < limit:
+                gone += await self._write(partial(step, horizon, limit=limit - gone))
+        for which, step_of_one in retention.SESSION_STEPS:
+            if gone < limit:
+                for place in await self._read(partial(which, horizon, limit=limit - gone)):
+                    if gone < limit:
+                        step = partial(step_of_one, place, horizon, limit=limit - gone)
+                        gone += await self._write(step)
+        return base.Pruned(rows=gone, more=gone >= limit, behind_ms=horizon.behind_ms)
 
     @property
     def queue_length(self) -> int:

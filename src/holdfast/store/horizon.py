@@ -40,6 +40,8 @@ class Horizon(Value):
     """For how long the store has been in use, as far as it has looked."""
     leaps: tuple[Leap, ...] = ()
     """Those that do not count yet, the earliest first."""
+    one: int = 1
+    """Its key: a store has one."""
 
     @property
     def behind_ms(self) -> int:

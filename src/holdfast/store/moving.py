@@ -40,6 +40,8 @@ class Ancestor(Value):
     session: SessionRow | None
     turn: TurnRow | None
     """The turn that made the segment's last version: see `decisions.owner_of`."""
+    is_going: bool = False
+    """Retention has begun to remove what was said there."""
 
 
 def digest_of(data: bytes) -> str:
@@ -203,7 +205,7 @@ def _another_past(dump: SessionDump, past: Sequence[Ancestor]) -> str | None:
         if each.session is None:
             return f"{fork} goes on from {wanted.session_id}; restore that first"
         end = turn.end if turn else 0
-        missing = turn is None and wanted.upto_version > 0
+        missing = each.is_going or (turn is None and wanted.upto_version > 0)
         if missing or end != wanted.upto_pos or each.session.meta_rev < wanted.upto_rev:
             return f"{wanted.session_id}, which {fork} goes on from, is not the same here"
         previous = turn.link if turn else chain.GENESIS

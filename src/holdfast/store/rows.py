@@ -91,6 +91,17 @@ class SessionName(Value):
     id: SessionId
 
 
+class SessionUpkeep(Value):
+    """How far retention and search have come with a session."""
+
+    tenant: Tenant
+    id: SessionId
+    bytes_gone: bool
+    """It is deleted, and nothing of it is left but its row."""
+    indexed_length: int
+    indexed_rev: int
+
+
 class KeyRow(Value):
     """What a client's name means now. `generation` counts resets and rewinds."""
 

@@ -178,11 +178,12 @@ class Finder(Generic[R]):
 class Question(Generic[R]):
     """A query that is worth reading, by its name in `store/sql`: its columns are the fields of `kind`, in their order.
 
-    Lists are given as they are. `writes`: it changes something, and is asked outside an operation that writes by steps.
+    Lists are given as they are. `words` stand for others in a text that is about several tables. `writes`: it changes something, and is asked outside an operation that writes by steps.
     """
 
-    def __init__(self, name: str, kind: type[R], *, writes: bool = False) -> None:
+    def __init__(self, name: str, kind: type[R], *, writes: bool = False, **words: str) -> None:
         self.name = name
+        self.words = words
         self.rows = Table(name, kind)
         self.writes = writes
 

@@ -38,6 +38,7 @@ from holdfast.store.rows import (
     SealKeyRow,
     SessionName,
     SessionRow,
+    SessionUpkeep,
     SignalRow,
     StateRow,
     TurnRow,
@@ -136,6 +137,7 @@ to_json: Callable[[object], bytes] = encode
 NODES = Table("node", NodeRow, "node_id", serial="slot")
 SESSIONS = Table("session", SessionRow, "tenant", "id")
 SESSION_NAMES = Table("session", SessionName, *SESSIONS.key, part_of=SESSIONS)
+SESSION_UPKEEP = Table("session", SessionUpkeep, *SESSIONS.key, part_of=SESSIONS)
 KEYS = Table("session_key", KeyRow, "tenant", "key")
 TURNS = Table("turn", TurnRow, "tenant", "turn_id")
 CLAIMS = Table("idempotency", IdempotencyRow, "tenant", "key")
@@ -154,8 +156,7 @@ MEMORIES = Table("memory", MemoryRow, "tenant", "agent", "memory_id")
 API_KEYS = Table("api_key", ApiKeyRow, "key_id")
 SEAL_KEYS = Table("seal_key", SealKeyRow, "key_id")
 GRANTS = Table("tool_grant", GrantRow, "tenant", "grant_id")
-HORIZON = Table("horizon", Horizon)
-"""One row."""
+HORIZON = Table("horizon", Horizon, "one")
 
 TABLES: dict[str, Table[Any]] = {
     each.name: each

@@ -374,6 +374,22 @@ async def test_a_fork_whose_past_is_only_a_tombstone_is_refused(
         assert isinstance(await elsewhere.restore(ACME, fork), Refused)
 
 
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_a_fork_whose_past_is_going_is_refused(
+    store: Store, elsewhere: Store, player: Player, keyed: bool
+) -> None:
+    """Its turns go last, and while an idempotency key leads to them they stay; what they said is gone before."""
+    parent = await a_session(player)
+    if keyed:
+        await player.play("trip", "Question 3", key="k")
+    fork = await dumped(store, await a_fork(player, parent, version=4 if keyed else 2))
+    await elsewhere.restore(ACME, await dumped(store, parent))
+    await elsewhere.remove(ACME, parent)
+    await elsewhere.prune(limit=500 if keyed else 1)
+    async with changes_nothing(elsewhere):
+        assert isinstance(await elsewhere.restore(ACME, fork), Refused)
+
+
 async def a_fork(
     player: Player, parent: SessionId, *, version: int = 2, with_turn: bool = True
 ) -> SessionId:

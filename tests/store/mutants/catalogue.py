@@ -15,13 +15,15 @@ SIGNALS = "store/operations/signals.py"
 NODES = "store/operations/nodes.py"
 ACCESS = "store/operations/access.py"
 READING = "store/operations/reading.py"
+PRUNING = "store/operations/retention.py"
+ARRIVALS = "store/operations/arrivals.py"
 FINDERS = "store/operations/finders.py"
 STATEMENTS = "store/statements.py"
 SQLITE_DRIVER = "store/sqlite/driver.py"
 BATCH = "store/sqlite/batch.py"
 DESK = "store/sqlite/desk.py"
 SESSIONS_SQL = "store/sqlite/sql/sessions.sql"
-UPKEEP_SQL = "store/sqlite/sql/upkeep.sql"
+RETENTION_SQL = "store/sql/retention.sql"
 PG_DRIVER = "store/postgres/driver.py"
 PG_COMPILER = "store/postgres/compiler.py"
 PG_CACHE = "store/postgres/cache.py"
@@ -281,7 +283,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a running claim is pruned",
         (
-            UPKEEP_SQL,
+            RETENTION_SQL,
             "where state <> 'running' and expires_ms <= :before_ms",
             "where expires_ms <= :before_ms",
         ),
@@ -289,7 +291,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a claim that is done never expires",
         (
-            UPKEEP_SQL,
+            RETENTION_SQL,
             "where state <> 'running' and expires_ms",
             "where state = 'failed' and expires_ms",
         ),
@@ -306,7 +308,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a blob that an item names goes with the turns that were discarded",
-        (UPKEEP_SQL, "where instr(i.body, :digest))", "where instr(i.body, :digest) > 1000000)"),
+        (RETENTION_SQL, "(i.body, {bytes b.digest}) > 0)", "(i.body, {bytes b.digest}) > 1000000)"),
         tests=(RETENTION,),
     ),
     mutant(
@@ -640,11 +642,103 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a deleted parent takes its forks along",
         (
-            UPKEEP_SQL,
+            RETENTION_SQL,
             "p.ancestor = d.id and s.state = 'live')",
             "p.ancestor = d.id and s.state = '')",
         ),
         tests=(FORKS, REMOVAL, RETENTION),
+    ),
+    # ── what goes with time ──────────────────────────────────────────────────────────────────
+    mutant(
+        "a discarded turn leaves its events behind",
+        (PRUNING, "_removed(TURNS, turns, also=said)", "_removed(TURNS, turns)"),
+        tests=(RETENTION,),
+    ),
+    mutant(
+        "a turn whose events are gone is found again",
+        (PRUNING, '{"replayable": False}', '{"replayable": True}'),
+        tests=(RETENTION,),
+    ),
+    mutant(
+        "a key goes as soon as it is a day old, and not a day after its end",
+        (PRUNING, "horizon.before_ms(day_s) + int(day_s * 1000)", "horizon.before_ms(0)"),
+        tests=(RETENTION,),
+    ),
+    mutant(
+        "a key that was taken up again goes",
+        (PRUNING, '_removed(CLAIMS, found, "state", "expires_ms")', "_removed(CLAIMS, found)"),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "a node that has come back goes",
+        (PRUNING, '_removed(NODES, found, "expires_ms")', "_removed(NODES, found)"),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "a node goes that holds a turn",
+        (RETENTION_SQL, "s.lease_node = n.node_id)", "s.lease_node = '')"),
+        tests=(RETENTION,),
+    ),
+    mutant(
+        "a blob of no session goes though it was put again",
+        (PRUNING, '_removed(BLOB_NAMES, found, "noticed_ms")', "_removed(BLOB_NAMES, found)"),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "a blob that nothing names goes though it was put again",
+        (PRUNING, '(*fresh, *due), ("noticed_ms",), changes)', "(*fresh, *due), (), changes)"),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "a blob that a fork names goes",
+        (
+            RETENTION_SQL,
+            "and p.ancestor = b.session_id) r\n           {then} @item",
+            "and p.ancestor = '') r\n           {then} @item",
+        ),
+        tests=(RETENTION,),
+    ),
+    mutant(
+        "a line goes in which a turn has begun",
+        (
+            PRUNING,
+            "remove(place.tenant, place.session_id, if_still=may_go)",
+            "remove(place.tenant, place.session_id)",
+        ),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "a turn goes that a key leads to",
+        (
+            RETENTION_SQL,
+            "union all select 'kept', 0, t.turn_id",
+            "union all select 'turn', 0, t.turn_id",
+        ),
+        tests=(RETENTION,),
+    ),
+    mutant(
+        "a deleted session is done with while turns are left",
+        (PRUNING, "len(found) < limit and len(going) == len(found)", "len(found) < limit"),
+        tests=(RETENTION,),
+    ),
+    mutant(
+        "a deleted session is cleared though a session reads it that was restored",
+        (
+            PRUNING,
+            "    if (yield from ask(LIVE_READER",
+            "    if limit < 0 and (yield from ask(LIVE_READER",
+        ),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "a restored session does not tell what it reads",
+        (ARRIVALS, "on=tuple(deleted.values()), ", ""),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "a session is restored on a past that is going",
+        (ARRIVALS, "turn=turn, is_going=is_going)", "turn=turn)"),
+        tests=("tests/store/contract/test_moving.py",),
     ),
     mutant(
         "a rewind does not count a generation",

@@ -18,8 +18,18 @@ from holdfast.core import events as ev
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Titled
 from holdfast.ids import KeyId, SessionId, SessionKey, Version
-from holdfast.store.base import Busy, ById, ByKey, Joined, Started
-from holdfast.store.operations import access, nodes, queue, sessions, signals, turns
+from holdfast.store.base import Busy, ById, ByKey, Joined, Pruned, Refused, Started
+from holdfast.store.horizon import Horizon
+from holdfast.store.operations import (
+    access,
+    arrivals,
+    nodes,
+    queue,
+    retention,
+    sessions,
+    signals,
+    turns,
+)
 from holdfast.store.operations.finders import SESSION
 from holdfast.store.postgres import gathering
 from holdfast.store.postgres.compiler import Stamps
@@ -386,6 +396,111 @@ async def test_no_blob_is_put_into_a_session_that_is_gone(ada: Player, ben: Play
     turn = await ada.play("trip")
     start = partial(sessions.put_blob, ACME, turn.session_id, b"picture")
     assert not await is_written(ada, start, though=partial(ben.store.remove, ACME, turn.session_id))
+
+
+# ── what was to go ───────────────────────────────────────────────────────────────────────────
+
+LATER = Horizon(seen_ms=2 * 10**14)
+"""By which everything is old."""
+
+
+async def test_a_key_that_was_taken_up_again_does_not_go(url: str, ada: Player) -> None:
+    await ada.play("trip", key="once")
+    taken = partial(execute, url, "update holdfast.idempotency set state = 'running'")
+    assert not await is_written(ada, partial(retention.claims, LATER, limit=9), though=taken)
+
+
+async def test_a_node_that_has_come_back_does_not_go(ada: Player) -> None:
+    start = partial(retention.nodes, LATER, limit=9)
+    assert not await is_written(ada, start, though=ada.renew)
+
+
+@pytest.mark.parametrize("step", [retention.stray_blobs, retention.unnamed_blobs])
+async def test_bytes_that_are_put_again_do_not_go(
+    url: str, ada: Player, ben: Player, step: Callable[..., Operation[int]]
+) -> None:
+    is_stray = step is retention.stray_blobs
+    session_id = ada.mint(SessionId) if is_stray else (await ada.play("trip")).session_id
+    await ada.store.put_blob(ACME, session_id, b"picture")
+    await execute(url, "update holdfast.blob set noticed_ms = 1")
+    again = partial(ben.store.put_blob, ACME, session_id, b"picture")
+    assert not await is_written(ada, partial(step, LATER, limit=9), though=again)
+
+
+async def test_what_another_node_has_removed_is_not_removed_again(ada: Player, ben: Player) -> None:
+    for name in ("one", "two"):
+        await ada.discard(name)
+
+    async def theirs() -> None:
+        assert isinstance(ben.store, PostgresStore)
+        await ben.store.driver.run(partial(retention.discarded_turns, LATER, limit=1))
+
+    start = partial(retention.discarded_turns, LATER, limit=9)
+    assert not await is_written(ada, start, though=theirs)
+    assert (await ada.store.stats()).turns_discarded == 1
+
+
+async def test_a_deleted_session_does_not_go_while_a_session_is_restored_that_reads_it(
+    ada: Player, ben: Player, url: str
+) -> None:
+    parent, fork = (await ada.play("trip")).session_id, ada.mint(SessionId)
+    await ada.store.fork(ACME, parent, version=Version(1), fresh=fork)
+    dump = await ada.store.dump(ACME, fork)
+    assert dump is not None
+    await ada.store.remove(ACME, parent)
+    forget = (
+        f"delete from holdfast.session where id = '{fork}'",
+        f"delete from holdfast.session_past where session_id = '{fork}'",
+    )
+    await execute(url, *forget)
+    place = retention.SessionPlace(tenant=ACME, session_id=parent)
+    start = partial(retention.clear_session, place, LATER, limit=99)
+    assert not await is_written(ada, start, though=partial(ben.store.restore, ACME, dump))
+    assert isinstance(ada.store, PostgresStore)
+    assert await ada.store.driver.run(start) == 0, "it is read"
+    assert len((await ada.snapshot(fork)).items) == 2
+
+    # And the other way round: what is restored reads nothing that has begun to go.
+    await execute(url, *forget)
+    assert not await is_written(
+        ada, partial(arrivals.restore, ACME, dump), though=partial(ben.store.prune, limit=1)
+    )
+    assert isinstance(await ada.store.restore(ACME, dump), Refused)
+
+
+async def test_a_line_in_which_a_turn_has_begun_does_not_go(ada: Player, ben: Player) -> None:
+    session_id = (await ada.play(None)).session_id
+    place = retention.SessionPlace(tenant=ACME, session_id=session_id)
+    start = partial(retention.remove_line, place, LATER, limit=9)
+    assert not await is_written(ada, start, though=partial(ben.open, session_id))
+    assert isinstance(ada.store, PostgresStore)
+    await ada.store.driver.run(start)
+    row = await ada.store.session(ACME, session_id)
+    assert row is not None and row.state == "live"
+
+
+async def test_nodes_that_prune_at_once_remove_everything_once(
+    open_store: Open, ada: Player
+) -> None:
+    for n in range(12):
+        await ada.discard(f"talk-{n}")
+        await ada.store.remove(ACME, (await ada.play(f"trip-{n}", key=f"k{n}")).session_id)
+    stores = [await open_store() for _ in range(4)]
+    counts = await asyncio.gather(
+        *(
+            each.driver.run(partial(step, LATER, limit=3))
+            for each in stores * 4
+            for step in (retention.discarded_turns, retention.claims)
+        )
+    )
+    assert sum(counts) == 24
+    while sum(
+        [each.rows for each in await asyncio.gather(*(each.prune(limit=7) for each in stores))]
+    ):
+        pass
+    assert await ada.store.prune() == Pruned(rows=0, more=False)
+    stats = await ada.store.stats()
+    assert (stats.turns_discarded, stats.turns_committed, stats.items) == (0, 0, 0)
 
 
 # ── what is known, and what it is not used for ───────────────────────────────────────────────

@@ -34,18 +34,17 @@ WALKS = {
     "held_turns": "walks the index of open turns, which are few",
     "queued_turns": "walks the index of turns that wait, which are bounded",
     "clearable_sessions": "walks the index of deleted sessions that are to be cleared",
-    "prune_nodes": "there are as many nodes as boots in a day",
-    "prune_signals": "walks the signals, of which there are never many",
-    "prune_stray_blobs": "walks an index; blobs of sessions that never were have nothing to be found by",
+    "stale_nodes": "there are as many nodes as boots in a day",
+    "stale_signals": "walks the signals, of which there are never many",
+    "stray_blobs": "walks an index; blobs of sessions that never were have nothing to be found by",
     "sessions_behind": "walks the index of sessions that are not indexed, which are few",
     "search_hits": "walks what FTS5 has found",
     "delete_words": "finds one row, and SQLite says so of a virtual table",
     "forks_of": "walks the sessions that it was given",
     "listed_sessions": "walks the attributes that it was given",
     "named_places": "walks the sessions that it was given",
-    "horizon": "there is one row",
     "find: every_horizon": "there is one row",
-    "names_blob": "walks a session and its forks",
+    "due_blobs": "walks a session and its forks",
     "find: every_node": "there are as many nodes as boots in a day",
     "find: every_seal_key": "there are as many as were made by hand, and one",
 }
@@ -88,7 +87,7 @@ def test_no_query_goes_through_a_table(db: apsw.Connection, name: str) -> None:
 def test_what_is_said_to_turns_is_pruned_without_a_walk_through_the_turns(
     db: apsw.Connection,
 ) -> None:
-    assert not any(step.startswith("SCAN t") for step in plan_of(db, queries["prune_signals"]))
+    assert not any(step.startswith("SCAN t") for step in plan_of(db, queries["stale_signals"]))
 
 
 @pytest.mark.parametrize("name", sorted(name for name in queries if queries[name][0] == "s"))

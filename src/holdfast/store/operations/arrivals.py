@@ -18,7 +18,7 @@ from holdfast.store.operations.finders import (
 )
 from holdfast.store.operations.sessions import made
 from holdfast.store.rows import BlobRow, MemoryRow, SessionRow
-from holdfast.store.steps import AsRead, Change, Look, One, Operation, insert, look, write
+from holdfast.store.steps import AsRead, Change, Has, Look, One, Operation, insert, look, write
 from holdfast.store.tables import (
     ANNOTATIONS,
     BLOBS,
@@ -42,26 +42,51 @@ def restore(tenant: Tenant, dump: SessionDump) -> Operation[RestoreOutcome]:
     in_the_way = yield from _in_the_way(tenant, dump)
     if in_the_way is not None:
         return in_the_way
-    yield from write(*_arrived(dump), as_read=tuple(_guards(past)))
+    # Retention has to notice that a deleted session is read again, so that one is written, too.
+    deleted = {each.id: each for each in _sessions(past) if each.state == "deleted"}
+    yield from write(*_arrived(dump), on=tuple(deleted.values()), as_read=tuple(_guards(past)))
     return Restored(fresh=True)
 
 
+def _sessions(past: tuple[moving.Ancestor, ...]) -> Iterator[SessionRow]:
+    return (each.session for each in past if each.session is not None)
+
+
 def _guards(past: tuple[moving.Ancestor, ...]) -> Iterator[AsRead]:
-    """What a restored session reads stays until it is there itself: retention takes a deleted session's turns last."""
-    for each in sorted(past, key=lambda each: each.segment.session_id):
-        if each.session is not None:
-            yield AsRead(SESSIONS, each.session, ("state",))
+    """What a restored session reads stays until it is there itself."""
+    for session in _sessions(past):
+        if session.state == "live":
+            yield AsRead(SESSIONS, session, ("state",))
+    for each in past:
         if each.turn is not None:
             yield AsRead(TURNS, each.turn, ("end",))
 
 
+class ItemFacts(Value):
+    """Whether there is an item."""
+
+    now_ms: int
+    is_there: bool
+
+
+ITEM = Look(ItemFacts, is_there=Has(ITEMS, tenant=":tenant", session_id=":session_id", pos=":pos"))
+
+
 def _ancestors(tenant: Tenant, session: SessionRow) -> Operation[tuple[moving.Ancestor, ...]]:
     found: list[moving.Ancestor] = []
+    pos = 0
     for segment in session.lineage:
         owner = decisions.owner_of(session, segment.upto_version)
         ancestor = yield from session_of(tenant, segment.session_id)
         turn = yield from turn_at(tenant, owner, segment.upto_version)
-        found.append(moving.Ancestor(segment=segment, session=ancestor, turn=turn))
+        first = yield from look(ITEM, tenant=tenant, session_id=segment.session_id, pos=pos)
+        # Of a deleted session the first items go first.
+        is_deleted = ancestor is not None and ancestor.state == "deleted"
+        is_going = is_deleted and pos < segment.upto_pos and not first.is_there
+        found.append(
+            moving.Ancestor(segment=segment, session=ancestor, turn=turn, is_going=is_going)
+        )
+        pos = segment.upto_pos
     return tuple(found)
 
 

@@ -12,8 +12,8 @@ What keeps that right, and must stay:
 3. After the wait for a lock only the locked row is read anew, and everything else is seen as it was when the statement
    began. So whatever an operation depends on lies behind the stamp of a locked session, behind a locked row, or behind a
    unique key.
-4. Sessions are locked in the order of their names, so that two statements cannot wait for each other; several
-   operations in one statement do not wait at all, and leave out what is locked.
+4. Sessions, and rows as they were read, are locked in the order of their keys, so that two statements cannot wait for
+   each other; several operations in one statement do not wait at all, and leave out what is locked.
 5. No column that changes with every turn is in an index, so that a row stays on its page (HOT).
 """
 
@@ -111,7 +111,7 @@ def asked_for(writing: Writing, stamps: Stamps) -> Asked:
     for each in writing.changes:
         for slot, values in _slots(each):
             slots.setdefault(slot, []).append(values)
-        if type(each) is Update and each.table is SESSIONS:
+        if type(each) is Update and each.table.name == SESSIONS.name:
             changed.add(each.key)
     places = sorted([(each.tenant, each.id) for each in writing.on])
     assert changed <= {*places}, "a session is written as it was read"
@@ -251,6 +251,7 @@ class Compiler:
 def _compiled(shape: Shape, forms: tuple[Form, ...], waits: bool) -> Query:
     names: list[str] = []
     inputs = iter([_relation(*each, names) for each in zip(shape.inputs, forms, strict=True)])
+    guards = forms[len(forms) - len(shape.slots) - len(shape.as_read) :]
     parts: list[str] = []
     ready = "select 1::bigint as w, {now} as now_ms"
     if shape.sessions:
@@ -273,7 +274,7 @@ def _compiled(shape: Shape, forms: tuple[Form, ...], waits: bool) -> Query:
             f" join {SCHEMA}node n on n.node_id = l.node_ and n.expires_ms > r.now_ms"
         )
     for nth, slot in enumerate(shape.as_read):
-        parts += _guarded(slot, next(inputs), nth, shape)
+        parts += _guarded(slot, next(inputs), nth, shape, several=guards[nth] != "one")
         ready = (
             f"select r.w, r.now_ms from ({ready}) r where (select count(*) from given{nth} where w = r.w)"
             f" = (select count(*) from same{nth} where w = r.w)"
@@ -303,7 +304,7 @@ def _relation(what: tuple[str, dict[str, str]], form: Form, names: list[str]) ->
     return f"(select {number}v.* from unnest({arrays}) as v ({listed}))"
 
 
-def _guarded(slot: Slot, source: str, nth: int, shape: Shape) -> list[str]:
+def _guarded(slot: Slot, source: str, nth: int, shape: Shape, *, several: bool) -> list[str]:
     """Which rows were to be as they were read, and which of them are: those are locked."""
     same = " and ".join(
         f"x.{_quoted(slot, name)} = g.{name}_"
@@ -315,6 +316,8 @@ def _guarded(slot: Slot, source: str, nth: int, shape: Shape) -> list[str]:
     changes = any(each.table.name == slot.table.name for each in shape.slots)
     lock = "no key update" if changes else "share"
     found = f"given{nth} g join {SCHEMA}{slot.table.name} x on {same}"
+    if several:
+        found += f" order by {', '.join(f'x.{_quoted(slot, name)}' for name in slot.table.key)}"
     return [
         f"given{nth} as (select * from {source} g)",
         f"same{nth} as (select g.w from {found} for {lock} of x)",
@@ -342,7 +345,7 @@ def _changed(slot: Slot, source: str) -> str:
             f"{_quoted(slot, name)} = {_value(slot, name)}"
             for name in slot.columns[len(slot.table.key) :]
         ]
-        if slot.table is SESSIONS:
+        if slot.table.name == SESSIONS.name:
             sets.append("stamp = x.stamp + 1")
         return f"update {table} x set {', '.join(sets)} from {source} where {by_key}"
     names = (*slot.columns, *slot.defaults)

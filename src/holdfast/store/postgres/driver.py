@@ -167,7 +167,7 @@ class Steps:
         known = self._questions.get(question)
         if known is None:
             text = QUESTIONS[question.name]
-            query = compiled(question.name, POSTGRES.spelled(text))
+            query = compiled(question.name, POSTGRES.spelled(text, question.words))
             known = self._questions[question] = query, frozenset(_WORDS.findall(text))
         query, words = known
         given = {

@@ -19,8 +19,12 @@ from holdfast.ids import NodeId
 from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
 from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.faults import translated
+from holdfast.store.postgres.tables import compiled
 
 CHANNEL = "holdfast"
+_NOTIFY = compiled(
+    "notify", "select pg_notify(:channel, n.id) from unnest(:nodes::text[]) as n (id)"
+)
 
 Wake = Callable[[], None]
 
@@ -96,4 +100,4 @@ class Hints:
 
 
 async def _notify(db: Db, nodes: list[str]) -> None:
-    await db.rows("notify", channel=CHANNEL, nodes=nodes)
+    await db.fetch(_NOTIFY, {"channel": CHANNEL, "nodes": nodes})

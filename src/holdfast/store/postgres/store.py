@@ -1,7 +1,7 @@
 """The PostgreSQL home: the `Store` protocol over one database that any number of processes share.
 
-Everything here is wiring. What a method does is an operation, or work on the database in `reading.py`, `search.py`,
-or `upkeep.py`; when it is run again is the engine's business. The clock is the database's, read together with what is decided on.
+Everything here is wiring. What a method does is an operation, or work on the database in `reading.py` or `search.py`;
+when it is run again is the engine's business. The clock is the database's, read together with what is decided on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.store.migrations import Migrated, missing
 from holdfast.store.operations import nodes
 from holdfast.store.operations.sessions import annotate
 from holdfast.store.operations.signals import Said, signal
-from holdfast.store.postgres import inspection, reading, search, upkeep
+from holdfast.store.postgres import inspection, reading, search
 from holdfast.store.postgres.acknowledging import Acknowledging
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.driver import STEPS, Driver
@@ -259,13 +259,6 @@ class PostgresStore(Store):
 
     async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> base.Indexed:
         return await self.engine.run(lambda db: search.index(db, bytes_max=bytes_max))
-
-    async def prune(
-        self, *, limit: int = limits.prune_batch_max, trust_clock: bool = False
-    ) -> base.Pruned:
-        return await self.engine.run(
-            lambda db: upkeep.prune(db, limit=limit, trust_clock=trust_clock)
-        )
 
     @property
     def queue_length(self) -> int:

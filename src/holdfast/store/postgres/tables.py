@@ -157,4 +157,4 @@ def load(*names: str) -> dict[str, Query]:
     return {name: compiled(name, text) for name, text in found.items()}
 
 
-queries = load("sessions.sql", "search.sql", "upkeep.sql")
+queries = load("sessions.sql", "search.sql")

@@ -117,7 +117,7 @@ class Driver:
     """Takes the steps of operations; knows every statement that it has needed."""
 
     def __init__(self) -> None:
-        self._codecs: dict[str, Codec[Any]] = {}
+        self._codecs: dict[type[Value], Codec[Any]] = {}
         self._looks: dict[Look[Any], _Read] = {}
         self._finders: dict[tuple[object, ...], tuple[str, Callable[..., tuple[Any, ...]]]] = {}
         self._questions: dict[Question[Any], tuple[str, Callable[..., tuple[Any, ...]]]] = {}
@@ -154,9 +154,9 @@ class Driver:
 
     def codec(self, table: Table[R]) -> Codec[R]:
         # Two tables may have the same name, and show more or less of the same rows.
-        found = self._codecs.get(table.kind.__name__)
+        found = self._codecs.get(table.kind)
         if found is None:
-            found = self._codecs[table.kind.__name__] = Codec(table)
+            found = self._codecs[table.kind] = Codec(table)
         return found
 
     # reading
@@ -208,7 +208,7 @@ class Driver:
         question = step.question
         known = self._questions.get(question)
         if known is None:
-            sql = SQLITE.spelled(QUESTIONS[question.name])
+            sql = SQLITE.spelled(QUESTIONS[question.name], question.words)
             known = self._questions[question] = sql, _bound_by(sql)
         sql, bound = known
         given = {name: _plain(value) for name, value in step.given.items()}

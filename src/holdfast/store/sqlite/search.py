@@ -37,7 +37,7 @@ from holdfast.store.searching import Narrowed, Sought, Span, spans_to_read
 from holdfast.store.sqlite import reading, tables
 from holdfast.store.sqlite.chunks import drop_chunk
 from holdfast.store.sqlite.driver import DRIVER
-from holdfast.store.sqlite.tables import Table, queries, run
+from holdfast.store.sqlite.tables import Table, run
 
 PAGE = 100
 """Rows in one query where nobody knows how many are needed."""
@@ -268,16 +268,3 @@ def _match_expression(tenant: Tenant, query: Query) -> str:
     return " AND ".join(
         f'"{tag}{word}"{" *" if prefix else ""}' for word, prefix in searching.words_needed(query)
     )
-
-
-# ── removing ─────────────────────────────────────────────────────────────────────────────────
-
-
-def clear(db: Connection, tenant: str, session_id: str, *, limit: int) -> int:
-    """Remove some of a deleted session's chunks; how many went."""
-    found = db.execute(
-        queries["chunks_of"], {"tenant": tenant, "session_id": session_id, "limit": limit}
-    ).fetchall()
-    for (chunk,) in found:
-        drop_chunk(db, chunk)
-    return len(found)

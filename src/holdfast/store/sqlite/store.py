@@ -1,7 +1,7 @@
 """The SQLite home: the `Store` protocol over one file.
 
-Everything here is wiring. What a method does is an operation, or a function of a connection in `reading.py`,
-`search.py` or `upkeep.py`; how it becomes durable is the engine's business. The clock is read when the work runs, not when it was asked for: a job may have waited.
+Everything here is wiring. What a method does is an operation, or a function of a connection in `reading.py`
+or `search.py`; how it becomes durable is the engine's business. The clock is read when the work runs, not when it was asked for: a job may have waited.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from holdfast.store.rows import (
     NodeRow,
     TurnRow,
 )
-from holdfast.store.sqlite import inspection, reading, search, upkeep
+from holdfast.store.sqlite import inspection, reading, search
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.migrate import load_migrations, migrate
@@ -189,13 +189,6 @@ class SqliteStore(Store):
         if plan.steps:
             await self.engine.write(lambda db: search.take_step(db, plan))
         return base.Indexed(sessions=len(plan.steps), more=plan.more)
-
-    async def prune(
-        self, *, limit: int = limits.prune_batch_max, trust_clock: bool = False
-    ) -> base.Pruned:
-        return await self.engine.write(
-            lambda db: upkeep.prune(db, limit=limit, now_ms=self._now_ms(), trust_clock=trust_clock)
-        )
 
     @property
     def queue_length(self) -> int:

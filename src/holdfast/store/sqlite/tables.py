@@ -20,7 +20,7 @@ from holdfast.store import tables as of
 from holdfast.store.queries import load_queries
 
 queries = load_queries(
-    *(Path(__file__).parent / "sql" / name for name in ("sessions.sql", "search.sql", "upkeep.sql"))
+    *(Path(__file__).parent / "sql" / name for name in ("sessions.sql", "search.sql"))
 )
 
 R = TypeVar("R", bound=Value)

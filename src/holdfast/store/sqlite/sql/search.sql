@@ -54,11 +54,6 @@ insert into search_word (rowid, words) values (:id, :words);
 select id from search_chunk
  where tenant = :tenant and session_id = :session_id and from_pos = :start;
 
--- chunks_of
--- Some chunks of a session.
-select id from search_chunk
- where tenant = :tenant and session_id = :session_id and from_pos >= -1 limit :limit;
-
 -- delete_chunk
 -- A chunk whose words are gone.
 delete from search_chunk where id = :id;

@@ -1,0 +1,307 @@
+"""What goes with time, and when. `Home.prune` runs these operations one after the other; each is small.
+
+Every age is judged by `horizon.py`, and never by the clock alone: one that leaps removes nothing at once.
+
+- A discarded turn stays readable for a week; then its row, journal and signals go.
+- A committed turn's journal and signals, and idempotency rows, go a day after their end.
+- An anonymous line goes a month after its last turn, as if a client had removed it.
+- Everything of a deleted session but its tombstone goes, once no live session reads it as its past; a turn that
+  an idempotency key leads to stays as long as the key, so that a retry is told `Gone` and does not begin anew.
+- A blob that no item names goes a week after it was put, or was last put: its turn was discarded, or never began.
+- The row of a dead node goes after a day, if it holds nothing; blobs of a session that never came to be, too.
+
+Each operation finds some rows, and removes them if they are as it has read them. Several nodes may prune at once: rows
+are locked in the order of their keys, and a node whose rows were removed meanwhile looks for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.ids import SessionId, Tenant, TurnId, mint
+from holdfast.store.horizon import Horizon, believed, looked
+from holdfast.store.operations.finders import session_of
+from holdfast.store.operations.sessions import remove
+from holdfast.store.rows import BlobName, IdempotencyRow, NodeRow, SessionRow
+from holdfast.store.steps import (
+    AsRead,
+    Change,
+    Delete,
+    Finder,
+    Look,
+    One,
+    Operation,
+    Question,
+    Update,
+    ask,
+    change,
+    find,
+    insert,
+    look,
+    write,
+)
+from holdfast.store.tables import (
+    ANNOTATIONS,
+    BLOB_NAMES,
+    CHUNKS,
+    CLAIMS,
+    HORIZON,
+    ITEMS,
+    JOURNAL,
+    NODES,
+    SESSION_UPKEEP,
+    SIGNALS,
+    STATE,
+    TURNS,
+    Table,
+)
+
+# ── the clock ────────────────────────────────────────────────────────────────────────────────
+
+
+class Clock(Value):
+    """The time, and what was seen of it before."""
+
+    now_ms: int
+    horizon: Horizon | None
+
+
+CLOCK = Look(Clock, horizon=One(HORIZON, one=1))
+
+
+def look_at_clock(*, trust_clock: bool) -> Operation[Horizon]:
+    """What is known of the clock, now that it was looked at. `trust_clock`: an operator says that it is right."""
+    clock = yield from look(CLOCK)
+    before = clock.horizon
+    horizon = (believed if trust_clock else looked)(before, clock.now_ms)
+    if before is None:
+        yield from write(insert(HORIZON, horizon))
+    else:
+        seen = change(
+            HORIZON, before, seen_ms=horizon.seen_ms, ran_ms=horizon.ran_ms, leaps=horizon.leaps
+        )
+        yield from write(seen, as_read=(AsRead(HORIZON, before, ("seen_ms",)),))
+    return horizon
+
+
+# ── turns, claims, signals, nodes ────────────────────────────────────────────────────────────
+
+
+class TurnName(Value):
+    """A turn by its key."""
+
+    tenant: Tenant
+    turn_id: TurnId
+
+
+class SignalName(Value):
+    """A signal by its key."""
+
+    tenant: Tenant
+    turn_id: TurnId
+    n: int
+
+
+STALE_DISCARDED = Question("stale_discarded", TurnName)
+STALE_REPLAYS = Question("stale_replays", TurnName)
+STALE_CLAIMS = Question("stale_claims", IdempotencyRow)
+STALE_SIGNALS = Question("stale_signals", SignalName)
+STALE_NODES = Question("stale_nodes", NodeRow)
+
+
+def discarded_turns(horizon: Horizon, *, limit: int) -> Operation[int]:
+    before_ms = horizon.before_ms(limits.discarded_keep_s)
+    turns = yield from ask(STALE_DISCARDED, before_ms=before_ms, limit=limit)
+    said = [each for turn in turns for each in _events(turn.tenant, turn.turn_id)]
+    return (yield from _removed(TURNS, turns, also=said))
+
+
+def claims(horizon: Horizon, *, limit: int) -> Operation[int]:
+    """Before what the answers under them are made of."""
+    # A claim says when it expires: a day after its end.
+    day_s = limits.idempotency_keep_s
+    before_ms = horizon.before_ms(day_s) + int(day_s * 1000)
+    found = yield from ask(STALE_CLAIMS, before_ms=before_ms, limit=limit)
+    return (yield from _removed(CLAIMS, found, "state", "expires_ms"))
+
+
+def replays(horizon: Horizon, *, limit: int) -> Operation[int]:
+    before_ms = horizon.before_ms(limits.idempotency_keep_s)
+    turns = yield from ask(STALE_REPLAYS, before_ms=before_ms, limit=limit)
+    forgotten: list[Change] = []
+    for turn in turns:
+        key = turn.tenant, turn.turn_id
+        forgotten += (Delete(JOURNAL, key), Update(TURNS, key, {"replayable": False}))
+    return (yield from _changed(TURNS, turns, (), forgotten))
+
+
+def signals(horizon: Horizon, *, limit: int) -> Operation[int]:
+    before_ms = horizon.before_ms(limits.idempotency_keep_s)
+    found = yield from ask(STALE_SIGNALS, before_ms=before_ms, limit=limit)
+    return (yield from _removed(SIGNALS, found))
+
+
+def nodes(horizon: Horizon, *, limit: int) -> Operation[int]:
+    before_ms = horizon.before_ms(limits.dead_node_keep_s)
+    found = yield from ask(STALE_NODES, before_ms=before_ms, limit=limit)
+    return (yield from _removed(NODES, found, "expires_ms"))
+
+
+def _events(tenant: Tenant, turn_id: TurnId) -> Iterator[Change]:
+    """What a turn has said, and was told."""
+    yield Delete(JOURNAL, (tenant, turn_id))
+    yield Delete(SIGNALS, (tenant, turn_id))
+
+
+def _removed(
+    table: Table[Any], rows: Sequence[Value], *columns: str, also: Iterable[Change] = ()
+) -> Operation[int]:
+    """Remove rows that are as they were read in these columns, and what belongs to them; how many."""
+    going = [Delete(table, table.key_of(each)) for each in rows]
+    return (yield from _changed(table, rows, columns, (*also, *going)))
+
+
+def _changed(
+    table: Table[Any], rows: Sequence[Value], columns: tuple[str, ...], changes: Iterable[Change]
+) -> Operation[int]:
+    """Write these changes if the rows are as they were read in these columns; how many rows they are about."""
+    if rows:
+        as_read = tuple(AsRead(table, each, columns) for each in rows)
+        yield from write(*changes, as_read=as_read)
+    return len(rows)
+
+
+# ── blobs ────────────────────────────────────────────────────────────────────────────────────
+
+
+class DueBlob(BlobName):
+    """A blob whose time it is."""
+
+    is_named: bool
+
+
+STRAY_BLOBS = Question("stray_blobs", BlobName)
+DUE_BLOBS = Question("due_blobs", DueBlob)
+FRESH_BLOBS = Finder(BLOB_NAMES, noticed_ms=None)
+
+
+def stray_blobs(horizon: Horizon, *, limit: int) -> Operation[int]:
+    """Blobs that were put for a session that has no row a day later: its turn never began."""
+    since_ms = max(0, horizon.before_ms(limits.idempotency_keep_s))
+    before_id = mint(SessionId, at_ms=since_ms + 1, entropy=0)
+    found = yield from ask(STRAY_BLOBS, before_id=before_id, limit=limit)
+    return (yield from _removed(BLOB_NAMES, found, "noticed_ms"))
+
+
+def unnamed_blobs(horizon: Horizon, *, limit: int) -> Operation[int]:
+    """How many blobs were judged: those that an item or a journal names stay for good, the others go.
+
+    Blobs that were put since the last time are noticed: their week begins.
+    """
+    fresh = yield from find(FRESH_BLOBS, limit=limit)
+    due = yield from ask(
+        DUE_BLOBS,
+        before_ms=horizon.before_ms(limits.discarded_keep_s),
+        limit=min(limit, limits.blobs_judged_max),
+    )
+    changes: list[Change] = [change(BLOB_NAMES, each, noticed_ms=horizon.seen_ms) for each in fresh]
+    for each in due:
+        named = change(BLOB_NAMES, each, noticed_ms=0)
+        changes.append(named if each.is_named else Delete(BLOB_NAMES, named.key))
+    yield from _changed(BLOB_NAMES, (*fresh, *due), ("noticed_ms",), changes)
+    return len(due)
+
+
+STEPS = (discarded_turns, claims, replays, signals, stray_blobs, unnamed_blobs, nodes)
+"""What goes by itself, in this order; each finds what may go, and removes up to `limit` rows of it."""
+
+# ── sessions ─────────────────────────────────────────────────────────────────────────────────
+
+
+class SessionPlace(Value):
+    """A session by its key."""
+
+    tenant: Tenant
+    session_id: SessionId
+
+
+class SessionPart(Value):
+    """A row that belongs to a session: its table, and what tells it apart there."""
+
+    table: Literal["item", "state", "annotation", "search_chunk", "blob", "turn", "kept"]
+    number: int
+    name: str
+
+
+STALE_LINES = Question("stale_lines", SessionPlace)
+CLEARABLE_SESSIONS = Question("clearable_sessions", SessionPlace)
+LIVE_READER = Question("live_reader", SessionPlace)
+CLEARABLE_ROWS = Question("clearable_rows", SessionPart)
+
+
+def stale_lines(horizon: Horizon, *, limit: int) -> Operation[tuple[SessionPlace, ...]]:
+    before_ms = horizon.before_ms(limits.anonymous_keep_s)
+    return (yield from ask(STALE_LINES, before_ms=before_ms, limit=limit))
+
+
+def remove_line(place: SessionPlace, horizon: Horizon, *, limit: int) -> Operation[int]:
+    """Remove a line, unless a turn has begun in it meanwhile."""
+
+    def may_go(session: SessionRow) -> bool:
+        idle = session.active_ms <= horizon.before_ms(limits.anonymous_keep_s)
+        return session.anonymous and session.open_turn is None and idle
+
+    yield from remove(place.tenant, place.session_id, if_still=may_go)
+    return 1
+
+
+def clearable_sessions(horizon: Horizon, *, limit: int) -> Operation[tuple[SessionPlace, ...]]:
+    return (yield from ask(CLEARABLE_SESSIONS, limit=limit))
+
+
+def clear_session(place: SessionPlace, horizon: Horizon, *, limit: int) -> Operation[int]:
+    """Remove some rows of a deleted session, its turns last, and mark it when nothing is left; how many, the mark
+    included.
+
+    A session that is restored may read this one. It is written on this one, too: so there is none after all, or the
+    stamp has moved.
+    """
+    tenant, session_id = place.tenant, place.session_id
+    session = yield from session_of(tenant, session_id)
+    assert session is not None, "a tombstone stays"
+    if (yield from ask(LIVE_READER, tenant=tenant, session_id=session_id)):
+        return 0
+    found = yield from ask(CLEARABLE_ROWS, tenant=tenant, session_id=session_id, limit=limit)
+    going = [each for each in found if each.table != "kept"]
+    changes = [each for part in going for each in _part(place, part)]
+    is_last = len(found) < limit and len(going) == len(found)
+    if is_last:
+        # There is nothing left to index, either.
+        cleared = {"bytes_gone": True, "indexed_length": session.length}
+        cleared["indexed_rev"] = session.meta_rev
+        changes.append(Update(SESSION_UPKEEP, (tenant, session_id), cleared))
+    if changes:
+        yield from write(*changes, on=(session,))
+    return len(going) + is_last
+
+
+def _part(place: SessionPlace, part: SessionPart) -> Iterator[Change]:
+    tenant, session_id = place.tenant, place.session_id
+    match part.table:
+        case "turn":
+            turn_id = TurnId(part.name)
+            yield from _events(tenant, turn_id)
+            yield Delete(TURNS, (tenant, turn_id))
+        case "blob":
+            yield Delete(BLOB_NAMES, (tenant, session_id, part.name))
+        case _:
+            yield Delete(_NUMBERED[part.table], (tenant, session_id, part.number))
+
+
+_NUMBERED: dict[str, Table[Any]] = {each.name: each for each in (ITEMS, STATE, ANNOTATIONS, CHUNKS)}
+
+SESSION_STEPS = ((stale_lines, remove_line), (clearable_sessions, clear_session))
+"""What goes session by session: which ones, and what is done with each."""
