@@ -21,7 +21,9 @@ from holdfast.core import check
 from holdfast.errors import StorePoisoned
 from holdfast.store import audit
 from holdfast.store.migrations import Migration
-from holdfast.store.sqlite import SqliteStore, inspection, migrate, store
+from holdfast.store.operations import inspection
+from holdfast.store.sqlite import SqliteStore, migrate, store
+from holdfast.store.sqlite import inspection as file_inspection
 from holdfast.testing.clock import NOON_MS
 from tests.cli.conftest import SOURCES, Run, damage
 
@@ -122,7 +124,7 @@ def test_every_code_has_its_place_in_the_reference() -> None:
     page = (SOURCES.parent / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     listed = [
         code
-        for module in (check, audit, inspection)
+        for module in (check, audit, inspection, file_inspection)
         for code in re.findall(r"^  ([a-z_]+)  ", module.__doc__ or "", re.MULTILINE)
     ]
     assert len(listed) > 30
@@ -167,7 +169,7 @@ def test_a_store_that_stops_shows_what_was_found_before(
     assert [each["code"] for each in answer["findings"]] == ["key_astray"]
     assert told.stderr == "holdfast: the store stopped; restart the process\n"
 
-    monkeypatch.setattr(inspection, "PAGES", {})
+    monkeypatch.setattr(inspection, "CHECKS", ())
     told = run("db", "verify", "--json")
     assert (told.exit_code, told.stdout) == (2, "")
 

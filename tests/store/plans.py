@@ -12,7 +12,9 @@ from typing import TypeVar
 
 from holdfast.ids import Minter
 from holdfast.store import operations
+from holdfast.store.dialects import QUESTIONS, Dialect
 from holdfast.store.memory import MemoryStore
+from holdfast.store.operations.inspection import OWNERS
 from holdfast.store.postgres.compiler import Asked, asked_for
 from holdfast.store.steps import Finder, Look, Operation, Start, Writing
 from holdfast.testing import ManualClock
@@ -29,6 +31,18 @@ def _named() -> Iterator[tuple[str, object]]:
 
 LOOKS = {name: each for name, each in _named() if isinstance(each, Look)}
 FINDERS = {name: each for name, each in _named() if isinstance(each, Finder)}
+
+
+def questions(dialect: Dialect) -> dict[str, str]:
+    """All that operations ask, as a database is asked; a text about several tables once for each."""
+    several = {f"owners of {kind}": each for kind, each in OWNERS.items()}
+    asked = {
+        name: dialect.spelled(QUESTIONS[each.name], each.words) for name, each in several.items()
+    }
+    names = {each.name for each in several.values()}
+    return asked | {
+        name: dialect.spelled(text) for name, text in QUESTIONS.items() if name not in names
+    }
 
 
 class _Noting(MemoryStore):

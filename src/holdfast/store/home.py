@@ -19,7 +19,7 @@ Outcomes that a caller must decide on are values; errors are for what a caller c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -41,10 +41,12 @@ from holdfast.ids import (
 from holdfast.store import base
 from holdfast.store.assemble import extended
 from holdfast.store.base import ANY_GRANT, GrantFilter
+from holdfast.store.findings import Progress, Report
 from holdfast.store.operations import (
     access,
     arrivals,
     finders,
+    inspection,
     nodes,
     queue,
     reading,
@@ -614,6 +616,18 @@ class Store:
         this at once; a home without an index has nothing to do.
         """
         raise NotImplementedError
+
+    async def inspect(self) -> AsyncIterator[Report]:
+        """What `verify` checks beside the sessions themselves; see `operations/inspection.py`."""
+        checks = inspection.CHECKS
+        for done, check in enumerate(checks, start=1):
+            after: inspection.Place | None = inspection.BEGINNING
+            while after is not None:
+                page = await self._read(partial(check, after), one_moment=True)
+                for finding in page.findings:
+                    yield finding
+                after = page.last
+            yield Progress(what="checks", done=done, of=len(checks))
 
     async def prune(
         self, *, limit: int = limits.prune_batch_max, trust_clock: bool = False

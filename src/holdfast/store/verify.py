@@ -16,49 +16,23 @@ What is checked of a session is in `audit.py`; a home adds what only it can see 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from holdfast.core.check import Violation
-from holdfast.core.codec import Unreadable, Value
+from holdfast.core.codec import Unreadable
 from holdfast.core.journal import decode_records
 from holdfast.errors import StoreError
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.store.audit import audit, judge_open_turns, judge_queued_turns
 from holdfast.store.base import SessionDump
+from holdfast.store.findings import USELESS_TO_GO_ON, Report
+from holdfast.store.findings import Finding as Finding
+from holdfast.store.findings import Progress as Progress
 from holdfast.store.home import Store
 from holdfast.store.rows import SessionRow, TurnRow
 
 PAGE = 100
 """Ids or turns in one read: some milliseconds."""
-
-USELESS_TO_GO_ON = frozenset({"schema_broken"})
-"""Findings after which every further one would only repeat them."""
-
-
-class Finding(Value):
-    """Something that must never be, and whose it is; both are empty for what is nobody's."""
-
-    violation: Violation
-    tenant: str = ""
-    session_id: str = ""
-
-    def __str__(self) -> str:
-        """One line: where, what kind, what."""
-        found = self.violation
-        place = "/".join(filter(None, (self.tenant, self.session_id))) or "store"
-        inside = "" if found.where in ("", self.session_id) else f" {found.where}:"
-        return f"{place}: {found.code}:{inside} {found.what}"
-
-
-class Progress(Value):
-    """`done` of about `of`; more may have come since they were counted."""
-
-    what: str
-    done: int
-    of: int
-
-
-Report: TypeAlias = Finding | Progress
 
 
 @runtime_checkable

@@ -646,6 +646,11 @@ MUTANTS: tuple[Mutant, ...] = (
             "p.ancestor = d.id and s.state = 'live')",
             "p.ancestor = d.id and s.state = '')",
         ),
+        (
+            RETENTION_SQL,
+            "and s.state = 'live' limit 1",
+            "and s.state = '' limit 1",
+        ),
         tests=(FORKS, REMOVAL, RETENTION),
     ),
     # ── what goes with time ──────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast.store.dialects import POSTGRES, QUESTIONS
+from holdfast.store.dialects import POSTGRES
 from holdfast.store.postgres import tables
 from holdfast.store.postgres.compiler import SCHEMA, Compiler, cast
 from holdfast.store.postgres.search import _asked
@@ -23,7 +23,7 @@ from holdfast.store.searching import parse_query
 from holdfast.store.statements import finding, looking
 from tests.postgres import shared_database
 from tests.store.crowd import TENANT, crowd, fill_postgres, key_of, own_word
-from tests.store.plans import FINDERS, LOOKS, writes
+from tests.store.plans import FINDERS, LOOKS, questions, writes
 from tests.store.postgres.filling import fill_index
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ def _queries() -> dict[str, Query]:
         for name, each in FINDERS.items()
     }
     made = {name: compiled("read", sql) for name, sql in (looks | finders).items()}
-    asked = {name: compiled(name, POSTGRES.spelled(text)) for name, text in QUESTIONS.items()}
+    asked = {name: compiled("ask", sql) for name, sql in questions(POSTGRES).items()}
     return tables.queries | asked | made
 
 

@@ -12,16 +12,17 @@ from collections.abc import Iterator
 import apsw
 import pytest
 
-from holdfast.store.dialects import QUESTIONS, SQLITE
+from holdfast.store.dialects import SQLITE
+from holdfast.store.operations.inspection import OWNERS
 from holdfast.store.sqlite import tables
 from holdfast.store.sqlite.connection import open_writer
 from holdfast.store.sqlite.migrate import load_migrations, migrate
 from holdfast.store.statements import finding, looking
-from tests.store.plans import FINDERS, LOOKS
+from tests.store.plans import FINDERS, LOOKS, questions
 
 queries: dict[str, str] = {
     **tables.queries,
-    **{name: SQLITE.spelled(text) for name, text in QUESTIONS.items()},
+    **questions(SQLITE),
     **{f"look: {name}": looking(each) for name, each in LOOKS.items()},
     **{
         f"find: {name}": finding(each, bool(each.over), bool(each.over), True)
@@ -45,6 +46,10 @@ WALKS = {
     "named_places": "walks the sessions that it was given",
     "find: every_horizon": "there is one row",
     "due_blobs": "walks a session and its forks",
+    "clearable_rows": "walks some items of one session",
+    "pasts_between": "walks the sessions that it was given",
+    "sessions_page": "walks a page",
+    **{f"owners of {kind}": "walks a page" for kind in OWNERS},
     "find: every_node": "there are as many nodes as boots in a day",
     "find: every_seal_key": "there are as many as were made by hand, and one",
 }

@@ -6,7 +6,7 @@ when it is run again is the engine's business. The clock is the database's, read
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -27,7 +27,7 @@ from holdfast.store.migrations import Migrated, missing
 from holdfast.store.operations import nodes
 from holdfast.store.operations.sessions import annotate
 from holdfast.store.operations.signals import Said, signal
-from holdfast.store.postgres import inspection, reading, search
+from holdfast.store.postgres import reading, search
 from holdfast.store.postgres.acknowledging import Acknowledging
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.driver import STEPS, Driver
@@ -42,7 +42,6 @@ from holdfast.store.rows import (
     TurnRow,
 )
 from holdfast.store.steps import Start
-from holdfast.store.verify import Report
 
 T = TypeVar("T")
 
@@ -252,10 +251,6 @@ class PostgresStore(Store):
         return await self.engine.run(reading.stats)
 
     # upkeep
-
-    def inspect(self) -> AsyncIterator[Report]:
-        """What `verify` can check about the tables themselves; see `inspection.py`."""
-        return inspection.inspect(self.engine)
 
     async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> base.Indexed:
         return await self.engine.run(lambda db: search.index(db, bytes_max=bytes_max))

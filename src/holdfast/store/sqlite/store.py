@@ -24,6 +24,7 @@ from holdfast.ids import (
 )
 from holdfast.store import base
 from holdfast.store.effort import Effort
+from holdfast.store.findings import USELESS_TO_GO_ON, Finding, Report
 from holdfast.store.home import Store
 from holdfast.store.migrations import Migrated
 from holdfast.store.operations import finders, nodes, turns
@@ -37,7 +38,6 @@ from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.migrate import load_migrations, migrate
 from holdfast.store.steps import Start
-from holdfast.store.verify import Report
 
 T = TypeVar("T")
 
@@ -179,9 +179,14 @@ class SqliteStore(Store):
 
     # upkeep
 
-    def inspect(self) -> AsyncIterator[Report]:
-        """What `verify` can check about the file itself; see `inspection.py`."""
-        return inspection.inspect(self.engine)
+    async def inspect(self) -> AsyncIterator[Report]:
+        broken = False
+        async for report in inspection.inspect(self.engine):
+            yield report
+            broken |= isinstance(report, Finding) and report.violation.code in USELESS_TO_GO_ON
+        if not broken:
+            async for report in super().inspect():
+                yield report
 
     async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> base.Indexed:
         # Words are made of texts while reading, so that the writer only writes them.

@@ -1,0 +1,37 @@
+"""What `verify` says: findings, and how far it has come."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from holdfast.core.check import Violation
+from holdfast.core.codec import Value
+
+USELESS_TO_GO_ON = frozenset({"schema_broken"})
+"""Findings after which every further one would only repeat them."""
+
+
+class Finding(Value):
+    """Something that must never be, and whose it is; both are empty for what is nobody's."""
+
+    violation: Violation
+    tenant: str = ""
+    session_id: str = ""
+
+    def __str__(self) -> str:
+        """One line: where, what kind, what."""
+        found = self.violation
+        place = "/".join(filter(None, (self.tenant, self.session_id))) or "store"
+        inside = "" if found.where in ("", self.session_id) else f" {found.where}:"
+        return f"{place}: {found.code}:{inside} {found.what}"
+
+
+class Progress(Value):
+    """`done` of about `of`; more may have come since they were counted."""
+
+    what: str
+    done: int
+    of: int
+
+
+Report: TypeAlias = Finding | Progress

@@ -1,0 +1,48 @@
+-- What `verify` looks at beside the sessions themselves: what leads to them, what is derived from them, and rows whose
+-- owner does not exist. Read a page at a time.
+
+-- keys_page
+-- Some keys, and the state of the sessions that they mean.
+select k.tenant, k.key, k.session_id,
+       (select s.state from @session s where s.tenant = k.tenant and s.id = k.session_id)
+  from @session_key k
+ where (k.tenant, k.key) > (:tenant, :after) order by k.tenant, k.key limit :limit;
+
+-- claims_page
+-- Some idempotency rows, and the state of their turns.
+select i.tenant, i.key, i.turn_id, i.state,
+       (select t.state from @turn t where t.tenant = i.tenant and t.turn_id = i.turn_id)
+  from @idempotency i
+ where (i.tenant, i.key) > (:tenant, :after) order by i.tenant, i.key limit :limit;
+
+-- sessions_page
+-- Some sessions, and whether their bytes are said to be gone and are not.
+select s.tenant, s.id, s.settings, s.lineage,
+       s.bytes_gone = {true} and (
+          s.state = 'live'
+          or exists (select 1 from @item where tenant = s.tenant and session_id = s.id)
+          or exists (select 1 from @turn where tenant = s.tenant and session_id = s.id)
+          or exists (select 1 from @search_chunk where tenant = s.tenant and session_id = s.id))
+  from (select tenant, id, settings, lineage, bytes_gone, state from @session
+         where (tenant, id) > (:tenant, :after) order by tenant, id limit :limit) s
+ order by s.tenant, s.id;
+
+-- attributes_between
+-- The attributes by which lists find the sessions of a page.
+select {session_attribute} from @session_attribute
+ where (tenant, session_id) > (:tenant, :after) and (tenant, session_id) <= (:last_tenant, :last)
+ order by tenant, session_id, name;
+
+-- pasts_between
+-- Which sessions of a page are known to read some others as their past.
+select p.ancestor, p.session_id
+  from {each ids} {then} @session_past p on p.tenant = :tenant and p.ancestor = ids.value
+ where p.session_id >= :first and p.session_id <= :last;
+
+-- owners_page
+-- Some sessions or turns that rows of a table belong to, and whether they exist.
+select o.tenant, o.{by},
+       exists (select 1 from @{owners} x where x.tenant = o.tenant and x.{by_id} = o.{by})
+  from (select distinct tenant, {by} from @{rows}
+         where (tenant, {by}) > (:tenant, :after) order by tenant, {by} limit :limit) o
+ order by o.tenant, o.{by};
