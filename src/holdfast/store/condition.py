@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Literal
 
+import msgspec
+
 from holdfast.core.codec import Value
+from holdfast.ids import NodeId
+from holdfast.store.rows import NodeRow
 
 
 class Replication(Value):
@@ -46,3 +51,24 @@ class Condition(Value):
     node_ahead_ms: int = 0
     """How far the clock of a living process is ahead of the store's, at the most."""
     replication: Replication | None = None
+
+    def with_nodes(
+        self,
+        nodes: Sequence[NodeRow],
+        holders: Sequence[NodeId | None],
+        *,
+        is_alive: Callable[[NodeRow], bool],
+        ahead_ms: Callable[[NodeRow], int],
+    ) -> Condition:
+        """With what its nodes do. A home says which of them live, and how far their clocks are ahead."""
+        alive = [each for each in nodes if is_alive(each)]
+        living = {each.node_id for each in alive}
+        return msgspec.structs.replace(
+            self,
+            nodes=len(alive),
+            nodes_gone=len(nodes) - len(alive),
+            open_turns=len(holders),
+            # What waits in the background has no holder yet, and no process has left it.
+            orphans=sum(node is not None and node not in living for node in holders),
+            node_ahead_ms=max([0, *map(ahead_ms, alive)]),
+        )

@@ -91,17 +91,6 @@ class SessionName(Value):
     id: SessionId
 
 
-class SessionUpkeep(Value):
-    """How far retention and search have come with a session."""
-
-    tenant: Tenant
-    id: SessionId
-    bytes_gone: bool
-    """It is deleted, and nothing of it is left but its row."""
-    indexed_length: int
-    indexed_rev: int
-
-
 class KeyRow(Value):
     """What a client's name means now. `generation` counts resets and rewinds."""
 
@@ -329,6 +318,17 @@ class ChunkRow(Value):
     tenant: Tenant
     session_id: SessionId
     from_pos: int
+
+
+class IndexedRow(Value):
+    """How far a session is in the index of words. Its names are not parsed: a damaged one does not delay the others."""
+
+    tenant: str
+    id: str
+    state: SessionState
+    bytes_gone: bool
+    indexed_length: int
+    indexed_rev: int
 
 
 class JournalRow(Value):

@@ -28,6 +28,7 @@ from holdfast.store.rows import (
     ChunkRow,
     GrantRow,
     IdempotencyRow,
+    IndexedRow,
     ItemBody,
     ItemRow,
     JournalRow,
@@ -38,7 +39,6 @@ from holdfast.store.rows import (
     SealKeyRow,
     SessionName,
     SessionRow,
-    SessionUpkeep,
     SignalRow,
     StateRow,
     TurnRow,
@@ -137,7 +137,6 @@ to_json: Callable[[object], bytes] = encode
 NODES = Table("node", NodeRow, "node_id", serial="slot")
 SESSIONS = Table("session", SessionRow, "tenant", "id")
 SESSION_NAMES = Table("session", SessionName, *SESSIONS.key, part_of=SESSIONS)
-SESSION_UPKEEP = Table("session", SessionUpkeep, *SESSIONS.key, part_of=SESSIONS)
 KEYS = Table("session_key", KeyRow, "tenant", "key")
 TURNS = Table("turn", TurnRow, "tenant", "turn_id")
 CLAIMS = Table("idempotency", IdempotencyRow, "tenant", "key")
@@ -150,6 +149,7 @@ BLOB_NAMES = Table("blob", BlobName, "tenant", "session_id", "digest")
 ATTRIBUTES = Table("session_attribute", AttributeRow, "tenant", "session_id", "name")
 PASTS = Table("session_past", PastRow, "tenant", "ancestor", "session_id")
 CHUNKS = Table("search_chunk", ChunkRow, "tenant", "session_id", "from_pos")
+INDEXED = Table("session", IndexedRow, *SESSIONS.key)
 STATE = Table("state", StateRow, "tenant", "session_id", "seq", "name")
 ANNOTATIONS = Table("annotation", AnnotationRow, "tenant", "session_id", "rev")
 MEMORIES = Table("memory", MemoryRow, "tenant", "agent", "memory_id")

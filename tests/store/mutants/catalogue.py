@@ -1196,8 +1196,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=(GUARDS, CACHE),
     ),
     mutant(
+        "PostgreSQL: rows as they were read are locked in any order",
+        (PG_COMPILER, "    if several:\n", "    if not slot:\n"),
+        tests=(GUARDS,),
+    ),
+    mutant(
         "PostgreSQL: what belongs to a session does not move its stamp",
-        (PG_COMPILER, "        if place not in changed:\n", "        if not place:\n"),
+        (PG_COMPILER, "        if place in unmoved:\n", "        if not place:\n"),
         tests=(GUARDS, CACHE),
     ),
     mutant(

@@ -241,16 +241,38 @@ async def test_sessions_are_locked_in_the_order_of_their_names(
     """However they lie, and however they are joined: two statements would wait for each other."""
     first, second = sorted([(await ada.play(name)).session_id for name in ("one", "two")])
     await execute(url, f"update holdfast.session set title = '' where id = '{first}'")
+    lock = "select from holdfast.session where id = $1 for update"
+    start = partial(titled, first, second)
+    await locked_in_order(url, open_store, start, lock=lock, names=(first, second))
+
+
+async def test_rows_that_go_are_locked_in_the_order_of_their_names(
+    url: str, ada: Player, open_store: Open
+) -> None:
+    """Several nodes may remove the same ones."""
+    first, second = sorted([(await ada.discard(name)).turn_id for name in ("one", "two")])
+    for ended_ms, turn_id in ((1, second), (2, first)):
+        ended = f"update holdfast.turn set ended_ms = {ended_ms} where turn_id = '{turn_id}'"
+        await execute(url, ended)
+    lock = "select from holdfast.turn where turn_id = $1 for update"
+    start = partial(retention.discarded_turns, LATER, limit=2)
+    await locked_in_order(url, open_store, start, lock=lock, names=(first, second))
+
+
+async def locked_in_order(
+    url: str, open_store: Open, start: Start[Any], *, lock: str, names: tuple[str, str]
+) -> None:
+    """An operation that waits for the first row has not locked the second."""
+    first, second = names
     database = url.rpartition("/")[2]
     planner = ("enable_nestloop", "enable_mergejoin", "enable_indexscan", "enable_bitmapscan")
     await execute(url, *(f'alter database "{database}" set {each} = off' for each in planner))
     held = await asyncpg.connect(url)
-    lock = "select from holdfast.session where id = $1 for update"
     try:
         async with held.transaction():
             await held.execute(lock, first)
             store = await open_store()
-            writing = asyncio.create_task(store.driver.run(partial(titled, first, second)))
+            writing = asyncio.create_task(store.driver.run(start))
             waits = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = $1"
             while not await held.fetch(waits, database):  # noqa: ASYNC110 — it is in the database
                 await asyncio.sleep(0.01)

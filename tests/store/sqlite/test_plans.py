@@ -33,6 +33,7 @@ queries: dict[str, str] = {
 WALKS = {
     "counts": "counts everything",
     "held_turns": "walks the index of open turns, which are few",
+    "turn_holders": "walks the index of open turns, which are few",
     "queued_turns": "walks the index of turns that wait, which are bounded",
     "clearable_sessions": "walks the index of deleted sessions that are to be cleared",
     "stale_nodes": "there are as many nodes as boots in a day",

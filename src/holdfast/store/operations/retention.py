@@ -49,10 +49,10 @@ from holdfast.store.tables import (
     CHUNKS,
     CLAIMS,
     HORIZON,
+    INDEXED,
     ITEMS,
     JOURNAL,
     NODES,
-    SESSION_UPKEEP,
     SIGNALS,
     STATE,
     TURNS,
@@ -282,7 +282,7 @@ def clear_session(place: SessionPlace, horizon: Horizon, *, limit: int) -> Opera
         # There is nothing left to index, either.
         cleared = {"bytes_gone": True, "indexed_length": session.length}
         cleared["indexed_rev"] = session.meta_rev
-        changes.append(Update(SESSION_UPKEEP, (tenant, session_id), cleared))
+        changes.append(Update(INDEXED, (tenant, session_id), cleared))
     if changes:
         yield from write(*changes, on=(session,))
     return len(going) + is_last

@@ -32,9 +32,16 @@ class QueuedTurn(Value):
     is_free: bool
 
 
+class TurnHolder(Value):
+    """The node that holds an open turn, if there is one."""
+
+    node_id: NodeId | None
+
+
 HELD = Question("held_turns", HeldTurn)
 QUEUED = Question("queued_turns", QueuedTurn)
 SIGNALS = Question("node_signals", SignalRow)
+HOLDERS = Question("turn_holders", TurnHolder)
 
 
 def orphans(
@@ -78,3 +85,8 @@ def queued(*, limit: int) -> Operation[tuple[Waiting, ...]]:
 def signals(node: NodeId) -> Operation[tuple[SignalRow, ...]]:
     """All that waits to be heard by the open turns of a node."""
     return (yield from ask(SIGNALS, node=node))
+
+
+def holders() -> Operation[tuple[NodeId | None, ...]]:
+    """Who holds each open turn."""
+    return tuple([each.node_id for each in (yield from ask(HOLDERS))])

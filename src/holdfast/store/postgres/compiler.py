@@ -51,6 +51,7 @@ class Slot(Struct, frozen=True, eq=False):
     what they are by default. There is one of each kind (`_slot`), so that shapes are compared quickly."""
 
     verb: str
+    """`move` is an update that moves a session's stamp."""
     table: Table[Any]
     columns: tuple[str, ...]
     moments: tuple[str, ...] = ()
@@ -107,16 +108,18 @@ class Asked(NamedTuple):
 def asked_for(writing: Writing, stamps: Stamps) -> Asked:
     """A write as it goes into a statement."""
     slots: dict[Slot, list[list[Any]]] = {}
-    changed: set[tuple[Any, ...]] = set()
-    for each in writing.changes:
-        for slot, values in _slots(each):
-            slots.setdefault(slot, []).append(values)
-        if type(each) is Update and each.table.name == SESSIONS.name:
-            changed.add(each.key)
     places = sorted([(each.tenant, each.id) for each in writing.on])
-    assert changed <= {*places}, "a session is written as it was read"
+    unmoved = {*places}
+    for each in writing.changes:
+        moves = False
+        if type(each) is Update and each.table.name == SESSIONS.name:
+            moves = each.key in unmoved
+            unmoved.discard(each.key)
+            assert moves or each.table is not SESSIONS, "a session is written as it was read"
+        for slot, values in _slots(each, "move" if moves else "update"):
+            slots.setdefault(slot, []).append(values)
     for place in places:
-        if place not in changed:
+        if place in unmoved:
             slots.setdefault(_MOVED, []).append([*place])
     guards: dict[Slot, list[list[Any]]] = {}
     for guard in writing.as_read:
@@ -131,11 +134,11 @@ def asked_for(writing: Writing, stamps: Stamps) -> Asked:
     return Asked(shape, [*rows, *guards.values(), *slots.values()])
 
 
-_MOVED = _slot("update", SESSIONS, SESSIONS.key)
+_MOVED = _slot("move", SESSIONS, SESSIONS.key)
 """A session that is written only by what belongs to it."""
 
 
-def _slots(change: Change) -> Iterator[tuple[Slot, list[Any]]]:
+def _slots(change: Change, update: str) -> Iterator[tuple[Slot, list[Any]]]:
     table = change.table
     if type(change) is Insert:
         verb = "insert if absent" if change.if_absent else "insert"
@@ -143,7 +146,7 @@ def _slots(change: Change) -> Iterator[tuple[Slot, list[Any]]]:
             yield _inserted(verb, table, row)
     elif type(change) is Update:
         named = dict(zip(table.key, change.key, strict=True))
-        yield _filled("update", table, {**named, **change.columns})
+        yield _filled(update, table, {**named, **change.columns})
     else:
         assert type(change) is Delete
         yield _filled("delete", table, dict(zip(table.key, change.key, strict=False)))
@@ -340,12 +343,12 @@ def _changed(slot: Slot, source: str) -> str:
     by_key = " and ".join(f"x.{_quoted(slot, name)} = u.{name}_" for name in key)
     if slot.verb == "delete":
         return f"delete from {table} x using {source} where {by_key}"
-    if slot.verb == "update":
+    if slot.verb in ("update", "move"):
         sets = [
             f"{_quoted(slot, name)} = {_value(slot, name)}"
             for name in slot.columns[len(slot.table.key) :]
         ]
-        if slot.table.name == SESSIONS.name:
+        if slot.verb == "move":
             sets.append("stamp = x.stamp + 1")
         return f"update {table} x set {', '.join(sets)} from {source} where {by_key}"
     names = (*slot.columns, *slot.defaults)

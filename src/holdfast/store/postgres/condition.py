@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
-
-import msgspec
 
 from holdfast.store.condition import Condition, Replication
 from holdfast.store.operations.nodes import nodes
+from holdfast.store.operations.sweeps import holders
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.driver import STEPS
 from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.migrate import load_migrations, step_of
-from holdfast.store.postgres.tables import Query
-from holdfast.store.queries import load_queries
+from holdfast.store.postgres.tables import compiled
 
-_SQL = load_queries(Path(__file__).parent / "sql" / "condition.sql")
-_SERVER, _HOLDERS = (
-    Query(name=f"condition_{name}", sql=_SQL[name], names=()) for name in ("server", "holders")
+_SERVER = compiled(
+    "server",
+    """
+    select current_setting('server_version'), (extract(epoch from clock_timestamp()) * 1000)::bigint,
+           pg_database_size(current_database()), current_setting('synchronous_commit'),
+           current_setting('synchronous_standby_names'), pg_is_in_recovery(),
+           (select count(*) from pg_stat_replication),
+           (select count(*) from pg_stat_replication where sync_state in ('sync', 'quorum'))
+    """,
 )
+"""Its version, its clock, its size, and how it hands on what it commits."""
 
 
 async def examine(address: Address) -> Condition:
@@ -57,18 +61,10 @@ async def _examine(db: Db) -> Condition:
 
 
 async def _with_nodes(db: Db, condition: Condition, *, now_ms: int) -> Condition:
-    rows = await STEPS.take(db, nodes())
-    alive = [each for each in rows if each.expires_ms > now_ms]
-    living = {each.node_id for each in alive}
-    holders = [node for (node,) in await db.fetch(_HOLDERS, {})]
-    # An id is minted by its process's own clock, just before the database first writes it down.
-    ahead = (each.node_id.minted_at_ms - each.since_ms for each in alive)
-    return msgspec.structs.replace(
-        condition,
-        nodes=len(alive),
-        nodes_gone=len(rows) - len(alive),
-        open_turns=len(holders),
-        # What waits in the background has no holder yet, and was left by nobody.
-        orphans=sum(node is not None and node not in living for node in holders),
-        node_ahead_ms=max(0, *ahead, 0),
+    return condition.with_nodes(
+        await STEPS.take(db, nodes()),
+        await STEPS.take(db, holders()),
+        is_alive=lambda node: node.expires_ms > now_ms,
+        # An id is minted by its process's own clock, just before the database first writes it down.
+        ahead_ms=lambda node: node.node_id.minted_at_ms - node.since_ms,
     )

@@ -11,6 +11,13 @@ select s.tenant, s.id, t.turn_id, s.lease_node, n.slot, n.expires_ms <= {now}
      or n.expires_ms <= {now} or n.slot > 0)
  order by t.turn_id;
 
+-- turn_holders
+-- Who holds each open turn.
+select s.lease_node
+  from @turn t
+  join @session s on s.tenant = t.tenant and s.id = t.session_id and s.open_turn = t.turn_id
+ where t.state = 'open' and s.open_turn is not null;
+
 -- queued_turns
 -- Queued turns of everybody, in the order in which they came, and whether their sessions are free.
 select t.tenant, t.session_id, t.turn_id, s.open_turn is null

@@ -7,12 +7,11 @@ from contextlib import closing
 from pathlib import Path
 
 import apsw
-import msgspec
 
+from holdfast.ids import NodeId
 from holdfast.store.condition import Condition
 from holdfast.store.operations.nodes import nodes
-from holdfast.store.queries import load_queries
-from holdfast.store.rows import NodeRow
+from holdfast.store.operations.sweeps import holders
 from holdfast.store.sqlite.connection import open_reader, unusable
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.engine import beside
@@ -22,8 +21,6 @@ from holdfast.store.sqlite.migrate import newest_step, step_of
 
 DAMAGE_MAX = 5
 """How many findings of SQLite's quick check are worth reading; `holdfast db verify` has all of them."""
-
-queries = load_queries(Path(__file__).parent / "sql" / "condition.sql")
 
 
 def examine(path: Path) -> Condition:
@@ -55,20 +52,15 @@ def _examine(db: apsw.Connection, path: Path) -> Condition:
 
 def _with_nodes(db: apsw.Connection, path: Path, condition: Condition) -> Condition:
     now_ms = time.time_ns() // 1_000_000
-    rows = DRIVER.run(db, nodes())
-    alive: list[NodeRow] = []
+    rows, held = DRIVER.run(db, nodes()), DRIVER.run(db, holders())
+    alive: set[NodeId] = set()
     if beside(path, "live").exists():
         with closing(Liveness(beside(path, "live"))) as liveness:
-            alive = [each for each in rows if liveness.is_held(each.slot)]
-    living = {each.node_id for each in alive}
-    holders = [node for (node,) in db.execute(queries["holders"])]
-    return msgspec.structs.replace(
-        condition,
-        nodes=len(alive),
-        nodes_gone=len(rows) - len(alive),
-        open_turns=len(holders),
-        # What waits in the background has no holder yet, and was left by nobody.
-        orphans=sum(node is not None and node not in living for node in holders),
+            alive = {each.node_id for each in rows if liveness.is_held(each.slot)}
+    return condition.with_nodes(
+        rows,
+        held,
+        is_alive=lambda node: node.node_id in alive,
         # A lease that begins later than now was renewed by another clock, such as a container's.
-        node_ahead_ms=max((each.since_ms - now_ms for each in alive), default=0),
+        ahead_ms=lambda node: node.since_ms - now_ms,
     )
