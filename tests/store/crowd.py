@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import apsw
 import asyncpg
@@ -25,13 +26,14 @@ from holdfast.ids import MessageId, Minter, SessionId, SessionKey, Tenant, TurnI
 from holdfast.store.base import Restored, SessionDump
 from holdfast.store.opening import opening_of
 from holdfast.store.operations.arrivals import restore
-from holdfast.store.postgres import tables
 from holdfast.store.postgres.address import parse_address
+from holdfast.store.postgres.compiler import stored
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.rows import ItemRow, KeyRow, SessionRow, TurnRow
 from holdfast.store.sqlite.connection import ensure_log, open_writer
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.migrate import load_migrations, migrate
+from holdfast.store.tables import KEYS, SESSIONS, TURNS, R, Table
 
 TENANT = Tenant("local")
 FIRST_MS = 1_750_000_000_000
@@ -166,10 +168,14 @@ async def fill_postgres(url: str, made: Iterable[SessionDump], told: Told = lamb
         await connection.close()
 
 
+def _bound(table: Table[R], row: R) -> dict[str, Any]:
+    return {each.name: stored(each, getattr(row, each.name)) for each in table.columns}
+
+
 async def _copy(connection: asyncpg.Connection[asyncpg.Record], batch: list[SessionDump]) -> None:
-    sessions = [tables.sessions.bound(each.session) for each in batch]
-    keys = [tables.keys.bound(key) for each in batch for key in each.keys]
-    turns = [tables.turns.bound(turn) for each in batch for turn in each.turns]
+    sessions = [_bound(SESSIONS, each.session) for each in batch]
+    keys = [_bound(KEYS, key) for each in batch for key in each.keys]
+    turns = [_bound(TURNS, turn) for each in batch for turn in each.turns]
     for name, rows in (("session", sessions), ("session_key", keys), ("turn", turns)):
         await connection.copy_records_to_table(
             name,

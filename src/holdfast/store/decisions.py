@@ -8,7 +8,6 @@ and the contract suite and the model test hold them to the same answers.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -488,21 +487,6 @@ def judge_open(ask: Opening, facts: OpeningFacts) -> OpenOutcome:
         nonce=ask.nonce,
     )
     return Started(fence=fence, created=False, retry_of=turn.retry_of)
-
-
-def place_of(turn: TurnRow) -> tuple[float, int, int, TurnId]:
-    """Where a turn stands among its session's own: by the version that it made, or that it began from; those that wait
-    come last. No clock decides that."""
-    match turn.state:
-        case "committed":
-            assert turn.seq is not None
-            return turn.seq, 0, 0, turn.turn_id
-        case "discarded":
-            return turn.base_head, 1, 0, turn.turn_id
-        case "open":
-            return turn.base_head, 2, 0, turn.turn_id
-        case "queued":
-            return inf, 2, turn.began_ms, turn.turn_id
 
 
 # ── writing under a fence ────────────────────────────────────────────────────────────────────

@@ -5,6 +5,10 @@
 :since::bigint      a value and its type, which PostgreSQL has to be told where it cannot know it
 :agent::words       what people and models say: UTF-8 in bytes for PostgreSQL, whose text cannot hold U+0000
 {each ids}          the values of the list `:ids`, as `ids.value`
+{rows spans session_id::text start::bigint}
+                    the rows of the list `:spans`, by these columns; `spans.nth` numbers them from 1 on
+{found words}       the chunks `c` of the search index that have `:words`, which are a `Needed`
+{size}              how many bytes the database has
 {now}               the time when this is reached
 {true} {false}      as indexes were made for them
 {bytes b.digest}    a text in bytes
@@ -17,13 +21,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 from msgspec import Struct
 
 from holdfast.store.queries import load_queries
+from holdfast.store.words import Needed
 
 QUESTIONS = load_queries(*sorted((Path(__file__).parent / "sql").glob("*.sql")))
 
@@ -32,6 +37,24 @@ NO_WORDS: Mapping[str, str] = MappingProxyType({})
 _TABLE = re.compile(r"@(\w+)")
 _TYPE = re.compile(r"::(\w+)(\[\])?")
 _SAID = re.compile(r"\{(\w+)(?: ([\w.]+))?\}")
+_ROWS = re.compile(r"\{rows (\w+)((?: \w+::\w+)+)\}")
+_COLUMN = re.compile(r"(\w+)::(\w+)")
+_WORDS = re.compile(r":(\w+)::words\b")
+
+
+class WordIndex(Struct, frozen=True):
+    """How an index of words is asked."""
+
+    quote: str
+    beginning: str
+    both: str
+    either: str
+
+    def asked(self, needed: Needed) -> str:
+        """No word has quotes or backslashes in it, so inside quotes it is nothing but a word."""
+        quote = self.quote
+        words = [f"{quote}{each}{quote}{self.beginning * prefix}" for each, prefix in needed.words]
+        return f"({self.both.join(words)}){self.either}{quote}{needed.anything}{quote}"
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
@@ -40,28 +63,51 @@ class Dialect(Struct, frozen=True, kw_only=True):
     schema: str
     typed: bool
     """Whether values have types."""
+    rows: Callable[[str, list[tuple[str, str]]], str]
+    """A list of rows, by its name and the names and types of its columns."""
+    index: WordIndex
     spellings: dict[str, str]
     """By word; a `?` in it is what the word is said of."""
 
     def spelled(self, text: str, words: Mapping[str, str] = NO_WORDS) -> str:
         for word, meaning in words.items():
             text = text.replace(f"{{{word}}}", meaning)
-        text = _SAID.sub(self._said, _TABLE.sub(rf"{self.schema}\1", text))
-        return _TYPE.sub(self._type, text)
+        return _TYPE.sub(self._type, self._said(text))
 
-    def _said(self, found: re.Match[str]) -> str:
-        return self.spellings[found[1]].replace("?", found[2] or "")
+    def words_in(self, text: str) -> frozenset[str]:
+        """The names of the values that people and models say."""
+        return frozenset(_WORDS.findall(self._said(text)))
+
+    def _said(self, text: str) -> str:
+        text = _TABLE.sub(rf"{self.schema}\1", text)
+        text = _ROWS.sub(lambda found: self.rows(found[1], _COLUMN.findall(found[2])), text)
+        return _SAID.sub(lambda found: self.spellings[found[1]].replace("?", found[2] or ""), text)
 
     def _type(self, found: re.Match[str]) -> str:
         name = "bytea" if found[1] == "words" else found[1]
         return f"::{name}{found[2] or ''}" if self.typed else ""
 
 
+def _of_json(name: str, columns: list[tuple[str, str]]) -> str:
+    listed = ", ".join(f"value ->> {n} as {column}" for n, (column, _) in enumerate(columns))
+    return f"(select key + 1 as nth, {listed} from json_each(:{name})) {name}"
+
+
+def _of_arrays(name: str, columns: list[tuple[str, str]]) -> str:
+    arrays = ", ".join(f":{name}_{n}::{kind}[]" for n, (_, kind) in enumerate(columns))
+    listed = ", ".join(column for column, _ in columns)
+    return f"unnest({arrays}) with ordinality as {name} ({listed}, nth)"
+
+
 SQLITE = Dialect(
     schema="",
     typed=False,
+    rows=_of_json,
+    index=WordIndex(quote='"', beginning=" *", both=" AND ", either=" OR "),
     spellings={
         "each": "json_each(:?) ?",
+        "found": "search_word cross join search_chunk c on c.id = search_word.rowid where search_word match :?",
+        "size": "(select p.page_count * s.page_size from pragma_page_count p, pragma_page_size s)",
         "now": ":now_ms",
         "true": "1",
         "false": "0",
@@ -75,8 +121,15 @@ SQLITE = Dialect(
 POSTGRES = Dialect(
     schema="holdfast.",
     typed=True,
+    rows=_of_arrays,
+    index=WordIndex(quote="'", beginning=":*", both=" & ", either=" | "),
     spellings={
         "each": "unnest(:?::text[]) as ? (value)",
+        "found": "holdfast.search_chunk c where c.words @@ :?::tsquery",
+        "size": (
+            "(select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint from pg_class c"
+            " join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'holdfast' and c.relkind = 'r')"
+        ),
         "now": "coalesce(:now_ms::bigint, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)",
         "true": "true",
         "false": "false",

@@ -1,7 +1,7 @@
 """What one page of a search may cost, whoever asks for it and however.
 
 A page ends, with a cursor, when it has read so many items or bytes, or has worked for so long; at least one item is
-looked through, so that a search comes to its end. A search whose client has gone ends at its next breath.
+looked through, so that a search comes to its end. A search whose client has gone ends where it gives way.
 """
 
 from __future__ import annotations
@@ -18,37 +18,26 @@ class Effort:
     def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
         """`clock` tells how long this thread has worked: to wait costs nothing."""
         self._clock = clock
-        self._began: float | None = None
-        self._items = 0
-        self._bytes = 0
         self.given_up = False
         """Set when its client has gone, from any thread."""
 
     def begin(self) -> None:
         """Count from now on, in this thread."""
         self._began = self._clock()
+        self._items = 0
+        self._bytes = 0
 
     def spend(self, size: int = 0) -> None:
-        """Something was looked at: an item of this size, or a session's name."""
+        """Something was looked at: an item of this size, a session's name, or a stretch without a message."""
         self._items += 1
         self._bytes += size
 
     @property
     def is_spent(self) -> bool:
         """Whether the page ends here."""
-        assert self._began is not None, "it is counted from its beginning"
         return (
             self.given_up
             or self._items >= limits.search_items_max
             or self._bytes >= limits.search_bytes_max
             or self._clock() - self._began >= limits.search_s
         )
-
-    def breathe(self) -> bool:
-        """Let other threads go first. False if there is no reason to go on."""
-        time.sleep(BREATH_S)
-        return not self.given_up
-
-
-BREATH_S = 0.0005
-"""Long enough for a thread that waits for its turn to get it; a hundredth of what a piece of text takes would not be."""

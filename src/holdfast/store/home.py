@@ -38,19 +38,22 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
-from holdfast.store import base
+from holdfast.store import base, listing
 from holdfast.store.assemble import extended
 from holdfast.store.base import ANY_GRANT, GrantFilter
+from holdfast.store.effort import Effort
 from holdfast.store.findings import Progress, Report
 from holdfast.store.operations import (
     access,
     arrivals,
     finders,
     inspection,
+    lists,
     nodes,
     queue,
     reading,
     retention,
+    search,
     sessions,
     signals,
     sweeps,
@@ -236,6 +239,21 @@ class Store:
     async def turn(self, tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
         return await self._read(partial(finders.turn_of, tenant, turn_id))
 
+    async def turns(
+        self,
+        tenant: Tenant,
+        session_id: SessionId,
+        *,
+        before: TurnId | None = None,
+        limit: int = 100,
+    ) -> tuple[TurnRow, ...]:
+        """The session's own turns, newest first, in every state: by the version that they made, or that they began from;
+        those that wait come last. With `before`, those that come before that turn of the session's own; none if it is
+        not one."""
+        return await self._read(
+            partial(lists.turns, tenant, session_id, before=before, limit=limit)
+        )
+
     async def turn_unfinished(self, tenant: Tenant, request_hash: bytes) -> TurnRow | None:
         """The last turn that was kept and did not complete whose request is known by this hash. What can be made of
         it, `find_attempt` tells."""
@@ -406,6 +424,13 @@ class Store:
         """The sessions that read some of this one's past, forks of forks included, by id."""
         return await self._read(partial(reading.forks, tenant, session_id, limit=limit))
 
+    async def tenants(self) -> tuple[Tenant, ...]:
+        """Everyone who has a session, a memory or a remembered approval. For operators: verify, copy, stats."""
+        return await self._read(lists.tenants)
+
+    async def stats(self) -> base.StoreStats:
+        return await self._read(lists.stats)
+
     async def restore(self, tenant: Tenant, dump: base.SessionDump) -> base.RestoreOutcome:
         """Take in a dumped session, whole or not at all. The same dump again is fine."""
         return await self._write(partial(arrivals.restore, tenant, dump))
@@ -480,11 +505,77 @@ class Store:
         """Bytes by digest, a fork's past included."""
         return await self._read(partial(reading.blob, tenant, session_id, digest))
 
+    # lists
+
+    async def sessions(
+        self,
+        tenant: Tenant,
+        *,
+        where: base.SessionFilter = base.EVERYTHING,
+        cursor: str | None = None,
+        limit: int = limits.page_size_default,
+    ) -> base.Page:
+        """List sessions with a committed turn by last activity. Raises InvalidCursor."""
+        before = listing.start(cursor)
+        return await self._read(
+            partial(lists.page, tenant, where=where, before=before, limit=limit), one_moment=True
+        )
+
+    async def search(
+        self,
+        tenant: Tenant,
+        query: base.Query,
+        *,
+        where: base.SessionFilter = base.EVERYTHING,
+        cursor: str | None = None,
+        limit: int = limits.page_size_default,
+    ) -> base.Results:
+        """List the sessions with a text that has all phrases of the query. Raises InvalidCursor.
+
+        1. A session's texts are its name, as lists show it, and each message of the user and of its agent
+           that people see (`searching.text_seen`): a fork's past as the fork sees it, no hidden message, no
+           reasoning, nothing of tools, sub-agents or discarded turns. All phrases have to be in one of them.
+        2. Everything that was committed, annotated or deleted before the call counts. An index only narrows
+           down where to look; `searching.Sought` decides. What the index does not know yet is looked through.
+        3. The order is that of `sessions`, and so is the cursor. There is no rank: it would be made of how
+           often others use a word, and one tenant could measure another by it. What a call costs depends
+           on its own tenant's texts alone, as far as a home can see to it.
+        4. Of a session the name is shown if that was found, else its latest message that was.
+        5. A page costs what `effort.py` lets it, and the next one goes on where it ended. A call that is
+           cancelled ends, in whatever thread it works.
+        """
+        before, within = listing.resumed(cursor)
+        effort = Effort()
+        page = partial(search.search, tenant, query, where=where, before=before, within=within)
+        try:
+            return await self._read(partial(page, limit=limit, effort=effort), one_moment=True)
+        finally:
+            effort.given_up = True
+
+    async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> base.Indexed:
+        """Bring the index that `search` uses forward: about this much text, of some sessions that are behind.
+
+        One small step; call it again while there is `more`. Commits do not do it, so they cost nothing more.
+        A session is behind if its row has gone past what the row says to be indexed: whatever the order in
+        which turns are committed, and on how many machines, none is left out. Any number of callers may do
+        this at once; a home without an index has nothing to do.
+        """
+        plan = await self._read(partial(search.plan, bytes_max=bytes_max))
+        if plan.steps:
+            await self._write(partial(search.take, plan))
+        return base.Indexed(sessions=len(plan.steps), more=plan.more)
+
     # memories
 
     async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]:
         """What an agent remembers, oldest first."""
         return await self._read(partial(reading.memories, tenant, agent))
+
+    async def all_memories(
+        self, tenant: Tenant, *, after: MemoryRow | None, limit: int
+    ) -> tuple[MemoryRow, ...]:
+        """What the agents of a tenant remember, by agent and id. For operators."""
+        return await self._read(partial(lists.all_memories, tenant, after=after, limit=limit))
 
     async def restore_memories(self, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
         """Take in memories. One that is there already stays as it is; how many were not."""
@@ -541,81 +632,7 @@ class Store:
         """Take an approval back, from now on and for ever. Again: the same row. None if there is none."""
         return await self._write(partial(access.revoke_grant, tenant, grant_id))
 
-    # lists
-
-    async def turns(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        *,
-        before: TurnId | None = None,
-        limit: int = 100,
-    ) -> tuple[TurnRow, ...]:
-        """The session's own turns, newest first, in every state: by the version that they made, or that they began from;
-        those that wait come last. With `before`, those that come before that turn of the session's own; none if it is
-        not one."""
-        raise NotImplementedError
-
-    async def sessions(
-        self,
-        tenant: Tenant,
-        *,
-        where: base.SessionFilter = base.EVERYTHING,
-        cursor: str | None = None,
-        limit: int = limits.page_size_default,
-    ) -> base.Page:
-        """List sessions with a committed turn by last activity. Raises InvalidCursor."""
-        raise NotImplementedError
-
-    async def search(
-        self,
-        tenant: Tenant,
-        query: base.Query,
-        *,
-        where: base.SessionFilter = base.EVERYTHING,
-        cursor: str | None = None,
-        limit: int = limits.page_size_default,
-    ) -> base.Results:
-        """List the sessions with a text that has all phrases of the query. Raises InvalidCursor.
-
-        1. A session's texts are its name, as lists show it, and each message of the user and of its agent
-           that people see (`searching.text_seen`): a fork's past as the fork sees it, no hidden message, no
-           reasoning, nothing of tools, sub-agents or discarded turns. All phrases have to be in one of them.
-        2. Everything that was committed, annotated or deleted before the call counts. An index only narrows
-           down where to look; `searching.Sought` decides. What the index does not know yet is looked through.
-        3. The order is that of `sessions`, and so is the cursor. There is no rank: it would be made of how
-           often others use a word, and one tenant could measure another by it. What a call costs depends
-           on its own tenant's texts alone, as far as a home can see to it.
-        4. Of a session the name is shown if that was found, else its latest message that was.
-        5. A page costs what `effort.py` lets it, and the next one goes on where it ended. A call that is
-           cancelled ends, in whatever thread it works.
-        """
-        raise NotImplementedError
-
-    async def tenants(self) -> tuple[Tenant, ...]:
-        """Everyone who has a session, a memory or a remembered approval. For operators: verify, copy, stats."""
-        raise NotImplementedError
-
-    async def all_memories(
-        self, tenant: Tenant, *, after: MemoryRow | None, limit: int
-    ) -> tuple[MemoryRow, ...]:
-        """What the agents of a tenant remember, by agent and id. For operators."""
-        raise NotImplementedError
-
-    async def stats(self) -> base.StoreStats:
-        raise NotImplementedError
-
     # upkeep
-
-    async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> base.Indexed:
-        """Bring the index that `search` uses forward: about this much text, of some sessions that are behind.
-
-        One small step; call it again while there is `more`. Commits do not do it, so they cost nothing more.
-        A session is behind if its row has gone past what the row says to be indexed: whatever the order in
-        which turns are committed, and on how many machines, none is left out. Any number of callers may do
-        this at once; a home without an index has nothing to do.
-        """
-        raise NotImplementedError
 
     async def inspect(self) -> AsyncIterator[Report]:
         """What `verify` checks beside the sessions themselves; see `operations/inspection.py`."""

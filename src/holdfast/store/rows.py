@@ -32,6 +32,11 @@ Words: TypeAlias = Annotated[str, WORDS]
 """What people, models and agent files say: any text, U+0000 included, which not every database calls text."""
 
 
+LEXEMES = "lexemes"
+Lexemes: TypeAlias = Annotated[str, LEXEMES]
+"""Words for an index of words, each once, with a space between them."""
+
+
 class NodeRow(Value):
     """One boot of a process. `since_ms`: renewed without a gap since then."""
 
@@ -318,6 +323,16 @@ class ChunkRow(Value):
     tenant: Tenant
     session_id: SessionId
     from_pos: int
+
+
+class ChunkWords(Value):
+    """A stretch and its words, as the index is given them."""
+
+    tenant: str
+    session_id: str
+    from_pos: int
+    upto_pos: int
+    words: Lexemes
 
 
 class IndexedRow(Value):

@@ -1,4 +1,4 @@
-"""The steps of an operation: look, find, ask, write.
+"""The steps of an operation: look, find, ask, write, and give way.
 
 An operation of the store is one text for every home: a generator that yields steps, is sent what came of each, and
 decides in between. A home is a driver: it knows how to take these steps, and no rule.
@@ -9,7 +9,8 @@ decides in between. A home is a driver: it knows how to take these steps, and no
         yield from write(change(SESSIONS, session, lease_node=None), on=(session,))
 
 1. An operation may be run again from its start, and changes nothing but by `write`; clocks, ids and randomness are
-   arguments. It writes once at most, and that is the last step that can fail.
+   arguments. It writes once at most, and that is the last step that can fail; or it finds what it has written, and
+   goes on after it.
 2. A home that has no lock around an operation writes on condition that what was decided on is still so: each session in
    `on` as it was read, `live` a node that is alive, each row in `as_read` with the same values in these columns, each
    inserted row absent. If it is not, the operation is run again.
@@ -178,7 +179,8 @@ class Finder(Generic[R]):
 class Question(Generic[R]):
     """A query that is worth reading, by its name in `store/sql`: its columns are the fields of `kind`, in their order.
 
-    Lists are given as they are. `words` stand for others in a text that is about several tables. `writes`: it changes something, and is asked outside an operation that writes by steps.
+    Lists are given as they are, of values or of rows. `words` stand for others in a text that is about several tables.
+    `writes`: it changes something, and is asked outside an operation that writes by steps.
     """
 
     def __init__(self, name: str, kind: type[R], *, writes: bool = False, **words: str) -> None:
@@ -202,6 +204,13 @@ class Insert(Struct, frozen=True):
     if_absent: bool = False
 
 
+class Put(Struct, frozen=True):
+    """Rows that are there afterwards, in place of those with the same keys."""
+
+    table: Table[Any]
+    rows: tuple[Any, ...]
+
+
 class Update(Struct, frozen=True):
     """Other values in some columns of a row that is there."""
 
@@ -217,7 +226,7 @@ class Delete(Struct, frozen=True):
     key: tuple[Any, ...]
 
 
-Change: TypeAlias = Insert | Update | Delete
+Change: TypeAlias = Insert | Put | Update | Delete
 
 
 def insert(table: Table[R], *rows: R, if_absent: bool = False) -> Insert:
@@ -264,7 +273,11 @@ class Writing(Struct, frozen=True):
     as_read: tuple[AsRead, ...] = ()
 
 
-Step: TypeAlias = Looking | Finding | Asking | Writing
+class Pausing(Struct, frozen=True):
+    """Whoever waits for the processor goes first; an operation that is not waited for any more may end here."""
+
+
+Step: TypeAlias = Looking | Finding | Asking | Writing | Pausing
 Operation: TypeAlias = Generator[Step, Any, T]
 Start: TypeAlias = Callable[[], Operation[T]]
 """Begins an operation, as often as that is needed."""
@@ -291,6 +304,11 @@ def find(
 def ask(question: Question[R], /, **given: object) -> Operation[tuple[R, ...]]:
     rows: tuple[R, ...] = yield Asking(question, given)
     return rows
+
+
+def give_way() -> Operation[None]:
+    """Between two pieces of long work."""
+    yield Pausing()
 
 
 def write(

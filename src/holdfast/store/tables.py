@@ -19,6 +19,7 @@ from holdfast.core.codec import Decoder, Value, encode
 from holdfast.ids import Name, Version, trusted
 from holdfast.store.horizon import Horizon
 from holdfast.store.rows import (
+    LEXEMES,
     WORDS,
     AnnotationRow,
     ApiKeyRow,
@@ -26,6 +27,7 @@ from holdfast.store.rows import (
     BlobName,
     BlobRow,
     ChunkRow,
+    ChunkWords,
     GrantRow,
     IdempotencyRow,
     IndexedRow,
@@ -46,8 +48,9 @@ from holdfast.store.rows import (
 
 R = TypeVar("R", bound=Value)
 
-Holds: TypeAlias = Literal["text", "words", "number", "truth", "bytes", "json"]
-"""What a column holds. `words` are what people and models say: any text, U+0000 included."""
+Holds: TypeAlias = Literal["text", "words", "lexemes", "number", "truth", "bytes", "json"]
+"""What a column holds. `words` are what people and models say: any text, U+0000 included; `lexemes` go into an index of
+words, and are not read again."""
 
 
 class Column(Struct, frozen=True, kw_only=True):
@@ -117,19 +120,20 @@ def _column(name: str, hint: Any) -> Column:
     if get_origin(hint) in (Union, UnionType):
         (hint,) = (each for each in get_args(hint) if each is not NoneType)
         nullable = True
-    words = get_origin(hint) is Annotated and WORDS in hint.__metadata__
-    plain = get_args(hint)[0] if words else hint
-    if get_origin(plain) is Literal or plain is str:
-        return Column(name=name, holds="words" if words else "text", nullable=nullable)
-    if plain in _PLAIN:
-        return Column(name=name, holds=_PLAIN[plain], nullable=nullable)
-    if isinstance(plain, type) and issubclass(plain, Name | Version):
-        holds: Holds = "number" if issubclass(plain, Version) else "text"
-        return Column(name=name, holds=holds, nullable=nullable, parse=plain, trust=trusted(plain))
-    decode = Decoder[object](plain).strict
+    if get_origin(hint) is Annotated and hint.__metadata__[0] in _SAID:
+        return Column(name=name, holds=_SAID[hint.__metadata__[0]], nullable=nullable)
+    if get_origin(hint) is Literal or hint is str:
+        return Column(name=name, holds="text", nullable=nullable)
+    if hint in _PLAIN:
+        return Column(name=name, holds=_PLAIN[hint], nullable=nullable)
+    if isinstance(hint, type) and issubclass(hint, Name | Version):
+        holds: Holds = "number" if issubclass(hint, Version) else "text"
+        return Column(name=name, holds=holds, nullable=nullable, parse=hint, trust=trusted(hint))
+    decode = Decoder[object](hint).strict
     return Column(name=name, holds="json", nullable=nullable, parse=decode, trust=decode)
 
 
+_SAID: dict[object, Holds] = {WORDS: "words", LEXEMES: "lexemes"}
 _PLAIN: dict[object, Holds] = {int: "number", bool: "truth", bytes: "bytes"}
 
 to_json: Callable[[object], bytes] = encode
@@ -149,6 +153,7 @@ BLOB_NAMES = Table("blob", BlobName, "tenant", "session_id", "digest")
 ATTRIBUTES = Table("session_attribute", AttributeRow, "tenant", "session_id", "name")
 PASTS = Table("session_past", PastRow, "tenant", "ancestor", "session_id")
 CHUNKS = Table("search_chunk", ChunkRow, "tenant", "session_id", "from_pos")
+CHUNK_WORDS = Table("search_chunk", ChunkWords, *CHUNKS.key)
 INDEXED = Table("session", IndexedRow, *SESSIONS.key)
 STATE = Table("state", StateRow, "tenant", "session_id", "seq", "name")
 ANNOTATIONS = Table("annotation", AnnotationRow, "tenant", "session_id", "rev")

@@ -41,6 +41,15 @@ class Word(Value):
     end: int
 
 
+class Needed(Value):
+    """What an index of words is asked for: texts that have all of these."""
+
+    words: tuple[tuple[str, bool], ...]
+    """Each, and whether a beginning will do."""
+    anything: str
+    """Stands for the words of a text that has too many; it may have these."""
+
+
 class Folded:
     """A text whose words are folded: what they are, and a quick no to most that they are not."""
 

@@ -25,6 +25,7 @@ from holdfast.ids import (
 from holdfast.store import searching
 from holdfast.store.base import EVERYTHING, Match, Piece, SessionFilter
 from holdfast.store.home import Store
+from holdfast.store.operations import search as searches
 from holdfast.store.searching import parse_query
 from holdfast.store.words import Folded
 from holdfast.testing import ManualClock
@@ -485,24 +486,111 @@ async def test_a_page_ends_when_it_has_cost_enough_and_the_next_goes_on_inside_a
     assert await ids(store, '"oslo bergen"') == []
 
 
+async def test_what_lies_further_back_than_is_read_ahead_is_found(
+    store: Store, player: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ends of some spans are read together, and the rest of each as it is needed."""
+    for name, size in (("SPANS_AT_ONCE", 2), ("POSITIONS_AT_ONCE", 6), ("PAGE", 4)):
+        monkeypatch.setattr(searches, name, size)
+    monkeypatch.setattr(searches, "NAMED_AT_ONCE", 3)
+    made = []
+    for number in range(5):
+        made.append(
+            (await player.play(f"trip-{number}", "oslo in june", f"bergen {number}")).session_id
+        )
+        for _ in range(number):
+            await player.play(f"trip-{number}", "and then", "home")
+            await store.index()
+    for bytes_max in (limits.search_bytes_max, 300):
+        monkeypatch.setattr(limits, "search_bytes_max", bytes_max)
+        assert await ids(store, "june oslo") == made[::-1]
+        assert await ids(store, "bergen 3") == [made[3]]
+        assert await ids(store, "oslo bergen") == []
+        await index_all(store)
+
+
+async def test_a_page_ends_among_items_that_no_person_reads(
+    store: Store, player: Player, mint: Minter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stretch without a message costs something as well, and the next page goes on before it."""
+    turn = await player.open("trip", "To Oslo")
+    call = turn.new_call("help")
+    await turn.record(ev.StepStarted(), ev.Answered(items=(call,), finish="tool_calls"))
+    said, path = (Text(text="aside"),), (call.id,)
+    task = UserMessage(id=mint(MessageId), content=said, path=path)
+    await turn.record(ev.BranchOpened(call=call.id, agent="helper", task=task))
+    thoughts = tuple(Reasoning(id=mint(ReasoningId), text="aside", path=path) for _ in range(4))
+    aside = AssistantMessage(id=mint(MessageId), content=said, path=path)
+    await turn.record(ev.StepStarted(path=path), ev.Answered(items=(*thoughts, aside), path=path))
+    await turn.record(ev.ToolFinished(result=turn.result(call)))
+    await turn.answer("Yes")
+    await turn.commit()
+    monkeypatch.setattr(searches, "PAGE", 1)
+    monkeypatch.setattr(limits, "search_items_max", 2)
+    monkeypatch.setattr(limits, "search_hits_max", 0)
+    pages = 0
+    page = await store.search(ACME, parse_query('"oslo to"'))
+    while page.cursor is not None:
+        pages += 1
+        page = await store.search(ACME, parse_query('"oslo to"'), cursor=page.cursor)
+    assert pages > 2
+    assert await ids(store, '"to oslo"') == [turn.session_id]
+
+
+async def test_a_chunk_with_too_many_words_is_found(
+    store: Store, player: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its words are not named in the index, so every question leads to it."""
+    monkeypatch.setattr(searches, "WORDS_BYTES_MAX", 100)
+    long = await player.play("long", "To Oslo by way of Bergen and Tromsø", "When?")
+    short = await player.play("short", "Oslo")
+    await index_all(store)
+    assert await ids(store, "oslo") == [short.session_id, long.session_id]
+    assert await ids(store, '"bergen and tro"*') == [long.session_id]
+    assert await ids(store, '"bergen tromsø"') == []
+    assert await ids(store, "~") == await ids(store, "hammerfest") == []
+
+
+async def test_a_search_sees_one_moment(
+    store: Store, player: Player, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while it gives way to others."""
+    other = await player.play("other", "Oslo")
+    clock.advance(1)
+    long = await player.play("long", f"{'so it goes on and on ' * 2_000} to Oslo")
+    begun = Pieces(monkeypatch).begun
+    monkeypatch.setattr(searches, "NAMED_AT_ONCE", 1)
+    asking = asyncio.create_task(ids(store, "oslo"))
+    await begun.wait()
+    await store.remove(ACME, other.session_id)
+    assert await asking == [long.session_id, other.session_id]
+    assert await ids(store, "oslo") == [long.session_id]
+
+
 async def test_a_search_ends_when_it_is_not_waited_for_any_more(
     store: Store, player: Player, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "so it goes on and on " * 20_000
     await player.play("trip", text)
-    loop, begun, looked_at = asyncio.get_running_loop(), asyncio.Event(), 0
-
-    class Counted(Folded):
-        def __init__(self, piece: str) -> None:
-            nonlocal looked_at
-            looked_at += 1
-            loop.call_soon_threadsafe(begun.set)
-            super().__init__(piece)
-
-    monkeypatch.setattr(searching, "Folded", Counted)
+    pieces = Pieces(monkeypatch)
     asking = asyncio.create_task(store.search(ACME, parse_query('"on and goes" on')))
-    await begun.wait()
+    await pieces.begun.wait()
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     await store.close()  # which waits for what is under way
-    assert looked_at < len(text) // searching.PIECE_CHARS
+    assert pieces.count < len(text) // searching.PIECE_CHARS
+
+
+class Pieces:
+    """The pieces of texts that are looked through, in whatever thread."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.begun = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        monkeypatch.setattr(searching, "Folded", self._folded)
+
+    def _folded(self, piece: str) -> Folded:
+        self.count += 1
+        self._loop.call_soon_threadsafe(self.begun.set)
+        return Folded(piece)

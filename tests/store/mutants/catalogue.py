@@ -22,15 +22,16 @@ STATEMENTS = "store/statements.py"
 SQLITE_DRIVER = "store/sqlite/driver.py"
 BATCH = "store/sqlite/batch.py"
 DESK = "store/sqlite/desk.py"
-SESSIONS_SQL = "store/sqlite/sql/sessions.sql"
 RETENTION_SQL = "store/sql/retention.sql"
 PG_DRIVER = "store/postgres/driver.py"
 PG_COMPILER = "store/postgres/compiler.py"
 PG_CACHE = "store/postgres/cache.py"
 PG_ENGINE = "store/postgres/engine.py"
 PG_GATHERING = "store/postgres/gathering.py"
-SEARCH = "store/sqlite/search.py"
-SEARCH_SQL = "store/sqlite/sql/search.sql"
+LISTS = "store/operations/lists.py"
+LISTS_SQL = "store/sql/lists.sql"
+SEARCH = "store/operations/search.py"
+SEARCH_SQL = "store/sql/search.sql"
 MOVING = "store/moving.py"
 IMPORTING = "store/importing.py"
 HORIZON = "store/horizon.py"
@@ -48,6 +49,7 @@ WRITING = "tests/store/contract/test_writing.py"
 FORKS = "tests/store/contract/test_forks.py"
 REMOVAL = "tests/store/contract/test_removal.py"
 LISTING = "tests/store/contract/test_listing.py"
+READ = "tests/store/contract/test_reading.py"
 SEAL_KEYS = "tests/store/contract/test_seal_keys.py"
 GRANTS = "tests/store/contract/test_grants.py"
 INTERLEAVINGS = "tests/store/model/test_interleavings.py"
@@ -822,10 +824,38 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "sessions of one moment are lost between two pages",
         (
-            SESSIONS_SQL,
-            "(active_ms, id) < (:before_ms, :before_id)",
-            "active_ms < :before_ms and id <> :before_id",
+            LISTS_SQL,
+            "(s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)\n   and (:agent",
+            "s.active_ms < :before_ms::bigint and s.id <> :before_id::text\n   and (:agent",
         ),
+    ),
+    mutant(
+        "sessions of one moment are lost between two pages of those with a key",
+        (
+            LISTS_SQL,
+            "s.head > 0 and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)",
+            "s.head > 0 and s.active_ms < :before_ms::bigint and s.id <> :before_id::text",
+        ),
+        tests=(LISTING,),
+    ),
+    mutant(
+        "sessions are found by their keys alone",
+        (
+            LISTS,
+            "each for each in shown if listing.is_listed(each.session, each.keys, self._where)",
+            "each for each in shown",
+        ),
+        tests=(LISTING,),
+    ),
+    mutant(
+        "a list ends after the first sessions with a key",
+        (LISTS, "        self.at_end = not self._places\n", "        self.at_end = True\n"),
+        tests=(LISTING, *FINDING),
+    ),
+    mutant(
+        "a turn that waits stands where it began",
+        (LISTS_SQL, "when 'queued' then 9223372036854775807 else", "else"),
+        tests=(QUEUE, READ),
     ),
     # ── the engine ───────────────────────────────────────────────────────────────────────────
     mutant(
@@ -1068,27 +1098,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "forks of what was found are forgotten",
         (
             SEARCH,
-            "    ids = {*holders, *(SessionId(each) for (each,) in forks)}",
+            "    ids = {*holders, *(each.id for each in forks)}",
             "    ids = {*holders}",
         ),
         tests=FINDING,
     ),
     mutant(
         "hidden messages are found",
-        (SEARCH, "        return notes_of(rows).hidden_from_people", "        return frozenset()"),
+        (SEARCH, "    return notes_of(rows).hidden_from_people", "    return frozenset()"),
         tests=FINDING,
     ),
     mutant(
         "a title that changed leaves its session where it was",
         (
             SEARCH_SQL,
-            "and (indexed_length <> length or indexed_rev <> meta_rev)\n limit",
-            "and indexed_length <> length\n limit",
+            "and (indexed_length <> length or indexed_rev <> meta_rev)\n order by id",
+            "and indexed_length <> length\n order by id",
         ),
         (
             SEARCH_SQL,
-            " where indexed_length <> length or indexed_rev <> meta_rev limit",
-            " where indexed_length <> length limit",
+            " where indexed_length <> length or indexed_rev <> meta_rev order by tenant",
+            " where indexed_length <> length order by tenant",
         ),
         tests=FINDING,
     ),
@@ -1096,8 +1126,65 @@ MUTANTS: tuple[Mutant, ...] = (
         "a step is written although another one was first",
         (
             SEARCH,
-            "        if not was.is_still(now):",
+            "        if now is None or not was.is_still(now):",
             "        if now is None or now.state != was.state:",
+        ),
+        tests=FINDING,
+    ),
+    mutant(
+        "PostgreSQL: a step is written although another one was first",
+        (
+            SEARCH,
+            "            as_read=(AsRead(INDEXED, now, INDEXED.names[len(INDEXED.key) :]),),\n",
+            "",
+        ),
+        tests=(GUARDS,),
+    ),
+    mutant(
+        "what was not read ahead counts as read",
+        (SEARCH, "    if sum(len(row.body) for row in rows) >= most:\n", "    if not most:\n"),
+        tests=FINDING,
+    ),
+    mutant(
+        "only the ends of stretches are looked through",
+        (
+            SEARCH,
+            "start=span.start, end=tail.start)\n",
+            "start=span.start, end=span.start)\n",
+        ),
+        tests=FINDING,
+    ),
+    mutant(
+        "a page of a search goes on after the session in which it ended",
+        (SEARCH, "            self.left_at = position\n", "            self.left_at = 0\n"),
+        tests=FINDING,
+    ),
+    mutant(
+        "stretches without a message cost nothing",
+        (
+            SEARCH,
+            "                if not tail.messages:\n                    self._effort.spend()\n",
+            "                if not tail.messages:\n",
+        ),
+        tests=FINDING,
+    ),
+    mutant(
+        "a chunk with too many words has none",
+        (SEARCH, "else tag + ANYTHING\n", 'else ""\n'),
+        tests=FINDING,
+    ),
+    mutant(
+        "a search that is not waited for goes on",
+        (SEARCH, "                if self._effort.given_up:\n", "                if False:\n"),
+        ("store/home.py", "            effort.given_up = True\n", "            pass\n"),
+        tests=FINDING,
+    ),
+    mutant(
+        "memory: others write while a search gives way",
+        (
+            "store/memory/store.py",
+            "        async with self._memory.unchanged:\n",
+            "        if True:\n",
         ),
         tests=FINDING,
     ),

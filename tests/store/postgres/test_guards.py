@@ -19,6 +19,7 @@ from holdfast.core.codec import Value
 from holdfast.core.conversation import Titled
 from holdfast.ids import KeyId, SessionId, SessionKey, Version
 from holdfast.store.base import Busy, ById, ByKey, Joined, Pruned, Refused, Started
+from holdfast.store.home import Store
 from holdfast.store.horizon import Horizon
 from holdfast.store.operations import (
     access,
@@ -26,6 +27,7 @@ from holdfast.store.operations import (
     nodes,
     queue,
     retention,
+    search,
     sessions,
     signals,
     turns,
@@ -37,6 +39,7 @@ from holdfast.store.postgres.driver import Run, Steps
 from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.faults import Stale
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.tables import compiled
 from holdfast.store.rows import ApiKeyRow
 from holdfast.store.steps import Finding, Looking, Operation, Start, Writing, change, look, write
 from holdfast.store.tables import SESSIONS
@@ -418,6 +421,42 @@ async def test_no_blob_is_put_into_a_session_that_is_gone(ada: Player, ben: Play
     turn = await ada.play("trip")
     start = partial(sessions.put_blob, ACME, turn.session_id, b"picture")
     assert not await is_written(ada, start, though=partial(ben.store.remove, ACME, turn.session_id))
+
+
+@pytest.mark.parametrize("what", ["another was first", "it is gone"])
+async def test_a_step_of_the_index_is_written_to_a_session_that_stands_where_it_stood(
+    ada: Player, ben: Player, what: str
+) -> None:
+    turn = await ada.play("trip")
+    assert isinstance(ada.store, PostgresStore)
+    plan = await ada.store._read(partial(search.plan, bytes_max=1000))
+
+    async def happens() -> None:
+        if what == "it is gone":
+            await ben.store.remove(ACME, turn.session_id)
+        else:
+            await ben.store.index()
+
+    assert not await is_written(ada, partial(search.take, plan), though=happens)
+    assert await chunks(ada.store) == (0 if what == "it is gone" else 2)
+
+
+async def test_a_turn_does_not_begin_anew_because_its_session_was_indexed(
+    ada: Player, ben: Player
+) -> None:
+    """The index is about what was committed before, and moves no stamp."""
+    await ada.play("trip")
+    ask = partial(turns.begin, await ada.ask("trip", "And then?"))
+    assert await is_written(ada, ask, though=ben.store.index)
+    assert await chunks(ada.store) == 2
+
+
+async def chunks(store: Store) -> int:
+    """How many chunks the index has: of each session its name, and its items."""
+    assert isinstance(store, PostgresStore)
+    counted = compiled("chunks", "select count(*) from holdfast.search_chunk")
+    ((count,),) = await store.engine.run(lambda db: db.fetch(counted, {}))
+    return int(count)
 
 
 # ── what was to go ───────────────────────────────────────────────────────────────────────────

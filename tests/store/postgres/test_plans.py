@@ -15,9 +15,8 @@ import asyncpg
 import pytest
 
 from holdfast.store.dialects import POSTGRES
-from holdfast.store.postgres import tables
+from holdfast.store.operations.search import _needed
 from holdfast.store.postgres.compiler import SCHEMA, Compiler, cast
-from holdfast.store.postgres.search import _asked
 from holdfast.store.postgres.tables import Query, compiled
 from holdfast.store.searching import parse_query
 from holdfast.store.statements import finding, looking
@@ -44,7 +43,7 @@ def _queries() -> dict[str, Query]:
     }
     made = {name: compiled("read", sql) for name, sql in (looks | finders).items()}
     asked = {name: compiled("ask", sql) for name, sql in questions(POSTGRES).items()}
-    return tables.queries | asked | made
+    return asked | made
 
 
 queries = _queries()
@@ -109,9 +108,11 @@ class Crowded:
             "before": "turn_z",
             "before_ms": 10**15,
             "before_id": "z",
-            "words": _asked(TENANT, parse_query(own_word(7))) if kind != "text[]" else [],
+            "words": POSTGRES.index.asked(_needed(TENANT, parse_query(own_word(7)))),
             "ids": [self.values["session_id"]],
-            "session_ids": [self.values["session_id"]],
+            "spans_0": [self.values["session_id"]],
+            "spans_1": [0],
+            "spans_2": [100],
             "turn_ids": [self.values["turn_id"]],
             "tenants": [TENANT],
         }
@@ -127,7 +128,7 @@ class Crowded:
 
 OPTIONAL = {
     "agent",
-    "key_prefix",
+    "key_first",
     "active_from_ms",
     "active_before_ms",
     "busy",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
-from holdfast.store.postgres import reading, search
+from holdfast.store.operations.search import ANYTHING, WORD_EXTRA_BYTES, WORDS_BYTES_MAX
 from holdfast.store.postgres.engine import Db
-from holdfast.store.postgres.search import ANYTHING, VECTOR_BYTES_MAX, WORD_EXTRA_BYTES
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.tables import compiled
 from holdfast.store.searching import parse_query
 from tests.store.builders import ACME, Player
 
-WORDS = [f"w{number:05}" for number in range(VECTOR_BYTES_MAX // (WORD_EXTRA_BYTES + 16))]
+WORDS = [f"w{number:05}" for number in range(WORDS_BYTES_MAX // (WORD_EXTRA_BYTES + 16))]
 """With the tag before each of them, more than a tsvector holds."""
 
 _CHUNKS = compiled(
@@ -47,26 +44,3 @@ async def test_a_chunk_with_more_words_than_a_tsvector_holds_is_found(
     assert await found(postgres, f'"{WORDS[41]} {WORDS[40]}"') == []
     assert await found(postgres, "nobody") == []
     assert await found(postgres, ANYTHING) == []
-
-
-async def test_what_lies_further_back_than_is_read_ahead_is_found(
-    postgres: PostgresStore, ada: Player, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The ends of some spans are read together, and the rest of each as it is needed."""
-    monkeypatch.setattr(search, "MESSAGES_AHEAD", 3)
-    monkeypatch.setattr(search, "SPANS_AT_ONCE", 2)
-    monkeypatch.setattr(search, "PAGE", 4)
-    monkeypatch.setattr(reading, "NAMED_AT_ONCE", 3)
-    for number in range(5):
-        await ada.play(f"trip-{number}", "oslo in june", f"bergen {number}")
-        for _ in range(number):
-            await ada.play(f"trip-{number}", "and then", "home")
-            await postgres.index()
-    everything = [f"trip-{number}" for number in (4, 3, 2, 1, 0)]
-    assert await found(postgres, "june oslo") == everything
-    assert await found(postgres, "bergen 3") == ["trip-3"]
-    assert await found(postgres, "oslo bergen") == []
-    while (await postgres.index()).more:
-        pass
-    assert await found(postgres, "june oslo") == everything
-    assert await found(postgres, "bergen 2") == ["trip-2"]

@@ -14,9 +14,12 @@ from holdfast.core.conversation import Titled
 from holdfast.ids import Minter, SessionId, Tenant, Version
 from holdfast.store.base import EVERYTHING, Results
 from holdfast.store.effort import Effort
+from holdfast.store.listing import BEGINNING
+from holdfast.store.operations import search
 from holdfast.store.searching import parse_query
-from holdfast.store.sqlite import SqliteStore, search
+from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import open_reader
+from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.migrate import load_migrations
 from holdfast.store.verify import Finding, verify
 from holdfast.testing import ManualClock
@@ -90,15 +93,15 @@ async def test_a_step_that_was_planned_before_a_removal_brings_nothing_back(
     store: SqliteStore, player: Player
 ) -> None:
     turn = await player.play("trip", "To Oslo", "When?")
-    plan = await store.engine.read(lambda db: search.plan_step(db, bytes_max=1000))
+    plan = await store._read(partial(search.plan, bytes_max=1000))
     await store.remove(ACME, turn.session_id)
-    await store.engine.write(lambda db: search.take_step(db, plan))
+    await store._write(partial(search.take, plan))
     assert await vocabulary(store) == set()
 
-    plan = await store.engine.read(lambda db: search.plan_step(db, bytes_max=1000))
+    plan = await store._read(partial(search.plan, bytes_max=1000))
     while (await store.prune(limit=1)).more:
         pass
-    await store.engine.write(lambda db: search.take_step(db, plan))
+    await store._write(partial(search.take, plan))
     assert await vocabulary(store) == set()
     assert await index_all(store) == 1
     await store.close()
@@ -107,11 +110,11 @@ async def test_a_step_that_was_planned_before_a_removal_brings_nothing_back(
 async def test_several_may_index_at_once(store: SqliteStore, player: Player) -> None:
     for n in range(5):
         await player.play("trip", f"Oslo {n}")
-    late = await store.engine.read(partial(search.plan_step, bytes_max=10_000))
+    late = await store._read(partial(search.plan, bytes_max=10_000))
     for size in (1, 10_000):
-        plan = await store.engine.read(partial(search.plan_step, bytes_max=size))
-        await store.engine.write(partial(search.take_step, plan=plan))
-    await store.engine.write(partial(search.take_step, plan=late))
+        plan = await store._read(partial(search.plan, bytes_max=size))
+        await store._write(partial(search.take, plan))
+    await store._write(partial(search.take, late))
     await asyncio.gather(*(index_all(store, bytes_max=100) for _ in range(3)))
     chunks = await rows(store, "select from_pos, upto_pos from search_chunk order by from_pos")
     assert chunks[0] == (-1, -1)
@@ -181,15 +184,16 @@ async def test_other_tenants_words_are_not_even_passed_over(
             apsw.SQLITE_TRACE_PROFILE,
             lambda event: counted.append(event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]),
         )
-        search.search(
-            db,
+        page = search.search(
             tenant,
             parse_query("oslo os*"),
             where=EVERYTHING,
-            cursor=None,
+            before=BEGINNING,
+            within=None,
             limit=10,
             effort=Effort(),
         )
+        DRIVER.run(db, page)
         db.close()
         return sum(counted)
 

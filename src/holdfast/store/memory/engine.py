@@ -1,10 +1,12 @@
 """The engine under the memory home: SQLite's tables in this process's memory, and no thread.
 
-Nothing here waits, so each piece of work happens at one moment. The simulation's main home runs on it.
+Nothing here waits but for a long read that gives way, so each piece of work happens at one moment. The simulation's
+main home runs on it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import cache
 from typing import TypeVar
@@ -39,6 +41,8 @@ class MemoryEngine:
         self._db: Connection | None = db
         self.liveness = Liveness()
         self.queue_length = 0
+        self.unchanged = asyncio.Lock()
+        """Is held by what writes, and by what reads one moment, piece by piece."""
 
     @property
     def db(self) -> Connection:
@@ -46,26 +50,20 @@ class MemoryEngine:
             raise StoreClosed("this store was closed; open another one")
         return self._db
 
-    @property
-    def size_bytes(self) -> int:
-        pages, size = (
-            self.db.execute(f"PRAGMA {what}").get for what in ("page_count", "page_size")
-        )
-        return int(pages) * int(size)
-
     async def read(self, work: Work[T]) -> T:
         return work(self.db)
 
     async def write(self, work: Work[T]) -> T:
-        db = self.db
-        db.execute("begin")
-        try:
-            done = work(db)
-        except BaseException:
-            db.execute("rollback")
-            raise
-        db.execute("commit")
-        return done
+        async with self.unchanged:
+            db = self.db
+            db.execute("begin")
+            try:
+                done = work(db)
+            except BaseException:
+                db.execute("rollback")
+                raise
+            db.execute("commit")
+            return done
 
     write_along = write
 

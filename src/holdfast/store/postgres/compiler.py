@@ -29,7 +29,7 @@ from msgspec.structs import astuple
 from holdfast.core.codec import encode
 from holdfast.ids import SessionId, Tenant
 from holdfast.store.postgres.tables import NOW, Query, utf8
-from holdfast.store.steps import AsRead, Change, Delete, Insert, Moment, Update, Writing
+from holdfast.store.steps import AsRead, Change, Delete, Insert, Moment, Put, Update, Writing
 from holdfast.store.tables import SESSIONS, Column, Holds, Table
 
 SCHEMA = "holdfast."
@@ -39,6 +39,7 @@ Stamps: TypeAlias = dict[tuple[Tenant, SessionId], int]
 _TYPES: dict[Holds, str] = {
     "text": "text",
     "words": "bytea",
+    "lexemes": "text",
     "number": "bigint",
     "truth": "boolean",
     "bytes": "bytea",
@@ -147,6 +148,9 @@ def _slots(change: Change, update: str) -> Iterator[tuple[Slot, list[Any]]]:
     elif type(change) is Update:
         named = dict(zip(table.key, change.key, strict=True))
         yield _filled(update, table, {**named, **change.columns})
+    elif type(change) is Put:
+        for row in change.rows:
+            yield _inserted("put", table, row)
     else:
         assert type(change) is Delete
         yield _filled("delete", table, dict(zip(table.key, change.key, strict=False)))
@@ -355,12 +359,18 @@ def _changed(slot: Slot, source: str) -> str:
     listed = ", ".join(_quoted(slot, name) for name in names)
     values = ", ".join(_value(slot, name) for name in names)
     done = " on conflict do nothing" if slot.verb == "insert if absent" else ""
+    if slot.verb == "put":
+        sets = [f"{_quoted(slot, name)} = excluded.{_quoted(slot, name)}" for name in names]
+        keys = ", ".join(_quoted(slot, name) for name in slot.table.key)
+        done = f" on conflict ({keys}) do update set {', '.join(sets)}"
     return f"insert into {table} ({listed}) select {values} from {source}{done}"
 
 
 def _value(slot: Slot, name: str) -> str:
     if name in slot.defaults:
         return _literal(slot.table, name)
+    if slot.table.by_name[name].holds == "lexemes":
+        return f"array_to_tsvector(string_to_array(u.{name}_, ' '))"
     return f"u.{name}_ + r.now_ms" if name in slot.moments else f"u.{name}_"
 
 

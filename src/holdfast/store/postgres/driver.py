@@ -6,7 +6,7 @@ that has changed, it is run again from the start (`engine.py`).
 
 from __future__ import annotations
 
-import re
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -42,6 +42,7 @@ from holdfast.store.steps import (
     One,
     Operation,
     Part,
+    Pausing,
     Question,
     Start,
     Step,
@@ -50,6 +51,7 @@ from holdfast.store.steps import (
 from holdfast.store.tables import KEYS, SESSIONS, Column
 from holdfast.store.tables import R as Row_
 from holdfast.store.tables import Table as AnyTable
+from holdfast.store.words import Needed
 
 T = TypeVar("T")
 
@@ -101,6 +103,9 @@ class Steps:
                         came = await self._ask(db, step)
                     case Writing() as step:
                         came = await self._write(db, step, run)
+                    case Pausing():
+                        await asyncio.sleep(0)
+                        came = None
         except StopIteration as end:
             done: T = end.value
             return done
@@ -168,10 +173,11 @@ class Steps:
         if known is None:
             text = QUESTIONS[question.name]
             query = compiled(question.name, POSTGRES.spelled(text, question.words))
-            known = self._questions[question] = query, frozenset(_WORDS.findall(text))
+            known = self._questions[question] = query, POSTGRES.words_in(text)
         query, words = known
         given = {
-            name: _said(value) if name in words else value for name, value in step.given.items()
+            name: _said(value) if name in words else value
+            for name, value in _by_column(step.given, query.names)
         }
         db.wrote |= question.writes
         rows = await db.fetch(query, given)
@@ -303,7 +309,16 @@ class Driver:
         self._note(db, step, before, stamp, key, now_ms)
 
 
-_WORDS = re.compile(r":(\w+)::words\b")
+def _by_column(given: Mapping[str, Any], names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Given values as a statement names them; a list of rows comes as a list for each of its columns."""
+    for name, value in given.items():
+        if isinstance(value, Needed):
+            yield name, POSTGRES.index.asked(value)
+        elif name in names:
+            yield name, value
+        else:
+            columns = [each for each in names if each.rpartition("_")[0] == name]
+            yield from ((each, [row[n] for row in value]) for n, each in enumerate(columns))
 
 
 def _said(value: Any) -> Any:

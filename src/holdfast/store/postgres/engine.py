@@ -24,9 +24,9 @@ from typing import TypeVar
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store.postgres.address import Address
-from holdfast.store.postgres.faults import Stale, fault_of, is_harmless, translated
+from holdfast.store.postgres.faults import fault_of, is_harmless, translated
 from holdfast.store.postgres.pool import GRACE_S, Link, Pool, connect
-from holdfast.store.postgres.tables import Bindings, Bound, Query, R, Reader, Row, Table, queries
+from holdfast.store.postgres.tables import Bindings, Bound, Query, Row
 
 T = TypeVar("T")
 
@@ -53,35 +53,6 @@ class Db:
         self._clock = clock
         self._until = until
         self._loop = asyncio.get_running_loop()
-
-    async def rows(self, query: str, /, **bindings: Bound) -> list[Row]:
-        return await self.fetch(queries[query], bindings)
-
-    async def row(self, query: str, /, **bindings: Bound) -> Row | None:
-        """The first row of a named query, or None."""
-        found = await self.rows(query, **bindings)
-        return found[0] if found else None
-
-    async def facts(self, query: str, /, **bindings: Bound) -> Reader:
-        """The one row of a named query that always has one."""
-        return Reader((await self.rows(query, **bindings))[0])
-
-    async def one(self, table: Table[R], query: str, /, **bindings: Bound) -> R | None:
-        row = await self.row(query, **bindings)
-        return None if row is None else table.made(row)
-
-    async def all(self, table: Table[R], query: str, /, **bindings: Bound) -> tuple[R, ...]:
-        return tuple(map(table.made, await self.rows(query, **bindings)))
-
-    async def write(self, query: str, /, **bindings: Bound) -> list[Row]:
-        """Run a query that changes something."""
-        self.wrote = True
-        return await self.rows(query, **bindings)
-
-    async def write_as_read(self, query: str, /, **bindings: Bound) -> None:
-        """Run a query that writes on condition that what was read is still so. Raises Stale if it is not."""
-        if not await self.write(query, **bindings):
-            raise Stale
 
     async def fetch(self, query: Query, bindings: Bindings) -> list[Row]:
         values = query.arguments({"now_ms": self._clock(), **bindings})

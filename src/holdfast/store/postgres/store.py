@@ -1,7 +1,7 @@
 """The PostgreSQL home: the `Store` protocol over one database that any number of processes share.
 
-Everything here is wiring. What a method does is an operation, or work on the database in `reading.py` or `search.py`;
-when it is run again is the engine's business. The clock is the database's, read together with what is decided on.
+Everything here is wiring. What a method does is an operation; when it is run again is the engine's business. The clock
+is the database's, read together with what is decided on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from holdfast import limits
 from holdfast.core.conversation import Patch
 from holdfast.errors import StoreUnusable
 from holdfast.ids import (
@@ -27,7 +26,6 @@ from holdfast.store.migrations import Migrated, missing
 from holdfast.store.operations import nodes
 from holdfast.store.operations.sessions import annotate
 from holdfast.store.operations.signals import Said, signal
-from holdfast.store.postgres import reading, search
 from holdfast.store.postgres.acknowledging import Acknowledging
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.driver import STEPS, Driver
@@ -36,10 +34,8 @@ from holdfast.store.postgres.hints import Hints
 from holdfast.store.postgres.migrate import load_migrations, migrate, step_of
 from holdfast.store.postgres.visits import Visits
 from holdfast.store.rows import (
-    MemoryRow,
     NodeRow,
     SignalKind,
-    TurnRow,
 )
 from holdfast.store.steps import Start
 
@@ -200,60 +196,7 @@ class PostgresStore(Store):
             partial(annotate, tenant, session_id, patches, summary_rev=summary_rev), once=True
         )
 
-    async def turns(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        *,
-        before: TurnId | None = None,
-        limit: int = 100,
-    ) -> tuple[TurnRow, ...]:
-        return await self.engine.run(
-            lambda db: reading.own_turns(db, tenant, session_id, before=before, limit=limit)
-        )
-
-    async def sessions(
-        self,
-        tenant: Tenant,
-        *,
-        where: base.SessionFilter = base.EVERYTHING,
-        cursor: str | None = None,
-        limit: int = limits.page_size_default,
-    ) -> base.Page:
-        return await self.engine.run(
-            lambda db: reading.page(db, tenant, where=where, cursor=cursor, limit=limit)
-        )
-
-    async def search(
-        self,
-        tenant: Tenant,
-        query: base.Query,
-        *,
-        where: base.SessionFilter = base.EVERYTHING,
-        cursor: str | None = None,
-        limit: int = limits.page_size_default,
-    ) -> base.Results:
-        return await self.engine.run(
-            lambda db: search.search(db, tenant, query, where=where, cursor=cursor, limit=limit)
-        )
-
-    async def tenants(self) -> tuple[Tenant, ...]:
-        return await self.engine.run(reading.tenants)
-
-    async def all_memories(
-        self, tenant: Tenant, *, after: MemoryRow | None, limit: int
-    ) -> tuple[MemoryRow, ...]:
-        return await self.engine.run(
-            lambda db: reading.all_memories(db, tenant, after=after, limit=limit)
-        )
-
-    async def stats(self) -> base.StoreStats:
-        return await self.engine.run(reading.stats)
-
     # upkeep
-
-    async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> base.Indexed:
-        return await self.engine.run(lambda db: search.index(db, bytes_max=bytes_max))
 
     @property
     def queue_length(self) -> int:

@@ -1,18 +1,20 @@
-"""Chunks of the index of words, and the words that go with them."""
+"""Chunks of the index of words, as retention removes them."""
 
 from __future__ import annotations
 
 from apsw import Connection
 
-from holdfast.store.sqlite.tables import Column, run, scalar
+from holdfast.store.sqlite.driver import DRIVER
+from holdfast.store.steps import Delete, write
+from holdfast.store.tables import CHUNKS
 
 
-def forget_chunk(db: Connection, tenant: str, session_id: str, from_pos: int) -> None:
-    """The chunk of a session that begins here, if there is one."""
-    drop_chunk(db, scalar(db, "chunk_at", tenant=tenant, session_id=session_id, start=from_pos))
-
-
-def drop_chunk(db: Connection, chunk: Column) -> None:
-    if chunk is not None:
-        run(db, "delete_words", id=chunk)
-        run(db, "delete_chunk", id=chunk)
+def clear(db: Connection, tenant: str, session_id: str, *, limit: int) -> int:
+    """Remove some of a deleted session's chunks; how many went."""
+    found = db.execute(
+        "select from_pos from search_chunk where tenant = ? and session_id = ? and from_pos >= -1 limit ?",
+        (tenant, session_id, limit),
+    ).fetchall()
+    gone = (Delete(CHUNKS, (tenant, session_id, start)) for (start,) in found)
+    DRIVER.run(db, write(*gone))
+    return len(found)

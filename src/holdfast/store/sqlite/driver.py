@@ -7,6 +7,7 @@ inside a reader's snapshot, so what it has read is still so when it writes; no c
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -16,7 +17,6 @@ from apsw import Connection
 
 from holdfast.core.codec import Value, encode
 from holdfast.store.dialects import QUESTIONS, SQLITE
-from holdfast.store.sqlite.chunks import forget_chunk
 from holdfast.store.statements import finding, looking
 from holdfast.store.steps import (
     Asking,
@@ -30,11 +30,13 @@ from holdfast.store.steps import (
     Moment,
     One,
     Operation,
+    Put,
     Question,
     Update,
     Writing,
 )
 from holdfast.store.tables import CHUNKS, Column, R, Table
+from holdfast.store.words import Needed
 
 T = TypeVar("T")
 Parse = Callable[[Any], object]
@@ -145,9 +147,11 @@ class Driver:
                     came = now_ms
                 elif type(step) is Finding:
                     came = self._find(db, step)
-                else:
-                    assert type(step) is Asking
+                elif type(step) is Asking:
                     came = self._ask(db, step, now_ms)
+                else:
+                    time.sleep(BREATH_S)
+                    came = None
         except StopIteration as end:
             done: T = end.value
             return done
@@ -240,12 +244,15 @@ class Driver:
                 db.execute(sql, bound(change.rows[0], now_ms))
             else:
                 db.executemany(sql, [bound(row, now_ms) for row in change.rows])
+        elif type(change) is Delete:
+            by_key = self._statement(("delete", table, len(change.key)), _delete)
+            # The words of a chunk go with it, by the same key.
+            db.execute(by_key, change.key * 2 if table.name == CHUNKS.name else change.key)
         else:
-            assert type(change) is Delete
-            if table is CHUNKS:  # which has words that go with it
-                forget_chunk(db, *change.key)
-                return
-            db.execute(self._statement(("delete", table, len(change.key)), _delete), change.key)
+            assert type(change) is Put
+            for row in change.rows:
+                self._write(db, Delete(table, table.key_of(row)), now_ms)
+            self._write(db, Insert(table, change.rows), now_ms)
 
     def _statement(self, shape: tuple[Any, ...], make: Callable[..., str]) -> str:
         sql = self._writes.get(shape)
@@ -256,17 +263,20 @@ class Driver:
 
 def _plain(value: Any) -> Any:
     """A given value as SQLite takes it: a list is JSON."""
+    if isinstance(value, Needed):
+        return SQLITE.index.asked(value)
     return encode(value).decode() if isinstance(value, list) else value
 
 
 def _insert(table: Table[Any], if_absent: bool) -> str:
     # What SQLite numbers by itself begins where a row leaves it out: at nought.
-    values = ", ".join(
-        f"nullif(?{n}, 0)" if each.name == table.serial else f"?{n}"
-        for n, each in enumerate(table.columns, start=1)
-    )
+    own = [each for each in table.columns if each.holds != "lexemes"]
+    listed = ", ".join([each.quoted for each in own])
+    values = ", ".join(["nullif(?, 0)" if each.name == table.serial else "?" for each in own])
     done = " on conflict do nothing" if if_absent else ""
-    return f"insert into {table.name} ({table.listed()}) values ({values}){done}"
+    insert = f"insert into {table.name} ({listed}) values ({values}){done}"
+    words = "insert into search_word (rowid, words) values (last_insert_rowid(), ?)"
+    return insert if len(own) == len(table.columns) else f"{insert}; {words}"
 
 
 def _update(table: Table[Any], *columns: str) -> _Updated:
@@ -279,12 +289,17 @@ def _update(table: Table[Any], *columns: str) -> _Updated:
 
 
 def _delete(table: Table[Any], size: int) -> str:
-    return f"delete from {table.name} where {_by_key(table, size)}"
+    by_key = f"from {table.name} where {_by_key(table, size)}"
+    words = f"delete from search_word where rowid in (select id {by_key}); "
+    return f"{words if table.name == CHUNKS.name else ''}delete {by_key}"
 
 
 def _by_key(table: Table[Any], size: int) -> str:
     return " and ".join(f"{table.by_name[name].quoted} = ?" for name in table.key[:size])
 
+
+BREATH_S = 0.0005
+"""Long enough for a thread that waits for its turn to get it; a hundredth of what a piece of text takes would not be."""
 
 DRIVER = Driver()
 """What one connection has needed, another one needs as well."""

@@ -94,10 +94,6 @@ class Engine:
         self._timeout_s = timeout_s
 
     @property
-    def size_bytes(self) -> int:
-        return self.path.stat().st_size
-
-    @property
     def queue_length(self) -> int:
         return self.stats.queue_length
 

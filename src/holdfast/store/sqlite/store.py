@@ -1,7 +1,7 @@
 """The SQLite home: the `Store` protocol over one file.
 
-Everything here is wiring. What a method does is an operation, or a function of a connection in `reading.py`
-or `search.py`; how it becomes durable is the engine's business. The clock is read when the work runs, not when it was asked for: a job may have waited.
+Everything here is wiring. What a method does is an operation; how it becomes durable is the engine's business. The clock
+is read when the work runs, not when it was asked for: a job may have waited.
 """
 
 from __future__ import annotations
@@ -15,25 +15,20 @@ from typing import Self, TypeVar
 import msgspec
 from apsw import Connection
 
-from holdfast import limits
 from holdfast.ids import (
     NodeId,
-    SessionId,
     Tenant,
     TurnId,
 )
 from holdfast.store import base
-from holdfast.store.effort import Effort
 from holdfast.store.findings import USELESS_TO_GO_ON, Finding, Report
 from holdfast.store.home import Store
 from holdfast.store.migrations import Migrated
 from holdfast.store.operations import finders, nodes, turns
 from holdfast.store.rows import (
-    MemoryRow,
     NodeRow,
-    TurnRow,
 )
-from holdfast.store.sqlite import inspection, reading, search
+from holdfast.store.sqlite import inspection
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.migrate import load_migrations, migrate
@@ -118,65 +113,6 @@ class SqliteStore(Store):
     async def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
         await self.engine.write_along(self._work(partial(turns.acknowledge, tenant, turn_id)))
 
-    # reading
-
-    async def turns(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        *,
-        before: TurnId | None = None,
-        limit: int = 100,
-    ) -> tuple[TurnRow, ...]:
-        return await self.engine.read(
-            lambda db: reading.own_turns(db, tenant, session_id, before=before, limit=limit)
-        )
-
-    async def sessions(
-        self,
-        tenant: Tenant,
-        *,
-        where: base.SessionFilter = base.EVERYTHING,
-        cursor: str | None = None,
-        limit: int = limits.page_size_default,
-    ) -> base.Page:
-        return await self.engine.read(
-            lambda db: reading.page(db, tenant, where=where, cursor=cursor, limit=limit)
-        )
-
-    async def search(
-        self,
-        tenant: Tenant,
-        query: base.Query,
-        *,
-        where: base.SessionFilter = base.EVERYTHING,
-        cursor: str | None = None,
-        limit: int = limits.page_size_default,
-    ) -> base.Results:
-        effort = Effort()
-        try:
-            return await self.engine.read(
-                lambda db: search.search(
-                    db, tenant, query, where=where, cursor=cursor, limit=limit, effort=effort
-                )
-            )
-        finally:
-            effort.given_up = True
-
-    async def tenants(self) -> tuple[Tenant, ...]:
-        return await self.engine.read(reading.tenants)
-
-    async def all_memories(
-        self, tenant: Tenant, *, after: MemoryRow | None, limit: int
-    ) -> tuple[MemoryRow, ...]:
-        return await self.engine.read(
-            lambda db: reading.all_memories(db, tenant, after=after, limit=limit)
-        )
-
-    async def stats(self) -> base.StoreStats:
-        size_bytes = self.engine.size_bytes
-        return await self.engine.read(lambda db: reading.stats(db, size_bytes=size_bytes))
-
     # upkeep
 
     async def inspect(self) -> AsyncIterator[Report]:
@@ -187,13 +123,6 @@ class SqliteStore(Store):
         if not broken:
             async for report in super().inspect():
                 yield report
-
-    async def index(self, *, bytes_max: int = limits.index_step_bytes_max) -> base.Indexed:
-        # Words are made of texts while reading, so that the writer only writes them.
-        plan = await self.engine.read(lambda db: search.plan_step(db, bytes_max=bytes_max))
-        if plan.steps:
-            await self.engine.write(lambda db: search.take_step(db, plan))
-        return base.Indexed(sessions=len(plan.steps), more=plan.more)
 
     @property
     def queue_length(self) -> int:

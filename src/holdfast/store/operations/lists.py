@@ -1,0 +1,162 @@
+"""Lists: of a session's turns, of sessions, memories and tenants. None reads more than it returns, and one row."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
+from holdfast.store import listing
+from holdfast.store.base import Page, SessionFilter, SessionInfo, StoreStats
+from holdfast.store.rows import KeyRow, MemoryRow, SessionName, SessionRow, TurnRow
+from holdfast.store.steps import Operation, Question, ask
+
+TURNS = Question("turns", TurnRow)
+
+
+def turns(
+    tenant: Tenant, session_id: SessionId, *, before: TurnId | None, limit: int
+) -> Operation[tuple[TurnRow, ...]]:
+    """A session's own turns, newest first."""
+    return (yield from ask(TURNS, tenant=tenant, session_id=session_id, before=before, limit=limit))
+
+
+# ── sessions ─────────────────────────────────────────────────────────────────────────────────
+
+LISTED = Question("listed_sessions", SessionRow)
+KEYED = Question("keyed_sessions", SessionName)
+PLACES = Question("named_places", SessionName)
+NAMED = Question("named_sessions", SessionRow)
+KEYS = Question("keys_of", KeyRow)
+
+NAMED_AT_ONCE = 25
+"""Sessions that are read together, a page of a list and a little more."""
+
+
+def page(
+    tenant: Tenant, *, where: SessionFilter, before: listing.Place, limit: int
+) -> Operation[Page]:
+    """One page of a list. One session more than asked for is read, to know whether there is more."""
+    ids = yield from _keyed(tenant, where.key_prefix)
+    walk = Walk(tenant, where=where, before=before, ids=ids)
+    found: list[SessionInfo] = []
+    while len(found) <= limit and not walk.at_end:
+        found += yield from walk.next(limit + 1 - len(found))
+    return listing.page_of(tuple(found[: limit + 1]), limit=limit)
+
+
+def _keyed(tenant: Tenant, prefix: str | None) -> Operation[set[SessionId] | None]:
+    """The sessions whose keys begin so, if they are few; else it is quicker to look at one after the other."""
+    if not prefix:
+        return None
+    most = limits.listed_by_key_max
+    found = yield from ask(KEYED, tenant=tenant, limit=most + 1, **_keys_from(prefix))
+    return None if len(found) > most else {each.id for each in found}
+
+
+def _keys_from(prefix: str | None) -> dict[str, str | None]:
+    """Where keys with a beginning begin, and where they end: keys are ASCII, without its last character."""
+    return {"key_first": prefix, "key_end": None if prefix is None else prefix + "\x7f"}
+
+
+class Walk:
+    """All that a list with this filter shows, from a place on, some at a time; of `ids` alone, if they are given."""
+
+    def __init__(
+        self,
+        tenant: Tenant,
+        *,
+        where: SessionFilter,
+        before: listing.Place,
+        ids: Collection[SessionId] | None,
+    ) -> None:
+        self._tenant = tenant
+        self._where = where
+        self._before = before
+        self._ids = ids
+        self._places: list[SessionId] | None = None
+        """What is left of the ids, in the order of the list."""
+        self.at_end = False
+
+    def next(self, limit: int) -> Operation[tuple[SessionInfo, ...]]:
+        """The next ones, about so many. There may be none although it is not at its end."""
+        if self._ids is None:
+            return (yield from self._listed(limit))
+        if self._places is None:
+            found = yield from ask(
+                PLACES, tenant=self._tenant, ids=sorted(self._ids), **self._after()
+            )
+            self._places = [each.id for each in found]
+        some, self._places = self._places[:NAMED_AT_ONCE], self._places[NAMED_AT_ONCE:]
+        self.at_end = not self._places
+        rows = (yield from ask(NAMED, tenant=self._tenant, ids=some)) if some else ()
+        shown = yield from self._with_keys(rows)
+        return tuple(
+            each for each in shown if listing.is_listed(each.session, each.keys, self._where)
+        )
+
+    def _listed(self, limit: int) -> Operation[tuple[SessionInfo, ...]]:
+        where = self._where
+        rows = yield from ask(
+            LISTED,
+            tenant=self._tenant,
+            agent=where.agent,
+            attributes=list(where.attributes),
+            active_from_ms=where.active_from_ms,
+            active_before_ms=where.active_before_ms,
+            busy=where.busy,
+            anonymous=where.anonymous,
+            limit=limit,
+            **_keys_from(where.key_prefix),
+            **self._after(),
+        )
+        self.at_end = len(rows) < limit
+        if rows:
+            self._before = listing.place_of(rows[-1])
+        return (yield from self._with_keys(rows))
+
+    def _after(self) -> dict[str, object]:
+        before_ms, before_id = self._before
+        return {"before_ms": before_ms, "before_id": before_id}
+
+    def _with_keys(self, rows: tuple[SessionRow, ...]) -> Operation[tuple[SessionInfo, ...]]:
+        if not rows:
+            return ()
+        keys: dict[SessionId, list[SessionKey]] = {}
+        for row in (yield from ask(KEYS, tenant=self._tenant, ids=[each.id for each in rows])):
+            keys.setdefault(row.session_id, []).append(row.key)
+        return tuple(SessionInfo(session=each, keys=tuple(keys.get(each.id, ()))) for each in rows)
+
+
+# ── all that there is ────────────────────────────────────────────────────────────────────────
+
+
+class TenantName(Value):
+    tenant: Tenant
+
+
+ALL_MEMORIES = Question("all_memories", MemoryRow)
+NEXT_TENANT = Question("next_tenant", TenantName)
+COUNTS = Question("counts", StoreStats)
+
+
+def all_memories(
+    tenant: Tenant, *, after: MemoryRow | None, limit: int
+) -> Operation[tuple[MemoryRow, ...]]:
+    """Every memory of a tenant, by agent and id."""
+    agent, memory_id = (after.agent, after.memory_id) if after else ("", "")
+    return (yield from ask(ALL_MEMORIES, tenant=tenant, agent=agent, after=memory_id, limit=limit))
+
+
+def tenants() -> Operation[tuple[Tenant, ...]]:
+    """Everyone who has a session, a memory or a remembered approval."""
+    found: list[Tenant] = []
+    while rows := (yield from ask(NEXT_TENANT, after=found[-1] if found else "")):
+        found += [each.tenant for each in rows]
+    return tuple(found)
+
+
+def stats() -> Operation[StoreStats]:
+    """What is there, in numbers."""
+    return (yield from ask(COUNTS))[0]

@@ -1,0 +1,413 @@
+"""Search, and the index of words that it asks. `store/searching.py` says what is found.
+
+1. The index knows which words occur in which chunk of a session, and nothing else: no order, no counts. It names
+   chunks that may have what is looked for; whether they do is seen by reading their items. So an excerpt needs no
+   second copy of the text, phrases need no positions, and hidden items need no change to the index.
+2. A session is indexed up to `indexed_length`, its name as of `indexed_rev`; one whose row has gone past that is
+   behind. What lies beyond is looked through, always, and brought into the index by small steps outside the commits.
+3. Each word is kept behind a tag of its tenant, so a tenant's words lie by themselves: looking for one passes over
+   nobody else's, and takes no longer because of them.
+4. A chunk with more words than PostgreSQL's index holds has one in their place that is in every question.
+5. A fork has chunks of its own items. Whoever finds a chunk of its past finds the fork by `session_past`.
+6. Words of a deleted session go with its items: later, and when no live fork reads them. Its name goes at once.
+
+How words are kept is a home's own: as rows of FTS5 beside the chunks, or as a tsvector in their table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from itertools import islice
+
+from msgspec import Struct
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.core.items import item_decoder
+from holdfast.ids import ItemId, SessionId, Tenant
+from holdfast.store import searching
+from holdfast.store.assemble import notes_of
+from holdfast.store.base import Match, Query, Results, SessionFilter, SessionInfo
+from holdfast.store.effort import Effort
+from holdfast.store.listing import Place, Within, before_in, page_upto
+from holdfast.store.operations.lists import NAMED_AT_ONCE, Walk
+from holdfast.store.operations.sessions import annotations_of
+from holdfast.store.rows import ChunkWords, IndexedRow, SessionName, SessionRow, Words
+from holdfast.store.searching import Hit, Narrowed, Sought, Span, spans_to_read
+from holdfast.store.steps import (
+    AsRead,
+    Change,
+    Delete,
+    Look,
+    One,
+    Operation,
+    Put,
+    Question,
+    ask,
+    change,
+    give_way,
+    look,
+    write,
+)
+from holdfast.store.tables import CHUNK_WORDS, CHUNKS, INDEXED
+from holdfast.store.words import Needed, words_in
+
+PAGE = 100
+"""Rows in one question where it is not known how many are needed."""
+
+# ── looking ──────────────────────────────────────────────────────────────────────────────────
+
+HITS = Question("search_hits", Span)
+UNKNOWN = Question("tenants_behind", Span)
+FORKS = Question("forks_of", SessionName)
+
+
+def search(
+    tenant: Tenant,
+    query: Query,
+    *,
+    where: SessionFilter,
+    before: Place,
+    within: Within | None,
+    limit: int,
+    effort: Effort,
+) -> Operation[Results]:
+    """One page of what was found. One match more than asked for is looked for, to know whether there is."""
+    effort.begin()
+    if not query.phrases:
+        return Results(matches=(), cursor=None)
+    narrowed = yield from _narrowed(tenant, query)
+    ids = None if narrowed is None else (yield from _may_be_found(tenant, narrowed))
+    walk = Walk(tenant, where=where, before=before, ids=ids)
+    sought = Sought(query)
+    found: list[Match] = []
+    while not walk.at_end:
+        some = yield from walk.next(NAMED_AT_ONCE)
+        lookup = SessionSearch(some, sought, narrowed, within, effort)
+        for info in some:
+            match = yield from lookup.match(info)
+            if match is not None and len(found) == limit:
+                return page_upto(found, found[-1].info)
+            if match is not None:
+                found.append(match)
+            if lookup.left_at is not None or effort.is_spent:
+                return page_upto(found, info, lookup.left_at)
+    return Results(matches=tuple(found), cursor=None)
+
+
+def _narrowed(tenant: Tenant, query: Query) -> Operation[Narrowed | None]:
+    """What the index says; None if that is too much to be of use."""
+    most = limits.search_hits_max
+    hits = yield from ask(HITS, tenant=tenant, words=_needed(tenant, query), limit=most + 1)
+    unknown = yield from ask(UNKNOWN, tenant=tenant, limit=most + 1)
+    if len(hits) > most or len(unknown) > most:
+        return None
+    return Narrowed(hits=hits, unknown=unknown)
+
+
+def _may_be_found(tenant: Tenant, narrowed: Narrowed) -> Operation[set[SessionId] | None]:
+    """The sessions that have such chunks, or read them; None if they are too many to name them."""
+    holders = narrowed.holders
+    most = limits.search_hits_max
+    forks = yield from ask(FORKS, tenant=tenant, ids=sorted(holders), limit=most + 1)
+    ids = {*holders, *(each.id for each in forks)}
+    return None if len(ids) > most else ids
+
+
+class SessionSearch:
+    """One page's look into some sessions."""
+
+    def __init__(
+        self,
+        some: Iterable[SessionInfo],
+        sought: Sought,
+        narrowed: Narrowed | None,
+        within: Within | None,
+        effort: Effort,
+    ) -> None:
+        """`within`: see `listing.resumed`."""
+        self.left_at: int | None = None
+        """The position down to which the last session was looked through, if not to its beginning."""
+        self._sought = sought
+        self._within = within
+        self._effort = effort
+        self._spans = {
+            each.session.id: spans_to_read(
+                each.session, narrowed, before=before_in(each.session, within)
+            )
+            for each in some
+        }
+        self._reader = SpanReader(span for spans in self._spans.values() for span in spans)
+
+    def match(self, info: SessionInfo) -> Operation[Match | None]:
+        """What is sought in this session, if it is there."""
+        session = info.session
+        if before_in(session, self._within) is None:
+            self._effort.spend()  # its name, so that sessions with nothing to read have an end, too
+            named = self._sought.find(searching.name_of(session))
+            if named:
+                return Match(info=info, excerpt=named)
+        hidden: frozenset[ItemId] | None = None
+        for span in self._spans[session.id]:
+            while span.start < span.end:
+                tail = yield from self._reader.end_of(session.tenant, span)
+                for message in tail.messages:
+                    hit = yield from self._hit(message)
+                    if hit is not None:
+                        hidden = (yield from _hidden(session)) if hidden is None else hidden
+                        if hit.item not in hidden:
+                            return hit.match(info)
+                    if self._ends_at(message.pos):
+                        return None
+                if not tail.messages:
+                    self._effort.spend()
+                    if self._ends_at(tail.start):
+                        return None
+                span = Span(session_id=span.session_id, start=span.start, end=tail.start)
+        return None
+
+    def _ends_at(self, position: int) -> bool:
+        """Whether the page ends here."""
+        if self._effort.is_spent:
+            self.left_at = position
+        return self.left_at is not None
+
+    def _hit(self, message: SpanItem) -> Operation[Hit | None]:
+        self._effort.spend(len(message.body))
+        if self._sought.may_be_in(message.body):
+            item = item_decoder.lenient(message.body)
+            for hit in self._sought.hits([(message.pos, item)]):
+                if hit is not None:
+                    return hit
+                yield from give_way()
+                if self._effort.given_up:
+                    break
+        return None
+
+
+def _hidden(session: SessionRow) -> Operation[frozenset[ItemId]]:
+    if session.meta_rev == 0:
+        return frozenset()
+    rows = yield from annotations_of(session.tenant, searching.whole_of(session))
+    return notes_of(rows).hidden_from_people
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────
+
+SPANS_AT_ONCE = 50
+POSITIONS_AT_ONCE = 1000
+"""What is read ahead of some sessions: together as much as one page may read at all."""
+
+
+class SpanItem(Value):
+    """An item that may be a message, in the span of this number."""
+
+    nth: int
+    pos: int
+    body: bytes
+
+
+MESSAGES = Question("messages_in", SpanItem)
+
+
+class Tail(Struct, frozen=True):
+    """The last messages of a span, the last first: all of them from `start` on."""
+
+    start: int
+    messages: list[SpanItem]
+
+
+class SpanReader:
+    """What lies in some spans. The ends of many are read together when the first is asked for: a round trip takes
+    longer than a few messages."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        """In the order in which they are asked for, if at all."""
+        self._spans = tuple(dict.fromkeys(spans))
+        self._places = {span: n for n, span in enumerate(self._spans)}
+        self._at = 0
+        self._known: dict[Span, Tail] = {}
+
+    def end_of(self, tenant: Tenant, span: Span) -> Operation[Tail]:
+        self._at = max(self._at, self._places.get(span, 0))
+        if span not in self._known:
+            later = (each for each in self._spans[self._at + 1 :] if each not in self._known)
+            some = [span, *islice(later, SPANS_AT_ONCE - 1)]
+            self._known |= yield from _tails(tenant, some)
+        return self._known[span]
+
+
+def _tails(tenant: Tenant, spans: list[Span]) -> Operation[dict[Span, Tail]]:
+    """The ends of these spans, or of the first of them: as many as come before so many bytes."""
+    size = min(PAGE, POSITIONS_AT_ONCE // len(spans))
+    tails = [Tail(max(each.start, each.end - size), []) for each in spans]
+    wanted = [
+        (each.session_id, tail.start, each.end) for each, tail in zip(spans, tails, strict=True)
+    ]
+    most = limits.search_bytes_max
+    rows = yield from ask(MESSAGES, tenant=tenant, spans=wanted, bytes=most)
+    for row in rows:
+        tails[row.nth - 1].messages.append(row)
+    if sum(len(row.body) for row in rows) >= most:
+        # Of the last one there may be more, and of later ones nothing is known.
+        last = rows[-1]
+        tails = [*tails[: last.nth - 1], Tail(last.pos, tails[last.nth - 1].messages)]
+    return dict(zip(spans, tails, strict=False))
+
+
+# ── indexing ─────────────────────────────────────────────────────────────────────────────────
+
+NAME = -1
+"""Where the name of a session is among its chunks."""
+
+
+class Behind(Value):
+    """A session that is not indexed up to its end. Its names are not parsed: a damaged one does not delay the others."""
+
+    tenant: str
+    session_id: str
+    state: str
+    length: int
+    rev: int
+    indexed_length: int
+    indexed_rev: int
+    name: Words
+
+    def is_still(self, now: IndexedRow) -> bool:
+        """Whether it was not brought forward, deleted or cleared since."""
+        then = (self.state, self.indexed_length, self.indexed_rev)
+        return not now.bytes_gone and then == (now.state, now.indexed_length, now.indexed_rev)
+
+
+class Weighed(Value):
+    """An item, and its size; no body if it is not one that can be searched."""
+
+    pos: int
+    size: int
+    body: bytes | None
+
+
+class IndexStep(Value):
+    """A session brought forward, from what it was when this was planned."""
+
+    behind: Behind
+    upto: int
+    """Where its items are indexed to, afterwards."""
+    words: str
+    """Of the items from `behind.indexed_length` on."""
+    size: int
+
+
+class IndexPlan(Value):
+    steps: tuple[IndexStep, ...]
+    more: bool
+
+
+BEHIND = Question("sessions_behind", Behind)
+WEIGHED = Question("items_after", Weighed)
+
+
+class IndexedFacts(Value):
+    """How far a session is indexed."""
+
+    now_ms: int
+    session: IndexedRow | None
+
+
+HOW_FAR = Look(IndexedFacts, session=One(INDEXED, tenant=":tenant", id=":session_id"))
+
+
+def plan(*, bytes_max: int) -> Operation[IndexPlan]:
+    """What to index next: about so many bytes of items, of sessions that are behind.
+
+    Words are made of texts here, so that `take` only writes them.
+    """
+    behind = yield from ask(BEHIND, limit=PAGE + 1)
+    steps: list[IndexStep] = []
+    left = bytes_max
+    for each in behind[:PAGE]:
+        if left <= 0:
+            break
+        steps.append((yield from _step(each, bytes_max=left)))
+        left -= steps[-1].size
+    cut = any(step.upto < step.behind.length for step in steps)
+    return IndexPlan(steps=tuple(steps), more=cut or len(steps) < len(behind))
+
+
+def _step(behind: Behind, *, bytes_max: int) -> Operation[IndexStep]:
+    """A session's own items from where it is indexed to, at least one, until they are enough."""
+    own = {"tenant": behind.tenant, "session_id": behind.session_id}
+    words: set[str] = set()
+    size, upto, at_end = 0, behind.indexed_length, False
+    while not at_end:
+        rows = yield from ask(WEIGHED, start=upto, limit=PAGE, **own)
+        for row in rows:
+            if size and size + row.size > bytes_max:
+                return IndexStep(
+                    behind=behind, upto=upto, words=_lexemes(behind.tenant, words), size=size
+                )
+            size, upto = size + row.size, row.pos + 1
+            if row.body is not None:
+                words.update(words_in(searching.text_seen(item_decoder.lenient(row.body))))
+        at_end = len(rows) < PAGE
+    return IndexStep(
+        behind=behind, upto=behind.length, words=_lexemes(behind.tenant, words), size=size
+    )
+
+
+def take(plan: IndexPlan) -> Operation[None]:
+    """Write what was planned, as far as it is still true: of several nodes that plan the same step, one writes it."""
+    for step in plan.steps:
+        was = step.behind
+        found = yield from look(HOW_FAR, tenant=was.tenant, session_id=was.session_id)
+        now = found.session
+        if now is None or not was.is_still(now):
+            continue  # what is left to do will be found again
+        name = _lexemes(was.tenant, words_in(was.name))
+        yield from write(
+            _chunk(was, start=NAME, end=NAME, words=name),
+            # Of a deleted session they may be gone by now; what is written all the same goes with the rest of it.
+            _chunk(was, start=was.indexed_length, end=step.upto, words=step.words),
+            change(INDEXED, now, indexed_length=step.upto, indexed_rev=was.rev),
+            as_read=(AsRead(INDEXED, now, INDEXED.names[len(INDEXED.key) :]),),
+        )
+
+
+def _chunk(of: Behind, *, start: int, end: int, words: str) -> Change:
+    """A chunk in place of the one that begins there; without words, none."""
+    if not words:
+        return Delete(CHUNKS, (of.tenant, of.session_id, start))
+    row = ChunkWords(
+        tenant=of.tenant, session_id=of.session_id, from_pos=start, upto_pos=end, words=words
+    )
+    return Put(CHUNK_WORDS, (row,))
+
+
+# ── words ────────────────────────────────────────────────────────────────────────────────────
+
+ANYTHING = "~"
+"""Stands for words that are too many to name. No word has it."""
+
+WORDS_BYTES_MAX = 900_000
+"""A tsvector ends at a mebibyte, with some bytes of its own for every word."""
+WORD_EXTRA_BYTES = 8
+
+
+def _tag(tenant: str) -> str:
+    """What a tenant's words begin with. Two tenants that share one share nothing but time."""
+    return sha256(tenant.encode()).hexdigest()[:12]
+
+
+def _lexemes(tenant: str, words: Iterable[str]) -> str:
+    """The words of a chunk, as they are kept."""
+    tag = _tag(tenant)
+    made = [tag + word for word in sorted(set(words))]
+    size = sum(len(each.encode()) + WORD_EXTRA_BYTES for each in made)
+    return " ".join(made) if size <= WORDS_BYTES_MAX else tag + ANYTHING
+
+
+def _needed(tenant: Tenant, query: Query) -> Needed:
+    tag = _tag(tenant)
+    words = tuple((tag + word, prefix) for word, prefix in searching.words_needed(query))
+    return Needed(words=words, anything=tag + ANYTHING)

@@ -1,0 +1,83 @@
+-- Lists: of a session's turns, of sessions, memories and tenants.
+
+-- turns
+-- A session's own turns, newest first: by the version that they made, or that they began from; those that wait come last.
+with placed as (
+  select t.*, case t.state when 'committed' then t.seq when 'queued' then 9223372036854775807 else t.base_head end as place,
+         case t.state when 'committed' then 0 when 'discarded' then 1 else 2 end as rank,
+         case t.state when 'queued' then t.began_ms else 0 end as came
+    from @turn t where t.tenant = :tenant and t.session_id = :session_id)
+select p.{turn} from placed p
+ where :before::text is null
+    or (p.place, p.rank, p.came, p.turn_id) < (select b.place, b.rank, b.came, b.turn_id from placed b where b.turn_id = :before)
+ order by p.place desc, p.rank desc, p.came desc, p.turn_id desc limit :limit;
+
+-- listed_sessions
+-- Sessions by last activity, from a place on, as far as they fit the filter.
+select s.{session}
+  from @session s
+ where s.tenant = :tenant and s.state = 'live' and s.head > 0 and s.anonymous = :anonymous
+   and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)
+   and (:agent::words is null or s.agent = :agent)
+   and (:active_from_ms::bigint is null or s.active_ms >= :active_from_ms)
+   and (:active_before_ms::bigint is null or s.active_ms < :active_before_ms)
+   and (:busy::boolean is null or (s.open_turn is not null) = :busy)
+   and (:key_first::text is null or exists (
+         select 1 from @session_key k
+          where k.tenant = s.tenant and k.session_id = s.id and k.key >= :key_first and k.key < :key_end))
+   and not exists (
+         select 1 from {rows attributes name::words value::words}
+          where not exists (
+                select 1 from @session_attribute a
+                 where a.tenant = s.tenant and a.session_id = s.id
+                   and a.name = attributes.name and a.value = attributes.value))
+ order by s.active_ms desc, s.id desc limit :limit;
+
+-- keyed_sessions
+-- The sessions that some keys mean which lie between two. In their order, PostgreSQL finds them side by side.
+select session_id from @session_key
+ where tenant = :tenant and key >= :key_first and key < :key_end order by key limit :limit;
+
+-- named_places
+-- These sessions as far as they may be listed, from a place on, the last active first.
+select s.id
+  from {each ids} {then} @session s on s.tenant = :tenant and s.id = ids.value
+ where s.state = 'live' and s.head > 0 and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)
+ order by s.active_ms desc, s.id desc;
+
+-- named_sessions
+-- These sessions, the last active first.
+select s.{session}
+  from {each ids} {then} @session s on s.tenant = :tenant and s.id = ids.value
+ order by s.active_ms desc, s.id desc;
+
+-- keys_of
+-- The keys that mean these sessions.
+select k.{session_key}
+  from {each ids} {then} @session_key k {indexed session_key_by_session}
+    on k.tenant = :tenant and k.session_id = ids.value
+ order by k.key;
+
+-- all_memories
+-- Some memories of a tenant, by agent and id.
+select m.{memory} from @memory m
+ where m.tenant = :tenant and (m.agent, m.memory_id) > (:agent::words, :after::words)
+ order by m.agent, m.memory_id limit :limit;
+
+-- next_tenant
+-- The tenant that comes after another, by jumping along indexes: one with sessions, memories or remembered approvals.
+select tenant from (
+  select min(tenant) as tenant from @session where tenant > :after
+  union all select min(tenant) from @memory where tenant > :after
+  union all select min(tenant) from @tool_grant where tenant > :after) found
+ where tenant is not null order by tenant limit 1;
+
+-- counts
+-- What is there, in numbers.
+select (select count(*) from @session where state = 'live'),
+       (select count(*) from @session where open_turn is not null),
+       (select count(*) from @turn where state = 'queued'),
+       (select count(*) from @turn where state = 'committed'),
+       (select count(*) from @turn where state = 'discarded'),
+       (select count(*) from @item),
+       {size};

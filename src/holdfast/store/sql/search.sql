@@ -1,0 +1,44 @@
+-- Search: how far sessions are indexed, where words occur, and what is said there.
+
+-- sessions_behind
+-- Some sessions that are not indexed up to their ends, and how they stand. PostgreSQL believes that nearly all are,
+-- and would look for the first ones in the table; in the order of their index, it finds them there.
+select tenant, id, state, length, meta_rev, indexed_length, indexed_rev,
+       case when title <> '' then title else opening end
+  from @session {indexed session_to_index}
+ where indexed_length <> length or indexed_rev <> meta_rev order by tenant, id limit :limit;
+
+-- tenants_behind
+-- Sessions of a tenant that are not indexed up to their ends: from where to where.
+select id, indexed_length, length
+  from @session {indexed session_to_index}
+ where tenant = :tenant and id > '' and (indexed_length <> length or indexed_rev <> meta_rev)
+ order by id limit :limit;
+
+-- items_after
+-- A session's own items from a position on, with their sizes.
+select pos, length(body), case when path = '' then body end from @item
+ where tenant = :tenant and session_id = :session_id and pos >= :start order by pos limit :limit;
+
+-- search_hits
+-- Chunks that have all these words.
+select c.session_id, c.from_pos, c.upto_pos from {found words} and c.tenant = :tenant limit :limit;
+
+-- forks_of
+-- The sessions that read the items of these.
+select p.session_id
+  from {each ids} {then} @session_past p on p.tenant = :tenant and p.ancestor = ids.value
+ limit :limit;
+
+-- messages_in
+-- Items of some stretches that no sub-agent said, of each the last first, up to the one with which they weigh enough.
+-- They are weighed without being read.
+select weighed.nth, i.pos, i.body
+  from (select spans.nth, m.session_id, m.pos,
+               sum(length(m.body)) over (order by spans.nth, m.pos desc) - length(m.body) as lighter
+          from {rows spans session_id::text first::bigint upto::bigint}
+          {then} @item m on m.tenant = :tenant and m.session_id = spans.session_id
+           and m.pos >= spans.first and m.pos < spans.upto and m.path = '') weighed
+  {then} @item i on i.tenant = :tenant and i.session_id = weighed.session_id and i.pos = weighed.pos
+ where weighed.lighter < :bytes
+ order by weighed.nth, i.pos desc;
