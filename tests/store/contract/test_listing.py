@@ -13,6 +13,7 @@ from holdfast.errors import InvalidCursor
 from holdfast.ids import Minter, SessionId, SessionKey, Tenant, Version
 from holdfast.store.base import EVERYTHING, SessionFilter, SessionInfo
 from holdfast.store.home import Store
+from holdfast.store.operations import lists
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 
@@ -53,6 +54,19 @@ async def test_sessions_are_listed_by_their_last_turn(
 async def test_at_the_same_time_the_later_id_comes_first(store: Store, player: Player) -> None:
     ids = [(await player.play(f"s{n}")).session_id for n in range(5)]
     assert await listed(store, limit=2) == sorted(ids, reverse=True)
+
+
+@pytest.mark.parametrize("keyed_max", [limits.listed_by_key_max, 1], ids=["few", "many"])
+async def test_sessions_whose_keys_begin_alike_are_leafed_through(
+    store: Store, player: Player, monkeypatch: pytest.MonkeyPatch, keyed_max: int
+) -> None:
+    """At the same time, too, and however many are read at once."""
+    monkeypatch.setattr(lists, "NAMED_AT_ONCE", 2)
+    monkeypatch.setattr(limits, "listed_by_key_max", keyed_max)
+    ids = [(await player.play(f"a{n}")).session_id for n in range(7)]
+    await player.play("b")
+    where = SessionFilter(key_prefix="a")
+    assert await listed(store, where, limit=3) == sorted(ids, reverse=True)
 
 
 async def test_a_session_is_listed_with_its_row_and_its_keys(store: Store, player: Player) -> None:

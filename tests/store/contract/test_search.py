@@ -25,6 +25,7 @@ from holdfast.ids import (
 from holdfast.store import searching
 from holdfast.store.base import EVERYTHING, Match, Piece, SessionFilter
 from holdfast.store.home import Store
+from holdfast.store.operations import lists
 from holdfast.store.operations import search as searches
 from holdfast.store.searching import parse_query
 from holdfast.store.words import Folded
@@ -492,7 +493,7 @@ async def test_what_lies_further_back_than_is_read_ahead_is_found(
     """The ends of some spans are read together, and the rest of each as it is needed."""
     for name, size in (("SPANS_AT_ONCE", 2), ("POSITIONS_AT_ONCE", 6), ("PAGE", 4)):
         monkeypatch.setattr(searches, name, size)
-    monkeypatch.setattr(searches, "NAMED_AT_ONCE", 3)
+    monkeypatch.setattr(lists, "NAMED_AT_ONCE", 3)
     made = []
     for number in range(5):
         made.append(
@@ -507,6 +508,20 @@ async def test_what_lies_further_back_than_is_read_ahead_is_found(
         assert await ids(store, "bergen 3") == [made[3]]
         assert await ids(store, "oslo bergen") == []
         await index_all(store)
+
+
+async def test_what_was_too_much_to_be_read_ahead_is_found(
+    store: Store, player: Player, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most of it is not looked at: what is sought is the last that was said."""
+    early = await player.play("early", "Hello", "Oslo")
+    clock.advance(1)
+    for _ in range(5):
+        late = await player.play("late", "and on", "and on")
+    await player.play("late", "Oslo", "Oslo")
+    monkeypatch.setattr(limits, "search_bytes_max", 1000)
+    page = await store.search(ACME, parse_query("oslo"))
+    assert [each.info.session.id for each in page.matches] == [late.session_id, early.session_id]
 
 
 async def test_a_page_ends_among_items_that_no_person_reads(
@@ -559,7 +574,7 @@ async def test_a_search_sees_one_moment(
     clock.advance(1)
     long = await player.play("long", f"{'so it goes on and on ' * 2_000} to Oslo")
     begun = Pieces(monkeypatch).begun
-    monkeypatch.setattr(searches, "NAMED_AT_ONCE", 1)
+    monkeypatch.setattr(lists, "NAMED_AT_ONCE", 1)
     asking = asyncio.create_task(ids(store, "oslo"))
     await begun.wait()
     await store.remove(ACME, other.session_id)

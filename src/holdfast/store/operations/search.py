@@ -31,7 +31,7 @@ from holdfast.store.assemble import notes_of
 from holdfast.store.base import Match, Query, Results, SessionFilter, SessionInfo
 from holdfast.store.effort import Effort
 from holdfast.store.listing import Place, Within, before_in, page_upto
-from holdfast.store.operations.lists import NAMED_AT_ONCE, Walk
+from holdfast.store.operations import lists
 from holdfast.store.operations.sessions import annotations_of
 from holdfast.store.rows import ChunkWords, IndexedRow, SessionName, SessionRow, Words
 from holdfast.store.searching import Hit, Narrowed, Sought, Span, spans_to_read
@@ -79,11 +79,11 @@ def search(
         return Results(matches=(), cursor=None)
     narrowed = yield from _narrowed(tenant, query)
     ids = None if narrowed is None else (yield from _may_be_found(tenant, narrowed))
-    walk = Walk(tenant, where=where, before=before, ids=ids)
+    walk = lists.Walk(tenant, where=where, before=before, ids=ids)
     sought = Sought(query)
     found: list[Match] = []
     while not walk.at_end:
-        some = yield from walk.next(NAMED_AT_ONCE)
+        some = yield from walk.next(lists.NAMED_AT_ONCE)
         lookup = SessionSearch(some, sought, narrowed, within, effort)
         for info in some:
             match = yield from lookup.match(info)
