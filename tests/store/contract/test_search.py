@@ -517,8 +517,8 @@ async def test_what_was_too_much_to_be_read_ahead_is_found(
     early = await player.play("early", "Hello", "Oslo")
     clock.advance(1)
     for _ in range(5):
-        late = await player.play("late", "and on", "and on")
-    await player.play("late", "Oslo", "Oslo")
+        await player.play("late", "and on", "and on")
+    late = await player.play("late", "Oslo", "Oslo")
     monkeypatch.setattr(limits, "search_bytes_max", 1000)
     page = await store.search(ACME, parse_query("oslo"))
     assert [each.info.session.id for each in page.matches] == [late.session_id, early.session_id]
