@@ -51,10 +51,10 @@ from holdfast.ids import NodeId
 from holdfast.store.base import Committed, Started
 from holdfast.store.operations import nodes, turns
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.checkpoint import Policy
 from holdfast.store.sqlite.connection import ensure_log, open_writer
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.migrate import load_migrations, migrate
+from holdfast.store.sqlite.writer import Bounds
 
 ROUNDS = 5
 
@@ -175,7 +175,7 @@ class Bare:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        connection.wal_autocheckpoint(Policy().step_pages)
+        connection.wal_autocheckpoint(Bounds().step_pages)
         self._loop = asyncio.get_running_loop()
         self._queue: deque[tuple[list[Write], asyncio.Future[None]]] = deque()
         self._more = threading.Event()
@@ -379,7 +379,7 @@ async def long_history(folder: Path) -> list[Line]:
 async def _fill(ours: Ours, session: Session, *, items: int) -> None:
     turns = [session.next_turn() for _ in range(items // 2)]
     # The sync is what takes the time, and these need none: nobody measures them.
-    connection = ours.store.engine._desk._connection
+    connection = ours.store.engine._writer._connection
     connection.execute("pragma synchronous = off")
     await ours.play(turns)
     connection.execute("pragma synchronous = full")
@@ -409,7 +409,7 @@ async def growth(folder: Path, chars: int) -> list[Line]:
 
 async def _size_after_checkpoint(ours: Ours, path: Path) -> int:
     await ours.store.engine.write(lambda db: None)
-    ours.store.engine._desk._connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    ours.store.engine._writer._connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
     return os.stat(path).st_size
 
 

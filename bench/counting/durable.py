@@ -20,13 +20,12 @@ from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.writer import InlineWriter
 
 
 async def opened(url: str | None, folder: str) -> Store:
     if url is not None:
         return await PostgresStore.open(parse_address(f"{url}?listen=off"))
-    engine = partial(Engine.open, writer=InlineWriter, readers=0)
+    engine = partial(Engine.open, inline=True)
     return await SqliteStore.open(Path(folder) / "counted.db", engine=engine)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -15,11 +15,9 @@ from msgspec import Struct
 from holdfast.core.conversation import Titled
 from holdfast.ids import Minter, SessionId, SessionKey, Version
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.checkpoint import Policy
-from holdfast.store.sqlite.desk import Bounds
 from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.jobs import Answer
-from holdfast.store.sqlite.writer import InlineWriter
+from holdfast.store.sqlite.jobs import Job
+from holdfast.store.sqlite.writer import Bounds
 from tests.crash.audit import audit
 from tests.crash.power import Image, Recorder, Recording, digest_of, images, put
 from tests.crash.serving import ACME, Plan, Poll, Server
@@ -30,7 +28,7 @@ FILE = "holdfast.db"
 Script = Callable[[SqliteStore, Minter], Awaitable[None]]
 
 # Check-points come every few commits instead of every few megabytes, so that a short run has them all.
-_BOUNDS = Bounds(checkpoint=Policy(step_pages=24, idle_pages=1_000, hard_pages=64))
+_BOUNDS = Bounds(step_pages=24, idle_pages=1_000, hard_pages=64)
 
 
 def seeded_minter(seed: int) -> Minter:
@@ -40,7 +38,7 @@ def seeded_minter(seed: int) -> Minter:
 
 def open_inline(path: Path, *, vfs: str | None = None) -> Awaitable[SqliteStore]:
     """A store without threads: what it does is the same in every run."""
-    engine = partial(Engine.open, writer=InlineWriter, readers=0, bounds=_BOUNDS, vfs=vfs)
+    engine = partial(Engine.open, inline=True, bounds=_BOUNDS, vfs=vfs)
     return SqliteStore.open(path, engine=engine)
 
 
@@ -54,14 +52,14 @@ async def record(folder: Path, script: Script, *, seed: int) -> Recording:
     store = await open_inline(folder / FILE, vfs=recorder.name)
     # The migration was a batch of its own, answered before we could listen.
     recorder.told(_digest_in(folder))
-    desk = store.engine._desk
-    deliver = desk.deliver
+    queue = store.engine._writes
+    answer = queue.tell
 
-    def tell(answers: list[Answer]) -> None:
+    def tell(jobs: Sequence[Job]) -> None:
         recorder.told(_digest_in(folder))
-        deliver(answers)
+        answer(jobs)
 
-    desk.deliver = tell
+    queue.tell = tell  # type: ignore[method-assign]
     try:
         await script(store, seeded_minter(seed))
     finally:

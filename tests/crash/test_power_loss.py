@@ -63,7 +63,7 @@ async def test_a_store_that_does_not_sync_is_caught(folder: Path) -> None:
     """The campaign can fail: without the sync, a power cut takes back what was told."""
 
     async def careless(store: SqliteStore, mint: Minter) -> None:
-        store.engine._desk._connection.execute("pragma synchronous = normal")
+        store.engine._writer._connection.execute("pragma synchronous = normal")
         await busy_day(store, mint, rounds=1)
 
     recording = await record(folder, careless, seed=1)

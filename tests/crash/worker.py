@@ -29,7 +29,6 @@ from holdfast.store.base import CommitOutcome, Moved, Started
 from holdfast.store.home import Store
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.writer import InlineWriter
 from tests.crash.audit import audit
 from tests.crash.serving import LONG_MS, Held, Plan, Poll, Server, plans_by_version
 
@@ -143,7 +142,7 @@ class _DeadlyFile(apsw.VFSFile):
 
 
 def open_inline(path: str, *, vfs: str | None = None) -> Awaitable[SqliteStore]:
-    engine = partial(Engine.open, writer=InlineWriter, readers=0, vfs=vfs)
+    engine = partial(Engine.open, inline=True, vfs=vfs)
     return SqliteStore.open(path, engine=engine)
 
 

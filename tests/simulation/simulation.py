@@ -29,7 +29,6 @@ from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.writer import InlineWriter
 from holdfast.store.verify import Finding, verify
 from tests.simulation.clients import DEADLINES_S, TENANT, Client, Habits, Request
 from tests.simulation.faults import VERY_SLOW_S, Freeze, Weather, is_odd
@@ -509,7 +508,7 @@ async def open_store(loop: SimulatedLoop, home: Home, directory: Path) -> Store:
 
     if home == "memory":
         return MemoryStore(now_ms=now_ms)
-    engine = partial(Engine.open, writer=InlineWriter, readers=0, clock=loop.time)
+    engine = partial(Engine.open, inline=True, clock=loop.time)
     return await SqliteStore.open(directory / "store.db", now_ms=now_ms, engine=engine)
 
 

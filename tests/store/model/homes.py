@@ -20,7 +20,6 @@ from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.migrate import load_migrations, migrate
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.writer import InlineWriter
 from holdfast.testing.clock import ManualClock
 from tests.postgres import LATER_MS, shared_database, wipe
 from tests.scratch import scratch_folder
@@ -145,7 +144,7 @@ def _with_postgres() -> Iterator[Homes]:
 @contextmanager
 def _with_sqlite() -> Iterator[Homes]:
     with scratch_folder() as directory, asyncio.Runner() as runner:
-        engine = Engine.open(directory / "store.db", writer=InlineWriter, readers=0)
+        engine = Engine.open(directory / "store.db", inline=True)
         loop = runner.get_loop()
         try:
             loop.run_until_complete(engine.write(partial(migrate, migrations=load_migrations())))

@@ -21,7 +21,7 @@ FINDERS = "store/operations/finders.py"
 STATEMENTS = "store/statements.py"
 SQLITE_DRIVER = "store/sqlite/driver.py"
 BATCH = "store/sqlite/batch.py"
-DESK = "store/sqlite/desk.py"
+WRITER = "store/sqlite/writer.py"
 RETENTION_SQL = "store/sql/retention.sql"
 PG_DRIVER = "store/postgres/driver.py"
 PG_COMPILER = "store/postgres/compiler.py"
@@ -861,32 +861,27 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "callers are told before the commit",
         (
-            DESK,
-            "            yield job.work\n",
+            WRITER,
+            "            yield job\n",
             (
-                "            kept: list[object] = []\n"
-                "            yield lambda db, job=job: kept.append(job.work(db)) or kept[0]\n"
-                "            if kept:\n"
-                "                from holdfast.store.sqlite.jobs import Done\n"
-                "                self.deliver([(job, Done(kept[0]))])\n"
+                "            yield job\n"
+                "            if job.error is None:\n"
+                "                self.queue.tell([job])\n"
             ),
         ),
         tests=ENGINE,
     ),
     mutant(
         "a commit that was refused counts as done",
-        (BATCH, "        _refuse(outcomes, error)\n    return Batch", "    return Batch"),
+        (BATCH, "                self.refuse(error, succeeded)\n", "                pass\n"),
         tests=ENGINE,
     ),
     mutant(
         "a job that fails leaves half of its work behind",
         (
             BATCH,
-            (
-                "    if isinstance(outcome, Failed) and connection.in_transaction:\n"
-                '        _control(connection, "ROLLBACK")\n'
-            ),
-            "",
+            "            if db.in_transaction:\n",
+            "            if guarded and db.in_transaction:\n",
         ),
         tests=ENGINE,
         telling=True,
@@ -895,11 +890,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "the second job that fails leaves half of its work behind",
         (
             BATCH,
-            (
-                "        if isinstance(outcome, Failed):\n"
-                '            _control(connection, "ROLLBACK TO work")\n'
-            ),
-            "",
+            "            if db.in_transaction:\n",
+            "            if not guarded and db.in_transaction:\n",
         ),
         tests=ENGINE,
     ),
@@ -907,11 +899,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "a job that fails takes the others along",
         (
             BATCH,
-            '        _control(connection, "ROLLBACK")\n    return outcome',
+            '"ROLLBACK")\n        else:\n            if not db.in_transaction',
             (
-                '        _control(connection, "ROLLBACK")\n'
-                '        _control(connection, "BEGIN IMMEDIATE")\n'
-                "    return outcome"
+                '"ROLLBACK")\n'
+                "                if not guarded:\n"
+                '                    self._control("BEGIN IMMEDIATE")\n'
+                "        else:\n"
+                "            if not db.in_transaction"
             ),
         ),
         tests=ENGINE,
@@ -920,18 +914,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "the second job that fails takes the others along",
         (
             BATCH,
-            '            _control(connection, "ROLLBACK TO work")\n',
+            '"ROLLBACK")\n        else:\n            if not db.in_transaction',
             (
-                '            _control(connection, "ROLLBACK")\n'
-                '            _control(connection, "BEGIN IMMEDIATE")\n'
-                '            _control(connection, "SAVEPOINT work")\n'
+                '"ROLLBACK")\n'
+                "                if guarded:\n"
+                '                    self._control("ROLLBACK")\n'
+                '                    self._control("BEGIN IMMEDIATE")\n'
+                '                    self._control("SAVEPOINT work")\n'
+                "        else:\n"
+                "            if not db.in_transaction"
             ),
         ),
         tests=ENGINE,
     ),
     mutant(
         "a batch has no savepoints after a failure either",
-        (BATCH, "                run = _run_guarded\n", ""),
+        (BATCH, "        self._guarded = True\n", ""),
         tests=ENGINE,
     ),
     # ── PostgreSQL: what is written on condition ─────────────────────────────────────────────

@@ -16,7 +16,6 @@ from apsw import Connection
 
 from holdfast.errors import StoreClosed, StoreUnusable
 from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.writer import InlineWriter
 from tests.store.sqlite.rows import add
 
 
@@ -110,7 +109,7 @@ def exit_fork(path: Path) -> None:
 def drop_fork(path: Path) -> None:
     """Fork a child in which nothing, no thread's frame either, refers to the engine any more."""
     disk = _Watched()
-    engine = Engine.open(path, vfs=disk.name, writer=InlineWriter, readers=0)
+    engine = Engine.open(path, vfs=disk.name, inline=True)
     asyncio.run(engine.write(add("by the parent")))
     pid = os.fork()
     if pid == 0:
@@ -130,13 +129,12 @@ def _write_until_told(engine: Engine, inside: threading.Event) -> None:
         inside.set()
         sys.stdin.readline()
 
-    engine.write_wait(work)
+    asyncio.run(engine.write(work))
 
 
 def _try_everything(engine: Engine, path: Path) -> None:
     attempts: list[tuple[str, Callable[[], object]]] = [
         ("write", lambda: asyncio.run(engine.write(add("by the child")))),
-        ("write_wait", lambda: engine.write_wait(add("by the child"))),
         ("read", lambda: asyncio.run(engine.read(lambda _: None))),
         ("is_held", lambda: engine.liveness.is_held(1)),
         ("hold", lambda: engine.liveness.hold_nowait(1)),

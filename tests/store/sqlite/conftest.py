@@ -6,10 +6,10 @@ from typing import Protocol
 
 import pytest
 
-from holdfast.store.sqlite.desk import Bounds, Clock
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.health import OnPoison
-from holdfast.store.sqlite.writer import WriterFactory, WriterThread
+from holdfast.store.sqlite.jobs import Clock
+from holdfast.store.sqlite.writer import Bounds
 from tests.store.sqlite.children import Child
 from tests.store.sqlite.disk import Disk
 from tests.store.sqlite.rows import make_table
@@ -30,7 +30,7 @@ class OpenEngine(Protocol):
         self,
         *,
         on_poison: OnPoison | None = None,
-        writer: WriterFactory = WriterThread,
+        inline: bool = False,
         readers: int = 2,
         bounds: Bounds | None = None,
         clock: Clock | None = None,

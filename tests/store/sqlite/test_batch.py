@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from asyncio import Future, new_event_loop
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import apsw
@@ -10,11 +11,14 @@ import pytest
 from apsw import Connection
 
 from holdfast.errors import StorageFull, StorePoisoned, StoreUnavailable
-from holdfast.store.sqlite.batch import run_batch
+from holdfast.store.sqlite.batch import Batch
 from holdfast.store.sqlite.connection import ensure_log, open_writer
-from holdfast.store.sqlite.jobs import Done, Failed, Outcome, Work
+from holdfast.store.sqlite.jobs import Job, Work
 from tests.store.sqlite.disk import Disk
 from tests.store.sqlite.rows import add, make_table, texts
+
+LOOP = new_event_loop()
+"""A job has a future, which belongs to a loop; this one never runs."""
 
 
 @pytest.fixture
@@ -28,9 +32,14 @@ def connection(path: Path, disk: Disk) -> Iterator[Connection]:
     connection.close(force=True)
 
 
-def error_of(outcome: Outcome) -> Exception:
-    assert isinstance(outcome, Failed)
-    return outcome.error
+def run_batch(connection: Connection, works: Iterable[Work]) -> Batch:
+    batch = Batch(connection)
+    batch.run(Job(work, Future(loop=LOOP), 0, 0) for work in works)
+    return batch
+
+
+def errors_of(batch: Batch) -> list[type[Exception] | None]:
+    return [type(job.error) if job.error else None for job in batch.jobs]
 
 
 def then(*works: Work) -> Work:
@@ -58,7 +67,8 @@ def lose_the_transaction(connection: Connection) -> None:
 def test_the_functions_share_one_commit(connection: Connection, disk: Disk) -> None:
     before = disk.events.count("sync")
     batch = run_batch(connection, [add("a"), add("b"), add("c")])
-    assert batch.outcomes == [Done(1), Done(2), Done(3)]
+    assert [job.value for job in batch.jobs] == [1, 2, 3]
+    assert errors_of(batch) == [None] * 3
     assert batch.fatal is None
     assert texts(connection) == ["a", "b", "c"]
     assert disk.events.count("sync") - before == 1
@@ -68,10 +78,9 @@ def test_a_function_that_fails_hurts_only_itself(connection: Connection) -> None
     trouble = ValueError("no")
     works = [add("a"), then(add("half"), fail(trouble)), add("a"), add("b")]
     batch = run_batch(connection, works)
-    assert batch.outcomes[0] == Done(1)
-    assert error_of(batch.outcomes[1]) is trouble
-    assert isinstance(error_of(batch.outcomes[2]), apsw.ConstraintError)
-    assert isinstance(batch.outcomes[3], Done)
+    assert errors_of(batch) == [None, ValueError, apsw.ConstraintError, None]
+    assert batch.jobs[1].error is trouble
+    assert batch.jobs[0].value == 1
     assert texts(connection) == ["a", "b"]
 
 
@@ -95,7 +104,7 @@ def test_several_that_fail_have_a_batch_repeated_once(connection: Connection) ->
 
     half = then(add("half"), fail(ValueError()))
     batch = run_batch(connection, [noted("a"), half, noted("b"), half, noted("c")])
-    assert [type(outcome) for outcome in batch.outcomes] == [Done, Failed, Done, Failed, Done]
+    assert errors_of(batch) == [None, ValueError, None, ValueError, None]
     assert runs == ["a", "a", "b", "c"]
     assert texts(connection) == ["a", "b", "c"]
 
@@ -109,8 +118,7 @@ def test_if_the_whole_transaction_is_lost_the_others_run_again(connection: Conne
     batch = run_batch(
         connection, [noted("a"), fail(ValueError()), noted("b"), lose_the_transaction, noted("c")]
     )
-    assert [type(outcome) for outcome in batch.outcomes] == [Done, Failed, Done, Failed, Done]
-    assert isinstance(error_of(batch.outcomes[3]), apsw.ConstraintError)
+    assert errors_of(batch) == [None, ValueError, None, apsw.ConstraintError, None]
     assert runs == ["a", "a", "b", "a", "b", "c"]
     assert texts(connection) == ["a", "b", "c"]
 
@@ -128,7 +136,7 @@ def test_a_function_that_loses_the_transaction_each_time_it_runs_ends_the_repeat
             lose_the_transaction(connection)
 
     batch = run_batch(connection, [add("a"), moody, lose_the_transaction, add("b")])
-    assert [type(outcome) for outcome in batch.outcomes] == [Done, Failed, Failed, Done]
+    assert errors_of(batch) == [None, apsw.ConstraintError, apsw.ConstraintError, None]
     assert texts(connection) == ["a", "b"]
 
 
@@ -167,9 +175,7 @@ def test_a_stranger_who_gets_in_between_leaves_everybody_unchanged(
             stranger.execute("BEGIN IMMEDIATE")
 
     batch = run_batch(connection, [add("a"), lose, add("never taken")])
-    assert isinstance(error_of(batch.outcomes[0]), StoreUnavailable)
-    assert isinstance(error_of(batch.outcomes[1]), apsw.ConstraintError)
-    assert len(batch.outcomes) == 2
+    assert errors_of(batch) == [StoreUnavailable, apsw.ConstraintError]
     stranger.close()
     assert texts(connection) == []
 
@@ -178,8 +184,7 @@ def test_a_full_disk_fails_those_who_ask_for_too_much(connection: Connection) ->
     connection.execute("pragma max_page_count = 20")
 
     batch = run_batch(connection, [add("a"), add("x" * 200_000), add("b")])
-    assert [type(outcome) for outcome in batch.outcomes] == [Done, Failed, Done]
-    assert isinstance(error_of(batch.outcomes[1]), StorageFull)
+    assert errors_of(batch) == [None, StorageFull, None]
     assert texts(connection) == ["a", "b"]
 
 
@@ -191,12 +196,42 @@ def test_a_disk_that_is_full_at_the_commit_is_tried_one_by_one(
     disk.log_bytes_max = log.stat().st_size + 50_000
 
     batch = run_batch(connection, [add("a"), add("x" * 200_000), add("b")])
-    assert [type(outcome) for outcome in batch.outcomes] == [Done, Failed, Done]
-    assert isinstance(error_of(batch.outcomes[1]), StorageFull)
+    assert errors_of(batch) == [None, StorageFull, None]
     assert texts(connection) == ["a", "b"]
 
     disk.log_bytes_max = None
-    assert isinstance(run_batch(connection, [add("x" * 200_000)]).outcomes[0], Done)
+    assert errors_of(run_batch(connection, [add("x" * 200_000)])) == [None]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(apsw.IOError, StorePoisoned), (apsw.CantOpenError, StoreUnavailable)]
+)
+def test_when_jobs_are_tried_one_by_one_each_is_answered_whatever_happens(
+    connection: Connection,
+    disk: Disk,
+    path: Path,
+    error: Callable[[], Exception],
+    told: type[Exception],
+) -> None:
+    """What was committed alone stands; what could not begin any more has an answer, too."""
+    log = path.with_name("store.db-wal")
+    disk.log_bytes_max = log.stat().st_size + 50_000
+    begun: list[str] = []
+
+    def refuse_the_second_alone(cursor: apsw.Cursor, sql: str, bindings: object) -> bool:
+        begun.extend([sql] if sql.startswith("BEGIN") else [])
+        if len(begun) == 3:
+            begun.append("refused")
+            raise error()
+        return True
+
+    connection.exec_trace = refuse_the_second_alone
+    batch = run_batch(connection, [add("a"), add("b"), add("x" * 200_000)])
+    assert errors_of(batch)[:2] == [None, told]
+    assert (batch.fatal is not None) == (told is StorePoisoned)
+    assert errors_of(batch)[2] is not None
+    connection.exec_trace = None
+    assert texts(connection) == ["a"]
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
@@ -207,9 +242,7 @@ def test_an_io_error_at_the_commit_is_never_a_success(
     batch = run_batch(connection, [add("a"), fail(ValueError("mine")), add("b")])
     assert batch.fatal is not None
     assert "COMMIT" in batch.fatal
-    assert isinstance(error_of(batch.outcomes[0]), StorePoisoned)
-    assert isinstance(error_of(batch.outcomes[1]), ValueError)
-    assert isinstance(error_of(batch.outcomes[2]), StorePoisoned)
+    assert errors_of(batch) == [StorePoisoned, ValueError, StorePoisoned]
 
 
 @pytest.mark.parametrize("error", [apsw.IOError, apsw.CorruptError, apsw.NotADBError])
@@ -218,7 +251,7 @@ def test_an_error_that_nobody_can_judge_stops_the_batch(
 ) -> None:
     batch = run_batch(connection, [add("a"), fail(error()), add("not taken")])
     assert batch.fatal is not None
-    assert [type(error_of(outcome)) for outcome in batch.outcomes] == [StorePoisoned] * 2
+    assert errors_of(batch) == [StorePoisoned] * 2
     assert texts(connection) == []
 
 
@@ -230,7 +263,7 @@ def test_a_function_that_ends_the_transaction_stops_the_store(
     batch = run_batch(connection, [add("a"), lambda connection: connection.execute(statement)])
     assert batch.fatal is not None
     assert "ended the transaction" in batch.fatal
-    assert isinstance(error_of(batch.outcomes[0]), StorePoisoned)
+    assert errors_of(batch) == [StorePoisoned] * 2
 
 
 def test_a_deferred_constraint_fails_only_those_who_break_it(connection: Connection) -> None:
@@ -239,8 +272,7 @@ def test_a_deferred_constraint_fails_only_those_who_break_it(connection: Connect
     )
     orphan: Work = lambda connection: connection.execute("insert into reply values (99)")  # noqa: E731
     batch = run_batch(connection, [add("a"), orphan, add("b")])
-    assert [type(outcome) for outcome in batch.outcomes] == [Done, Failed, Done]
-    assert isinstance(error_of(batch.outcomes[1]), apsw.ConstraintError)
+    assert errors_of(batch) == [None, apsw.ConstraintError, None]
     assert texts(connection) == ["a", "b"]
 
 
@@ -248,8 +280,7 @@ def test_a_stop_iteration_becomes_an_error_that_a_future_can_carry(connection: C
     def work(connection: Connection) -> object:
         return next(connection.execute("select 1 where 0"))
 
-    [outcome] = run_batch(connection, [work]).outcomes
-    assert isinstance(error_of(outcome), RuntimeError)
+    assert errors_of(run_batch(connection, [work])) == [RuntimeError]
 
 
 def test_an_interrupt_rolls_back_and_travels(connection: Connection) -> None:

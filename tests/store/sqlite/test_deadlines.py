@@ -1,17 +1,16 @@
-"""One timer, and every job that nobody begins is given up at its own time."""
+"""One timer, and every job that no worker begins is given up at its own time."""
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import cast
 
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.sqlite.deadlines import Deadlines
-from holdfast.store.sqlite.jobs import AnyJob, Inbox, Job
+from holdfast.store.sqlite.health import Health
+from holdfast.store.sqlite.jobs import Job, JobQueue
 
 
 class Timer:
@@ -20,29 +19,34 @@ class Timer:
         self.ring = ring
         self.cancelled = False
 
-    def when(self) -> float:
-        return self.at
-
     def cancel(self) -> None:
         self.cancelled = True
 
 
-class Loop:
-    """As much of an event loop as timers need; its time passes when it is told to."""
-
+class Clock:
     def __init__(self) -> None:
         self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Loop:
+    """As much of an event loop as timers and futures need; it rings when it is told to."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
         self.timers: list[Timer] = []
         self.closed = False
-
-    def time(self) -> float:
-        return self.now
 
     def is_closed(self) -> bool:
         return self.closed
 
-    def call_at(self, when: float, callback: Callable[..., object], *arguments: object) -> Timer:
-        self.timers.append(Timer(when, lambda: callback(*arguments)))
+    def get_debug(self) -> bool:
+        return False
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> Timer:
+        self.timers.append(Timer(self.clock.now + delay, lambda: callback(*args)))
         return self.timers[-1]
 
     @property
@@ -50,7 +54,7 @@ class Loop:
         return [timer.at for timer in self.timers if not timer.cancelled]
 
     def pass_time(self, until: float) -> None:
-        self.now = until
+        self.clock.now = until
         due = [timer for timer in self.timers if timer.at <= until]
         self.timers = [timer for timer in self.timers if timer.at > until]
         for timer in due:
@@ -58,75 +62,81 @@ class Loop:
                 timer.ring()
 
 
-class Desk:
-    """An inbox that nobody empties."""
+class Stuck:
+    """A queue that no worker serves."""
 
     def __init__(self) -> None:
-        self.inbox = Inbox()
-        self.deadlines = Deadlines(self.inbox)
+        self.clock = Clock()
+        self.queue = JobQueue(Health("test"), self.clock)
 
-    def wait(self, loop: Loop, *, expires: float) -> AnyJob:
+    def wait(self, loop: Loop, *, deadline: float) -> Job:
         its_loop = cast("AbstractEventLoop", loop)
-        future: Future[object] = Future()
-        job = Job[object](
-            lambda _: None, future, loop=its_loop, asked=0, deadline=1e9, expires=expires
-        )
-        self.inbox.put(job)
-        self.deadlines.watch(its_loop, expires, loop.now)
+        job = Job(lambda _: None, Future(loop=its_loop), self.clock.now, deadline)
+        self.queue.put(job, its_loop)
         return job
 
 
 @pytest.fixture
-def loop() -> Loop:
-    return Loop()
+def stuck() -> Stuck:
+    return Stuck()
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def loop(stuck: Stuck) -> Loop:
+    return Loop(stuck.clock)
 
 
-def given_up(job: AnyJob) -> bool:
+def given_up(job: Job) -> bool:
     return job.future.done() and isinstance(job.future.exception(), StoreUnavailable)
 
 
-def test_each_is_given_up_at_its_own_time(desk: Desk, loop: Loop) -> None:
-    jobs = [desk.wait(loop, expires=expires) for expires in (5, 9, 1, 60)]
+def test_each_is_given_up_at_its_own_time(stuck: Stuck, loop: Loop) -> None:
+    jobs = [stuck.wait(loop, deadline=deadline) for deadline in (5, 9, 1, 60)]
     seen = []
     for moment in (0.5, 1, 4.9, 5, 8, 9, 59):
         loop.pass_time(moment)
         seen.append([given_up(job) for job in jobs].count(True))
     assert seen == [0, 1, 1, 2, 2, 3, 3]
-    assert list(desk.inbox.waiting()) == jobs[3:]
+    assert stuck.queue.take() is jobs[3]
+    assert len(stuck.queue) == 0
 
 
-def test_many_jobs_need_one_timer(desk: Desk, loop: Loop) -> None:
+def test_many_jobs_need_one_timer(stuck: Stuck, loop: Loop) -> None:
     for number in range(100):
-        desk.wait(loop, expires=10 + number)
+        stuck.wait(loop, deadline=10 + number)
     assert loop.pending == [10]
 
 
-def test_one_that_has_been_begun_is_left_alone(desk: Desk, loop: Loop) -> None:
-    job = desk.wait(loop, expires=1)
-    assert desk.inbox.take_nowait() is job
+def test_a_timer_that_rings_a_little_early_gives_up_in_time(stuck: Stuck, loop: Loop) -> None:
+    """Loops round; a timer that was set anew for what is left of a moment might ring for ever."""
+    job = stuck.wait(loop, deadline=10)
+    stuck.clock.now = 10 - 1e-9
+    loop.timers.pop().ring()
+    assert given_up(job)
+    assert loop.pending == []
+
+
+def test_one_that_has_been_begun_is_left_alone(stuck: Stuck, loop: Loop) -> None:
+    job = stuck.wait(loop, deadline=1)
+    assert stuck.queue.take() is job
     loop.pass_time(2)
     assert not job.future.done()
     assert loop.pending == []
 
 
-def test_a_timer_that_was_lost_is_not_relied_upon(desk: Desk, loop: Loop) -> None:
+def test_a_timer_that_was_lost_is_not_relied_upon(stuck: Stuck, loop: Loop) -> None:
     """A loop that is stopped and goes on later, or a simulated process that was killed."""
-    desk.wait(loop, expires=1)
+    stuck.wait(loop, deadline=1)
     loop.timers.clear()
-    loop.now = 2
-    job = desk.wait(loop, expires=3)
+    stuck.clock.now = 2
+    job = stuck.wait(loop, deadline=3)
     loop.pass_time(3)
     assert given_up(job)
 
 
-def test_loops_do_not_answer_for_each_other(desk: Desk, loop: Loop) -> None:
-    other = Loop()
-    mine, theirs = desk.wait(loop, expires=1), desk.wait(other, expires=1)
+def test_loops_do_not_answer_for_each_other(stuck: Stuck, loop: Loop) -> None:
+    other = Loop(stuck.clock)
+    mine, theirs = stuck.wait(loop, deadline=1), stuck.wait(other, deadline=1)
     loop.pass_time(1)
     assert given_up(mine)
     assert not theirs.future.done()
@@ -134,11 +144,19 @@ def test_loops_do_not_answer_for_each_other(desk: Desk, loop: Loop) -> None:
     assert given_up(theirs)
 
 
-def test_a_loop_that_was_closed_is_forgotten(desk: Desk, loop: Loop) -> None:
-    old = Loop()
-    desk.wait(old, expires=5)
+def test_a_loop_that_was_closed_is_forgotten(stuck: Stuck, loop: Loop) -> None:
+    old = Loop(stuck.clock)
+    stuck.wait(old, deadline=5)
     old.closed = True
-    desk.wait(loop, expires=5)
+    stuck.wait(loop, deadline=5)
     assert old.pending == []
-    desk.deadlines.close(cast("AbstractEventLoop", loop))
-    assert loop.pending == []
+    assert loop.pending == [5]
+
+
+async def test_closing_stops_the_timer_of_the_loop_that_closes(stuck: Stuck) -> None:
+    loop = Future[None]().get_loop()
+    job = Job(lambda _: None, loop.create_future(), 0, 3600)
+    stuck.queue.put(job, loop)
+    assert list(stuck.queue._timers) == [loop]
+    await stuck.queue.close()
+    assert stuck.queue._timers == {}

@@ -11,9 +11,8 @@ import pytest
 from apsw import Connection
 
 from holdfast.errors import StorageFull, StorePoisoned
-from holdfast.store.sqlite.checkpoint import Policy
-from holdfast.store.sqlite.desk import Bounds
 from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.writer import Bounds
 from tests.store.sqlite.conftest import OpenEngine
 from tests.store.sqlite.disk import Disk
 from tests.store.sqlite.rows import add, count, texts
@@ -41,9 +40,7 @@ async def test_a_full_disk_refuses_writes_and_goes_on_reading(
 async def test_a_disk_too_full_to_check_point_keeps_the_log(
     open_engine: OpenEngine, disk: Disk
 ) -> None:
-    engine = await open_engine(
-        vfs=disk.name, bounds=Bounds(checkpoint=Policy(step_pages=1, hard_pages=2))
-    )
+    engine = await open_engine(vfs=disk.name, bounds=Bounds(step_pages=1, hard_pages=2))
     disk.break_next("write", ".db", apsw.FullError)
     await engine.write(add("a"))
     await engine.write(add("b"))
@@ -71,8 +68,6 @@ async def test_a_failed_write_or_sync_stops_the_store(
             await engine.write(add("later"))
         with pytest.raises(StorePoisoned):
             await engine.read(count)
-        with pytest.raises(StorePoisoned):
-            await asyncio.to_thread(engine.write_wait, add("later"))
     events = list(disk.events)
     await engine.close()
     assert len(told) == 1
@@ -135,16 +130,34 @@ async def test_a_failed_read_stops_the_store_too(open_engine: OpenEngine, disk: 
         await engine.write(add("later"))
     with pytest.raises(StorePoisoned):
         await engine.read(count)
+    await engine.close()  # the alarm comes after all callers have been told
     assert len(told) == 1
+
+
+async def test_a_reader_that_cannot_be_replaced_stops_the_store(
+    open_engine: OpenEngine, path: Path
+) -> None:
+    """Its caller is told as well: the job is no longer in the queue, where the others are found."""
+    engine = await open_engine(readers=1)
+    cursors: list[apsw.Cursor] = []
+
+    def work(connection: Connection) -> None:
+        cursors.append(connection.execute("select * from note, (select 1 union select 2)"))
+        path.rename(path.with_name("elsewhere.db"))
+
+    await engine.write(add("a"))
+    with pytest.raises(StorePoisoned, match="cannot be opened"):
+        await engine.read(work)
+    with pytest.raises(StorePoisoned):
+        await engine.read(count)
+    await engine.close()  # until the thread has ended, its last words are still to come
 
 
 async def test_a_check_point_that_fails_stops_the_store(
     open_engine: OpenEngine, disk: Disk
 ) -> None:
     told: list[StorePoisoned] = []
-    engine = await open_engine(
-        vfs=disk.name, on_poison=told.append, bounds=Bounds(checkpoint=Policy(step_pages=1))
-    )
+    engine = await open_engine(vfs=disk.name, on_poison=told.append, bounds=Bounds(step_pages=1))
 
     def work(connection: Connection) -> None:
         add("durable in the log")(connection)
@@ -173,7 +186,7 @@ async def test_a_bug_in_the_writer_tells_everybody(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread that has died without a word would leave its callers waiting."""
-    monkeypatch.setattr(engine._desk, "_still_there", lambda: 1 / 0)
+    monkeypatch.setattr(engine._writer, "_still_there", lambda: 1 / 0)
     with pytest.raises(StorePoisoned, match="ZeroDivisionError"):
         await engine.write(add("a"))
     with pytest.raises(StorePoisoned, match="ZeroDivisionError"):

@@ -14,9 +14,8 @@ from apsw import Connection
 
 from holdfast.errors import StoreClosed, StorePoisoned, StoreUnavailable
 from holdfast.store.sqlite import engine as engine_module
-from holdfast.store.sqlite.desk import Bounds
 from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.writer import InlineWriter
+from holdfast.store.sqlite.writer import Bounds
 from tests.store.sqlite.conftest import OpenEngine
 from tests.store.sqlite.disk import Disk
 from tests.store.sqlite.rows import add, count, make_table, texts
@@ -184,11 +183,12 @@ async def test_a_write_that_is_not_begun_in_time_never_runs(engine: Engine) -> N
 
 
 async def test_a_write_that_has_begun_is_waited_for(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    open_engine: OpenEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its outcome is true, however long it takes: to report a failure would be a guess."""
     loop = asyncio.get_running_loop()
     time_s = loop.time
+    engine = await open_engine(clock=lambda: loop.time())
     async with busy(engine) as held:
         late = await begin(engine, "late")
         monkeypatch.setattr(loop, "time", lambda: time_s() + 3600)
@@ -274,16 +274,6 @@ async def test_reads_wait_for_a_reader_only_as_long_as_they_may(open_engine: Ope
     await task
 
 
-async def test_a_thread_without_a_loop_can_write(engine: Engine) -> None:
-    assert await asyncio.to_thread(engine.write_wait, add("a")) == 1
-    with pytest.raises(apsw.ConstraintError):
-        await asyncio.to_thread(engine.write_wait, add("a"))
-    async with busy(engine):
-        with pytest.raises(StoreUnavailable):
-            await asyncio.to_thread(engine.write_wait, add("late"), timeout_s=0.01)
-    assert await engine.read(texts) == ["a", "held"]
-
-
 async def test_two_loops_can_share_an_engine(engine: Engine) -> None:
     def elsewhere() -> int:
         return asyncio.run(engine.write(add("elsewhere")))
@@ -313,30 +303,6 @@ async def test_a_loop_that_is_gone_is_not_told(engine: Engine) -> None:
     go_on.set()
     await engine.write(add("next"))
     assert await engine.read(texts) == ["orphan", "next"]
-
-
-async def test_work_in_passing_rides_with_a_batch_when_it_is_due(open_engine: OpenEngine) -> None:
-    now = 0.0
-    engine = await open_engine(clock=lambda: now)
-    settled: list[Exception | None] = []
-    number = 0
-
-    def renew(connection: Connection) -> None:
-        nonlocal number
-        number += 1
-        if number == 2:
-            raise LookupError("not this time")
-        add(f"renewed {number}")(connection)
-
-    engine.in_passing(renew, every_s=5, settled=settled.append)
-    for text in ("a", "b"):
-        await engine.write(add(text))
-    now = 5.0
-    for text in ("c", "d", "e"):
-        await engine.write(add(text))
-    assert await engine.read(texts) == ["renewed 1", "a", "b", "c", "renewed 3", "d", "e"]
-    await engine.close()  # the writer hears of a commit after its callers do
-    assert [type(outcome) for outcome in settled] == [type(None), LookupError, type(None)]
 
 
 async def test_a_strangers_lock_is_waited_for(open_engine: OpenEngine, path: Path) -> None:
@@ -387,7 +353,7 @@ async def test_closing_finishes_what_has_queued_and_refuses_the_rest(engine: Eng
     assert await task == 2
     await engine.close()
     with pytest.raises(StoreClosed):
-        engine.check()
+        await engine.write(add("too late"))
 
 
 async def test_two_engines_on_one_file_take_turns(open_engine: OpenEngine) -> None:
@@ -406,12 +372,12 @@ async def test_two_engines_on_one_file_take_turns(open_engine: OpenEngine) -> No
 
 @pytest.fixture
 async def inline(open_engine: OpenEngine) -> Engine:
-    return await open_engine(writer=InlineWriter, readers=0, bounds=PATIENT)
+    return await open_engine(inline=True, bounds=PATIENT)
 
 
 async def test_an_inline_engine_needs_no_thread(path: Path) -> None:
     before = threading.active_count()
-    async with Engine.open(path, writer=InlineWriter, readers=0) as engine:
+    async with Engine.open(path, inline=True) as engine:
         await engine.write(make_table)
         assert await engine.read(count) == 0
         assert threading.active_count() == before
@@ -429,7 +395,6 @@ async def test_an_inline_engine_groups_what_one_pass_of_the_loop_hands_in(inline
     assert isinstance(results[2], apsw.ConstraintError)
     assert inline.stats.batches - before == 1
     assert await inline.read(texts) == ["a", "b"]
-    assert inline.write_wait(add("c")) == 3
 
 
 async def test_an_inline_write_is_a_point_where_others_may_go_first(inline: Engine) -> None:

@@ -14,9 +14,9 @@ import pytest
 from apsw import Connection
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.sqlite.desk import Bounds
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.locks import WriteTurn
+from holdfast.store.sqlite.writer import Bounds
 from tests.store.sqlite.children import Child
 from tests.store.sqlite.rows import add, count, texts
 
@@ -115,10 +115,9 @@ async def test_a_forked_child_can_use_nothing_and_harms_nothing(
     start: Start, engine: Engine, path: Path
 ) -> None:
     parent = start("exit_fork")
-    said = [await asyncio.to_thread(parent.wait_line) for _ in range(8)]
+    said = [await asyncio.to_thread(parent.wait_line) for _ in range(7)]
     assert said == [
         "write: StoreClosed",
-        "write_wait: StoreClosed",
         "read: StoreClosed",
         "is_held: StoreClosed",
         "hold: StoreClosed",

@@ -8,7 +8,6 @@ from apsw import Connection
 
 from holdfast.errors import StoreFault
 from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.jobs import Done, Failed
 from holdfast.store.sqlite.readers import read
 from tests.store.sqlite.rows import add, texts
 
@@ -28,14 +27,13 @@ def test_a_table_that_is_said_to_be_missing_is_looked_for_once_more(connection: 
             raise apsw.SQLError("no such table: session")
         return "found"
 
-    assert read(connection, work) == Done("found")
+    assert read(connection, work) == "found"
     assert not connection.in_transaction
 
 
 def test_a_table_that_is_missing_twice_is_missing(connection: Connection) -> None:
-    outcome = read(connection, lambda db: db.execute("select * from nothing").fetchall())
-    assert isinstance(outcome, Failed)
-    assert isinstance(outcome.error, apsw.SQLError)
+    with pytest.raises(apsw.SQLError):
+        read(connection, lambda db: db.execute("select * from nothing").fetchall())
     assert not connection.in_transaction
 
 
@@ -45,9 +43,8 @@ def test_a_disk_that_fails_the_second_time_is_believed(connection: Connection) -
     def work(db: Connection) -> None:
         raise errors.pop(0)
 
-    outcome = read(connection, work)
-    assert isinstance(outcome, Failed)
-    assert isinstance(outcome.error, apsw.IOError)
+    with pytest.raises(apsw.IOError):
+        read(connection, work)
 
 
 async def test_a_reader_goes_on_after_a_query_that_cannot_be_understood(engine: Engine) -> None:

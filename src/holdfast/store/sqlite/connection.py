@@ -24,6 +24,7 @@ from apsw import Connection
 from holdfast import limits
 from holdfast.errors import StoreUnusable
 from holdfast.store.sqlite.faults import translated
+from holdfast.store.sqlite.locks import WriteTurn
 
 STATEMENTS_CACHED = 256
 """More than the store has queries, so each is prepared once per connection."""
@@ -64,9 +65,24 @@ def open_reader(path: Path, *, vfs: str | None = None) -> Connection:
     return connection
 
 
-def has_log(connection: Connection) -> bool:
-    """Whether the database is in WAL mode, which it remembers once it has been set."""
-    return bool(connection.execute("PRAGMA journal_mode").get == "wal")
+def open_with_log(
+    path: Path, turn: WriteTurn, *, timeout_s: float, vfs: str | None = None
+) -> Connection:
+    """`open_writer`, and WAL mode, which a new database is given under the write turn."""
+    connection = open_writer(path, vfs=vfs)
+    try:
+        if connection.execute("PRAGMA journal_mode").get != "wal":
+            turn.wait(timeout_s=timeout_s)
+            try:
+                ensure_log(connection)
+            finally:
+                turn.release()
+    except BaseException as error:
+        connection.close(force=True)
+        if isinstance(error, apsw.Error):
+            raise unusable(path, error) from error
+        raise
+    return connection
 
 
 def ensure_log(connection: Connection) -> None:

@@ -28,13 +28,8 @@ class Health:
         self.refusal: Callable[[], StoreError] | None = None
         """Makes the error that callers get; None while all is well."""
         self.fatal: str | None = None
+        """Why the store is poisoned; None if it is not."""
         _all.add(self)
-
-    def check(self) -> None:
-        """Raise what callers should get, if anything."""
-        refusal = self.refusal
-        if refusal is not None:
-            raise refusal()
 
     def when_poisoned(self, listener: Callable[[], None]) -> None:
         """Call `listener`, in whatever thread finds out, before `on_poison`."""
@@ -43,8 +38,8 @@ class Health:
     def poison(self, reason: str, *, tell: Callable[[], None] = lambda: None) -> None:
         """Nothing may be trusted any more. The first reason counts; later ones change nothing.
 
-        From the first moment on, callers are refused; only then does `tell` answer those whose work
-        it was, so that nobody who has heard of the failure can still be served.
+        From the first moment on, callers are refused; only then does `tell` answer the callers whose work
+        it was, so that no caller who has heard of the failure can still be served.
         """
         with self._guard:
             first = self.fatal is None

@@ -1,28 +1,39 @@
-"""What callers hand to the engine's threads, and how the answers come back.
+"""What callers hand to the engine's threads, how it waits there, and how the answers come back.
 
-A job is a function and a future. It waits in an inbox until a thread takes it or its caller
-withdraws it, and exactly one of the two succeeds:
+A job is a function and a future. It waits in a queue until a worker takes it, or until its caller or its deadline
+withdraws it, and exactly one of these succeeds:
 
 1. A job that was withdrawn never runs; a job that was taken has an outcome, and its caller gets it.
 2. Both ends of (1) are one operation on a deque, which Python makes atomic; there is no lock to
    take per job, and a thread is woken only if it sleeps.
+3. A job whose deadline has passed is not begun: workers look at the deadlines of what they take. What they do not come
+   to, because they are stuck, is withdrawn by a timer, of which there is one for each event loop. It is set for the
+   earliest deadline, is left alone when that job is done, and looks round when it rings. A timer for each job would
+   cost more than all the rest of handing the job over.
+4. When the store is poisoned, every caller that waits is told, and the workers end.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from asyncio import AbstractEventLoop
-from asyncio import Future as LoopFuture
+from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future as ThreadFuture
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
-from typing import Generic, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from apsw import Connection
-from msgspec import Struct
+
+from holdfast.errors import StoreUnavailable
+from holdfast.observe.supervisor import start_thread
+from holdfast.store.sqlite.faults import described, poisoned
+from holdfast.store.sqlite.health import Health
 
 T = TypeVar("T")
+
+Clock = Callable[[], float]
 
 Work = Callable[[Connection], object]
 """A whole function: it reads, decides and writes on the connection, and returns.
@@ -32,153 +43,270 @@ and takes clocks, ids and randomness as values. It neither begins, commits nor r
 leaves no cursor behind.
 """
 
-
-class Done(Struct, frozen=True):
-    """The work returned `value`, and what it wrote is durable."""
-
-    value: object
+TIMER_S = 0.001
+"""How exact the timers of event loops are."""
 
 
-class Failed(Struct, frozen=True):
-    """The work, or its transaction, raised `error`; nothing that it wrote remains."""
+class Job:
+    """A function on its way to a connection, and what came of it.
 
-    error: Exception
+    `asked` for at this time and not begun after `deadline`, by the engine's clock. Once it has run, `value` is what the
+    function returned, unless there is an `error`: then nothing that it wrote remains.
+    """
 
+    __slots__ = ("asked", "deadline", "error", "future", "value", "work")
 
-Outcome = Done | Failed
-
-
-class Job(Generic[T]):
-    """A function on its way to a connection. Without a loop, its future belongs to a thread."""
-
-    __slots__ = ("asked", "deadline", "expires", "future", "loop", "work")
-
-    def __init__(
-        self,
-        work: Callable[[Connection], T],
-        future: LoopFuture[T] | ThreadFuture[T],
-        *,
-        loop: AbstractEventLoop | None,
-        asked: float,
-        deadline: float,
-        expires: float = inf,
-    ) -> None:
-        """`asked` for at this time and not begun after `deadline`, by the engine's clock; given up at `expires`, by the
-        loop's."""
+    def __init__(self, work: Work, future: Future[Any], asked: float, deadline: float) -> None:
         self.work = work
         self.future = future
-        self.loop = loop
         self.asked = asked
         self.deadline = deadline
-        self.expires = expires
+        self.error: Exception | None = None
+        self.value: object = None
 
 
-AnyJob = Job[object]
-Answer = tuple[AnyJob, Outcome]
+class Worker(Protocol):
+    """Takes jobs from a queue. It is run by one thread at a time."""
+
+    @property
+    def idle_s(self) -> float | None:
+        """After how long a pause it has something to do; None if it has not."""
+
+    def run(self) -> None:
+        """Take some jobs, run them and tell their callers."""
+
+    def rest(self) -> None:
+        """No job has come for `idle_s`."""
+
+    def leave(self) -> None:
+        """Let go of the connection. Leaving again does nothing."""
 
 
-class Inbox:
-    """Jobs that nobody has begun. Threads take from the front; callers may take theirs back."""
+class JobQueue:
+    """Jobs that no worker has begun, and the threads that serve it.
 
-    def __init__(self) -> None:
-        self._jobs: deque[AnyJob] = deque()
+    `inline`: there are no threads; jobs run in the event loop's own thread, on its next pass, grouped as a thread would
+    group them. With a deterministic loop this is deterministic, too.
+    """
+
+    def __init__(self, health: Health, clock: Clock, *, inline: bool = False) -> None:
+        self.closed = False
+        self._health = health
+        self._clock = clock
+        self._jobs: deque[Job] = deque()
         self._change = threading.Condition(threading.Lock())
         self._asleep = 0
-        self._closed = False
+        self._timers: dict[AbstractEventLoop, tuple[float, TimerHandle]] = {}
+        self._threads: list[threading.Thread] = []
+        self._inline = inline
+        self._inline_worker: Worker | None = None
+        self._scheduled = False
+        health.when_poisoned(self._refuse_all)
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
+    # The callers' end
 
-    def put(self, job: AnyJob, *, wake: bool = True) -> None:
-        """Add a job, and wake a thread if all of them sleep. Without `wake` it is left to be found."""
-        self._jobs.append(job)
-        if wake:
-            self.wake()
+    async def ask(
+        self, work: Callable[[Connection], T], timeout_s: float, *, company_s: float = 0.0
+    ) -> T:
+        """Run `work`; return its value, or raise its error.
 
-    def wake(self) -> None:
-        """Wake a thread if all of them sleep and there is something to do."""
-        # A sleeper counts itself before it looks at the queue, and we look at the count after
-        # filling it: one of us sees the other.
-        if self._asleep and self._jobs:
-            with self._change:
-                self._change.notify()
-
-    def take_nowait(self) -> AnyJob | None:
-        """The job that has waited longest, which is begun by this; None if there is none."""
+        Raises StoreUnavailable if it was not begun within `timeout_s`. Cancelling withdraws it if it was not begun. A
+        worker that sleeps is woken after `company_s`, unless another job wakes it before.
+        """
+        refusal = self._health.refusal
+        if refusal is not None:
+            raise refusal()
+        loop = asyncio.get_running_loop()
+        future: Future[T] = loop.create_future()
+        asked = self._clock()
+        job = Job(work, future, asked, asked + timeout_s)
+        self.put(job, loop, company_s)
         try:
-            return self._jobs.popleft()
-        except IndexError:
-            return None
+            return await future
+        except asyncio.CancelledError:
+            self.withdraw(job)
+            raise
+        finally:
+            del future, job  # which hold what is raised here, and with it this frame
 
-    def take_asked_before(self, moment: float) -> list[AnyJob]:
-        """Those that were asked for at `moment` or earlier, by the engine's clock."""
-        taken: list[AnyJob] = []
-        while (job := self.take_nowait()) is not None:
-            if job.asked > moment:
-                self._jobs.appendleft(job)
-                break
-            taken.append(job)
-        return taken
+    def put(self, job: Job, loop: AbstractEventLoop, company_s: float = 0.0) -> None:
+        """Add a job. If the store is poisoned in this moment, the job is refused, not lost."""
+        self._jobs.append(job)
+        if self._health.fatal is not None:
+            self._refuse_all()
+            return
+        if self._inline:
+            if not self._scheduled:
+                self._scheduled = True
+                loop.call_soon(self._run_inline)
+        elif company_s:
+            loop.call_later(company_s, self._wake)
+        else:
+            self._wake()
+        timer = self._timers.get(loop)
+        # A timer that should have rung and did not may never do so; it is not relied upon.
+        if timer is None or not job.asked <= timer[0] <= job.deadline:
+            self._set_timer(loop, job.deadline)
 
-    def waiting(self) -> Iterable[AnyJob]:
-        """Those that nobody has begun at this moment."""
-        return self._jobs.copy()
-
-    def withdraw(self, job: AnyJob) -> bool:
-        """Take `job` back. False if it has been taken: then its outcome will come."""
+    def withdraw(self, job: Job) -> bool:
+        """Take `job` back. False if a worker has taken it: then its outcome will come."""
         try:
             self._jobs.remove(job)
         except ValueError:
             return False
         return True
 
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Sleep until there is a job (True), or the inbox is closed or time is up (False)."""
+    def _wake(self) -> None:
+        # A sleeper counts itself before it looks at the queue, and we look at the count after
+        # filling it: one of us sees the other.
+        if self._asleep and self._jobs:
+            with self._change:
+                self._change.notify()
+
+    def _set_timer(self, loop: AbstractEventLoop, deadline: float) -> None:
+        self._stop_timers(loop)
+        handle = loop.call_later(max(0.0, deadline - self._clock()), self._give_up_late, loop)
+        self._timers[loop] = deadline, handle
+
+    def _stop_timers(self, loop: AbstractEventLoop) -> None:
+        """Of this loop, and of those that are closed."""
+        for each in tuple(self._timers):
+            if each is loop or each.is_closed():
+                self._timers.pop(each)[1].cancel()
+
+    def _give_up_late(self, loop: AbstractEventLoop) -> None:
+        del self._timers[loop]
+        now = self._clock() + TIMER_S
+        earliest = inf
+        for job in self._jobs.copy():
+            if job.future.get_loop() is not loop:
+                continue
+            if job.deadline > now:
+                earliest = min(earliest, job.deadline)
+            elif not job.future.done() and self.withdraw(job):
+                job.future.set_exception(too_late())
+        if earliest < inf:
+            self._set_timer(loop, earliest)
+
+    # The workers' end
+
+    def take(self) -> Job | None:
+        """The job that has waited longest, which is begun by this; None if there is none."""
+        try:
+            return self._jobs.popleft()
+        except IndexError:
+            return None
+
+    def take_asked_before(self, moment: float) -> list[Job]:
+        """The jobs that were asked for at `moment` or earlier."""
+        taken: list[Job] = []
+        while (job := self.take()) is not None:
+            if job.asked > moment:
+                self._jobs.appendleft(job)
+                break
+            taken.append(job)
+        return taken
+
+    def tell(self, jobs: Sequence[Job]) -> None:
+        """Give the callers of these jobs their outcomes; each event loop is woken once."""
+        if self._inline:
+            _resolve(jobs)
+            return
+        by_loop: dict[AbstractEventLoop, list[Job]] = {}
+        for job in jobs:
+            by_loop.setdefault(job.future.get_loop(), []).append(job)
+        for loop, group in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(_resolve, group)
+            except RuntimeError:
+                if not loop.is_closed():
+                    raise
+                # The loop was closed while we worked: no caller is left to be told.
+
+    def start(self, name: str, worker: Worker) -> None:
+        """Have the queue served by `worker`, in a thread of this name."""
+        if self._inline:
+            self._inline_worker = worker
+        else:
+            self._threads.append(start_thread(name, partial(self._serve, worker)))
+
+    async def close(self, *, timeout_s: float | None = None) -> None:
+        """Finish what has queued, and let the workers leave. Repeating is harmless.
+
+        Gives up waiting for their threads after `timeout_s`; they leave when they get to it.
+        """
+        self._let_go()
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join, timeout_s)
+        if self._inline_worker is not None:
+            self._run_inline()
+            self._inline_worker.leave()
+        self._stop_timers(asyncio.get_running_loop())
+
+    def _serve(self, worker: Worker) -> None:
+        try:
+            while self._health.fatal is None:
+                if self._wait(worker.idle_s):
+                    worker.run()
+                elif self.closed:
+                    break
+                else:
+                    worker.rest()
+        except BaseException as error:
+            # A bug of ours. No worker would answer the callers any more, so all of them are told.
+            self._health.poison(described(error))
+            raise
+        finally:
+            worker.leave()
+
+    def _wait(self, timeout_s: float | None) -> bool:
+        """Sleep until there is a job (True), or the queue is closed or time is up (False)."""
         if self._jobs:
             return True
         with self._change:
             self._asleep += 1
             try:
-                self._change.wait_for(lambda: self._jobs or self._closed, timeout_s)
+                self._change.wait_for(lambda: self._jobs or self.closed, timeout_s)
             finally:
                 self._asleep -= 1
         return bool(self._jobs)
 
-    def close(self) -> None:
-        """Wake all threads; from now on `wait` does not sleep. Jobs inside can still be taken."""
+    def _run_inline(self) -> None:
+        self._scheduled = False
+        worker = self._inline_worker
+        assert worker is not None
+        while self._jobs and self._health.fatal is None:
+            worker.run()
+
+    def _refuse_all(self) -> None:
+        """The store is poisoned: tell all callers that wait, and let the workers end. From any thread."""
+        waiting = self.take_asked_before(inf)
+        for job in waiting:
+            job.error = poisoned(self._health.fatal or "")
+        self.tell(waiting)
+        self._let_go()
+
+    def _let_go(self) -> None:
         with self._change:
-            self._closed = True
+            self.closed = True
             self._change.notify_all()
 
 
-def deliver(answers: Iterable[Answer]) -> None:
-    """Tell every caller; each event loop is woken once."""
-    by_loop: dict[AbstractEventLoop | None, list[Answer]] = {}
-    for answer in answers:
-        by_loop.setdefault(answer[0].loop, []).append(answer)
-    for loop, group in by_loop.items():
-        if loop is None:
-            resolve(group)
-            continue
-        try:
-            loop.call_soon_threadsafe(resolve, group)
-        except RuntimeError:
-            if not loop.is_closed():
-                raise
-            # The loop was closed while we worked: nobody is left to be told.
-
-
-def resolve(answers: Iterable[Answer]) -> None:
+def _resolve(jobs: Sequence[Job]) -> None:
     """Set the futures. Callers that have given up meanwhile are passed over."""
-    for job, outcome in answers:
+    for job in jobs:
         future = job.future
         if future.done():
             continue
-        if isinstance(outcome, Done):
-            future.set_result(outcome.value)
+        if job.error is None:
+            future.set_result(job.value)
         else:
-            future.set_exception(outcome.error)
+            future.set_exception(job.error)
+
+
+def too_late() -> StoreUnavailable:
+    """For a job that was not begun in time, and never will be."""
+    return StoreUnavailable("the store did not come to it in time; nothing changed, retry later")
