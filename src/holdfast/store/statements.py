@@ -7,6 +7,7 @@ index that is made for some rows is used only where the statement says so.
 from __future__ import annotations
 
 from collections.abc import Callable
+from string import ascii_lowercase
 from typing import Any
 
 from holdfast.store.steps import Field, Finder, Found, Given, Has, Last, Look, One, Part, Source
@@ -24,14 +25,20 @@ def looking(
     joins: list[str] = []
     for name, part in look.parts.items():
         if isinstance(part, One):
-            columns.append(part.table.listed(name))
+            alias = _alias(look, name)
+            columns.append(part.table.listed(alias))
             if stamped and part.table is SESSIONS:
-                columns.append(f"{name}.stamp")
-            where = _conditions(part, look, alias=name)
-            joins.append(f"left join {schema}{part.table.name} {name} on {where}")
+                columns.append(f"{alias}.stamp")
+            where = _conditions(part, look, alias=alias)
+            joins.append(f"left join {schema}{part.table.name} {alias} on {where}")
         else:
             columns.append(_single(part, look, schema))
     return " ".join([f"select {', '.join(columns)} from (select 1) looked", *joins])
+
+
+def _alias(look: Look[Any], part: str) -> str:
+    """One letter: SQLite's driver reads the whole text of a statement each time, to find out whether it knows it."""
+    return ascii_lowercase[list(look.parts).index(part)]
 
 
 def _single(part: Part, look: Look[Any], schema: str) -> str:
@@ -65,7 +72,7 @@ def _spelled(source: Source, look: Look[Any] | None = None) -> str:
             return f":{name}"
         case Found(part=part, column=column):
             assert look is not None
-            return f"{part}.{look.parts[part].table.by_name[column].quoted}"
+            return f"{_alias(look, part)}.{look.parts[part].table.by_name[column].quoted}"
         case None:
             return "null"
         case bool():

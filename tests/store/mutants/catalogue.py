@@ -1425,13 +1425,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "SQLite: what stands for the time of a write is written as it is",
         (
             SQLITE_DRIVER,
-            "values[at] += now_ms\n            db.execute",
-            "values[at] += 0\n            db.execute",
+            "*_stored(table, columns)",
+            "*(_stored(table, columns)[0], ())",
         ),
     ),
     mutant(
         "SQLite: what stands for the time of a write is inserted as it is",
-        (SQLITE_DRIVER, "values[at] += now_ms\n        return", "values[at] += 0\n        return"),
+        (SQLITE_DRIVER, "*_stored(table, table.names)", "*(_stored(table, table.names)[0], ())"),
     ),
     mutant(
         "SQLite: what may be there must not be",

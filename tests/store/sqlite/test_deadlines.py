@@ -98,7 +98,7 @@ def test_each_is_given_up_at_its_own_time(stuck: Stuck, loop: Loop) -> None:
         seen.append([given_up(job) for job in jobs].count(True))
     assert seen == [0, 1, 1, 2, 2, 3, 3]
     assert stuck.queue.take() is jobs[3]
-    assert len(stuck.queue) == 0
+    assert len(stuck.queue.waiting) == 0
 
 
 def test_many_jobs_need_one_timer(stuck: Stuck, loop: Loop) -> None:

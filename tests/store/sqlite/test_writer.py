@@ -86,7 +86,7 @@ async def test_a_batch_begins_nothing_after_its_time(make_writer: MakeWriter) ->
     futures = [ask(writer, slow) for _ in range(5)]
     writer.run()
     assert sum(future.done() for future in futures) == 3
-    assert len(writer.queue) == 2
+    assert len(writer.queue.waiting) == 2
 
 
 async def test_a_job_whose_time_is_up_is_not_run(make_writer: MakeWriter) -> None:

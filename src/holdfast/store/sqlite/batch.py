@@ -41,6 +41,8 @@ class Batch:
         """The jobs that were begun, in their order; after `run`, each has its outcome."""
         self.fatal: str | None = None
         """Why the store must stop, if it must."""
+        self.failed = False
+        """Whether a job has failed."""
         self._connection = connection
         self._guarded = guarded
 
@@ -56,8 +58,8 @@ class Batch:
             for job in jobs:
                 self.jobs.append(job)
                 self._run(job)
-                lost = job.error is not None and not db.in_transaction
-                if lost and not self._run_again():
+                # While no job has failed, each was seen to leave the transaction open.
+                if self.failed and not db.in_transaction and not self._run_again():
                     return
             self._commit()
         except Fatal as fatal:
@@ -70,11 +72,13 @@ class Batch:
     def stop(self, reason: str, jobs: Iterable[Job]) -> None:
         """What became of these jobs is not known, except of those that failed before."""
         self.fatal = reason
+        self.failed = True
         for job in jobs:
             job.error = job.error or poisoned(reason)
 
     def refuse(self, error: Exception, jobs: Iterable[Job]) -> None:
         """SQLite has said no, and nothing changed: what had succeeded of these jobs fails after all."""
+        self.failed = True
         if is_fatal(error):
             self.fatal = described(error)
         for job in jobs:
@@ -91,6 +95,7 @@ class Batch:
             if is_fatal(error):
                 raise Fatal(described(error)) from error
             job.error = translated(error)
+            self.failed = True
             if db.in_transaction:
                 self._control("ROLLBACK TO work" if guarded else "ROLLBACK")
         else:
@@ -142,6 +147,7 @@ class Batch:
                 alone.run([job])
             except apsw.Error as error:
                 alone.refuse(error, [job])
+            self.failed |= alone.failed
             if alone.fatal is not None:
                 # What was committed alone before this is durable, and stays so.
                 self.stop(alone.fatal, jobs[index:])

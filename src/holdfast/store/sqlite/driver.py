@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
-import msgspec
 from apsw import Connection
+from msgspec.structs import astuple
 
 from holdfast.core.codec import Value, encode
 from holdfast.store.dialects import QUESTIONS, SQLITE
@@ -45,41 +45,21 @@ IsHeld = Callable[[int], bool]
 
 
 class Codec(Generic[R]):
-    """Between the rows of one table and the values that SQLite keeps."""
+    """How the rows of one table are made of the values that SQLite keeps."""
 
     def __init__(self, table: Table[R]) -> None:
-        self._make: Callable[..., R] = table.kind
-        self.width = len(table.columns)
+        self.make: Callable[..., R] = table.kind
         numbered = tuple(enumerate(table.columns))
-        self._json = tuple(n for n, each in numbered if each.holds == "json")
-        self._times = tuple(n for n, each in numbered if each.name in table.times)
         self._parse = _readers((n, each, each.parse) for n, each in numbered)
-        self._trust = _readers((n, each, each.trust) for n, each in numbered)
+        self.trust = _readers((n, each, each.trust) for n, each in numbered)
+        """For a row that a transaction reads in passing: ids were parsed before this server stored them."""
 
-    def made(self, values: list[Any]) -> R:
+    def made(self, row: tuple[Any, ...]) -> R:
+        values = list(row)
         for at, parse in self._parse:
-            value = values[at]
-            if value is not None:
-                values[at] = parse(value)
-        return self._make(*values)
-
-    def trusted(self, values: list[Any]) -> R:
-        """The same for a row that a transaction reads in passing: ids were parsed before this server stored them."""
-        # Most columns are plain, and this runs for every row of every turn.
-        for at, parse in self._trust:
-            value = values[at]
-            if value is not None:
-                values[at] = parse(value)
-        return self._make(*values)
-
-    def bound(self, row: R, now_ms: int) -> list[Any]:
-        values: list[Any] = list(msgspec.structs.astuple(row))
-        for at in self._json:
-            values[at] = encode(values[at])
-        for at in self._times:
-            if type(values[at]) is Moment:
-                values[at] += now_ms
-        return values
+            if values[at] is not None:
+                values[at] = parse(values[at])
+        return self.make(*values)
 
 
 def _readers(
@@ -89,16 +69,20 @@ def _readers(
     return tuple((n, how) for n, how in found if how)
 
 
-class _Read(NamedTuple):
-    """How a look is taken: what is asked, by which of the given values, and what each part is made of."""
+# Plain tuples, and not types of their own: Python takes those apart at once, and every step does.
 
-    sql: str
-    given: Callable[[Mapping[str, Any]], tuple[Any, ...]]
-    parts: tuple[tuple[Codec[Any] | None, int, int, bool], ...]
-    """The codec of a row, if it is one; where its columns begin and end; whether it is a holder."""
+_Given = Callable[[Mapping[str, Any]], tuple[Any, ...]]
+"""Finds the values of a statement among those that come with a step."""
+
+_Part = tuple[int, int, Callable[..., Any] | None, tuple[tuple[int, Parse], ...], bool]
+"""A part of a look: where its columns begin and end; if it is a row, its type and what parses which of them; whether it
+is a holder."""
+
+_Written = tuple[str, tuple[int, ...], tuple[int, ...]]
+"""A statement that writes a row, and which of its values are JSON, and which are times."""
 
 
-def _bound_by(sql: str) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+def _bound_by(sql: str) -> _Given:
     """The values of a statement in the order in which it first names them: to bind them by name takes longer than
     SQLite does."""
     names = tuple(dict.fromkeys(re.findall(r":(\w+)", sql)))
@@ -107,24 +91,15 @@ def _bound_by(sql: str) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
     return lambda given: tuple([given[each] for each in names])
 
 
-class _Updated(NamedTuple):
-    """How some columns of a row are written, and which of them are JSON, or times."""
-
-    sql: str
-    json: tuple[int, ...]
-    times: tuple[int, ...]
-
-
 class Driver:
     """Takes the steps of operations; knows every statement that it has needed."""
 
     def __init__(self) -> None:
         self._codecs: dict[type[Value], Codec[Any]] = {}
-        self._looks: dict[Look[Any], _Read] = {}
-        self._finders: dict[tuple[object, ...], tuple[str, Callable[..., tuple[Any, ...]]]] = {}
-        self._questions: dict[Question[Any], tuple[str, Callable[..., tuple[Any, ...]]]] = {}
-        self._updates: dict[tuple[object, ...], _Updated] = {}
-        self._writes: dict[tuple[object, ...], str] = {}
+        self._looks: dict[Look[Any], tuple[str, _Given, tuple[_Part, ...]]] = {}
+        self._finders: dict[tuple[object, ...], tuple[str, _Given]] = {}
+        self._questions: dict[Question[Any], tuple[str, _Given]] = {}
+        self._written: dict[tuple[Any, ...], _Written] = {}
 
     def run(
         self,
@@ -142,8 +117,7 @@ class Driver:
                 if type(step) is Looking:
                     came = self._look(db, step, now_ms, is_held)
                 elif type(step) is Writing:
-                    for change in step.changes:
-                        self._write(db, change, now_ms)
+                    self._write(db, step.changes, now_ms)
                     came = now_ms
                 elif type(step) is Finding:
                     came = self._find(db, step)
@@ -170,29 +144,40 @@ class Driver:
         read = self._looks.get(look)
         if read is None:
             read = self._looks[look] = self._planned(look)
-        row: tuple[Any, ...] | None = db.execute(read.sql, read.given(step.given)).fetchone()
-        assert row is not None
-        found: list[Any] = []
-        for codec, at, upto, is_holder in read.parts:
+        sql, given, parts = read
+        cells = db.execute(sql, given(step.given)).fetchone()
+        assert cells is not None
+        row: list[Any] = list(cells)
+        found: list[Any] = [now_ms]
+        # Most columns are plain, and this runs for every row of every turn.
+        for at, upto, make, trust, is_holder in parts:
             value = row[at]
             # The first field of each row is part of its key, and never null.
-            if codec is not None and value is not None:
-                value = codec.trusted(list(row[at:upto]))
+            if make is not None and value is not None:
+                for n, parse in trust:
+                    cell = row[n]
+                    if cell is not None:
+                        row[n] = parse(cell)
+                value = make(*row[at:upto])
                 if is_holder and not is_held(value.slot):
                     value = None
             found.append(value)
-        made: Value = look.kind(now_ms, *found)
+        made: Value = look.kind(*found)
         return made
 
-    def _planned(self, look: Look[Any]) -> _Read:
-        at, parts = 0, list[tuple[Codec[Any] | None, int, int, bool]]()
+    def _planned(self, look: Look[Any]) -> tuple[str, _Given, tuple[_Part, ...]]:
+        at, parts = 0, list[_Part]()
         for part in look.parts.values():
-            codec = self.codec(part.table) if isinstance(part, One) else None
-            upto = at + (codec.width if codec else 1)
-            parts.append((codec, at, upto, isinstance(part, Holder)))
+            if isinstance(part, One):
+                codec, upto = self.codec(part.table), at + len(part.table.columns)
+                trust = tuple((at + n, parse) for n, parse in codec.trust)
+                parts.append((at, upto, codec.make, trust, isinstance(part, Holder)))
+            else:
+                upto = at + 1
+                parts.append((at, upto, None, (), False))
             at = upto
         sql = looking(look)
-        return _Read(sql, _bound_by(sql), tuple(parts))
+        return sql, _bound_by(sql), tuple(parts)
 
     def _find(self, db: Connection, step: Finding) -> tuple[Value, ...]:
         finder = step.finder
@@ -206,7 +191,7 @@ class Driver:
         given = {**step.given, "above": step.above, "upto": step.upto, "limit": step.limit}
         # All of them, before one is made: a row that cannot be read leaves no cursor open.
         rows = db.execute(sql, bound(given)).fetchall()
-        return tuple([made(list(row)) for row in rows])
+        return tuple(map(made, rows))
 
     def _ask(self, db: Connection, step: Asking, now_ms: int) -> tuple[Value, ...]:
         question = step.question
@@ -218,47 +203,44 @@ class Driver:
         given = {name: _plain(value) for name, value in step.given.items()}
         made = self.codec(question.rows).made
         rows = db.execute(sql, bound({**given, "now_ms": now_ms})).fetchall()
-        return tuple([made(list(row)) for row in rows])
+        return tuple(map(made, rows))
 
     # writing
 
-    def _write(self, db: Connection, change: Change, now_ms: int) -> None:
-        table = change.table
-        if type(change) is Update:
-            shape = (table, *change.columns)
-            update = self._updates.get(shape)
-            if update is None:
-                update = self._updates[shape] = _update(table, *change.columns)
-            values = [*change.columns.values(), *change.key]
-            for at in update.json:
-                if values[at] is not None:
-                    values[at] = encode(values[at])
-            for at in update.times:
-                if type(values[at]) is Moment:
-                    values[at] += now_ms
-            db.execute(update.sql, values)
-        elif type(change) is Insert:
-            sql = self._statement(("insert", table, change.if_absent), _insert)
-            bound = self.codec(table).bound
-            if len(change.rows) == 1:
-                db.execute(sql, bound(change.rows[0], now_ms))
+    def _write(self, db: Connection, changes: tuple[Change, ...], now_ms: int) -> None:
+        for change in changes:
+            table = change.table
+            shape: tuple[Any, ...]
+            rows: list[Any]
+            if type(change) is Update:
+                shape = (_update, table, *change.columns)
+                rows = [[*change.columns.values(), *change.key]]
+            elif type(change) is Insert:
+                shape = (_insert, table, change.if_absent)
+                rows = list(map(list, map(astuple, change.rows)))
+            elif type(change) is Delete:
+                # The words of a chunk go with it, by the same key.
+                shape = (_delete, table, len(change.key))
+                rows = [change.key * 2 if table.name == CHUNKS.name else change.key]
             else:
-                db.executemany(sql, [bound(row, now_ms) for row in change.rows])
-        elif type(change) is Delete:
-            by_key = self._statement(("delete", table, len(change.key)), _delete)
-            # The words of a chunk go with it, by the same key.
-            db.execute(by_key, change.key * 2 if table.name == CHUNKS.name else change.key)
-        else:
-            assert type(change) is Put
-            for row in change.rows:
-                self._write(db, Delete(table, table.key_of(row)), now_ms)
-            self._write(db, Insert(table, change.rows), now_ms)
-
-    def _statement(self, shape: tuple[Any, ...], make: Callable[..., str]) -> str:
-        sql = self._writes.get(shape)
-        if sql is None:
-            sql = self._writes[shape] = make(*shape[1:])
-        return sql
+                assert type(change) is Put
+                gone = tuple([Delete(table, table.key_of(row)) for row in change.rows])
+                self._write(db, (*gone, Insert(table, change.rows)), now_ms)
+                continue
+            written = self._written.get(shape)
+            if written is None:
+                written = self._written[shape] = shape[0](*shape[1:])
+            sql, json, times = written
+            for values in rows:
+                for at in json:
+                    values[at] = encode(values[at])
+                for at in times:
+                    if type(values[at]) is Moment:
+                        values[at] += now_ms
+            if len(rows) == 1:
+                db.execute(sql, rows[0])
+            else:
+                db.executemany(sql, rows)
 
 
 def _plain(value: Any) -> Any:
@@ -268,30 +250,35 @@ def _plain(value: Any) -> Any:
     return encode(value).decode() if isinstance(value, list) else value
 
 
-def _insert(table: Table[Any], if_absent: bool) -> str:
+def _insert(table: Table[Any], if_absent: bool) -> _Written:
     # What SQLite numbers by itself begins where a row leaves it out: at nought.
     own = [each for each in table.columns if each.holds != "lexemes"]
     listed = ", ".join([each.quoted for each in own])
     values = ", ".join(["nullif(?, 0)" if each.name == table.serial else "?" for each in own])
     done = " on conflict do nothing" if if_absent else ""
-    insert = f"insert into {table.name} ({listed}) values ({values}){done}"
-    words = "insert into search_word (rowid, words) values (last_insert_rowid(), ?)"
-    return insert if len(own) == len(table.columns) else f"{insert}; {words}"
+    sql = f"insert into {table.name} ({listed}) values ({values}){done}"
+    if len(own) < len(table.columns):
+        sql += "; insert into search_word (rowid, words) values (last_insert_rowid(), ?)"
+    return sql, *_stored(table, table.names)
 
 
-def _update(table: Table[Any], *columns: str) -> _Updated:
+def _update(table: Table[Any], *columns: str) -> _Written:
     to = ", ".join(f"{table.by_name[name].quoted} = ?" for name in columns)
-    return _Updated(
-        f"update {table.name} set {to} where {_by_key(table, len(table.key))}",
-        tuple(n for n, name in enumerate(columns) if table.by_name[name].holds == "json"),
-        tuple(n for n, name in enumerate(columns) if name in table.times),
-    )
+    sql = f"update {table.name} set {to} where {_by_key(table, len(table.key))}"
+    return sql, *_stored(table, columns)
 
 
-def _delete(table: Table[Any], size: int) -> str:
+def _stored(table: Table[Any], columns: Sequence[str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Which of these columns are JSON, and which are times."""
+    json = (n for n, name in enumerate(columns) if table.by_name[name].holds == "json")
+    times = (n for n, name in enumerate(columns) if name in table.times)
+    return tuple(json), tuple(times)
+
+
+def _delete(table: Table[Any], size: int) -> _Written:
     by_key = f"from {table.name} where {_by_key(table, size)}"
     words = f"delete from search_word where rowid in (select id {by_key}); "
-    return f"{words if table.name == CHUNKS.name else ''}delete {by_key}"
+    return f"{words if table.name == CHUNKS.name else ''}delete {by_key}", (), ()
 
 
 def _by_key(table: Table[Any], size: int) -> str:

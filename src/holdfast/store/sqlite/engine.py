@@ -153,7 +153,7 @@ class Engine:
     @property
     def stats(self) -> Stats:
         """What has happened so far, and how much waits."""
-        return msgspec.structs.replace(self._writer.stats, queue_length=len(self._writes))
+        return msgspec.structs.replace(self._writer.stats, queue_length=len(self._writes.waiting))
 
     async def close(self) -> None:
         """Finish what has queued, copy the log into the database, and let go of everything.
@@ -180,7 +180,9 @@ class Engine:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<Engine {self.path} queue={len(self._writes)} jobs={self._writer.stats.jobs}>"
+        return (
+            f"<Engine {self.path} queue={len(self._writes.waiting)} jobs={self._writer.stats.jobs}>"
+        )
 
 
 def beside(path: Path, name: str) -> Path:

@@ -93,7 +93,7 @@ class JobQueue:
         self.closed = False
         self._health = health
         self._clock = clock
-        self._jobs: deque[Job] = deque()
+        self.waiting: deque[Job] = deque()
         self._change = threading.Condition(threading.Lock())
         self._asleep = 0
         self._timers: dict[AbstractEventLoop, tuple[float, TimerHandle]] = {}
@@ -102,9 +102,6 @@ class JobQueue:
         self._inline_worker: Worker | None = None
         self._scheduled = False
         health.when_poisoned(self._refuse_all)
-
-    def __len__(self) -> int:
-        return len(self._jobs)
 
     # The callers' end
 
@@ -134,7 +131,7 @@ class JobQueue:
 
     def put(self, job: Job, loop: AbstractEventLoop, company_s: float = 0.0) -> None:
         """Add a job. If the store is poisoned in this moment, the job is refused, not lost."""
-        self._jobs.append(job)
+        self.waiting.append(job)
         if self._health.fatal is not None:
             self._refuse_all()
             return
@@ -154,7 +151,7 @@ class JobQueue:
     def withdraw(self, job: Job) -> bool:
         """Take `job` back. False if a worker has taken it: then its outcome will come."""
         try:
-            self._jobs.remove(job)
+            self.waiting.remove(job)
         except ValueError:
             return False
         return True
@@ -162,7 +159,7 @@ class JobQueue:
     def _wake(self) -> None:
         # A sleeper counts itself before it looks at the queue, and we look at the count after
         # filling it: one of us sees the other.
-        if self._asleep and self._jobs:
+        if self._asleep and self.waiting:
             with self._change:
                 self._change.notify()
 
@@ -181,7 +178,7 @@ class JobQueue:
         del self._timers[loop]
         now = self._clock() + TIMER_S
         earliest = inf
-        for job in self._jobs.copy():
+        for job in self.waiting.copy():
             if job.future.get_loop() is not loop:
                 continue
             if job.deadline > now:
@@ -196,8 +193,8 @@ class JobQueue:
     def take(self) -> Job | None:
         """The job that has waited longest, which is begun by this; None if there is none."""
         try:
-            return self._jobs.popleft()
-        except IndexError:
+            return self.waiting.popleft() if self.waiting else None
+        except IndexError:  # withdrawn in this moment
             return None
 
     def take_asked_before(self, moment: float) -> list[Job]:
@@ -205,7 +202,7 @@ class JobQueue:
         taken: list[Job] = []
         while (job := self.take()) is not None:
             if job.asked > moment:
-                self._jobs.appendleft(job)
+                self.waiting.appendleft(job)
                 break
             taken.append(job)
         return taken
@@ -264,21 +261,21 @@ class JobQueue:
 
     def _wait(self, timeout_s: float | None) -> bool:
         """Sleep until there is a job (True), or the queue is closed or time is up (False)."""
-        if self._jobs:
+        if self.waiting:
             return True
         with self._change:
             self._asleep += 1
             try:
-                self._change.wait_for(lambda: self._jobs or self.closed, timeout_s)
+                self._change.wait_for(lambda: self.waiting or self.closed, timeout_s)
             finally:
                 self._asleep -= 1
-        return bool(self._jobs)
+        return bool(self.waiting)
 
     def _run_inline(self) -> None:
         self._scheduled = False
         worker = self._inline_worker
         assert worker is not None
-        while self._jobs and self._health.fatal is None:
+        while self.waiting and self._health.fatal is None:
             worker.run()
 
     def _refuse_all(self) -> None:

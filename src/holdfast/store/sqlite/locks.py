@@ -70,7 +70,7 @@ class WriteTurn:
         side.check()
         side.mutex.acquire()
         try:
-            # Whoever holds _NEXT is served next; the rest queue behind it. With one byte alone
+            # The process that holds _NEXT is served next; the rest queue behind it. With one byte alone
             # a process that has just left could take it again before the woken ones run.
             _lock(side.fd, _NEXT)
             try:

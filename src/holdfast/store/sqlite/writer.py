@@ -110,11 +110,11 @@ class Writer:
         with self._turn:
             batch = self._transact(late)
         self._count(batch)
-        tell = partial(self.queue.tell, batch.jobs + late)
+        told = batch.jobs + late if late else batch.jobs
         if batch.fatal is not None:
-            self._health.poison(batch.fatal, tell=tell)
+            self._health.poison(batch.fatal, tell=partial(self.queue.tell, told))
             return
-        tell()
+        self.queue.tell(told)
         if self._health.fatal is None:
             self._checkpoint(idle=False)
 
@@ -143,7 +143,7 @@ class Writer:
         """Begin, run, commit. Waits for strangers who hold SQLite's lock, but not for ever."""
         batch = Batch(self._connection, guarded=self._clock() < self._guarded_until)
         try:
-            while len(self.queue) and not batch.jobs and batch.fatal is None:
+            while self.queue.waiting and not batch.jobs and batch.fatal is None:
                 try:
                     batch.run(self._take(late))
                 except apsw.Error as error:
@@ -163,17 +163,18 @@ class Writer:
 
     def _take(self, late: list[Job]) -> Iterator[Job]:
         """Jobs, one at a time, until the batch is full; those whose time is up are set aside."""
-        now = self._clock()
-        until = now + self.bounds.batch_s
-        room = self.bounds.batch_jobs
-        while room and now < until and (job := self.queue.take()) is not None:
+        clock, take, bounds = self._clock, self.queue.take, self.bounds
+        now = clock()
+        until = now + bounds.batch_s
+        room = bounds.batch_jobs
+        while room and now < until and (job := take()) is not None:
             if job.deadline <= now:
                 job.error = too_late()
                 late.append(job)
                 continue
             room -= 1
             yield job
-            now = self._clock()
+            now = clock()
 
     def _still_there(self) -> bool:
         """Whether the file that we write to is the one that others will find."""
@@ -189,10 +190,8 @@ class Writer:
         stats.jobs += size
         if size > stats.largest_batch:
             stats.largest_batch = size
-        for job in batch.jobs:
-            if job.error is not None:
-                self._guarded_until = self._clock() + self.bounds.guard_s
-                return
+        if batch.failed:
+            self._guarded_until = self._clock() + self.bounds.guard_s
 
     # The log
 
