@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -330,12 +331,19 @@ async def test_a_strangers_lock_is_not_waited_for_without_end(
     assert await engine.read(texts) == ["b"]
 
 
+@pytest.mark.parametrize("loss", ["moved", "deleted", "replaced"])
 async def test_a_file_that_was_moved_away_is_no_place_for_success(
-    open_engine: OpenEngine, path: Path
+    open_engine: OpenEngine, path: Path, loss: str
 ) -> None:
-    """SQLite would go on writing to a file that nobody will ever open again."""
+    """SQLite would go on writing to a file that no process will ever open again."""
     engine = await open_engine()
-    await asyncio.to_thread(path.rename, path.with_name("backup.db"))
+    backup = path.with_name("backup.db")
+    lose: dict[str, Callable[[], object]] = {
+        "moved": lambda: path.rename(backup),
+        "deleted": path.unlink,
+        "replaced": lambda: shutil.copy(path, backup) and backup.rename(path),
+    }
+    await asyncio.to_thread(lose[loss])
     with pytest.raises(StorePoisoned, match="moved or deleted"):
         await engine.write(add("a"))
 

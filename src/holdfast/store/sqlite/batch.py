@@ -36,6 +36,8 @@ constraint before anything is written.
 class Batch:
     """One transaction. `guarded` gives each job a savepoint from the start."""
 
+    __slots__ = ("_connection", "_guarded", "failed", "fatal", "jobs")
+
     def __init__(self, connection: Connection, *, guarded: bool = False) -> None:
         self.jobs: list[Job] = []
         """The jobs that were begun, in their order; after `run`, each has its outcome."""

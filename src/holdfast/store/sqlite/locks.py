@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, lockf
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -76,7 +77,7 @@ class WriteTurn:
             try:
                 _lock(side.fd, _TURN)
             finally:
-                _unlock(side.fd, _NEXT)
+                lockf(side.fd, LOCK_UN, 1, _NEXT)
         except BaseException:
             side.mutex.release()
             raise
@@ -90,7 +91,7 @@ class WriteTurn:
     ) -> None:
         side = self._side
         if not side.forked:
-            _unlock(side.fd, _TURN)
+            lockf(side.fd, LOCK_UN, 1, _TURN)
             side.mutex.release()
 
     def wait(
@@ -160,7 +161,7 @@ class Liveness:
             if slot in self._mine:
                 self._mine.discard(slot)
                 side.slots.discard(slot)
-                _unlock(side.fd, slot)
+                lockf(side.fd, LOCK_UN, 1, slot)
 
     def is_held(self, slot: int) -> bool:
         """Whether a living process holds `slot`, this one included."""
@@ -278,7 +279,7 @@ def _open(path: Path) -> int:
 def _lock(fd: int, byte: int) -> None:
     while True:
         try:
-            fcntl.lockf(fd, fcntl.LOCK_EX, 1, byte)
+            lockf(fd, LOCK_EX, 1, byte)
             return
         except OSError as error:
             # The kernel sees processes where we have threads: two processes with two databases
@@ -290,11 +291,7 @@ def _lock(fd: int, byte: int) -> None:
 
 def _lock_nowait(fd: int, byte: int) -> bool:
     try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+        lockf(fd, LOCK_EX | LOCK_NB, 1, byte)
     except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, as POSIX allows
         return False
     return True
-
-
-def _unlock(fd: int, byte: int) -> None:
-    fcntl.lockf(fd, fcntl.LOCK_UN, 1, byte)

@@ -15,7 +15,7 @@ the larger its batches are. A lone write costs one sync.
 
 from __future__ import annotations
 
-import os
+import ctypes
 from collections.abc import Iterator
 from functools import partial
 from math import inf
@@ -27,7 +27,7 @@ from apsw import Connection
 from msgspec import Struct
 
 from holdfast.store.sqlite.batch import Batch
-from holdfast.store.sqlite.connection import BUSY_BACKSTOP_S, identity
+from holdfast.store.sqlite.connection import BUSY_BACKSTOP_S
 from holdfast.store.sqlite.faults import described
 from holdfast.store.sqlite.health import Health
 from holdfast.store.sqlite.jobs import Clock, Job, JobQueue, too_late
@@ -89,8 +89,9 @@ class Writer:
         self.queue = JobQueue(health, clock, inline=inline)
         self.bounds = bounds
         self.stats = Stats()
-        self._path = os.fspath(path)
-        self._file = identity(path)
+        self._path = path
+        self._moved = ctypes.c_int()
+        self._moved_at = ctypes.addressof(self._moved)
         self._connection = connection
         self._turn = turn
         self._health = health
@@ -177,12 +178,10 @@ class Writer:
             now = clock()
 
     def _still_there(self) -> bool:
-        """Whether the file that we write to is the one that others will find."""
-        try:
-            found = os.stat(self._path)
-        except FileNotFoundError:
-            return False
-        return (found.st_dev, found.st_ino) == self._file
+        """Whether the file that we write to is the one that others will find: SQLite compares the inodes."""
+        asked = self._connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, self._moved_at)
+        assert asked, "this file system cannot tell"
+        return not self._moved.value
 
     def _count(self, batch: Batch) -> None:
         stats, size = self.stats, len(batch.jobs)
