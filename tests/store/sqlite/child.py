@@ -16,6 +16,7 @@ from apsw import Connection
 
 from holdfast.errors import StoreClosed, StoreUnusable
 from holdfast.store.sqlite.engine import Engine
+from tests.store.sqlite.opened import opened
 from tests.store.sqlite.rows import add
 
 
@@ -27,7 +28,7 @@ def write(path: Path, name: str, number: str, callers: str) -> None:
     """Write that many notes when told to; say the longest wait, in seconds."""
 
     async def main() -> None:
-        async with Engine.open(path, timeout_s=60) as engine:
+        async with opened(path, timeout_s=60) as engine:
             say("ready")
             await asyncio.to_thread(sys.stdin.readline)
             left = iter(range(int(number)))
@@ -54,7 +55,7 @@ def hold(path: Path) -> None:
         sys.stdin.readline()
 
     async def main() -> None:
-        async with Engine.open(path) as engine:
+        async with opened(path) as engine:
             await engine.write(work)
             say("done")
 
@@ -65,7 +66,7 @@ def live(path: Path, slot: str) -> None:
     """Hold a slot until told to go."""
 
     async def main() -> None:
-        async with Engine.open(path) as engine:
+        async with opened(path) as engine:
             say(engine.liveness.hold_nowait(int(slot)))
             sys.stdin.readline()
 

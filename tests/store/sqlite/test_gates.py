@@ -12,6 +12,7 @@ from holdfast.errors import StoreUnusable
 from holdfast.store.sqlite import gates
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.gates import Mount, Place
+from tests.store.sqlite.opened import opened
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_a_database_without_a_file_is_refused(name: str) -> None:
 
 
 async def test_a_new_database_is_its_owners_alone(path: Path) -> None:
-    async with Engine.open(path):
+    async with opened(path):
         files = [path, *path.parent.glob("store.db-*")]
         assert {file.name for file in files} >= {
             "store.db",

@@ -13,7 +13,6 @@ from apsw import Connection
 from holdfast.errors import StoreUnusable
 from holdfast.store.migrations import Migrated, Migration
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.migrate import (
     APPLICATION_ID,
     load_migrations,
@@ -21,6 +20,7 @@ from holdfast.store.sqlite.migrate import (
     newest_step,
     step_of,
 )
+from tests.store.sqlite.opened import opened
 from tests.store.sqlite.store_child import start
 
 ONE = Migration(number=1, name="notes", sql="create table note (text text) strict;")
@@ -74,7 +74,7 @@ def test_a_newer_database_is_refused_with_the_way_out(db: Connection) -> None:
 
 
 async def test_a_step_that_fails_leaves_the_database_as_it_was(path: Path) -> None:
-    async with Engine.open(path) as engine:
+    async with opened(path) as engine:
         await engine.write(partial(migrate, migrations=(ONE,)))
         await engine.write(lambda db: db.execute("insert into note values ('kept')").fetchall())
         before = await engine.read(everything)

@@ -18,8 +18,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import msgspec
 from apsw import Connection
@@ -168,21 +167,8 @@ class Engine:
         await self._writes.close(timeout_s=self._writer.bounds.close_s)
         self.liveness.close()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     def __repr__(self) -> str:
-        return (
-            f"<Engine {self.path} queue={len(self._writes.waiting)} jobs={self._writer.stats.jobs}>"
-        )
+        return f"<Engine {self.path} queue={len(self._writes.waiting)}>"
 
 
 def beside(path: Path, name: str) -> Path:

@@ -14,7 +14,7 @@ from typing import TypeVar
 import apsw
 from apsw import Connection
 
-from holdfast.store.sqlite.faults import described, is_fatal, poisoned, translated
+from holdfast.store.sqlite.faults import described, is_fatal, translated
 from holdfast.store.sqlite.health import Health
 from holdfast.store.sqlite.jobs import Clock, Job, JobQueue, too_late
 
@@ -33,24 +33,22 @@ class Reader:
         self._queue = queue
         self._health = health
         self._clock = clock
-        self._connection = opener()
+        self._connection: Connection | None = opener()
 
     def run(self) -> None:
         """One job, if another reader has not taken it."""
         job = self._queue.take()
         if job is None:
             return
-        tell = partial(self._queue.tell, [job])
+        fatal: str | None = None
         try:
-            self._answer(job)
-        except BaseException as error:
-            job.error = poisoned(described(error))
-            tell()
-            raise
-        if job.error is not None and is_fatal(job.error):
-            reason = described(job.error)
-            job.error = poisoned(reason)
-            self._health.poison(reason, tell=tell)
+            job.value = self._read(job)
+        except Exception as error:
+            job.error = translated(error)
+            fatal = described(error) if is_fatal(error) else None
+        tell = partial(self._queue.tell, [job])
+        if fatal is not None:
+            self._health.poison(fatal, tell=tell)
         else:
             tell()
 
@@ -58,21 +56,24 @@ class Reader:
         """A reader has nothing to do between jobs."""
 
     def leave(self) -> None:
-        self._connection.close(force=True)
+        if self._connection is not None:
+            self._connection.close(force=True)
+            self._connection = None
 
-    def _answer(self, job: Job) -> None:
+    def _read(self, job: Job) -> object:
         if job.deadline <= self._clock():
-            job.error = too_late()
-            return
+            raise too_late()
+        db = self._connection = self._connection or self._opener()
         try:
-            job.value = read(self._connection, job.work)
-        except Exception as error:
-            job.error = error if is_fatal(error) else translated(error)
-        if self._connection.txn_state("main") != apsw.SQLITE_TXN_NONE:
-            # Its snapshot would keep the log from starting over. A fresh connection has none.
-            self.leave()
-            self._connection = self._opener()
-            job.error = job.error or RuntimeError(f"{job.work!r} left a cursor open")
+            value = read(db, job.work)
+        finally:
+            left_open = db.txn_state("main") != apsw.SQLITE_TXN_NONE
+            if left_open:
+                # Its snapshot would keep the log from starting over. The next job gets a fresh connection.
+                self.leave()
+        if left_open:
+            raise RuntimeError(f"{job.work!r} left a cursor open")
+        return value
 
 
 def read(connection: Connection, work: Callable[[Connection], T]) -> T:

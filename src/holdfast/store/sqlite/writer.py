@@ -65,8 +65,6 @@ class Stats(Struct, kw_only=True):
     """The writer at one moment, for gauges."""
 
     batches: int = 0
-    jobs: int = 0
-    largest_batch: int = 0
     queue_length: int = 0
     checkpoints: int = 0
     log_pages: int = 0
@@ -110,7 +108,9 @@ class Writer:
         late: list[Job] = []
         with self._turn:
             batch = self._transact(late)
-        self._count(batch)
+        self.stats.batches += 1
+        if batch.failed:
+            self._guarded_until = self._clock() + self.bounds.guard_s
         told = batch.jobs + late if late else batch.jobs
         if batch.fatal is not None:
             self._health.poison(batch.fatal, tell=partial(self.queue.tell, told))
@@ -182,15 +182,6 @@ class Writer:
         asked = self._connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, self._moved_at)
         assert asked, "this file system cannot tell"
         return not self._moved.value
-
-    def _count(self, batch: Batch) -> None:
-        stats, size = self.stats, len(batch.jobs)
-        stats.batches += 1
-        stats.jobs += size
-        if size > stats.largest_batch:
-            stats.largest_batch = size
-        if batch.failed:
-            self._guarded_until = self._clock() + self.bounds.guard_s
 
     # The log
 
