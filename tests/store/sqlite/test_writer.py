@@ -13,7 +13,7 @@ from apsw import Connection
 from holdfast.errors import StorePoisoned, StoreUnavailable
 from holdfast.store.sqlite.connection import ensure_log, open_writer
 from holdfast.store.sqlite.health import Health
-from holdfast.store.sqlite.jobs import Job, Work
+from holdfast.store.sqlite.jobs import Job, JobQueue, Work
 from holdfast.store.sqlite.locks import WriteTurn
 from holdfast.store.sqlite.writer import Bounds, Writer
 
@@ -37,16 +37,10 @@ async def make_writer(path: Path) -> AsyncIterator[MakeWriter]:
     def make(bounds: Bounds | None = None, clock: Ticking | None = None) -> Writer:
         connection = open_writer(path)
         ensure_log(connection)
-        writer = Writer(
-            path,
-            connection,
-            WriteTurn(path.with_name("turn")),
-            Health("test"),
-            bounds=bounds or Bounds(),
-            clock=clock or Ticking(),
-            inline=True,
-        )
-        writer.queue.start("writer", writer)
+        queue = JobQueue(Health("test"), clock or Ticking(), inline=True)
+        turn = WriteTurn(path.with_name("turn"))
+        writer = Writer(path, connection, turn, queue, bounds or Bounds())
+        queue.start("writer", writer)
         writers.append(writer)
         return writer
 
@@ -168,7 +162,7 @@ async def test_a_job_that_arrives_at_a_poisoned_writer_is_refused_at_once(
 ) -> None:
     writer = make_writer()
     waiting = ask(writer)
-    writer._health.poison("EIO")
+    writer.queue.health.poison("EIO")
     late = ask(writer)
     for future in (waiting, late):
         assert isinstance(future.exception(), StorePoisoned)

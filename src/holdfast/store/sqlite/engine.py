@@ -50,7 +50,6 @@ class Engine:
         writer: Writer,
         reads: JobQueue,
         liveness: Liveness,
-        health: Health,
         *,
         timeout_s: float,
     ) -> None:
@@ -61,7 +60,6 @@ class Engine:
         self._writer = writer
         self._writes = writer.queue
         self._reads = reads
-        self._health = health
         self._timeout_s = timeout_s
 
     @property
@@ -100,23 +98,15 @@ class Engine:
             undo.callback(liveness.close)
             connection = open_with_log(path, turn, timeout_s=TIMEOUT_S, vfs=vfs)
             undo.callback(connection.close, force=True)
-            writer = Writer(
-                path,
-                connection,
-                turn,
-                health,
-                bounds=bounds or Bounds(),
-                clock=clock,
-                inline=inline,
-            )
-            reads = JobQueue(health, clock, inline=inline)
+            writes, reads = (JobQueue(health, clock, inline=inline) for _ in range(2))
+            writer = Writer(path, connection, turn, writes, bounds or Bounds())
             opener = partial(open_reader, path, vfs=vfs)
-            crew = [Reader(opener, reads, health, clock) for _ in range(1 if inline else readers)]
+            crew = [Reader(opener, reads) for _ in range(1 if inline else readers)]
             undo.pop_all()
-        writer.queue.start("holdfast-writer", writer)
+        writes.start("holdfast-writer", writer)
         for reader in crew:
             reads.start("holdfast-reader", reader)
-        return cls(path, writer, reads, liveness, health, timeout_s=timeout_s)
+        return cls(path, writer, reads, liveness, timeout_s=timeout_s)
 
     def write(
         self, work: Callable[[Connection], T], *, timeout_s: float | None = None
@@ -160,9 +150,10 @@ class Engine:
         New calls are refused from now on. Closing again is harmless, and in a forked child it
         does nothing. If another process sits on the write turn, the writer's thread lets go when it gets it.
         """
-        if self._health.forked:
+        health = self._writes.health
+        if health.forked:
             return
-        self._health.close()
+        health.close()
         await self._reads.close()  # first: a reader would keep the log from being emptied
         await self._writes.close(timeout_s=self._writer.bounds.close_s)
         self.liveness.close()

@@ -91,8 +91,8 @@ class JobQueue:
 
     def __init__(self, health: Health, clock: Clock, *, inline: bool = False) -> None:
         self.closed = False
-        self._health = health
-        self._clock = clock
+        self.health = health
+        self.clock = clock
         self.waiting: deque[Job] = deque()
         self._change = threading.Condition(threading.Lock())
         self._asleep = 0
@@ -113,12 +113,12 @@ class JobQueue:
         Raises StoreUnavailable if it was not begun within `timeout_s`. Cancelling withdraws it if it was not begun. A
         worker that sleeps is woken after `company_s`, unless another job wakes it before.
         """
-        refusal = self._health.refusal
+        refusal = self.health.refusal
         if refusal is not None:
             raise refusal()
         loop = asyncio.get_running_loop()
         future: Future[T] = loop.create_future()
-        asked = self._clock()
+        asked = self.clock()
         job = Job(work, future, asked, asked + timeout_s)
         self.put(job, loop, company_s)
         try:
@@ -132,7 +132,7 @@ class JobQueue:
     def put(self, job: Job, loop: AbstractEventLoop, company_s: float = 0.0) -> None:
         """Add a job. If the store is poisoned in this moment, the job is refused, not lost."""
         self.waiting.append(job)
-        if self._health.fatal is not None:
+        if self.health.fatal is not None:
             self._refuse_all()
             return
         if self._inline:
@@ -165,7 +165,7 @@ class JobQueue:
 
     def _set_timer(self, loop: AbstractEventLoop, deadline: float) -> None:
         self._stop_timers(loop)
-        handle = loop.call_later(max(0.0, deadline - self._clock()), self._give_up_late, loop)
+        handle = loop.call_later(max(0.0, deadline - self.clock()), self._give_up_late, loop)
         self._timers[loop] = deadline, handle
 
     def _stop_timers(self, loop: AbstractEventLoop) -> None:
@@ -176,7 +176,7 @@ class JobQueue:
 
     def _give_up_late(self, loop: AbstractEventLoop) -> None:
         del self._timers[loop]
-        now = self._clock() + TIMER_S
+        now = self.clock() + TIMER_S
         earliest = inf
         for job in self.waiting.copy():
             if job.future.get_loop() is not loop:
@@ -245,7 +245,7 @@ class JobQueue:
 
     def _serve(self, worker: Worker) -> None:
         try:
-            while self._health.fatal is None:
+            while self.health.fatal is None:
                 if self._wait(worker.idle_s):
                     worker.run()
                 elif self.closed:
@@ -254,7 +254,7 @@ class JobQueue:
                     worker.rest()
         except BaseException as error:
             # A bug of ours. No worker would answer the callers any more, so all of them are told.
-            self._health.poison(described(error))
+            self.health.poison(described(error))
             raise
         finally:
             worker.leave()
@@ -275,14 +275,14 @@ class JobQueue:
         self._scheduled = False
         worker = self._inline_worker
         assert worker is not None
-        while self.waiting and self._health.fatal is None:
+        while self.waiting and self.health.fatal is None:
             worker.run()
 
     def _refuse_all(self) -> None:
         """The store is poisoned: tell all callers that wait, and let the workers end. From any thread."""
         waiting = self.take_asked_before(inf)
         for job in waiting:
-            job.error = poisoned(self._health.fatal or "")
+            job.error = poisoned(self.health.fatal or "")
         self.tell(waiting)
         self._let_go()
 

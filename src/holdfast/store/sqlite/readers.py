@@ -15,8 +15,7 @@ import apsw
 from apsw import Connection
 
 from holdfast.store.sqlite.faults import described, is_fatal, translated
-from holdfast.store.sqlite.health import Health
-from holdfast.store.sqlite.jobs import Clock, Job, JobQueue, too_late
+from holdfast.store.sqlite.jobs import Job, JobQueue, too_late
 
 T = TypeVar("T")
 
@@ -26,13 +25,9 @@ class Reader:
 
     idle_s: float | None = None
 
-    def __init__(
-        self, opener: Callable[[], Connection], queue: JobQueue, health: Health, clock: Clock
-    ) -> None:
+    def __init__(self, opener: Callable[[], Connection], queue: JobQueue) -> None:
         self._opener = opener
         self._queue = queue
-        self._health = health
-        self._clock = clock
         self._connection: Connection | None = opener()
 
     def run(self) -> None:
@@ -48,7 +43,7 @@ class Reader:
             fatal = described(error) if is_fatal(error) else None
         tell = partial(self._queue.tell, [job])
         if fatal is not None:
-            self._health.poison(fatal, tell=tell)
+            self._queue.health.poison(fatal, tell=tell)
         else:
             tell()
 
@@ -61,7 +56,7 @@ class Reader:
             self._connection = None
 
     def _read(self, job: Job) -> object:
-        if job.deadline <= self._clock():
+        if job.deadline <= self._queue.clock():
             raise too_late()
         db = self._connection = self._connection or self._opener()
         try:

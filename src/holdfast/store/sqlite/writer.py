@@ -29,8 +29,7 @@ from msgspec import Struct
 from holdfast.store.sqlite.batch import Batch
 from holdfast.store.sqlite.connection import BUSY_BACKSTOP_S
 from holdfast.store.sqlite.faults import described
-from holdfast.store.sqlite.health import Health
-from holdfast.store.sqlite.jobs import Clock, Job, JobQueue, too_late
+from holdfast.store.sqlite.jobs import Job, JobQueue, too_late
 from holdfast.store.sqlite.locks import WriteTurn
 
 PASSIVE: Final = apsw.SQLITE_CHECKPOINT_PASSIVE
@@ -74,17 +73,9 @@ class Writer:
     """Everything between a queue of jobs and a durable file."""
 
     def __init__(
-        self,
-        path: Path,
-        connection: Connection,
-        turn: WriteTurn,
-        health: Health,
-        *,
-        bounds: Bounds,
-        clock: Clock,
-        inline: bool = False,
+        self, path: Path, connection: Connection, turn: WriteTurn, queue: JobQueue, bounds: Bounds
     ) -> None:
-        self.queue = JobQueue(health, clock, inline=inline)
+        self.queue = queue
         self.bounds = bounds
         self.stats = Stats()
         self._path = path
@@ -92,8 +83,8 @@ class Writer:
         self._moved_at = ctypes.addressof(self._moved)
         self._connection = connection
         self._turn = turn
-        self._health = health
-        self._clock = clock
+        self._clock = queue.clock
+        self._health = queue.health
         self._guarded_until = -inf
         self._pages_tried = 0
         """How long the log was when a check-point was last made."""
