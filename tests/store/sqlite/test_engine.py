@@ -404,6 +404,28 @@ async def test_an_inline_engine_groups_what_one_pass_of_the_loop_hands_in(inline
     assert await inline.read(texts) == ["a", "b"]
 
 
+def test_an_inline_engine_outlives_a_loop_that_was_stopped(path: Path) -> None:
+    """Else what that loop did not come to would keep every later job from being run."""
+    engine = Engine.open(path, inline=True)
+
+    async def ask_and_leave() -> None:
+        asking = engine.read(lambda _: None)
+        asking.send(None)
+        asking.close()
+
+    async def ask() -> None:
+        await asyncio.wait_for(engine.read(lambda _: None), 5)
+        await engine.close()
+
+    stopped = asyncio.new_event_loop()
+    leaving = stopped.create_task(ask_and_leave())
+    leaving.add_done_callback(lambda _: stopped.stop())
+    stopped.call_soon(stopped.stop)
+    stopped.run_forever()
+    stopped.close()
+    asyncio.run(ask())
+
+
 async def test_an_inline_write_is_a_point_where_others_may_go_first(inline: Engine) -> None:
     order: list[str] = []
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import apsw
 
-from holdfast.errors import StorageFull, StoreFault, StorePoisoned, StoreUnavailable
+from holdfast.errors import StorageFull, StoreClosed, StoreFault, StorePoisoned, StoreUnavailable
 
 _FATAL = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.InternalError)
 
@@ -86,6 +86,14 @@ def poisoned(reason: str) -> StorePoisoned:
     return StorePoisoned(
         f"the store stopped after a failure that it cannot judge ({reason}); "
         "restart the process: recovery keeps all that was acknowledged"
+    )
+
+
+def inherited(name: object) -> StoreClosed:
+    """The error of whatever a forked child does with something that its parent has open."""
+    return StoreClosed(
+        f"{name} was opened by the process that this one was forked from; "
+        "open it in the process that uses it, after forking"
     )
 
 

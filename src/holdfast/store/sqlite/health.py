@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 
 from holdfast.errors import StoreClosed, StoreError, StorePoisoned
-from holdfast.store.sqlite.faults import poisoned
+from holdfast.store.sqlite.faults import inherited, poisoned
 
 OnPoison = Callable[[StorePoisoned], None]
 
@@ -65,10 +65,7 @@ class Health:
         return self.refusal == self._after_fork
 
     def _after_fork(self) -> StoreError:
-        return StoreClosed(
-            f"{self._name} was opened by the process that this one was forked from; "
-            "open it in the process that uses it, after forking"
-        )
+        return inherited(self._name)
 
 
 _all: weakref.WeakSet[Health] = weakref.WeakSet()

@@ -100,7 +100,8 @@ class JobQueue:
         self._threads: list[threading.Thread] = []
         self._inline = inline
         self._inline_worker: Worker | None = None
-        self._scheduled = False
+        self._scheduled: AbstractEventLoop | None = None
+        """The loop that will run what waits. It may be stopped before it does; then the next one runs it."""
         health.when_poisoned(self._refuse_all)
 
     # The callers' end
@@ -136,8 +137,8 @@ class JobQueue:
             self._refuse_all()
             return
         if self._inline:
-            if not self._scheduled:
-                self._scheduled = True
+            if self._scheduled is not loop:
+                self._scheduled = loop
                 loop.call_soon(self._run_inline)
         elif company_s:
             loop.call_later(company_s, self._wake)
@@ -272,7 +273,7 @@ class JobQueue:
         return bool(self.waiting)
 
     def _run_inline(self) -> None:
-        self._scheduled = False
+        self._scheduled = None
         worker = self._inline_worker
         assert worker is not None
         while self.waiting and self.health.fatal is None:

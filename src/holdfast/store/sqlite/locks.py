@@ -29,6 +29,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.errors import StoreClosed, StoreUnavailable, StoreUnusable
+from holdfast.store.sqlite.faults import inherited
 
 # struct flock, as fcntl takes it. Python has no wrapper for F_GETLK.
 if sys.platform == "darwin":
@@ -224,10 +225,7 @@ class SideFile:
     def check(self) -> None:
         """Raise StoreClosed if this process has no business with it."""
         if self.forked:
-            raise StoreClosed(
-                f"{self.path} was opened by the process that this one was forked from; "
-                "open the store after forking, in a process of its own"
-            )
+            raise inherited(self.path)
         if self.closed:
             raise StoreClosed(f"{self.path} is closed")
 
