@@ -24,7 +24,7 @@ from holdfast.core.codec import Value, encode
 from holdfast.errors import StoreError, StoreUnusable
 from holdfast.models.servers import SERVERS, Server
 from holdfast.store.open import InFile, InMemory, InPostgres, examine_store, parse_url
-from holdfast.store.sqlite.gates import check_library, parse_version
+from holdfast.store.sqlite.gates import check_library
 from holdfast.tools.sandbox.backend import find_backend
 
 FOUND = 1
@@ -108,7 +108,7 @@ async def _all(sources: tuple[str, ...], url: str, *, offline: bool) -> AsyncIte
 def _library() -> Finding:
     version = apsw.sqlite_lib_version()
     try:
-        check_library(parse_version(version))
+        check_library(version)
     except StoreUnusable as error:
         return problem("sqlite", f"SQLite {version}", str(error))
     return ok("sqlite", f"SQLite {version}")

@@ -80,10 +80,10 @@ class Batch:
 
     def refuse(self, error: Exception, jobs: Iterable[Job]) -> None:
         """SQLite has said no, and nothing changed: what had succeeded of these jobs fails after all."""
-        self.failed = True
         if is_fatal(error):
             self.fatal = described(error)
         for job in jobs:
+            self.failed = True
             job.error = job.error or translated(error)
 
     def _run(self, job: Job) -> None:

@@ -6,7 +6,7 @@ Three things make a SQLite file unsafe in ways that no later check would notice:
 2. a network file system, where POSIX locks and the shared memory of WAL do not hold;
 3. a place that we cannot write to, or that is no plain file.
 
-Each is decided by a plain function from facts to nothing, or to StoreUnusable with the way out.
+Each is checked by a function that raises StoreUnusable with the way out.
 Whether the file *is* a database is left to SQLite: opening it by other means in a process that
 has it open would, on closing, drop the locks that SQLite holds on it.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import sys
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
@@ -25,101 +24,43 @@ from msgspec import Struct
 
 from holdfast.errors import StoreUnusable
 
-Version = tuple[int, int, int]
-
 
 def check_all(path: Path) -> None:
     """Pass if `path`, already resolved, can be our database; raise StoreUnusable if not."""
-    check_library(parse_version(apsw.sqlite_lib_version()))
-    check_place(survey(path))
+    check_library(apsw.sqlite_lib_version())
+    check_place(path)
     check_file_system(path, read_mounts())
 
 
-# The library
-
-
-def parse_version(text: str) -> Version:
-    """`3.51.3` as numbers. Raises ValueError for anything else."""
-    major, minor, patch = (int(part) for part in text.split(".")[:3])
-    return major, minor, patch
-
-
-def check_library(version: Version) -> None:
+def check_library(version: str) -> None:
     """Refuse versions that may lose committed pages when the WAL starts over."""
-    if version >= (3, 51, 3):
-        return
+    found = tuple(map(int, version.split(".")[:3]))
     # The fix was carried back to two older lines, and to no other.
-    if version[:2] == (3, 50) and version >= (3, 50, 7):
+    if found >= (3, 51, 3) or (3, 50, 7) <= found < (3, 51) or (3, 44, 6) <= found < (3, 45):
         return
-    if version[:2] == (3, 44) and version >= (3, 44, 6):
-        return
-    shown = ".".join(map(str, version))
     raise StoreUnusable(
-        f"SQLite {shown} can lose committed data when its write-ahead log starts over; "
+        f"SQLite {version} can lose committed data when its write-ahead log starts over; "
         "install apsw 3.51.3.0 or later, which brings a SQLite without that bug"
     )
 
 
-# The place
-
-
-class Place(Struct, frozen=True, kw_only=True):
-    """What there is at a path, as far as we need to know."""
-
-    path: Path
-    kind: str
-    """`absent`, `file`, `directory` or `special`."""
-    usable: bool = True
-    """The file, if there is one, can be read and written."""
-    parent_exists: bool = True
-    parent_usable: bool = True
-    """Files can be made beside it: SQLite and we keep some there."""
-
-
-def survey(path: Path) -> Place:
-    """Look at `path` without opening it."""
-    parent = path.parent
-    kind = "absent"
-    try:
-        mode = path.stat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    else:
-        kind = _kind(mode)
-    return Place(
-        path=path,
-        kind=kind,
-        usable=kind != "file" or os.access(path, os.R_OK | os.W_OK),
-        parent_exists=parent.is_dir(),
-        parent_usable=os.access(parent, os.W_OK | os.X_OK),
-    )
-
-
-def _kind(mode: int) -> str:
-    if stat.S_ISREG(mode):
-        return "file"
-    return "directory" if stat.S_ISDIR(mode) else "special"
-
-
-def check_place(place: Place) -> None:
-    """Refuse a path that cannot hold a database of ours."""
-    path = place.path
-    if place.kind == "directory":
+def check_place(path: Path) -> None:
+    """Refuse a path that cannot hold a database of ours. Nothing is opened."""
+    folder = path.parent
+    if path.is_dir():
         raise StoreUnusable(f"{path} is a directory; name a file in it, such as {path}/holdfast.db")
-    if place.kind == "special":
+    if path.exists() and not path.is_file():
         raise StoreUnusable(f"{path} is not a plain file; name another path for the database")
-    if not place.parent_exists:
-        raise StoreUnusable(f"the directory {path.parent} does not exist; create it first")
-    if not place.parent_usable:
+    if not folder.is_dir():
+        raise StoreUnusable(f"the directory {folder} does not exist; create it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
         raise StoreUnusable(
-            f"the directory {path.parent} is not writable, and SQLite keeps its log beside the "
+            f"the directory {folder} is not writable, and SQLite keeps its log beside the "
             "database; change its permissions or choose another directory"
         )
-    if not place.usable:
+    if path.exists() and not os.access(path, os.R_OK | os.W_OK):
         raise StoreUnusable(f"{path} cannot be read and written; change its owner or permissions")
 
-
-# The file system
 
 NETWORK_FILE_SYSTEMS = frozenset(
     """
