@@ -83,14 +83,16 @@ async def test_those_that_wait_are_played_in_the_order_in_which_they_came(stage:
     assert stage.played == ["Wait", "0", "1", "2", "3", "4"]
 
 
-async def come_after(stage: Stage, node: Node, gate: Gate, later: Watch) -> None:
-    """Ask for a turn while another one waits for its session, and see that this other one is played first."""
+async def come_after(
+    stage: Stage, node: Node, gate: Gate, later: Watch, *, before: tuple[str, ...] = ()
+) -> None:
+    """Ask for a turn while others wait for its session, and see that they are played first."""
     at_the_door = stage.send(node, "After that")
     await stage.sleep(1)
     gate.open.set()
     assert (await at_the_door).ok
     assert (await node.run(later.ended)).ok
-    assert stage.played == ["Wait", "Later", "After that"]
+    assert stage.played == ["Wait", *before, "Later", "After that"]
 
 
 @on_stage
@@ -116,6 +118,84 @@ async def test_who_comes_later_goes_behind_also_if_many_end_where_they_wait(stag
 
     node.store.override("journal", read)
     await come_after(stage, node, gate, watch)
+
+
+@on_stage
+async def test_who_comes_later_goes_behind_also_if_the_session_is_free_again_when_it_asks(
+    stage: Stage,
+) -> None:
+    """The turn before the first one that waits fails after the request looked, and before it begins."""
+    node = await stage.boot()
+    gate, _ = await stage.answering(node)
+    short = stage.parts["Short"] = Gate(fails=True)
+    first = await queue(stage, node, "Short")
+    watch = await queue(stage, node, "Later")
+    look = node.store.queued
+
+    async def queued(*, limit: int) -> object:
+        found = await look(limit=limit)
+        if first.admission.turn_id not in {each.turn_id for each in found}:
+            short.open.set()
+            await node.run(first.ended)
+        return found
+
+    node.store.override("queued", queued)
+    await come_after(stage, node, gate, watch, before=("Short",))
+
+
+@on_stage
+async def test_who_comes_later_waits_for_a_turn_that_cannot_be_opened_at_once(stage: Stage) -> None:
+    node = await stage.boot()
+    gate, _ = await stage.answering(node)
+    watch = await queue(stage, node, "Later")
+    failures = iter([AssertionError("nobody has thought of this")] * 3 * OPENINGS_MAX)
+    open_queued = node.store.open_queued
+
+    async def fail_often(opening: object) -> object:
+        for failure in failures:
+            raise failure
+        return await open_queued(opening)
+
+    node.store.override("open_queued", fail_often)
+    rejected = stage.send(node, "Or not", on_busy="reject")
+    await come_after(stage, node, gate, watch)
+    with pytest.raises(SessionBusy):
+        await rejected
+    assert not list(failures)
+
+
+@on_stage
+async def test_a_turn_that_never_can_be_opened_makes_later_requests_wait_as_long_as_they_may(
+    stage: Stage,
+) -> None:
+    node = await stage.boot()
+    gate, first = await stage.answering(node)
+    stuck = await queue(stage, node, "Stuck")
+
+    async def fail(opening: object) -> object:
+        raise AssertionError("nobody has thought of this")
+
+    node.store.override("open_queued", fail)
+    gate.open.set()
+    await first
+    with pytest.raises(SessionBusy):
+        await stage.send(node, "After that", wait_s=5.0)
+    await node.run(partial(node.sessions.operations.cancel, TENANT, stuck.admission.turn_id))
+    assert (await stage.send(node, "After that", wait_s=5.0)).ok
+
+
+@on_stage
+async def test_who_comes_later_goes_behind_also_if_another_one_interrupts(stage: Stage) -> None:
+    """The one that interrupts has come last, and is the first that waits: the others still come before the request."""
+    node = await stage.boot()
+    gate, _ = await stage.answering(node)
+    watch = await queue(stage, node, "Later")
+    at_the_door = stage.send(node, "After that")
+    await stage.sleep(1)
+    await queue(stage, node, "Now", on_busy="interrupt")
+    assert (await at_the_door).ok and (await node.run(watch.ended)).ok
+    assert stage.played == ["Wait", "Now", "Later", "After that"]
+    assert not gate.open.is_set(), "it was stopped"
 
 
 @on_stage
@@ -440,6 +520,20 @@ async def test_no_room_keeps_it_waiting_and_the_next_one_begins_when_there_is(st
     elsewhere.open.set()
     for each in (occupying, watch):
         assert (await node.run(each.ended)).ok
+
+
+@on_stage
+async def test_no_room_keeps_nobody_waiting_whose_client_is_there(stage: Stage) -> None:
+    """What has not begun for want of room, and what waits behind it, is played because a request waits for both."""
+    stage.world._background_max = 1
+    node = await stage.boot()
+    elsewhere = stage.parts["Long"] = Gate()
+    await stage.submit(node, "Long", queues=True, name=SessionKey("elsewhere"))
+    await stage.submit(node, "No room", queues=True)
+    await queue(stage, node, "Later")
+    assert (await stage.send(node, "After that")).ok
+    assert stage.played == ["Long", "No room", "Later", "After that"]
+    elsewhere.open.set()
 
 
 @on_stage

@@ -384,8 +384,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "who is at the door goes before turns that wait",
         (
             "sessions/queue.py",
-            "            if first is None or first.turn_id.minted_at_ms > than_ms:\n",
+            "            if not any(each.turn_id.minted_at_ms <= than_ms for each in waiting):\n",
             "            if True:\n",
+        ),
+    ),
+    mutant(
+        "who has found a session busy goes before turns that wait, if it is free again",
+        (
+            "sessions/queue.py",
+            " == OPENINGS_MAX:\n                return True\n",
+            " == OPENINGS_MAX:\n                return False\n",
+        ),
+        (
+            "sessions/admission.py",
+            "            session = await self._store.session(ask.tenant, session_id)\n",
+            "            return Moved(session_id=session_id, head=seen.snapshot.version)\n",
         ),
     ),
     mutant(

@@ -30,6 +30,7 @@ INTERESTING: dict[int, str] = {
     801297: "the past that a request tells, which has waited, was brought by another one meanwhile",
     10002800: "turns wait in the store, and a later request has told the open turn what they were to say",
     10003220: "a page's second message is there before its first one, which is said to the turn of the second",
+    40000127: "a turn that had waited fails at once, after a later request has found the session busy with it",
     40004692: "a session is deleted while a request is on its way to waiting for it in the store",
     40014441: "a node takes a turn over from itself, to end it, while it is still about to go on with it",
     771100778: "a client whose message a broken turn has heard finishes the turn, and the first client asks again",

@@ -55,6 +55,7 @@ from holdfast.sessions.watch import Watch
 from holdfast.store.base import (
     Attempt,
     Begin,
+    BeginOutcome,
     Busy,
     ById,
     Finished,
@@ -262,15 +263,25 @@ class Admissions:
         """Whether a background turn must be queued: there is no room for it here, or others are queued already."""
         return ask.queues and (self._owner.others_wait or not self._owner.has_room_for(ask.tenant))
 
-    async def _gives_way(self, ask: Ask, seen: Seen, patience: Patience) -> bool:
-        """Let a turn begin first that has waited in the store since before the request came. Whether one has.
+    async def _give_way(self, ask: Ask, seen: Seen, patience: Patience) -> Busy | None:
+        """Let the turns begin first that have waited in the store since before the request came: the one that is open
+        now, until none of them waits.
 
-        A continuation stands where the turn stands that it goes on with: before all that have waited for that one.
+        A session that is busy may be free by the time that T1 asks: what waits then is still before this request. A
+        continuation stands where the turn stands that it goes on with: before all that have waited for that one.
         """
         if ask.on_busy == "interrupt" or ask.continues is not None or seen.expected is None:
-            return False
-        came_ms = patience.came_ms
-        return await self._recovery.open_earlier(ask.tenant, seen.expected, than_ms=came_ms)
+            return None
+        session_id = seen.expected
+        while await self._recovery.open_earlier(ask.tenant, session_id, than_ms=patience.came_ms):
+            session = await self._store.session(ask.tenant, session_id)
+            if session is not None and session.open_turn is not None:
+                # A turn that no node holds waits for room, and is taken over; sweeps see to nodes that are dead.
+                held = session.lease_node is not None
+                return Busy(session_id=session_id, turn_id=session.open_turn, holder_alive=held)
+            patience.demand(ask, None)
+            await self._owner.lease.wait_for_others(min(limits.busy_poll_s, patience.left_s))
+        return None
 
     async def _demand_room(self, ask: Ask) -> None:
         """Raise QueueFull if too many turns wait already."""
@@ -478,21 +489,16 @@ class Admissions:
             request, new = taken
             if self._has_to_wait(ask):
                 await self._demand_room(ask)
-            wanted = (ask.tenant, seen.expected)
-            if wanted in self._owner.waited_for and await self._gives_way(ask, seen, patience):
-                verify = True
-                continue
-            if not are_words(request.input):
-                request = await self._resolver.with_blobs(ask.tenant, seen, request)
-            with self._owner.beginning(request.turn_id):
-                try:
-                    outcome = await self._store.begin(self._ask_store(ask, seen, request))
-                except StoreUnavailable as error:
-                    if request.policy.crash == "resume":  # else nobody would play the turn
-                        _tell_of_doubt(ask, request.turn_id, error)
-                    raise
-                if isinstance(outcome, Started):
-                    return await self._started(ask, seen, request, new, outcome, play, lane)
+            outcome: BeginOutcome | None = None
+            if (ask.tenant, seen.expected) in self._owner.waited_for:
+                outcome = await self._give_way(ask, seen, patience)
+            if outcome is None:
+                if not are_words(request.input):
+                    request = await self._resolver.with_blobs(ask.tenant, seen, request)
+                with self._owner.beginning(request.turn_id):
+                    outcome = await self._ask_begin(ask, seen, request)
+                    if isinstance(outcome, Started):
+                        return await self._started(ask, seen, request, new, outcome, play, lane)
             match outcome:
                 case Gone(session_id=gone) if not seen.verified and gone != bound:
                     verify = True
@@ -530,6 +536,14 @@ class Admissions:
                     if steered is not None:
                         return steered
                     verify = True
+
+    async def _ask_begin(self, ask: Ask, seen: Seen, request: ev.TurnRequest) -> BeginOutcome:
+        try:
+            return await self._store.begin(self._ask_store(ask, seen, request))
+        except StoreUnavailable as error:
+            if request.policy.crash == "resume":  # else nobody would play the turn
+                _tell_of_doubt(ask, request.turn_id, error)
+            raise
 
     async def _known_in(self, ask: Ask, seen: Seen) -> Watch | Unfinished | None:
         """What a request is on top of a head that broke off, or if an SDK counts it: a retry, before anything else."""

@@ -87,21 +87,21 @@ class Queue:
         )
 
     async def open_earlier(self, tenant: Tenant, session_id: SessionId, *, than_ms: int) -> bool:
-        """Open the turn that a session is free for, if it came before this time. Whether it was opened.
+        """Open the turn that a session is free for, if turns wait that came before this time. Whether such turns wait.
 
-        Room does not matter: a request waits for it now, which came later. The first of them may end where it waits,
-        and so may those behind it: each is tried as often as any other.
+        Room does not matter: a request waits for the session now, which came later. The first turn may end where it
+        waits, and so may the turns behind it: each is tried as often as any other.
         """
         apart, tried = Apart(NOT_OPENED), Counter[TurnId]()
         while True:
             waiting = [each for each in await self._look() if each.session_id == session_id]
             if not waiting:
                 self._owner.waited_for.discard((tenant, session_id))
-            first = next((each for each in waiting if each.ready), None)
-            if first is None or first.turn_id.minted_at_ms > than_ms:
+            if not any(each.turn_id.minted_at_ms <= than_ms for each in waiting):
                 return False
-            if tried[first.turn_id] == OPENINGS_MAX:
-                return False
+            first = waiting[0]
+            if not first.ready or tried[first.turn_id] == OPENINGS_MAX:
+                return True
             tried[first.turn_id] += 1
             if await apart.see_to(first, partial(self.open, first)):
                 return True

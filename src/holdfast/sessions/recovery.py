@@ -183,7 +183,7 @@ class Recovery:
         return opened
 
     async def open_earlier(self, tenant: Tenant, session_id: SessionId, *, than_ms: int) -> bool:
-        """Open a turn that has waited in the store for this session since before this time. Whether one was."""
+        """Open the first turn that waits for this session, if one does since before this time. Whether one does."""
         return await self._queue.open_earlier(tenant, session_id, than_ms=than_ms)
 
     async def _recover_side_by_side(self, orphans: Iterable[Orphan], apart: Apart) -> int:
