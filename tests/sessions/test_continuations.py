@@ -386,3 +386,32 @@ async def test_a_retry_that_another_one_has_overtaken_is_answered_by_that_one(st
     assert (await slow).turn_id == fast.turn_id
     asked = [each for each in await stage.said() if not each.startswith("re: ")]
     assert asked == ["Hello", "Pay", "quickly"]
+
+
+@pytest.mark.parametrize("home", ["memory", "sqlite"])
+@pytest.mark.parametrize("goes_on", [False, True], ids=["broke off", "is continued"])
+def test_a_message_is_new_where_only_the_first_client_was_heard_again(
+    home: Home, goes_on: bool
+) -> None:
+    """A node that remembers the turn which has heard both clients meets a newer turn of the first client alone."""
+
+    async def scenario(stage: Stage) -> None:
+        one, two = await stage.boot(), await stage.boot()
+        assert (await stage.send(two, "Hello")).ok
+        await broken_after_hearing(stage, one, "quickly")
+        session_id = await stage.id_of()
+        await two.run(lambda: two.sessions.snapshot(TENANT, session_id))
+        assert (await stage.send(one, "Later")).ok
+        await broken(stage, one)
+        gate = stage.parts["Pay"] = Gate()
+        if goes_on:
+            stage.send(one, "Pay")
+            await stage.until(lambda: stage.played.count("Pay") == 3)
+        again = stage.send(two, "quickly")
+        await stage.sleep(1)
+        gate.open.set()
+        assert (await again).ok
+        asked = [each for each in await stage.said() if not each.startswith("re: ")]
+        assert asked == ["Hello", "Pay", "quickly", "Later", "Pay", "quickly"]
+
+    act_out(scenario, home)

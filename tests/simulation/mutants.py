@@ -426,10 +426,18 @@ MUTANTS: tuple[Mutant, ...] = (
         ("sessions/continuation.py", "    if not is_own:", "    if False:"),
     ),
     mutant(
+        "a message that a turn has heard is answered by a newer turn of the turn's request, which has not",
+        (
+            "sessions/recognition.py",
+            "            newer = await self._store.snapshot(ask.tenant, snapshot.session_id, known=snapshot)\n",
+            "            newer = None\n",
+        ),
+    ),
+    mutant(
         "an SDK's retry of a message that a turn has heard is a new one",
         (
-            "sessions/admission.py",
-            "        turn_id = self.steered.find(snapshot, ask.attempt)\n",
+            "sessions/recognition.py",
+            "        turn_id = self._steered.find(snapshot, ask.attempt)\n",
             "        turn_id = None\n",
         ),
     ),

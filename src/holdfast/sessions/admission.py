@@ -16,10 +16,9 @@ import msgspec
 from holdfast import limits
 from holdfast.core import events as ev
 from holdfast.core.attachments import are_words
-from holdfast.core.conversation import Snapshot
 from holdfast.core.journal import Record
 from holdfast.core.ports import Play
-from holdfast.core.reconcile import Fresh, is_steered_again
+from holdfast.core.reconcile import Fresh
 from holdfast.core.resends import Overtaken
 from holdfast.core.turn import begin
 from holdfast.errors import (
@@ -45,6 +44,7 @@ from holdfast.sessions.noting import note_admission, note_refusal, note_signal
 from holdfast.sessions.owner import Owner
 from holdfast.sessions.patience import Patience, session_busy
 from holdfast.sessions.persistence import persistently
+from holdfast.sessions.recognition import Recognition
 from holdfast.sessions.recovery import Recovery
 from holdfast.sessions.resolve import Resolver, Seen, named, request_after
 from holdfast.sessions.retry import retried
@@ -53,7 +53,6 @@ from holdfast.sessions.steering import Heard, Steering
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.sessions.watch import Watch
 from holdfast.store.base import (
-    Attempt,
     Begin,
     BeginOutcome,
     Busy,
@@ -62,7 +61,6 @@ from holdfast.store.base import (
     Free,
     Gone,
     Joined,
-    Known,
     Mismatch,
     Missing,
     Moved,
@@ -70,7 +68,6 @@ from holdfast.store.base import (
     Queued,
     Replay,
     Started,
-    Target,
     Unfinished,
 )
 from holdfast.store.home import Store
@@ -105,6 +102,7 @@ class Admissions:
         self._resolver = Resolver(store, cache, ambient)
         self._steering = Steering(store, owner, self._resolver, ambient, choose)
         self.steered = SteeredRequests()
+        self._recognition = Recognition(store, self.steered, ambient)
         # Requests with one idempotency key are admitted one after the other, so that the second
         # finds what the first has begun instead of queueing behind it.
         self._claims = Lanes(waiting_max=limits.retries_waiting_max)
@@ -229,7 +227,7 @@ class Admissions:
             if looks:
                 target = None if ask.name is None else named(ask.name)
                 seen = self._resolver.remembered(ask)
-                found = await self._find_attempt(ask, target, seen.snapshot if seen else None)
+                found = await self._recognition.find(ask, target, seen.snapshot if seen else None)
             if isinstance(found, Unfinished):
                 return await self._continuing(ask, found)
             if found is not None or not _may_queue(ask):
@@ -550,37 +548,10 @@ class Admissions:
         counts = ask.attempt.client_attempt > 0 and ask.attempt.key is None
         if ask.continues is not None or not (seen.snapshot.is_unfinished or counts):
             return None
-        found = await self._find_attempt(ask, seen.target, seen.snapshot)
+        found = await self._recognition.find(ask, seen.target, seen.snapshot)
         if found is None or isinstance(found, Unfinished):
             return found
         return await self._attach(ask, found)
-
-    async def _find_attempt(
-        self, ask: Ask, target: Target | None, snapshot: Snapshot | None
-    ) -> Known | None:
-        """What a request has begun before. One without a key that says again what was steered into a turn that broke
-        off stands for the request of that turn."""
-        found = await self._store.find_attempt(ask.tenant, ask.attempt, target)
-        if found is not None or snapshot is None or not snapshot.marks:
-            return found
-        head = snapshot.marks[-1].turn_id
-        turn_id = self.steered.find(snapshot, ask.attempt)
-        is_heads = turn_id == head and snapshot.is_unfinished
-        if is_heads or _is_steered_again(ask, snapshot):
-            turn = await self._store.turn(ask.tenant, head)
-            attempt = Attempt(request_hash=turn.request_hash if turn else b"")
-            found = await self._store.find_attempt(ask.tenant, attempt, target)
-        if found is None and turn_id is not None:
-            return await self._find_steered(ask, snapshot, turn_id)
-        return found
-
-    async def _find_steered(self, ask: Ask, snapshot: Snapshot, turn_id: TurnId) -> Replay | None:
-        """The turn that an SDK's retry was said to before, if that one has ended a short while ago."""
-        row = await self._store.turn(ask.tenant, turn_id)
-        if row is None or row.session_id != snapshot.session_id:
-            return None
-        is_recent = self._ambient.now_ms() - row.ended_ms <= limits.recognised_retry_s * 1000
-        return Replay(turn_id=row.turn_id, session_id=row.session_id) if is_recent else None
 
     async def _instead(self, ask: Ask) -> Watch | Ask | None:
         """What a retry is that has nothing left to continue. If another request has continued its turn to the end, that
@@ -772,17 +743,6 @@ def _may_queue(ask: Ask) -> bool:
     """
     waits = ask.on_busy not in ("reject", "steer") and ask.continues is None
     return ask.queues and ask.name is not None and ask.if_match is None and waits
-
-
-def _is_steered_again(ask: Ask, snapshot: Snapshot) -> bool:
-    """Whether a request says again what was steered into a turn that broke off. A request that says which version it follows
-    means another place in the conversation than the message that was steered."""
-    if not snapshot.is_unfinished or ask.attempt.key is not None or ask.if_match is not None:
-        return False
-    if ask.approvals or ask.verbatim:
-        return False
-    stored = ask.system_is_stored
-    return is_steered_again(snapshot, ask.messages, system_is_stored=stored)
 
 
 def _tell_of_doubt(ask: Ask, turn_id: TurnId, error: StoreUnavailable) -> None:
