@@ -361,6 +361,11 @@ MUTANTS: tuple[Mutant, ...] = (
             "order by t.began_ms, t.turn_id limit",
             "order by t.began_ms desc, t.turn_id desc limit",
         ),
+        (
+            "store/operations/finders.py",
+            "session_id=session.id, limit=limit))\n",
+            "session_id=session.id))[::-1]\n",
+        ),
         telling=True,
     ),
     mutant(
