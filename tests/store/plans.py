@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from holdfast.ids import Minter
 from holdfast.store import operations
-from holdfast.store.dialects import QUESTIONS, Dialect
+from holdfast.store.dialects import QUESTIONS, Dialect, text_of
 from holdfast.store.memory import MemoryStore
 from holdfast.store.operations.inspection import OWNERS
 from holdfast.store.postgres.compiler import Asked, asked_for
@@ -37,7 +37,7 @@ def questions(dialect: Dialect) -> dict[str, str]:
     """All that operations ask, as a database is asked; a text about several tables once for each."""
     several = {f"owners of {kind}": each for kind, each in OWNERS.items()}
     asked = {
-        name: dialect.spelled(QUESTIONS[each.name], each.words) for name, each in several.items()
+        name: dialect.spelled(text_of(each.name, each.words)) for name, each in several.items()
     }
     names = {each.name for each in several.values()}
     return asked | {

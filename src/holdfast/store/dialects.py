@@ -23,7 +23,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -32,14 +31,20 @@ from holdfast.store.words import Needed
 
 QUESTIONS = load_queries(*sorted((Path(__file__).parent / "sql").glob("*.sql")))
 
-NO_WORDS: Mapping[str, str] = MappingProxyType({})
-
 _TABLE = re.compile(r"@(\w+)")
 _TYPE = re.compile(r"::(\w+)(\[\])?")
 _SAID = re.compile(r"\{(\w+)(?: ([\w.]+))?\}")
 _ROWS = re.compile(r"\{rows (\w+)((?: \w+::\w+)+)\}")
 _COLUMN = re.compile(r"(\w+)::(\w+)")
 _WORDS = re.compile(r":(\w+)::words\b")
+
+
+def text_of(question: str, words: Mapping[str, str]) -> str:
+    """A question, with what stands for others in it."""
+    text = QUESTIONS[question]
+    for word, meaning in words.items():
+        text = text.replace(f"{{{word}}}", meaning)
+    return text
 
 
 class WordIndex(Struct, frozen=True):
@@ -69,9 +74,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     spellings: dict[str, str]
     """By word; a `?` in it is what the word is said of."""
 
-    def spelled(self, text: str, words: Mapping[str, str] = NO_WORDS) -> str:
-        for word, meaning in words.items():
-            text = text.replace(f"{{{word}}}", meaning)
+    def spelled(self, text: str) -> str:
         return _TYPE.sub(self._type, self._said(text))
 
     def words_in(self, text: str) -> frozenset[str]:

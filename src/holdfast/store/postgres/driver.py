@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from holdfast.core.codec import Value
 from holdfast.errors import HoldfastError
 from holdfast.ids import SessionKey
-from holdfast.store.dialects import POSTGRES, QUESTIONS
+from holdfast.store.dialects import POSTGRES, text_of
 from holdfast.store.postgres.cache import FIRST_STAMP, Cache, Known, known_after
 from holdfast.store.postgres.compiler import (
     SCHEMA,
@@ -171,8 +171,8 @@ class Steps:
         question = step.question
         known = self._questions.get(question)
         if known is None:
-            text = QUESTIONS[question.name]
-            query = compiled(question.name, POSTGRES.spelled(text, question.words))
+            text = text_of(question.name, question.words)
+            query = compiled(question.name, POSTGRES.spelled(text))
             known = self._questions[question] = query, POSTGRES.words_in(text)
         query, words = known
         given = {

@@ -16,7 +16,7 @@ from apsw import Connection
 from msgspec.structs import astuple
 
 from holdfast.core.codec import Value, encode
-from holdfast.store.dialects import QUESTIONS, SQLITE
+from holdfast.store.dialects import SQLITE, text_of
 from holdfast.store.statements import finding, looking
 from holdfast.store.steps import (
     Asking,
@@ -197,7 +197,7 @@ class Driver:
         question = step.question
         known = self._questions.get(question)
         if known is None:
-            sql = SQLITE.spelled(QUESTIONS[question.name], question.words)
+            sql = SQLITE.spelled(text_of(question.name, question.words))
             known = self._questions[question] = sql, _bound_by(sql)
         sql, bound = known
         given = {name: _plain(value) for name, value in step.given.items()}
