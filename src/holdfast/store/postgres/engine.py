@@ -1,7 +1,7 @@
 """Running work on the database: reads, decisions, and one statement that writes what was decided.
 
 *Work* is a function of a `Db`. It reads, asks `store/decisions.py`, and writes by a single statement that is
-conditional on what it has read (`Db.write`), or by a short transaction. So
+conditional on what it has read (`driver.py`). So
 
 1. no lock is held while we wait for the network: a process that dies holds up nobody, and nothing is needed of a
    connection but that it carries one statement;
