@@ -638,7 +638,7 @@ class Store:
         """What `verify` checks beside the sessions themselves; see `operations/inspection.py`."""
         checks = inspection.CHECKS
         for done, check in enumerate(checks, start=1):
-            after: inspection.Place | None = inspection.BEGINNING
+            after: inspection.PageStart | None = inspection.FIRST_PAGE
             while after is not None:
                 page = await self._read(partial(check, after), one_moment=True)
                 for finding in page.findings:

@@ -35,20 +35,20 @@ from holdfast.store.tables import (
 
 PAGE = 200
 
-Place: TypeAlias = tuple[str, str]
+PageStart: TypeAlias = tuple[str, str]
 """A tenant, and what a page is ordered by: the next page begins after it."""
 
-BEGINNING: Place = ("", "")
+FIRST_PAGE: PageStart = ("", "")
 
 
-class Page(Value):
+class CheckedPage(Value):
     """What was found on a page, and where the next one begins; None if this was the last."""
 
     findings: tuple[Finding, ...]
-    last: Place | None
+    last: PageStart | None
 
 
-Check: TypeAlias = Callable[[Place], Operation[Page]]
+Check: TypeAlias = Callable[[PageStart], Operation[CheckedPage]]
 R = TypeVar("R", bound=Value)
 
 
@@ -56,15 +56,15 @@ def stray(code: str, where: object, what: str, **whose: str) -> Finding:
     return Finding(violation=Violation(code=code, where=str(where), what=what), **whose)
 
 
-def _page(rows: Sequence[Any], findings: Iterator[Finding], by: str) -> Page:
+def _page(rows: Sequence[Any], findings: Iterator[Finding], by: str) -> CheckedPage:
     last = (rows[-1].tenant, getattr(rows[-1], by)) if len(rows) == PAGE else None
-    return Page(findings=tuple(findings), last=last)
+    return CheckedPage(findings=tuple(findings), last=last)
 
 
 def _paged(question: Question[R], judge: Callable[[R], Iterator[Finding]], *, by: str) -> Check:
     """A check that judges each row by itself."""
 
-    def check(after: Place) -> Operation[Page]:
+    def check(after: PageStart) -> Operation[CheckedPage]:
         rows = yield from ask(question, tenant=after[0], after=after[1], limit=PAGE)
         return _page(rows, (each for row in rows for each in judge(row)), by)
 
@@ -112,7 +112,7 @@ def _judge_claim(row: ClaimedTurn) -> Iterator[Finding]:
 # ── rows and their owners ────────────────────────────────────────────────────────────────────
 
 
-class Owner(Value):
+class RowOwner(Value):
     """A session or turn that rows belong to, and whether it exists."""
 
     tenant: str
@@ -120,13 +120,13 @@ class Owner(Value):
     exists: bool
 
 
-def _owned(rows: Table[Any], owners: Table[Any], by: str) -> Question[Owner]:
+def _owned(rows: Table[Any], owners: Table[Any], by: str) -> Question[RowOwner]:
     return Question(
-        "owners_page", Owner, rows=rows.name, owners=owners.name, by=by, by_id=owners.key[1]
+        "owners_page", RowOwner, rows=rows.name, owners=owners.name, by=by, by_id=owners.key[1]
     )
 
 
-OWNERS: dict[str, Question[Owner]] = {
+OWNERS: dict[str, Question[RowOwner]] = {
     "turns": _owned(TURNS, SESSIONS, "session_id"),
     "items": _owned(ITEMS, SESSIONS, "session_id"),
     "state": _owned(STATE, SESSIONS, "session_id"),
@@ -137,8 +137,8 @@ OWNERS: dict[str, Question[Owner]] = {
 }
 
 
-def _judge_owner(kind: str) -> Callable[[Owner], Iterator[Finding]]:
-    def judge(row: Owner) -> Iterator[Finding]:
+def _judge_owner(kind: str) -> Callable[[RowOwner], Iterator[Finding]]:
+    def judge(row: RowOwner) -> Iterator[Finding]:
         if not row.exists:
             what = f"{kind} belong to it, and it does not exist"
             yield stray("row_astray", row.owner, what, tenant=row.tenant)
@@ -181,13 +181,13 @@ PASTS_BETWEEN = Question("pasts_between", KeptPast)
 _lineage: Decoder[Lineage] = Decoder(Lineage)
 
 
-def check_derived(after: Place) -> Operation[Page]:
+def check_derived(after: PageStart) -> Operation[CheckedPage]:
     """What is kept beside sessions for lists and for retention."""
     tenant, after_id = after
     rows = yield from ask(SESSIONS_PAGE, tenant=tenant, after=after_id, limit=PAGE)
     if not rows:
-        return Page(findings=(), last=None)
-    attributes: dict[Place, list[tuple[str, str]]] = defaultdict(list)
+        return CheckedPage(findings=(), last=None)
+    attributes: dict[PageStart, list[tuple[str, str]]] = defaultdict(list)
     for each in (
         yield from ask(
             ATTRIBUTES_BETWEEN,

@@ -62,14 +62,14 @@ from holdfast.store.tables import (
 # ── the clock ────────────────────────────────────────────────────────────────────────────────
 
 
-class Clock(Value):
+class ClockFacts(Value):
     """The time, and what was seen of it before."""
 
     now_ms: int
     horizon: Horizon | None
 
 
-CLOCK = Look(Clock, horizon=One(HORIZON, one=1))
+CLOCK = Look(ClockFacts, horizon=One(HORIZON, one=1))
 
 
 def look_at_clock(*, trust_clock: bool) -> Operation[Horizon]:
