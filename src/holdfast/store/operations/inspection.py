@@ -187,7 +187,7 @@ def check_derived(after: PageStart) -> Operation[CheckedPage]:
     rows = yield from ask(SESSIONS_PAGE, tenant=tenant, after=after_id, limit=PAGE)
     if not rows:
         return CheckedPage(findings=(), last=None)
-    attributes: dict[PageStart, list[tuple[str, str]]] = defaultdict(list)
+    attributes: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for each in (
         yield from ask(
             ATTRIBUTES_BETWEEN,
