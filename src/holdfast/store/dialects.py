@@ -5,6 +5,7 @@
 :since::bigint      a value and its type, which PostgreSQL has to be told where it cannot know it
 :agent::words       what people and models say: UTF-8 in bytes for PostgreSQL, whose text cannot hold U+0000
 {each ids}          the values of the list `:ids`, as `ids.value`
+{in ids}            is one of these values
 {rows spans session_id::text start::bigint}
                     the rows of the list `:spans`, by these columns; `spans.nth` numbers them from 1 on
 {found words}       the chunks `c` of the search index that have `:words`, which are a `Needed`
@@ -109,6 +110,7 @@ SQLITE = Dialect(
     index=WordIndex(quote='"', beginning=" *", both=" AND ", either=" OR "),
     spellings={
         "each": "json_each(:?) ?",
+        "in": "in (select value from json_each(:?))",
         "found": "search_word cross join search_chunk c on c.id = search_word.rowid where search_word match :?",
         "size": "(select p.page_count * s.page_size from pragma_page_count p, pragma_page_size s)",
         "now": ":now_ms",
@@ -128,6 +130,7 @@ POSTGRES = Dialect(
     index=WordIndex(quote="'", beginning=":*", both=" & ", either=" | "),
     spellings={
         "each": "unnest(:?::text[]) as ? (value)",
+        "in": "= any (:?::text[])",
         "found": "holdfast.search_chunk c where c.words @@ :?::tsquery",
         "size": (
             "(select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint from pg_class c"

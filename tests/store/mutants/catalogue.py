@@ -833,8 +833,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "sessions of one moment are lost between two pages of those with a key",
         (
             LISTS_SQL,
-            "s.head > 0 and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)",
-            "s.head > 0 and s.active_ms < :before_ms::bigint and s.id <> :before_id::text",
+            "s.head > 0\n   and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)\n order",
+            "s.head > 0\n   and s.active_ms < :before_ms::bigint and s.id <> :before_id::text\n order",
         ),
         tests=(LISTING,),
     ),

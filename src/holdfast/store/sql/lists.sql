@@ -40,22 +40,21 @@ select session_id from @session_key
 
 -- named_places
 -- These sessions as far as they may be listed, from a place on, the last active first.
-select s.id
-  from {each ids} {then} @session s on s.tenant = :tenant and s.id = ids.value
- where s.state = 'live' and s.head > 0 and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)
+select s.id from @session s
+ where s.tenant = :tenant and s.id {in ids} and s.state = 'live' and s.head > 0
+   and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)
  order by s.active_ms desc, s.id desc;
 
 -- named_sessions
 -- These sessions, the last active first.
-select s.{session}
-  from {each ids} {then} @session s on s.tenant = :tenant and s.id = ids.value
+select s.{session} from @session s
+ where s.tenant = :tenant and s.id {in ids}
  order by s.active_ms desc, s.id desc;
 
 -- keys_of
 -- The keys that mean these sessions.
-select k.{session_key}
-  from {each ids} {then} @session_key k {indexed session_key_by_session}
-    on k.tenant = :tenant and k.session_id = ids.value
+select k.{session_key} from @session_key k {indexed session_key_by_session}
+ where k.tenant = :tenant and k.session_id {in ids}
  order by k.key;
 
 -- all_memories

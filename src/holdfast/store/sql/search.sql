@@ -26,9 +26,8 @@ select c.session_id, c.from_pos, c.upto_pos from {found words} and c.tenant = :t
 
 -- forks_of
 -- The sessions that read the items of these.
-select p.session_id
-  from {each ids} {then} @session_past p on p.tenant = :tenant and p.ancestor = ids.value
- limit :limit;
+select p.session_id from @session_past p
+ where p.tenant = :tenant and p.ancestor {in ids} limit :limit;
 
 -- messages_in
 -- Items of some stretches that no sub-agent said, of each the last first, up to the one with which they weigh enough.
