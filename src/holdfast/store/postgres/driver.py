@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count, takewhile
 from typing import Any, TypeAlias, TypeVar
 
 from holdfast.core.codec import Value
@@ -317,7 +318,7 @@ def _by_column(given: Mapping[str, Any], names: Sequence[str]) -> Iterator[tuple
         elif name in names:
             yield name, value
         else:
-            columns = [each for each in names if each.rpartition("_")[0] == name]
+            columns = takewhile(names.__contains__, (f"{name}_{n}" for n in count()))
             yield from ((each, [row[n] for row in value]) for n, each in enumerate(columns))
 
 
