@@ -598,9 +598,10 @@ def settled(
     changes: list[Change] = []
     for row in running:
         after = decisions.settled(row, settlement, told, expires_ms=expires_ms, back_to=back_to)
-        changes.append(
-            change(CLAIMS, row, turn_id=after.turn_id, state=after.state, expires_ms=expires_ms)
-        )
+        columns: dict[str, object] = {"state": after.state, "expires_ms": expires_ms}
+        if after.turn_id != row.turn_id:  # which has an index
+            columns["turn_id"] = after.turn_id
+        changes.append(change(CLAIMS, row, **columns))
     return changes
 
 

@@ -22,6 +22,7 @@ from holdfast.store.steps import (
     Asking,
     Change,
     Delete,
+    Finder,
     Finding,
     Holder,
     Insert,
@@ -78,6 +79,9 @@ _Part = tuple[int, int, Callable[..., Any] | None, tuple[tuple[int, Parse], ...]
 """A part of a look: where its columns begin and end; if it is a row, its type and what parses which of them; whether it
 is a holder."""
 
+_Bounded = tuple[Finder[Any], bool, bool, bool]
+"""A finder, and whether it is bounded above something, up to something, and in number."""
+
 _Written = tuple[str, tuple[int, ...], tuple[int, ...]]
 """A statement that writes a row, and which of its values are JSON, and which are times."""
 
@@ -97,7 +101,7 @@ class Driver:
     def __init__(self) -> None:
         self._codecs: dict[type[Value], Codec[Any]] = {}
         self._looks: dict[Look[Any], tuple[str, _Given, tuple[_Part, ...]]] = {}
-        self._finders: dict[tuple[object, ...], tuple[str, _Given]] = {}
+        self._finders: dict[_Bounded, tuple[str, _Given, Callable[[tuple[Any, ...]], Any]]] = {}
         self._questions: dict[Question[Any], tuple[str, _Given]] = {}
         self._written: dict[tuple[Any, ...], _Written] = {}
 
@@ -180,18 +184,17 @@ class Driver:
         return sql, _bound_by(sql), tuple(parts)
 
     def _find(self, db: Connection, step: Finding) -> tuple[Value, ...]:
-        finder = step.finder
-        bounds = (step.above is not None, step.upto is not None, step.limit is not None)
-        known = self._finders.get((finder, *bounds))
+        finder, given = step.finder, step.given
+        shape = (finder, step.above is not None, step.upto is not None, step.limit is not None)
+        known = self._finders.get(shape)
         if known is None:
-            sql = finding(finder, *bounds)
-            known = self._finders[finder, *bounds] = sql, _bound_by(sql)
-        sql, bound = known
-        made = self.codec(finder.table).made
-        given = {**step.given, "above": step.above, "upto": step.upto, "limit": step.limit}
+            sql = finding(*shape)
+            known = self._finders[shape] = sql, _bound_by(sql), self.codec(finder.table).made
+        sql, bound, made = known
+        if True in shape:
+            given = {**given, "above": step.above, "upto": step.upto, "limit": step.limit}
         # All of them, before one is made: a row that cannot be read leaves no cursor open.
-        rows = db.execute(sql, bound(given)).fetchall()
-        return tuple(map(made, rows))
+        return tuple(map(made, db.execute(sql, bound(given)).fetchall()))
 
     def _ask(self, db: Connection, step: Asking, now_ms: int) -> tuple[Value, ...]:
         question = step.question
