@@ -212,21 +212,22 @@ class Driver:
 
     def _write(self, db: Connection, changes: tuple[Change, ...], now_ms: int) -> None:
         for change in changes:
-            table = change.table
             shape: tuple[Any, ...]
             rows: list[Any]
             if type(change) is Update:
-                shape = (_update, table, *change.columns)
-                rows = [[*change.columns.values(), *change.key]]
+                columns = change.columns
+                shape = (_update, change.table, *columns)
+                rows = [[*columns.values(), *change.key]]
             elif type(change) is Insert:
-                shape = (_insert, table, change.if_absent)
-                rows = list(map(list, map(astuple, change.rows)))
+                shape = (_insert, change.table, change.if_absent)
+                rows = [list(astuple(row)) for row in change.rows]
             elif type(change) is Delete:
                 # The words of a chunk go with it, by the same key.
-                shape = (_delete, table, len(change.key))
-                rows = [change.key * 2 if table.name == CHUNKS.name else change.key]
+                shape = (_delete, change.table, len(change.key))
+                rows = [change.key * 2 if change.table.name == CHUNKS.name else change.key]
             else:
                 assert type(change) is Put
+                table = change.table
                 gone = tuple([Delete(table, table.key_of(row)) for row in change.rows])
                 self._write(db, (*gone, Insert(table, change.rows)), now_ms)
                 continue
