@@ -96,6 +96,19 @@ class SessionName(Value):
     id: SessionId
 
 
+class Tombstone(Value):
+    """What retention needs of a deleted session; what may be damaged is left out, so that it does not delay the others."""
+
+    tenant: Tenant
+    id: SessionId
+    length: int
+    meta_rev: int
+    bytes_gone: bool
+    """Nothing of it is left but its row."""
+    indexed_length: int
+    indexed_rev: int
+
+
 class KeyRow(Value):
     """What a client's name means now. `generation` counts resets and rewinds."""
 

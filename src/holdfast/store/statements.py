@@ -27,7 +27,7 @@ def looking(
         if isinstance(part, One):
             alias = _alias(look, name)
             columns.append(part.table.listed(alias))
-            if stamped and part.table is SESSIONS:
+            if stamped and part.table.name == SESSIONS.name:
                 columns.append(f"{alias}.stamp")
             where = _conditions(part, look, alias=alias)
             joins.append(f"left join {schema}{part.table.name} {alias} on {where}")

@@ -31,7 +31,7 @@ from msgspec import Struct
 
 from holdfast.core.codec import Value
 from holdfast.ids import NodeId
-from holdfast.store.rows import SessionRow
+from holdfast.store.rows import SessionRow, Tombstone
 from holdfast.store.tables import NODES, R, Table
 
 F = TypeVar("F", bound=Value)
@@ -268,7 +268,7 @@ class Asking(Struct, frozen=True):
 
 class Writing(Struct, frozen=True):
     changes: tuple[Change, ...]
-    on: tuple[SessionRow, ...] = ()
+    on: tuple[SessionRow | Tombstone, ...] = ()
     live: NodeId | None = None
     as_read: tuple[AsRead, ...] = ()
 
@@ -313,7 +313,7 @@ def give_way() -> Operation[None]:
 
 def write(
     *changes: Change,
-    on: tuple[SessionRow, ...] = (),
+    on: tuple[SessionRow | Tombstone, ...] = (),
     live: NodeId | None = None,
     as_read: tuple[AsRead, ...] = (),
 ) -> Operation[int]:

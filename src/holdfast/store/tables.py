@@ -43,6 +43,7 @@ from holdfast.store.rows import (
     SessionRow,
     SignalRow,
     StateRow,
+    Tombstone,
     TurnRow,
 )
 
@@ -141,6 +142,7 @@ to_json: Callable[[object], bytes] = encode
 NODES = Table("node", NodeRow, "node_id", serial="slot")
 SESSIONS = Table("session", SessionRow, "tenant", "id")
 SESSION_NAMES = Table("session", SessionName, *SESSIONS.key, part_of=SESSIONS)
+TOMBSTONES = Table("session", Tombstone, *SESSIONS.key)
 KEYS = Table("session_key", KeyRow, "tenant", "key")
 TURNS = Table("turn", TurnRow, "tenant", "turn_id")
 CLAIMS = Table("idempotency", IdempotencyRow, "tenant", "key")

@@ -707,11 +707,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a line goes in which a turn has begun",
-        (
-            PRUNING,
-            "remove(place.tenant, place.session_id, if_still=may_go)",
-            "remove(place.tenant, place.session_id)",
-        ),
+        (PRUNING, ", if_still=may_go)", ")"),
         tests=(GUARDS,),
     ),
     mutant(

@@ -540,6 +540,28 @@ async def test_a_line_in_which_a_turn_has_begun_does_not_go(ada: Player, ben: Pl
     assert row is not None and row.state == "live"
 
 
+async def test_rows_that_are_damaged_do_not_delay_what_goes(url: str, ada: Player) -> None:
+    for name in ("one", "two"):
+        await ada.discard(name)
+        session_id = (await ada.play(f"trip-{name}", key=name)).session_id
+        await ada.store.put_blob(ACME, session_id, b"picture")
+        await ada.store.remove(ACME, session_id)
+    await execute(
+        url,
+        "update holdfast.session set settings = '{', lineage = '{' where state = 'deleted'",
+        "update holdfast.turn set turn_id = 'none' || turn_id, agent = '\\xff' where state = 'discarded'",
+        "update holdfast.idempotency set turn_id = 'none'",
+        "update holdfast.node set node_id = 'none'",
+    )
+    assert isinstance(ada.store, PostgresStore)
+    for step in retention.STEPS:
+        await ada.store.driver.run(partial(step, LATER, limit=9))
+    while (await ada.store.prune(limit=3)).more:
+        pass
+    stats = await ada.store.stats()
+    assert (stats.turns_discarded, stats.items, await ada.store.nodes()) == (0, 0, ())
+
+
 async def test_nodes_that_prune_at_once_remove_everything_once(
     open_store: Open, ada: Player
 ) -> None:

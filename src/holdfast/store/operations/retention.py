@@ -21,16 +21,14 @@ from typing import Any, Literal
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.ids import SessionId, Tenant, TurnId, mint
+from holdfast.ids import SessionId, Tenant, mint
 from holdfast.store.horizon import Horizon, believed, looked
-from holdfast.store.operations.finders import session_of
 from holdfast.store.operations.sessions import remove
-from holdfast.store.rows import BlobName, IdempotencyRow, NodeRow, SessionRow
+from holdfast.store.rows import SessionRow, Tombstone
 from holdfast.store.steps import (
     AsRead,
     Change,
     Delete,
-    Finder,
     Look,
     One,
     Operation,
@@ -38,7 +36,6 @@ from holdfast.store.steps import (
     Update,
     ask,
     change,
-    find,
     insert,
     look,
     write,
@@ -49,12 +46,12 @@ from holdfast.store.tables import (
     CHUNKS,
     CLAIMS,
     HORIZON,
-    INDEXED,
     ITEMS,
     JOURNAL,
     NODES,
     SIGNALS,
     STATE,
+    TOMBSTONES,
     TURNS,
     Table,
 )
@@ -90,26 +87,45 @@ def look_at_clock(*, trust_clock: bool) -> Operation[Horizon]:
 # ── turns, claims, signals, nodes ────────────────────────────────────────────────────────────
 
 
+# Names are plain text here, and rows are not read as a whole: a row that is damaged does not delay the others.
+
+
 class TurnName(Value):
     """A turn by its key."""
 
-    tenant: Tenant
-    turn_id: TurnId
+    tenant: str
+    turn_id: str
 
 
 class SignalName(Value):
     """A signal by its key."""
 
-    tenant: Tenant
-    turn_id: TurnId
+    tenant: str
+    turn_id: str
     n: int
+
+
+class ClaimName(Value):
+    """An idempotency row by its key, and what may change in it."""
+
+    tenant: str
+    key: str
+    state: str
+    expires_ms: int
+
+
+class NodeName(Value):
+    """A node by its key, and until when it lives."""
+
+    node_id: str
+    expires_ms: int
 
 
 STALE_DISCARDED = Question("stale_discarded", TurnName)
 STALE_REPLAYS = Question("stale_replays", TurnName)
-STALE_CLAIMS = Question("stale_claims", IdempotencyRow)
+STALE_CLAIMS = Question("stale_claims", ClaimName)
 STALE_SIGNALS = Question("stale_signals", SignalName)
-STALE_NODES = Question("stale_nodes", NodeRow)
+STALE_NODES = Question("stale_nodes", NodeName)
 
 
 def discarded_turns(horizon: Horizon, *, limit: int) -> Operation[int]:
@@ -150,7 +166,7 @@ def nodes(horizon: Horizon, *, limit: int) -> Operation[int]:
     return (yield from _removed(NODES, found, "expires_ms"))
 
 
-def _events(tenant: Tenant, turn_id: TurnId) -> Iterator[Change]:
+def _events(tenant: str, turn_id: str) -> Iterator[Change]:
     """What a turn has said, and was told."""
     yield Delete(JOURNAL, (tenant, turn_id))
     yield Delete(SIGNALS, (tenant, turn_id))
@@ -177,15 +193,24 @@ def _changed(
 # ── blobs ────────────────────────────────────────────────────────────────────────────────────
 
 
-class DueBlob(BlobName):
+class BlobPlace(Value):
+    """A blob by its key, and since when it is known."""
+
+    tenant: str
+    session_id: str
+    digest: str
+    noticed_ms: int | None
+
+
+class DueBlob(BlobPlace):
     """A blob whose time it is."""
 
     is_named: bool
 
 
-STRAY_BLOBS = Question("stray_blobs", BlobName)
+STRAY_BLOBS = Question("stray_blobs", BlobPlace)
 DUE_BLOBS = Question("due_blobs", DueBlob)
-FRESH_BLOBS = Finder(BLOB_NAMES, noticed_ms=None)
+FRESH_BLOBS = Question("fresh_blobs", BlobPlace)
 
 
 def stray_blobs(horizon: Horizon, *, limit: int) -> Operation[int]:
@@ -201,18 +226,22 @@ def unnamed_blobs(horizon: Horizon, *, limit: int) -> Operation[int]:
 
     Blobs that were put since the last time are noticed: their week begins.
     """
-    fresh = yield from find(FRESH_BLOBS, limit=limit)
+    fresh = yield from ask(FRESH_BLOBS, limit=limit)
     due = yield from ask(
         DUE_BLOBS,
         before_ms=horizon.before_ms(limits.discarded_keep_s),
         limit=min(limit, limits.blobs_judged_max),
     )
-    changes: list[Change] = [change(BLOB_NAMES, each, noticed_ms=horizon.seen_ms) for each in fresh]
+    changes: list[Change] = [_noticed(each, horizon.seen_ms) for each in fresh]
     for each in due:
-        named = change(BLOB_NAMES, each, noticed_ms=0)
+        named = _noticed(each, 0)
         changes.append(named if each.is_named else Delete(BLOB_NAMES, named.key))
     yield from _changed(BLOB_NAMES, (*fresh, *due), ("noticed_ms",), changes)
     return len(due)
+
+
+def _noticed(blob: BlobPlace, at_ms: int) -> Update:
+    return Update(BLOB_NAMES, (blob.tenant, blob.session_id, blob.digest), {"noticed_ms": at_ms})
 
 
 STEPS = (discarded_turns, claims, replays, signals, stray_blobs, unnamed_blobs, nodes)
@@ -224,8 +253,8 @@ STEPS = (discarded_turns, claims, replays, signals, stray_blobs, unnamed_blobs, 
 class SessionPlace(Value):
     """A session by its key."""
 
-    tenant: Tenant
-    session_id: SessionId
+    tenant: str
+    session_id: str
 
 
 class SessionPart(Value):
@@ -254,12 +283,22 @@ def remove_line(place: SessionPlace, horizon: Horizon, *, limit: int) -> Operati
         idle = session.active_ms <= horizon.before_ms(limits.anonymous_keep_s)
         return session.anonymous and session.open_turn is None and idle
 
-    yield from remove(place.tenant, place.session_id, if_still=may_go)
+    yield from remove(Tenant(place.tenant), SessionId(place.session_id), if_still=may_go)
     return 1
 
 
 def clearable_sessions(horizon: Horizon, *, limit: int) -> Operation[tuple[SessionPlace, ...]]:
     return (yield from ask(CLEARABLE_SESSIONS, limit=limit))
+
+
+class TombstoneFacts(Value):
+    """A deleted session."""
+
+    now_ms: int
+    tombstone: Tombstone | None
+
+
+TOMBSTONE = Look(TombstoneFacts, tombstone=One(TOMBSTONES, tenant=":tenant", id=":session_id"))
 
 
 def clear_session(place: SessionPlace, horizon: Horizon, *, limit: int) -> Operation[int]:
@@ -270,7 +309,7 @@ def clear_session(place: SessionPlace, horizon: Horizon, *, limit: int) -> Opera
     stamp has moved.
     """
     tenant, session_id = place.tenant, place.session_id
-    session = yield from session_of(tenant, session_id)
+    session = (yield from look(TOMBSTONE, tenant=tenant, session_id=session_id)).tombstone
     assert session is not None, "a tombstone stays"
     if (yield from ask(LIVE_READER, tenant=tenant, session_id=session_id)):
         return 0
@@ -282,7 +321,7 @@ def clear_session(place: SessionPlace, horizon: Horizon, *, limit: int) -> Opera
         # There is nothing left to index, either.
         cleared = {"bytes_gone": True, "indexed_length": session.length}
         cleared["indexed_rev"] = session.meta_rev
-        changes.append(Update(INDEXED, (tenant, session_id), cleared))
+        changes.append(Update(TOMBSTONES, (tenant, session_id), cleared))
     if changes:
         yield from write(*changes, on=(session,))
     return len(going) + is_last
@@ -292,9 +331,8 @@ def _part(place: SessionPlace, part: SessionPart) -> Iterator[Change]:
     tenant, session_id = place.tenant, place.session_id
     match part.table:
         case "turn":
-            turn_id = TurnId(part.name)
-            yield from _events(tenant, turn_id)
-            yield Delete(TURNS, (tenant, turn_id))
+            yield from _events(tenant, part.name)
+            yield Delete(TURNS, (tenant, part.name))
         case "blob":
             yield Delete(BLOB_NAMES, (tenant, session_id, part.name))
         case _:

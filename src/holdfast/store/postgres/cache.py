@@ -209,6 +209,8 @@ def _session_after(writing: Writing, at_ms: int) -> SessionRow | None:
     if made:
         return made[0]  # type: ignore[no-any-return]
     (session,) = writing.on
+    if not isinstance(session, SessionRow):
+        return None
     for each in writing.changes:
         if isinstance(each, Update) and each.table is SESSIONS:
             columns = {

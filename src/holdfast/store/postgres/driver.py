@@ -139,7 +139,7 @@ class Steps:
                 made = self.table(part.table).trusted(row[at : at + width])
             found.append(made)
             at += width
-            if part.table is SESSIONS:
+            if part.table.name == SESSIONS.name:
                 if made is not None:
                     stamps[made.tenant, made.id] = row[at]
                 at += 1

@@ -13,7 +13,7 @@ select tenant, turn_id from @turn
 
 -- stale_claims
 -- Idempotency rows a day after the end.
-select {idempotency} from @idempotency
+select tenant, key, state, expires_ms from @idempotency
  where state <> 'running' and expires_ms <= :before_ms order by expires_ms limit :limit;
 
 -- stale_signals
@@ -25,7 +25,7 @@ select g.tenant, g.turn_id, g.n
 
 -- stale_nodes
 -- Nodes that have been gone for a day and hold nothing.
-select n.{node} from @node n
+select n.node_id, n.expires_ms from @node n
  where n.expires_ms <= :before_ms
    and not exists (
          select 1 from @turn t
@@ -39,6 +39,10 @@ select b.tenant, b.session_id, b.digest, b.noticed_ms from @blob b
  where b.session_id < :before_id
    and not exists (select 1 from @session s where s.tenant = b.tenant and s.id = b.session_id)
  limit :limit;
+
+-- fresh_blobs
+-- Blobs that were put since the last look.
+select tenant, session_id, digest, noticed_ms from @blob where noticed_ms is null limit :limit;
 
 -- due_blobs
 -- Blobs whose time it is, and whether an item, or a journal that is kept, names them: of their session, or of a
