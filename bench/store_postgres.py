@@ -42,8 +42,8 @@ from holdfast.ids import NodeId, SessionId
 from holdfast.store.base import Committed, Started
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.engine import Db
+from holdfast.store.postgres.queries import Bindings, Query
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.tables import Bindings, Query
 from tests.postgres import SAFE, Server, give_away, programs
 
 ROUNDS = 5

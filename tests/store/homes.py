@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
+
+from apsw import Connection
 
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres.address import Address, parse_address
+from holdfast.store.postgres.queries import Bound, compiled
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.tables import Bound, compiled
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import ManualClock
 from tests.pgbouncer import shared_port, through
@@ -57,7 +60,11 @@ class MemoryHome:
 
     def damage(self, store: Store) -> Damage:
         assert isinstance(store, MemoryStore)
-        return SqliteDamage(store)
+
+        async def write(work: Callable[[Connection], object]) -> object:
+            return work(store.db)
+
+        return SqliteDamage(write)
 
 
 # ── SQLite ───────────────────────────────────────────────────────────────────────────────────
@@ -72,15 +79,15 @@ class SqliteHome:
 
     def damage(self, store: Store) -> Damage:
         assert isinstance(store, SqliteStore)
-        return SqliteDamage(store)
+        return SqliteDamage(store.engine.write)
 
 
 class SqliteDamage:
-    def __init__(self, store: SqliteStore) -> None:
-        self._engine = store.engine
+    def __init__(self, run: Callable[[Callable[[Connection], object]], Awaitable[object]]) -> None:
+        self._run = run
 
     async def _write(self, statement: str, *values: str | int | bytes) -> None:
-        await self._engine.write(lambda db: db.execute(statement, values).fetchall())
+        await self._run(lambda db: db.execute(statement, values).fetchall())
 
     async def item(self, tenant: Tenant, session_id: SessionId, pos: int, body: bytes) -> None:
         where = "where tenant = ? and session_id = ? and pos = ?"

@@ -24,8 +24,8 @@ import msgspec
 
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.engine import Db
+from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.tables import compiled
 from holdfast.testing import ManualClock
 from tests.crash.kills import Ledger, Tally
 from tests.crash.serving import TTL_MS, Server

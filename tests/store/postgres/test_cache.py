@@ -31,8 +31,8 @@ from holdfast.store.operations.finders import SESSION
 from holdfast.store.postgres.driver import STEPS, Run
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.pool import Link
+from holdfast.store.postgres.queries import Query
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.tables import Query
 from holdfast.store.steps import look
 from tests.store.builders import ACME, Player
 from tests.store.postgres.conftest import Open

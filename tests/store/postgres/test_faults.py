@@ -11,8 +11,8 @@ from asyncpg import exceptions as pg
 from holdfast.errors import StorageFull, StoreFault, StoreUnavailable
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.faults import Fault, Stale, fault_of, is_harmless, translated
+from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.tables import compiled
 
 
 @pytest.mark.parametrize(

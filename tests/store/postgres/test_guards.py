@@ -38,8 +38,8 @@ from holdfast.store.postgres.compiler import Stamps
 from holdfast.store.postgres.driver import Run, Steps
 from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.faults import Stale
+from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.tables import compiled
 from holdfast.store.rows import ApiKeyRow
 from holdfast.store.steps import Finding, Looking, Operation, Start, Writing, change, look, write
 from holdfast.store.tables import SESSIONS

@@ -23,8 +23,8 @@ from holdfast.store.postgres import migrate as migrating
 from holdfast.store.postgres import pool
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.migrate import load_migrations
+from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.tables import compiled
 from tests.postgres import SAFE, Server
 from tests.store.builders import ACME, Player
 from tests.store.postgres.conftest import LONG_MS, Open, impatient, random_mint

@@ -17,7 +17,7 @@ import pytest
 from holdfast.store.dialects import POSTGRES
 from holdfast.store.operations.search import _needed
 from holdfast.store.postgres.compiler import SCHEMA, Compiler, cast
-from holdfast.store.postgres.tables import Query, compiled
+from holdfast.store.postgres.queries import Query, compiled
 from holdfast.store.searching import parse_query
 from holdfast.store.statements import finding, looking
 from tests.postgres import shared_database

@@ -28,8 +28,8 @@ from holdfast.store.base import (
 )
 from holdfast.store.home import Store
 from holdfast.store.postgres.engine import Db
+from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.tables import compiled
 from holdfast.store.verify import Finding, verify
 from tests.postgres import execute
 from tests.store.builders import ACME, Player, Playing

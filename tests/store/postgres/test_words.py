@@ -8,8 +8,8 @@ from holdfast.core.conversation import Patch, SettingsChanged, Titled
 from holdfast.core.events import MemoryAdded, StateSet
 from holdfast.core.items import SessionSettings, text_of
 from holdfast.store.base import SessionFilter
+from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.tables import compiled
 from tests.store.builders import ACME, Player
 
 WORDS = [

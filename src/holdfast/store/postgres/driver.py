@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import count, takewhile
 from typing import Any, TypeAlias, TypeVar
 
 from holdfast.core.codec import Value
 from holdfast.errors import HoldfastError
 from holdfast.ids import SessionKey
+from holdfast.store.codecs import Codec
 from holdfast.store.dialects import POSTGRES, text_of
 from holdfast.store.postgres.cache import FIRST_STAMP, Cache, Known, known_after
 from holdfast.store.postgres.compiler import (
@@ -29,7 +31,7 @@ from holdfast.store.postgres.compiler import (
 from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.faults import Stale
 from holdfast.store.postgres.gathering import Gathering
-from holdfast.store.postgres.tables import Query, Row, Table, compiled
+from holdfast.store.postgres.queries import Query, Row, compiled
 from holdfast.store.rows import KeyRow
 from holdfast.store.statements import finding, looking
 from holdfast.store.steps import (
@@ -49,9 +51,7 @@ from holdfast.store.steps import (
     Step,
     Writing,
 )
-from holdfast.store.tables import KEYS, SESSIONS, Column
-from holdfast.store.tables import R as Row_
-from holdfast.store.tables import Table as AnyTable
+from holdfast.store.tables import KEYS, SESSIONS, Column, R, Table
 from holdfast.store.words import Needed
 
 T = TypeVar("T")
@@ -61,6 +61,11 @@ Proposed: TypeAlias = tuple[Asked, Writing, Known]
 
 AT_ONCE = 2
 """Statements of one kind on their way: while one is waiting for the disk, the next is worked on."""
+
+
+@cache
+def _codec(table: Table[R]) -> Codec[R]:
+    return Codec(table, {"words": bytes.decode})
 
 
 class Run:
@@ -84,7 +89,6 @@ class Steps:
 
     def __init__(self) -> None:
         self.compiler = Compiler()
-        self._tables: dict[AnyTable[Any], Table[Any]] = {}
         self._looks: dict[Look[Any], tuple[Query, dict[str, Column]]] = {}
         self._finders: dict[tuple[object, ...], tuple[Query, dict[str, Column]]] = {}
         self._questions: dict[Question[Any], tuple[Query, frozenset[str]]] = {}
@@ -111,12 +115,6 @@ class Steps:
             done: T = end.value
             return done
 
-    def table(self, of: AnyTable[Row_]) -> Table[Row_]:
-        found = self._tables.get(of)
-        if found is None:
-            found = self._tables[of] = Table(of)
-        return found
-
     # reading
 
     async def _look(self, db: Db, step: Looking, run: Run) -> Value:
@@ -136,7 +134,7 @@ class Steps:
             width = len(part.table.columns)
             made = None
             if row[at] is not None:
-                made = self.table(part.table).trusted(row[at : at + width])
+                made = _codec(part.table).trusted(row[at : at + width])
             found.append(made)
             at += width
             if part.table.name == SESSIONS.name:
@@ -162,7 +160,7 @@ class Steps:
 
     def _made(self, finder: Finder[Any], row: Row, stamps: Stamps) -> Value:
         width = len(finder.table.columns)
-        made = self.table(finder.table).made(row[:width])
+        made = _codec(finder.table).made(row[:width])
         if finder.table is SESSIONS:
             stamps[made.tenant, made.id] = row[width]
         found: Value = made
@@ -182,7 +180,7 @@ class Steps:
         }
         db.wrote |= question.writes
         rows = await db.fetch(query, given)
-        return tuple(map(self.table(question.rows).made, rows))
+        return tuple(map(_codec(question.rows).made, rows))
 
     # writing
 

@@ -26,7 +26,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.faults import fault_of, is_harmless, translated
 from holdfast.store.postgres.pool import GRACE_S, Link, Pool, connect
-from holdfast.store.postgres.tables import Bindings, Bound, Query, Row
+from holdfast.store.postgres.queries import Bindings, Bound, Query, Row
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from holdfast.ids import NodeId
 from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
 from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.faults import translated
-from holdfast.store.postgres.tables import compiled
+from holdfast.store.postgres.queries import compiled
 
 CHANNEL = "holdfast"
 _NOTIFY = compiled(

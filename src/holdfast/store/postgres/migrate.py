@@ -15,7 +15,7 @@ from holdfast.errors import StoreUnusable
 from holdfast.store.migrations import Migrated, Migration, failed, missing, read_migrations
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.faults import fault_of
-from holdfast.store.postgres.tables import Query
+from holdfast.store.postgres.queries import Query
 
 LOCK = 0x484F4C44
 """'HOLD': what processes of ours that migrate wait for."""

@@ -20,7 +20,7 @@ from asyncpg import exceptions as pg
 from holdfast.errors import StoreClosed, StoreUnavailable, StoreUnusable
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.faults import described, fault_of
-from holdfast.store.postgres.tables import Bound, Query, Row
+from holdfast.store.postgres.queries import Bound, Query, Row
 
 SERVER_AT_LEAST = (13, 0)
 BACKOFF_FIRST_S = 0.05

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from operator import itemgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from apsw import Connection
 from msgspec.structs import astuple
 
 from holdfast.core.codec import Value, encode
+from holdfast.store.codecs import Codec, Parse
 from holdfast.store.dialects import SQLITE, text_of
 from holdfast.store.statements import finding, looking
 from holdfast.store.steps import (
@@ -36,38 +38,17 @@ from holdfast.store.steps import (
     Update,
     Writing,
 )
-from holdfast.store.tables import CHUNKS, Column, R, Table
+from holdfast.store.tables import CHUNKS, R, Table
 from holdfast.store.words import Needed
 
 T = TypeVar("T")
-Parse = Callable[[Any], object]
 IsHeld = Callable[[int], bool]
 """Whether a living process holds a slot; see `locks.Liveness`."""
 
 
-class Codec(Generic[R]):
-    """How the rows of one table are made of the values that SQLite keeps."""
-
-    def __init__(self, table: Table[R]) -> None:
-        self.make: Callable[..., R] = table.kind
-        numbered = tuple(enumerate(table.columns))
-        self._parse = _readers((n, each, each.parse) for n, each in numbered)
-        self.trust = _readers((n, each, each.trust) for n, each in numbered)
-        """For a row that a transaction reads in passing: ids were parsed before this server stored them."""
-
-    def made(self, row: tuple[Any, ...]) -> R:
-        values = list(row)
-        for at, parse in self._parse:
-            if values[at] is not None:
-                values[at] = parse(values[at])
-        return self.make(*values)
-
-
-def _readers(
-    columns: Iterable[tuple[int, Column, Parse | None]],
-) -> tuple[tuple[int, Parse], ...]:
-    found = ((n, bool if each.holds == "truth" else how) for n, each, how in columns)
-    return tuple((n, how) for n, how in found if how)
+@cache
+def _codec(table: Table[R]) -> Codec[R]:
+    return Codec(table, {"truth": bool})
 
 
 # Plain tuples, and not types of their own: Python takes those apart at once, and every step does.
@@ -99,7 +80,6 @@ class Driver:
     """Takes the steps of operations; knows every statement that it has needed."""
 
     def __init__(self) -> None:
-        self._codecs: dict[type[Value], Codec[Any]] = {}
         self._looks: dict[Look[Any], tuple[str, _Given, tuple[_Part, ...]]] = {}
         self._finders: dict[_Bounded, tuple[str, _Given, Callable[[tuple[Any, ...]], Any]]] = {}
         self._questions: dict[Question[Any], tuple[str, _Given]] = {}
@@ -134,13 +114,6 @@ class Driver:
             done: T = end.value
             return done
 
-    def codec(self, table: Table[R]) -> Codec[R]:
-        # Two tables may have the same name, and show more or less of the same rows.
-        found = self._codecs.get(table.kind)
-        if found is None:
-            found = self._codecs[table.kind] = Codec(table)
-        return found
-
     # reading
 
     def _look(self, db: Connection, step: Looking, now_ms: int, is_held: IsHeld) -> Value:
@@ -173,7 +146,7 @@ class Driver:
         at, parts = 0, list[_Part]()
         for part in look.parts.values():
             if isinstance(part, One):
-                codec, upto = self.codec(part.table), at + len(part.table.columns)
+                codec, upto = _codec(part.table), at + len(part.table.columns)
                 trust = tuple((at + n, parse) for n, parse in codec.trust)
                 parts.append((at, upto, codec.make, trust, isinstance(part, Holder)))
             else:
@@ -189,7 +162,7 @@ class Driver:
         known = self._finders.get(shape)
         if known is None:
             sql = finding(*shape)
-            known = self._finders[shape] = sql, _bound_by(sql), self.codec(finder.table).made
+            known = self._finders[shape] = sql, _bound_by(sql), _codec(finder.table).made
         sql, bound, made = known
         if True in shape:
             given = {**given, "above": step.above, "upto": step.upto, "limit": step.limit}
@@ -204,7 +177,7 @@ class Driver:
             known = self._questions[question] = sql, _bound_by(sql)
         sql, bound = known
         given = {name: _plain(value) for name, value in step.given.items()}
-        made = self.codec(question.rows).made
+        made = _codec(question.rows).made
         rows = db.execute(sql, bound({**given, "now_ms": now_ms})).fetchall()
         return tuple(map(made, rows))
 
