@@ -323,7 +323,8 @@ def clear_session(place: SessionPlace, horizon: Horizon, *, limit: int) -> Opera
         cleared["indexed_rev"] = session.meta_rev
         changes.append(Update(TOMBSTONES, (tenant, session_id), cleared))
     if changes:
-        yield from write(*changes, on=(session,))
+        locked = tuple(guard for part in going for guard in _guard(place, part))
+        yield from write(*changes, on=(session,), as_read=locked)
     return len(going) + is_last
 
 
@@ -337,6 +338,16 @@ def _part(place: SessionPlace, part: SessionPart) -> Iterator[Change]:
             yield Delete(BLOB_NAMES, (tenant, session_id, part.name))
         case _:
             yield Delete(_NUMBERED[part.table], (tenant, session_id, part.number))
+
+
+def _guard(place: SessionPlace, part: SessionPart) -> Iterator[AsRead]:
+    """Turns and blobs go by themselves, too: they are locked in the same order here."""
+    tenant, session_id = place.tenant, place.session_id
+    if part.table == "turn":
+        yield AsRead(TURNS, TurnName(tenant=tenant, turn_id=part.name), ())
+    if part.table == "blob":
+        blob = BlobPlace(tenant=tenant, session_id=session_id, digest=part.name, noticed_ms=None)
+        yield AsRead(BLOB_NAMES, blob, ())
 
 
 _NUMBERED: dict[str, Table[Any]] = {each.name: each for each in (ITEMS, STATE, ANNOTATIONS, CHUNKS)}
