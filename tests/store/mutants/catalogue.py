@@ -1176,9 +1176,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "memory: others write while a search gives way",
         (
-            "store/memory/store.py",
-            "        async with self._memory.unchanged:\n",
-            "        if True:\n",
+            "store/memory.py",
+            "        async with self._unchanged:\n            while",
+            "        if True:\n            while",
         ),
         tests=FINDING,
     ),

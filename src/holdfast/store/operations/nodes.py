@@ -8,7 +8,7 @@ from holdfast.core.codec import Value
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId
 from holdfast.store import decisions
 from holdfast.store.base import Fence, Taken, TakeoverOutcome
-from holdfast.store.operations.finders import NODE, SESSION, signals_of
+from holdfast.store.operations.finders import NODE, SESSION, node_of, signals_of
 from holdfast.store.rows import NodeRow, SessionRow, TurnRow
 from holdfast.store.steps import (
     AsRead,
@@ -38,7 +38,7 @@ def renew(node: NodeId, *, ttl_ms: int) -> Operation[NodeRow]:
     row = decisions.renewed(known, fresh)
     if known is None:
         yield from write(insert(NODES, row))
-        return row
+        return (yield from node_of(node)) or row  # a database may have given it a slot
     yield from write(
         change(NODES, known, ttl_ms=ttl_ms, since_ms=row.since_ms, expires_ms=row.expires_ms),
         as_read=(AsRead(NODES, known, ("expires_ms",)),),

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
-import msgspec
 from apsw import Connection
 
 from holdfast.ids import (
@@ -24,7 +23,7 @@ from holdfast.store import base
 from holdfast.store.findings import USELESS_TO_GO_ON, Finding, Report
 from holdfast.store.home import Store
 from holdfast.store.migrations import Migrated
-from holdfast.store.operations import finders, nodes, turns
+from holdfast.store.operations import nodes, turns
 from holdfast.store.rows import (
     NodeRow,
 )
@@ -92,9 +91,6 @@ class SqliteStore(Store):
 
     async def renew(self, node: NodeId, *, ttl_ms: int) -> NodeRow:
         row = await super().renew(node, ttl_ms=ttl_ms)
-        if not row.slot:  # the database has numbered it
-            known = (await self._read(partial(finders.node_of, node))) or row
-            row = msgspec.structs.replace(row, slot=known.slot)
         self.engine.liveness.hold_nowait(row.slot)
         return row
 
