@@ -1,4 +1,4 @@
-"""The contract: what every home of the store keeps, sentence by sentence of `store/base.py`.
+"""The contract: what every home of the store keeps, sentence by sentence of `store/home.py`.
 
 Each test runs against each home in `tests/store/homes.py`. A home is right if it passes, and only then may the
 memory store stand in for it.
