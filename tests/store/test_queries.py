@@ -40,12 +40,9 @@ def test_each_query_has_its_name_and_its_sql_alone() -> None:
 
 
 def test_columns_are_spelled_out() -> None:
-    text = (
-        "-- one\n-- It is.\nselect {seal_key}, k.{session_key}, {now} from x where ({:seal_key});"
-    )
+    text = "-- one\n-- It is.\nselect {seal_key}, k.{session_key}, {now} from x;"
     assert parse_queries(text)["one"] == (
-        'select key_id, secret, k.tenant, k."key", k.session_id, k.generation, {now} from x '
-        "where (:key_id, :secret)"
+        'select key_id, secret, k.tenant, k."key", k.session_id, k.generation, {now} from x'
     )
 
 

@@ -1,4 +1,4 @@
-"""What one page of a search may cost, whoever asks for it and however.
+"""What one page of a search may cost, in every home.
 
 A page ends, with a cursor, when it has read so many items or bytes, or has worked for so long; at least one item is
 looked through, so that a search comes to its end. A search whose client has gone ends where it gives way.

@@ -425,7 +425,7 @@ class Store:
         return await self._read(partial(reading.forks, tenant, session_id, limit=limit))
 
     async def tenants(self) -> tuple[Tenant, ...]:
-        """Everyone who has a session, a memory or a remembered approval. For operators: verify, copy, stats."""
+        """The tenants that have a session, a memory or a remembered approval. For operators: verify, copy, stats."""
         return await self._read(lists.tenants)
 
     async def stats(self) -> base.StoreStats:
@@ -558,7 +558,7 @@ class Store:
         One small step; call it again while there is `more`. Commits do not do it, so they cost nothing more.
         A session is behind if its row has gone past what the row says to be indexed: whatever the order in
         which turns are committed, and on how many machines, none is left out. Any number of callers may do
-        this at once; a home without an index has nothing to do.
+        this at once.
         """
         plan = await self._read(partial(search.plan, bytes_max=bytes_max))
         if plan.steps:

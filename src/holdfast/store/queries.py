@@ -7,8 +7,8 @@ A file is a list of queries. Each is introduced by its name and at least one sen
     select * from session where tenant = :tenant and id = :id;
 
 What comes before the first name, up to a blank line, is about the file and belongs to no query.
-`{session}` stands for the columns of a table in the order of its fields, `s.{session}` for those of an alias, and
-`{:session}` for values bound to them: `tables.py` lists columns, and no query does.
+`{session}` stands for the columns of a table in the order of its fields, `s.{session}` for those of an alias:
+`tables.py` lists columns, and no query does.
 
 A name given twice, a query without name or sentence, and a name without query are errors when
 the file is loaded, not when the query is first needed.
@@ -24,7 +24,7 @@ from types import MappingProxyType
 from holdfast.store.tables import TABLES
 
 _NAME = re.compile(r"--\s*([a-z][a-z0-9_]*)\s*$")
-_COLUMNS = re.compile(r"(?:(\w+)\.)?\{(:?)(\w+)\}")
+_COLUMNS = re.compile(r"(?:(\w+)\.)?\{(\w+)\}")
 
 
 class Queries(Mapping[str, str]):
@@ -119,8 +119,8 @@ def _named(block: list[str], *, where: str) -> tuple[str, str]:
 
 
 def _spelled_out(found: re.Match[str]) -> str:
-    alias, bound, name = found.groups()
+    alias, name = found.groups()
     table = TABLES.get(name)
     if table is None:  # a home's own
         return found[0]
-    return ", ".join([f":{each}" for each in table.names]) if bound else table.listed(alias or "")
+    return table.listed(alias or "")

@@ -180,14 +180,12 @@ class Question(Generic[R]):
     """A query that is worth reading, by its name in `store/sql`: its columns are the fields of `kind`, in their order.
 
     Lists are given as they are, of values or of rows. `words` stand for others in a text that is about several tables.
-    `writes`: it changes something, and is asked outside an operation that writes by steps.
     """
 
-    def __init__(self, name: str, kind: type[R], *, writes: bool = False, **words: str) -> None:
+    def __init__(self, name: str, kind: type[R], **words: str) -> None:
         self.name = name
         self.words = words
         self.rows = Table(name, kind)
-        self.writes = writes
 
     def __repr__(self) -> str:
         return f"<Question {self.name}>"
@@ -274,7 +272,7 @@ class Writing(Struct, frozen=True):
 
 
 class Pausing(Struct, frozen=True):
-    """Whoever waits for the processor goes first; an operation that is not waited for any more may end here."""
+    """Other threads and tasks go first; an operation whose caller has given up may end here."""
 
 
 Step: TypeAlias = Looking | Finding | Asking | Writing | Pausing

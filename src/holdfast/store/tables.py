@@ -15,7 +15,7 @@ from typing import get_type_hints as hints_of
 from msgspec import Struct
 from msgspec.structs import fields as struct_fields
 
-from holdfast.core.codec import Decoder, Value, encode
+from holdfast.core.codec import Decoder, Value
 from holdfast.ids import Name, Version, trusted
 from holdfast.store.horizon import Horizon
 from holdfast.store.rows import (
@@ -136,8 +136,6 @@ def _column(name: str, hint: Any) -> Column:
 
 _SAID: dict[object, Holds] = {WORDS: "words", LEXEMES: "lexemes"}
 _PLAIN: dict[object, Holds] = {int: "number", bool: "truth", bytes: "bytes"}
-
-to_json: Callable[[object], bytes] = encode
 
 NODES = Table("node", NodeRow, "node_id", serial="slot")
 SESSIONS = Table("session", SessionRow, "tenant", "id")

@@ -35,6 +35,7 @@ SEARCH_SQL = "store/sql/search.sql"
 MOVING = "store/moving.py"
 IMPORTING = "store/importing.py"
 HORIZON = "store/horizon.py"
+MEMORY = "store/memory.py"
 
 MODEL = "tests/store/model/test_model.py"
 ATTEMPTS = "tests/store/contract/test_attempts.py"
@@ -1176,9 +1177,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "memory: others write while a search gives way",
         (
-            "store/memory.py",
-            "        async with self._unchanged:\n            while",
-            "        if True:\n            while",
+            MEMORY,
+            "        async with self._unchanged:\n            db = self.db\n",
+            "        if True:\n            db = self.db\n",
         ),
         tests=FINDING,
     ),

@@ -6,7 +6,7 @@
   derived_off      attributes, or the list of who reads whose items, are not what the session says
 
 Each check goes by pages, in short reads. A page sees both sides of what it compares at one moment, so nothing has to be
-looked at twice. A check is an operation that reads one page; `Home.inspect` reads page after page.
+looked at twice. A check is an operation that reads one page; `Store.inspect` reads page after page.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def all_memories(
 
 
 def tenants() -> Operation[tuple[Tenant, ...]]:
-    """Everyone who has a session, a memory or a remembered approval."""
+    """The tenants that have a session, a memory or a remembered approval."""
     found: list[Tenant] = []
     while rows := (yield from ask(NEXT_TENANT, after=found[-1] if found else "")):
         found += [each.tenant for each in rows]

@@ -1,4 +1,4 @@
-"""What goes with time, and when. `Home.prune` runs these operations one after the other; each is small.
+"""What goes with time, and when. `Store.prune` runs these operations one after the other; each is small.
 
 Every age is judged by `horizon.py`, and never by the clock alone: one that leaps removes nothing at once.
 

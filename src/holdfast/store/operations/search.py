@@ -6,9 +6,9 @@
 2. A session is indexed up to `indexed_length`, its name as of `indexed_rev`; one whose row has gone past that is
    behind. What lies beyond is looked through, always, and brought into the index by small steps outside the commits.
 3. Each word is kept behind a tag of its tenant, so a tenant's words lie by themselves: looking for one passes over
-   nobody else's, and takes no longer because of them.
+   no other tenant's words, and takes no longer because of them.
 4. A chunk with more words than PostgreSQL's index holds has one in their place that is in every question.
-5. A fork has chunks of its own items. Whoever finds a chunk of its past finds the fork by `session_past`.
+5. A fork has chunks of its own items. A search that finds a chunk of its past finds the fork by `session_past`.
 6. Words of a deleted session go with its items: later, and when no live fork reads them. Its name goes at once.
 
 How words are kept is a home's own: as rows of FTS5 beside the chunks, or as a tsvector in their table.

@@ -60,7 +60,7 @@ def signal(
     attempt: Attempt | None,
     after: int | None,
 ) -> Operation[Said]:
-    """Somebody says something to a turn, under an idempotency key or without."""
+    """A client says something to a turn, under an idempotency key or without."""
     key = attempt.key if attempt else None
     found = yield from look(SIGNAL, tenant=tenant, turn_id=turn_id, claim=key)
     turn, session = found.turn, found.session

@@ -2,7 +2,7 @@
 
 A statement may carry the writes of several operations, each with a number of its own (`w`): those whose conditions hold
 are *ready*, with the time at which that was, and everything else is joined with what is ready. It gives their numbers
-back; whoever is missing has written nothing.
+back; an operation whose number is missing has written nothing.
 
 What keeps that right, and must stay:
 

@@ -178,7 +178,6 @@ class Steps:
             name: _said(value) if name in words else value
             for name, value in _by_column(step.given, query.names)
         }
-        db.wrote |= question.writes
         rows = await db.fetch(query, given)
         return tuple(map(_codec(question.rows).made, rows))
 
@@ -212,7 +211,7 @@ class Driver:
 
     @property
     def statements(self) -> int:
-        """How many went out for operations that were written together, for whoever measures."""
+        """How many went out for operations that were written together, for measurements."""
         return sum(each.statements for each in self.gatherings.values())
 
     async def close(self) -> None:

@@ -19,7 +19,7 @@ select s.lease_node
  where t.state = 'open' and s.open_turn is not null;
 
 -- queued_turns
--- Queued turns of everybody, in the order in which they came, and whether their sessions are free.
+-- Queued turns of all tenants, in the order in which they came, and whether their sessions are free.
 select t.tenant, t.session_id, t.turn_id, s.open_turn is null
   from @turn t {indexed turn_queued}
   {then} @session s on s.tenant = t.tenant and s.id = t.session_id

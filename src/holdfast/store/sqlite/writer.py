@@ -45,7 +45,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
     """No further job is begun in a batch after this; other processes wait for their turn."""
     guard_s: float = 1.0
     """For so long after a job has failed, batches are guarded: failures come in company, and a client that
-    causes many must not have everybody's work done twice."""
+    causes many must not have the work of all others done twice."""
     busy_s: float = 5.0
     """How long a job waits for a stranger to give SQLite's lock back before its caller is told."""
     close_s: float = 30.0
