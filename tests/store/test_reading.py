@@ -1,4 +1,4 @@
-"""A snapshot is read in several steps, and a home may let others write between them."""
+"""Reads take several steps: a home may let others write between them, and each is a round trip."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
+from holdfast import limits
 from holdfast.ids import Minter, SessionId
 from holdfast.store.assemble import Later
+from holdfast.store.base import EVERYTHING, Results
+from holdfast.store.effort import Effort
+from holdfast.store.listing import start
 from holdfast.store.memory import MemoryStore
 from holdfast.store.operations.reading import BODIES_OF, snapshot
+from holdfast.store.operations.search import MESSAGES, search
 from holdfast.store.operations.sessions import remove
-from holdfast.store.steps import Delete, Finding, Operation, write
+from holdfast.store.searching import parse_query
+from holdfast.store.steps import Asking, Delete, Finding, Operation, write
 from holdfast.store.tables import ITEMS
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
@@ -75,3 +81,38 @@ def test_of_a_damaged_one_is_read_what_is_left(store: MemoryStore, session_id: S
 
     found = read(store, session_id, damage)
     assert found is not None and len(found.items) == found.session.length - 1
+
+
+async def test_the_ends_of_many_sessions_are_read_together(
+    store: MemoryStore, mint: Minter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    player = Player(store, mint)
+    await player.renew()
+    for number in range(5):
+        await player.play(f"trip-{number}", "Hello", "Oslo")
+    monkeypatch.setattr(limits, "search_hits_max", 0)  # every session is looked through
+    asked: list[Asking] = []
+
+    def steps() -> Operation[Results]:
+        operation = search(
+            ACME,
+            parse_query("bergen"),
+            where=EVERYTHING,
+            before=start(None),
+            within=None,
+            limit=9,
+            effort=Effort(),
+        )
+        came: object = None
+        try:
+            while True:
+                step = operation.send(came)
+                if isinstance(step, Asking) and step.question is MESSAGES:
+                    asked.append(step)
+                came = yield step
+        except StopIteration as end:
+            found: Results = end.value
+            return found
+
+    assert store.run(steps()).matches == ()
+    assert len(asked) == 1

@@ -53,6 +53,7 @@ async def test_a_discarded_turn_goes_after_a_week(
     await prune(store)
     assert (await turn.row()).state == "discarded"
     assert await store.journal(ACME, turn.turn_id)
+    assert await store.find_signal(ACME, turn.turn_id, 1) is not None
 
     clock.advance(0.001)
     before = await player.snapshot("trip")

@@ -28,6 +28,7 @@ from holdfast.store.home import Store
 from holdfast.store.operations import lists
 from holdfast.store.operations import search as searches
 from holdfast.store.searching import parse_query
+from holdfast.store.steps import Operation, Pausing
 from holdfast.store.words import Folded
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
@@ -510,6 +511,15 @@ async def test_what_lies_further_back_than_is_read_ahead_is_found(
         await index_all(store)
 
 
+async def test_the_first_message_of_a_chunk_is_found(store: Store, player: Player) -> None:
+    trip = await player.play("trip", "Hello")
+    await index_all(store)
+    await player.play("trip", "Oslo")
+    assert await ids(store, "oslo") == [trip.session_id]
+    await index_all(store)
+    assert await ids(store, "oslo") == [trip.session_id]
+
+
 async def test_what_was_too_much_to_be_read_ahead_is_found(
     store: Store, player: Player, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -552,6 +562,20 @@ async def test_a_page_ends_among_items_that_no_person_reads(
     assert await ids(store, '"to oslo"') == [turn.session_id]
 
 
+async def test_a_page_ends_among_sessions_with_nothing_to_read(
+    store: Store, player: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their names may have changed since they were indexed, and are looked at."""
+    made = [(await player.play(f"trip-{n}", "Oslo")).session_id for n in range(3)]
+    await index_all(store)
+    for session_id in made:
+        await store.annotate(ACME, session_id, [(None, Titled(title="Bergen"))])
+    monkeypatch.setattr(limits, "search_items_max", 1)
+    page = await store.search(ACME, parse_query("hammerfest"))
+    assert page.matches == () and page.cursor is not None
+    assert await ids(store, "hammerfest") == []
+
+
 async def test_a_chunk_with_too_many_words_is_found(
     store: Store, player: Player, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -574,10 +598,19 @@ async def test_a_search_sees_one_moment(
     clock.advance(1)
     long = await player.play("long", f"{'so it goes on and on ' * 2_000} to Oslo")
     begun = Pieces(monkeypatch).begun
+    removed = asyncio.Event()
+    pauses = iter(range(5_000))  # the memory home removes nothing meanwhile
+
+    def give_way() -> Operation[None]:
+        while not removed.is_set() and next(pauses, None) is not None:
+            yield Pausing()
+
+    monkeypatch.setattr(searches, "give_way", give_way)
     monkeypatch.setattr(lists, "NAMED_AT_ONCE", 1)
     asking = asyncio.create_task(ids(store, "oslo"))
     await begun.wait()
     await store.remove(ACME, other.session_id)
+    removed.set()
     assert await asking == [long.session_id, other.session_id]
     assert await ids(store, "oslo") == [long.session_id]
 

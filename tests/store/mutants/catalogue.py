@@ -36,6 +36,11 @@ MOVING = "store/moving.py"
 IMPORTING = "store/importing.py"
 HORIZON = "store/horizon.py"
 MEMORY = "store/memory.py"
+EFFORT = "store/effort.py"
+INSPECTION = "store/operations/inspection.py"
+JOBS = "store/sqlite/jobs.py"
+READERS = "store/sqlite/readers.py"
+PG_STORE = "store/postgres/store.py"
 
 MODEL = "tests/store/model/test_model.py"
 ATTEMPTS = "tests/store/contract/test_attempts.py"
@@ -66,6 +71,16 @@ CACHE = "tests/store/postgres/test_cache.py"
 GUARDS = "tests/store/postgres/test_guards.py"
 GATHERING = "tests/store/postgres/test_gathering.py"
 CUT = "tests/store/postgres/test_cut.py"
+SEARCHED = "tests/store/contract/test_search.py"
+SEARCH_COST = (
+    f"{SEARCHED}::test_a_page_ends_when_it_has_cost_enough_and_the_next_goes_on_inside_a_session"
+)
+ONE_MOMENT = f"{SEARCHED}::test_a_search_sees_one_moment"
+MEMORY_HOME = "tests/store/test_memory.py"
+WRITER_BY_HAND = "tests/store/sqlite/test_writer.py"
+READERS_BY_HAND = "tests/store/sqlite/test_readers.py"
+DEADLINES = "tests/store/sqlite/test_deadlines.py"
+VERIFY = "tests/store/test_verify.py"
 
 
 class Mutant(Struct, frozen=True, kw_only=True):
@@ -1187,6 +1202,224 @@ MUTANTS: tuple[Mutant, ...] = (
         "the name of a deleted session stays in the index",
         (SESSIONS, "        Delete(CHUNKS, (tenant, session_id, -1)),\n", ""),
         tests=FINDING,
+    ),
+    # ── search: what a page costs, and what it sees ──────────────────────────────────────────
+    mutant(
+        "a search does not give way",
+        (SEARCH, "                yield from give_way()\n", "                yield from ()\n"),
+        tests=(f"{SEARCHED}::test_a_search_ends_when_it_is_not_waited_for_any_more",),
+    ),
+    mutant(
+        "a page of a search looks through any number of items",
+        (EFFORT, "            or self._items >= limits.search_items_max\n", ""),
+        tests=(SEARCH_COST,),
+    ),
+    mutant(
+        "a page of a search looks through any number of bytes",
+        (EFFORT, "            or self._bytes >= limits.search_bytes_max\n", ""),
+        tests=(SEARCH_COST,),
+    ),
+    mutant(
+        "a page of a search takes any time",
+        (EFFORT, "            or self._clock() - self._began >= limits.search_s\n", ""),
+        tests=(SEARCH_COST,),
+    ),
+    mutant(
+        "the size of an item costs nothing",
+        (SEARCH, "self._effort.spend(len(message.body))", "self._effort.spend()"),
+        tests=(SEARCH_COST,),
+    ),
+    mutant(
+        "names of sessions cost nothing",
+        (SEARCH, "            self._effort.spend()  # its name", "            pass  # its name"),
+        tests=(f"{SEARCHED}::test_a_page_ends_among_sessions_with_nothing_to_read",),
+    ),
+    mutant(
+        "the first item of a stretch is not read",
+        (SEARCH_SQL, "m.pos >= spans.first", "m.pos > spans.first"),
+        tests=(f"{SEARCHED}::test_the_first_message_of_a_chunk_is_found",),
+    ),
+    mutant(
+        "an item with which a page weighs enough is not read",
+        (SEARCH_SQL, "weighed.lighter < :bytes", "weighed.lighter + length(i.body) < :bytes"),
+        tests=(SEARCH_COST,),
+    ),
+    mutant(
+        "what was read ahead is read again",
+        (SEARCH, "        if span not in self._known:\n", "        if self._spans:\n"),
+        tests=("tests/store/test_reading.py",),
+    ),
+    mutant(
+        "PostgreSQL: a search sees several moments",
+        (PG_STORE, "            if not one_moment:\n", "            if db:\n"),
+        tests=(ONE_MOMENT,),
+    ),
+    mutant(
+        "memory: a search that gives way holds no lock",
+        (
+            MEMORY,
+            "        async with self._unchanged:\n            while True:\n",
+            "        if True:\n            while True:\n",
+        ),
+        tests=(ONE_MOMENT,),
+    ),
+    mutant(
+        "memory: an operation that fails leaves half of its work behind",
+        (MEMORY, 'db.execute("rollback")', 'db.execute("commit")'),
+        tests=(MEMORY_HOME,),
+    ),
+    mutant(
+        "the index stops while sessions are behind",
+        (SEARCH, "more=cut or len(steps) < len(behind)", "more=cut"),
+        tests=(f"{SEARCHED}::test_small_steps_come_to_the_same_end",),
+    ),
+    mutant(
+        "PostgreSQL: a step of the index moves the stamp of its session",
+        (
+            SEARCH,
+            "            as_read=(AsRead(INDEXED,",
+            "            on=(now,), as_read=(AsRead(INDEXED,",
+        ),
+        tests=(f"{GUARDS}::test_a_turn_does_not_begin_anew_because_its_session_was_indexed",),
+    ),
+    # ── retention: what may go ───────────────────────────────────────────────────────────────
+    mutant(
+        "a discarded turn goes at once",
+        (
+            RETENTION_SQL,
+            "where state = 'discarded' and ended_ms <= :before_ms",
+            "where state = 'discarded' and ended_ms <= :before_ms + 1000000000000",
+        ),
+        tests=(RETENTION,),
+    ),
+    mutant(
+        "what was said to a discarded turn goes before the turn",
+        (
+            RETENTION_SQL,
+            "where t.state = 'committed' and t.ended_ms <= :before_ms limit",
+            "where t.ended_ms <= :before_ms limit",
+        ),
+        tests=(RETENTION,),
+    ),
+    mutant(
+        "blobs of any session go as those of none",
+        (RETENTION_SQL, "where s.tenant = b.tenant and s.id = b.session_id)", "where s.id = '')"),
+        tests=(RETENTION,),
+    ),
+    mutant(
+        "a blob goes that only a journal names",
+        (
+            RETENTION_SQL,
+            "(j.records, {bytes b.digest}) > 0)",
+            "(j.records, {bytes b.digest}) > 1000000)",
+        ),
+        tests=(RETENTION,),
+    ),
+    mutant(
+        "a line goes in which a turn was played meanwhile",
+        (PRUNING, "session.open_turn is None and idle", "session.open_turn is None"),
+        tests=(f"{GUARDS}::test_a_line_in_which_a_turn_has_begun_does_not_go",),
+    ),
+    mutant(
+        "PostgreSQL: a deleted session is cleared though its stamp has moved",
+        (
+            PRUNING,
+            "write(*changes, on=(session,), as_read=locked)",
+            "write(*changes, as_read=locked)",
+        ),
+        tests=(
+            f"{GUARDS}::test_a_deleted_session_does_not_go_while_a_session_is_restored_that_reads_it",
+        ),
+    ),
+    mutant(
+        "PostgreSQL: what a deleted session leaves is locked in any order",
+        (
+            PRUNING,
+            "write(*changes, on=(session,), as_read=locked)",
+            "write(*changes, on=(session,))",
+        ),
+        tests=(
+            f"{GUARDS}::test_turns_of_a_deleted_session_are_locked_in_the_order_of_their_names",
+        ),
+    ),
+    mutant(
+        "PostgreSQL: a clock is looked at from what was seen before another look",
+        (PRUNING, 'write(seen, as_read=(AsRead(HORIZON, before, ("seen_ms",)),))', "write(seen)"),
+        tests=(f"{GUARDS}::test_a_clock_is_looked_at_from_what_was_seen_last",),
+    ),
+    # ── verify: one question about several tables ────────────────────────────────────────────
+    mutant(
+        "journal records without a turn are not noticed",
+        (INSPECTION, '_owned(JOURNAL, TURNS, "turn_id")', '_owned(SIGNALS, TURNS, "turn_id")'),
+        tests=(VERIFY,),
+    ),
+    mutant(
+        "SQLite: questions of one name are one question",
+        (
+            SQLITE_DRIVER,
+            "known = self._questions.get(question)\n",
+            "known = self._questions.get(question.name)\n",
+        ),
+        (
+            SQLITE_DRIVER,
+            "known = self._questions[question] = sql",
+            "known = self._questions[question.name] = sql",
+        ),
+        tests=(VERIFY,),
+    ),
+    # ── SQLite: the queue of jobs ────────────────────────────────────────────────────────────
+    mutant(
+        "a write runs whose caller was cancelled before",
+        (JOBS, "            self.withdraw(job)\n            raise\n", "            raise\n"),
+        tests=("tests/store/sqlite/test_engine.py",),
+    ),
+    mutant(
+        "a write begins after its deadline",
+        (WRITER, "            if job.deadline <= now:\n", "            if job.deadline < 0:\n"),
+        tests=(WRITER_BY_HAND,),
+    ),
+    mutant(
+        "a read begins after its deadline",
+        (READERS, "if job.deadline <= self._queue.clock():", "if job.deadline < 0:"),
+        tests=(READERS_BY_HAND,),
+    ),
+    mutant(
+        "a timer that has rung is not set for the next deadline",
+        (JOBS, "        if earliest < inf:\n            self._set_timer(loop, earliest)\n", ""),
+        tests=(DEADLINES,),
+    ),
+    mutant(
+        "a timer is not set for an earlier deadline",
+        (JOBS, "timer is None or not job.asked <= timer[0] <= job.deadline:", "timer is None:"),
+        tests=(DEADLINES,),
+    ),
+    mutant(
+        "a job waits at a queue that was poisoned",
+        (
+            JOBS,
+            "        if self.health.fatal is not None:\n            self._refuse_all()\n            return\n",
+            "",
+        ),
+        tests=(WRITER_BY_HAND,),
+    ),
+    mutant(
+        "closing leaves what has queued",
+        (
+            JOBS,
+            "            while self.health.fatal is None:\n",
+            "            while self.health.fatal is None and not self.closed:\n",
+        ),
+        tests=(DEADLINES,),
+    ),
+    mutant(
+        "a job that is not taken after all goes to the end of the queue",
+        (JOBS, "self.waiting.appendleft(job)", "self.waiting.append(job)"),
+        tests=(WRITER_BY_HAND,),
+    ),
+    mutant(
+        "what waits for a loop that was stopped waits for ever",
+        (JOBS, "if self._scheduled is not loop:", "if self._scheduled is None:"),
+        tests=("tests/store/sqlite/test_engine.py",),
     ),
     # ── moving ───────────────────────────────────────────────────────────────────────────────
     mutant(

@@ -14,6 +14,7 @@ import asyncpg
 import msgspec
 import pytest
 
+from holdfast import limits
 from holdfast.core import events as ev
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Titled
@@ -259,6 +260,22 @@ async def test_rows_that_go_are_locked_in_the_order_of_their_names(
         await execute(url, ended)
     lock = "select from holdfast.turn where turn_id = $1 for update"
     start = partial(retention.discarded_turns, LATER, limit=2)
+    await locked_in_order(url, open_store, start, lock=lock, names=(first, second))
+
+
+async def test_turns_of_a_deleted_session_are_locked_in_the_order_of_their_names(
+    url: str, ada: Player, open_store: Open
+) -> None:
+    """Discarded ones may go by themselves at the same time."""
+    turns_played = [await ada.play("trip"), await ada.play("trip", "And then?")]
+    first, second = sorted([each.turn_id for each in turns_played])
+    session_id = turns_played[0].session_id
+    await ada.store.remove(ACME, session_id)
+    for turn_id in (second, first):
+        await execute(url, f"update holdfast.turn set acked = true where turn_id = '{turn_id}'")
+    lock = "select from holdfast.turn where turn_id = $1 for update"
+    place = retention.SessionPlace(tenant=ACME, session_id=session_id)
+    start = partial(retention.clear_session, place, LATER, limit=99)
     await locked_in_order(url, open_store, start, lock=lock, names=(first, second))
 
 
@@ -538,6 +555,23 @@ async def test_a_line_in_which_a_turn_has_begun_does_not_go(ada: Player, ben: Pl
     await ada.store.driver.run(start)
     row = await ada.store.session(ACME, session_id)
     assert row is not None and row.state == "live"
+
+    # Nor one in which a turn was played and has ended.
+    played = (await ada.play(None)).session_id
+    row = await ada.store.session(ACME, played)
+    assert row is not None
+    month_ms = int(limits.anonymous_keep_s * 1000)
+    before = Horizon(seen_ms=row.active_ms + month_ms - 1)
+    place = retention.SessionPlace(tenant=ACME, session_id=played)
+    await ada.store.driver.run(partial(retention.remove_line, place, before, limit=9))
+    row = await ada.store.session(ACME, played)
+    assert row is not None and row.state == "live"
+
+
+async def test_a_clock_is_looked_at_from_what_was_seen_last(ada: Player, ben: Player) -> None:
+    await ada.store.prune()
+    start = partial(retention.look_at_clock, trust_clock=False)
+    assert not await is_written(ada, start, though=ben.store.prune)
 
 
 async def test_rows_that_are_damaged_do_not_delay_what_goes(url: str, ada: Player) -> None:

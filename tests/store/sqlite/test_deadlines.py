@@ -1,7 +1,10 @@
-"""One timer, and every job that no worker begins is given up at its own time."""
+"""One timer, and every job that no worker begins is given up at its own time; closing gives up none."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable
 from typing import cast
@@ -160,3 +163,38 @@ async def test_closing_stops_the_timer_of_the_loop_that_closes(stuck: Stuck) -> 
     assert list(stuck.queue._timers) == [loop]
     await stuck.queue.close()
     assert stuck.queue._timers == {}
+
+
+class OneByOne:
+    """A worker that takes one job at a time, and the first only when it is told to."""
+
+    idle_s: float | None = None
+
+    def __init__(self, queue: JobQueue) -> None:
+        self.may_begin = threading.Event()
+        self._queue = queue
+
+    def run(self) -> None:
+        self.may_begin.wait()
+        job = self._queue.take()
+        assert job is not None
+        self._queue.tell([job])
+
+    def rest(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+async def test_closing_runs_all_that_has_queued() -> None:
+    queue = JobQueue(Health("test"), time.monotonic)
+    worker = OneByOne(queue)
+    loop = asyncio.get_running_loop()
+    futures: list[Future[object]] = [loop.create_future() for _ in range(3)]
+    for future in futures:
+        queue.put(Job(lambda _: None, future, queue.clock(), queue.clock() + 3600), loop)
+    queue.start("worker", worker)
+    closing = asyncio.create_task(queue.close())
+    await asyncio.sleep(0)
+    worker.may_begin.set()
+    await closing
+    assert all(future.done() for future in futures)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from asyncio import Future
+
 import apsw
 import pytest
 from apsw import Connection
 
-from holdfast.errors import StoreFault
+from holdfast.errors import StoreFault, StoreUnavailable
 from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.readers import read
+from holdfast.store.sqlite.health import Health
+from holdfast.store.sqlite.jobs import Job, JobQueue
+from holdfast.store.sqlite.readers import Reader, read
 from tests.store.sqlite.rows import add, texts
 
 
@@ -45,6 +50,26 @@ def test_a_disk_that_fails_the_second_time_is_believed(connection: Connection) -
 
     with pytest.raises(apsw.IOError):
         read(connection, work)
+
+
+async def test_a_read_whose_time_is_up_is_not_run() -> None:
+    """The event loop, which has a timer for it, may have been held up itself."""
+    loop = asyncio.get_running_loop()
+    queue = JobQueue(Health("test"), lambda: 5.0, inline=True)
+    reader = Reader(lambda: Connection(":memory:"), queue)
+    queue.start("reader", reader)
+    ran: list[str] = []
+
+    def ask(name: str, *, deadline: float) -> Future[object]:
+        future: Future[object] = loop.create_future()
+        queue.put(Job(lambda _: ran.append(name), future, 0, deadline), loop)
+        return future
+
+    late, good = ask("late", deadline=5), ask("good", deadline=6)
+    await queue.close()
+    assert isinstance(late.exception(), StoreUnavailable)
+    assert good.exception() is None
+    assert ran == ["good"]
 
 
 async def test_a_reader_goes_on_after_a_query_that_cannot_be_understood(engine: Engine) -> None:

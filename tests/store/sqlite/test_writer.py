@@ -124,7 +124,9 @@ async def test_a_strangers_lock_fails_those_who_have_waited_and_not_those_who_ha
     writer = make_writer(Bounds(busy_s=5), clock)
     stranger = Connection(str(path))
     stranger.execute("BEGIN IMMEDIATE")
-    old, young = ask(writer, asked=0), ask(writer, asked=4)
+    ran: list[str] = []
+    old, young = ask(writer, asked=0), ask(writer, lambda _: ran.append("young"), asked=4)
+    younger = ask(writer, lambda _: ran.append("younger"), asked=4)
     clock.now = 5
     writer.run()
     assert isinstance(old.exception(), StoreUnavailable)
@@ -132,7 +134,8 @@ async def test_a_strangers_lock_fails_those_who_have_waited_and_not_those_who_ha
     stranger.execute("ROLLBACK")
     stranger.close()
     writer.run()
-    assert young.exception() is None
+    assert young.exception() is younger.exception() is None
+    assert ran == ["young", "younger"]
 
 
 async def test_a_job_is_either_withdrawn_or_run(make_writer: MakeWriter) -> None:
