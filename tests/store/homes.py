@@ -33,6 +33,8 @@ class Damage(Protocol):
         self, tenant: Tenant, session_id: SessionId, rev: int, patch: bytes
     ) -> None: ...
 
+    async def settings(self, tenant: Tenant, session_id: SessionId, settings: bytes) -> None: ...
+
 
 class Home(Protocol):
     """One implementation of the store."""
@@ -105,6 +107,10 @@ class SqliteDamage:
             f"update annotation set patch = ? {where}", patch, tenant, session_id, rev
         )
 
+    async def settings(self, tenant: Tenant, session_id: SessionId, settings: bytes) -> None:
+        where = "where tenant = ? and id = ?"
+        await self._write(f"update session set settings = ? {where}", settings, tenant, session_id)
+
 
 # ── PostgreSQL ───────────────────────────────────────────────────────────────────────────────
 
@@ -160,6 +166,10 @@ class PooledHome(PostgresHome):
 class PostgresDamage:
     def __init__(self, store: PostgresStore) -> None:
         self._engine = store.engine
+
+    async def settings(self, tenant: Tenant, session_id: SessionId, settings: bytes) -> None:
+        values: dict[str, Bound] = {"tenant": tenant, "id": session_id, "settings": settings}
+        await self._write("session", "settings", values)
 
     async def _write(self, table: str, what: str, values: dict[str, Bound]) -> None:
         where = " and ".join(f"{name} = :{name}" for name in values if name != what)

@@ -57,6 +57,10 @@ encode: Callable[[object], bytes] = _encoder.encode
 """The bytes of a core value. The same value always gives the same bytes."""
 
 
+DAMAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises: broken UTF-8 and endless nesting are damage too, and msgspec has no error of its own for them."""
+
+
 class Decoder(Generic[T]):
     """Reads values of one type. Built once per type, at import."""
 
@@ -74,6 +78,5 @@ class Decoder(Generic[T]):
         """Decode, or say why not. For bytes from disk."""
         try:
             return self._decoder.decode(raw)
-        # Broken UTF-8 and endless nesting are damage too; msgspec has no error of its own for them.
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except DAMAGE as error:
             return Unreadable(raw=raw, why=str(error))

@@ -15,6 +15,7 @@ from holdfast.store.moving import digest_of
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player, in_use
 from tests.store.contract.words import changes_nothing
+from tests.store.homes import Damage
 
 KEY = IdempotencyKey("k")
 
@@ -141,6 +142,21 @@ async def test_an_anonymous_line_goes_a_month_after_its_last_turn(
     assert row is not None and row.state == "deleted", "it says that it was there"
     assert await store.snapshot(ACME, named.session_id)
     assert (await store.stats()).items == 2
+
+
+async def test_a_line_that_cannot_be_read_does_not_delay_what_goes(
+    store: Store, player: Player, clock: ManualClock, damage: Damage
+) -> None:
+    lines = [(await player.play(None)).session_id for _ in range(3)]
+    deleted = await player.play("trip")
+    await store.remove(ACME, deleted.session_id)
+    await damage.settings(ACME, lines[0], b"{")
+    await in_use(store, clock, limits.anonymous_keep_s)
+    await prune(store)
+    for session_id in lines[1:]:
+        row = await store.session(ACME, session_id)
+        assert row is not None and row.state == "deleted"
+    assert (await store.stats()).items == 2, "of the damaged one"
 
 
 async def test_everything_of_a_deleted_session_goes_but_its_tombstone(

@@ -1347,6 +1347,11 @@ MUTANTS: tuple[Mutant, ...] = (
         (PRUNING, 'write(seen, as_read=(AsRead(HORIZON, before, ("seen_ms",)),))', "write(seen)"),
         tests=(f"{GUARDS}::test_a_clock_is_looked_at_from_what_was_seen_last",),
     ),
+    mutant(
+        "a line that cannot be read delays what goes",
+        ("store/home.py", "with suppress(*DAMAGE, InvalidValue):", "if True:"),
+        tests=(f"{RETENTION}::test_a_line_that_cannot_be_read_does_not_delay_what_goes",),
+    ),
     # ── verify: one question about several tables ────────────────────────────────────────────
     mutant(
         "journal records without a turn are not noticed",
