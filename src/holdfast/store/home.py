@@ -7,7 +7,7 @@ suite runs against all of them. The rules that a home must keep:
    returns; a method that raises has changed nothing, unless the error is StoreUnavailable or StorePoisoned:
    then the outcome is unknown, and asking again tells.
 2. Repeating a method with the same arguments is safe, and answers as the first time where it says so.
-3. A write under an old fence raises Superseded. Whoever holds a fence may be wrong about still holding it;
+3. A write under an old fence raises Superseded. A node may be wrong about still holding a fence;
    the store never is.
 4. Every row has a tenant. Another tenant's rows are absent, in every method, exactly like rows that do
    not exist.
@@ -169,9 +169,9 @@ class Store:
         it: one that broke off, or that waits for its client, cannot. Committing the same turn again
         under the same token returns the same version, also after it was closed.
 
-        `n` comes after everything in the journal (else StoreError): whoever commits has to know all
+        `n` comes after everything in the journal (else StoreError): a node that commits has to know all
         that happened. `records` are the journal's last ones; they, and the journal, are kept only for a replayable
-        turn, and for one that did not complete: nobody comes back for the events of another, and its items say it all.
+        turn, and for one that did not complete: no client comes back for the events of another, and its items say it all.
         """
         return await self._write(
             partial(turns.commit, fence, commit, n=n, records=records, settlement=settlement)
@@ -476,7 +476,7 @@ class Store:
     ) -> SessionRow:
         """Make a session that begins as this one stood at `version`, state and annotations included.
 
-        Forking again with the same `fresh` returns the same row. The fork of a line that nobody named is
+        Forking again with the same `fresh` returns the same row. The fork of an anonymous line is
         one, too; with `anonymous` every fork is. Raises SessionMissing, SessionGone.
         """
         return await self._write(
@@ -613,7 +613,7 @@ class Store:
         return await self._read(access.seal_keys)
 
     async def remove_seal_key(self, key_id: KeyId) -> None:
-        """Forget a key; again: nothing happens. What it has sealed is opened by nobody."""
+        """Forget a key; again: nothing happens. What it has sealed cannot be opened any more."""
         await self._write(partial(access.remove_seal_key, key_id))
 
     async def put_grant(self, row: GrantRow) -> bool:

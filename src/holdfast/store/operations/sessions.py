@@ -247,7 +247,7 @@ def bind(
         renamed = insert(KEYS, KeyRow(tenant=tenant, key=key, session_id=fresh))
     else:
         renamed = change(KEYS, known, session_id=fresh, generation=known.generation + 1)
-    # Whoever begins a turn on what the key meant is to notice: that session is written, too.
+    # A node that begins a turn on what the key meant is to notice: that session is written, too.
     yield from write(
         *made(row),
         renamed,

@@ -474,7 +474,7 @@ def commit(
     keeps = made.keeps_journal(replayable=bool(found.replayable))
     changes: list[Change] = [_committed(session, made), _ended(fence, session, made, keeps=keeps)]
     changes += _content(session, made)
-    if not keeps:  # nobody will come back for this turn's events
+    if not keeps:  # no client will come back for this turn's events
         changes.append(Delete(JOURNAL, (tenant, turn_id)))
     elif records:
         changes.append(insert(JOURNAL, journal_row(tenant, turn_id, n, fence.token, records)))
