@@ -1372,6 +1372,12 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         tests=(VERIFY,),
     ),
+    mutant(
+        "PostgreSQL: questions of one name are one question",
+        (PG_DRIVER, "self._questions.get(question)", "self._questions.get(question.name)"),
+        (PG_DRIVER, "self._questions[question] = query", "self._questions[question.name] = query"),
+        tests=("tests/store/postgres/test_verify.py",),
+    ),
     # ── SQLite: the queue of jobs ────────────────────────────────────────────────────────────
     mutant(
         "a write runs whose caller was cancelled before",
