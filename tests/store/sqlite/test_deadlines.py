@@ -156,6 +156,21 @@ def test_a_loop_that_was_closed_is_forgotten(stuck: Stuck, loop: Loop) -> None:
     assert loop.pending == [5]
 
 
+def test_two_loops_may_forget_a_closed_one_at_once(stuck: Stuck, loop: Loop) -> None:
+    old, other = Loop(stuck.clock), Loop(stuck.clock)
+
+    def forget() -> bool:
+        """In the thread of another loop, between this one's question and its answer."""
+        old.is_closed = lambda: True  # type: ignore[method-assign]
+        stuck.wait(other, deadline=5)
+        return True
+
+    stuck.wait(old, deadline=5)
+    old.is_closed = forget  # type: ignore[method-assign]
+    stuck.wait(loop, deadline=5)
+    assert (old.pending, other.pending, loop.pending) == ([], [5], [5])
+
+
 async def test_closing_stops_the_timer_of_the_loop_that_closes(stuck: Stuck) -> None:
     loop = Future[None]().get_loop()
     job = Job(lambda _: None, loop.create_future(), 0, 3600)

@@ -173,7 +173,9 @@ class JobQueue:
         """Of this loop, and of those that are closed."""
         for each in tuple(self._timers):
             if each is loop or each.is_closed():
-                self._timers.pop(each)[1].cancel()
+                timer = self._timers.pop(each, None)
+                if timer is not None:  # the thread of another loop has not done it meanwhile
+                    timer[1].cancel()
 
     def _give_up_late(self, loop: AbstractEventLoop) -> None:
         del self._timers[loop]
