@@ -1348,6 +1348,11 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=(f"{GUARDS}::test_a_clock_is_looked_at_from_what_was_seen_last",),
     ),
     mutant(
+        "PostgreSQL: what was said to a turn is locked before the turn",
+        (PRUNING, "_removed(SIGNALS, found, after=locked)", "_removed(SIGNALS, found)"),
+        tests=(f"{GUARDS}::test_what_was_said_to_a_turn_is_locked_after_the_turn",),
+    ),
+    mutant(
         "a line that cannot be read delays what goes",
         ("store/home.py", "with suppress(*DAMAGE, InvalidValue):", "if True:"),
         tests=(f"{RETENTION}::test_a_line_that_cannot_be_read_does_not_delay_what_goes",),

@@ -279,6 +279,34 @@ async def test_turns_of_a_deleted_session_are_locked_in_the_order_of_their_names
     await locked_in_order(url, open_store, start, lock=lock, names=(first, second))
 
 
+async def test_what_was_said_to_a_turn_is_locked_after_the_turn(
+    url: str, ada: Player, open_store: Open
+) -> None:
+    """As where a deleted session goes with its turns and what was said to them."""
+    turn = await ada.open("trip")
+    await ada.store.signal(ACME, turn.turn_id, kind="cancel")
+    await turn.answer()
+    await turn.commit()
+    database = url.rpartition("/")[2]
+    held = await asyncpg.connect(url)
+    try:
+        async with held.transaction():
+            await held.execute("select from holdfast.turn for no key update")
+            store = await open_store()
+            start = partial(retention.signals, LATER, limit=9)
+            writing = asyncio.create_task(store.driver.run(start))
+            while not (writing.done() or await held.fetch(WAITS, database)):  # noqa: ASYNC110 — as below
+                await asyncio.sleep(0.01)
+            assert not writing.done()
+            await held.execute("delete from holdfast.signal")
+        assert await writing == 0
+    finally:
+        await held.close()
+
+
+WAITS = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = $1"
+
+
 async def locked_in_order(
     url: str, open_store: Open, start: Start[Any], *, lock: str, names: tuple[str, str]
 ) -> None:
@@ -293,8 +321,7 @@ async def locked_in_order(
             await held.execute(lock, first)
             store = await open_store()
             writing = asyncio.create_task(store.driver.run(start))
-            waits = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = $1"
-            while not await held.fetch(waits, database):  # noqa: ASYNC110 — it is in the database
+            while not await held.fetch(WAITS, database):  # noqa: ASYNC110 — it is in the database
                 await asyncio.sleep(0.01)
             await held.execute(f"{lock} nowait", second)
         await writing

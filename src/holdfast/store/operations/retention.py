@@ -157,7 +157,10 @@ def replays(horizon: Horizon, *, limit: int) -> Operation[int]:
 def signals(horizon: Horizon, *, limit: int) -> Operation[int]:
     before_ms = horizon.before_ms(limits.idempotency_keep_s)
     found = yield from ask(STALE_SIGNALS, before_ms=before_ms, limit=limit)
-    return (yield from _removed(SIGNALS, found))
+    # Their turns are locked before them, as where a deleted session's turns go.
+    turns = dict.fromkeys(TurnName(tenant=each.tenant, turn_id=each.turn_id) for each in found)
+    locked = tuple(AsRead(TURNS, each, ()) for each in turns)
+    return (yield from _removed(SIGNALS, found, after=locked))
 
 
 def nodes(horizon: Horizon, *, limit: int) -> Operation[int]:
@@ -173,20 +176,30 @@ def _events(tenant: str, turn_id: str) -> Iterator[Change]:
 
 
 def _removed(
-    table: Table[Any], rows: Sequence[Value], *columns: str, also: Iterable[Change] = ()
+    table: Table[Any],
+    rows: Sequence[Value],
+    *columns: str,
+    also: Iterable[Change] = (),
+    after: tuple[AsRead, ...] = (),
 ) -> Operation[int]:
-    """Remove rows that are as they were read in these columns, and what belongs to them; how many."""
+    """Remove rows that are as they were read in these columns, and what belongs to them; how many. They are locked
+    after the rows of `after`."""
     going = [Delete(table, table.key_of(each)) for each in rows]
-    return (yield from _changed(table, rows, columns, (*also, *going)))
+    return (yield from _changed(table, rows, columns, (*also, *going), after=after))
 
 
 def _changed(
-    table: Table[Any], rows: Sequence[Value], columns: tuple[str, ...], changes: Iterable[Change]
+    table: Table[Any],
+    rows: Sequence[Value],
+    columns: tuple[str, ...],
+    changes: Iterable[Change],
+    *,
+    after: tuple[AsRead, ...] = (),
 ) -> Operation[int]:
     """Write these changes if the rows are as they were read in these columns; how many rows they are about."""
     if rows:
         as_read = tuple(AsRead(table, each, columns) for each in rows)
-        yield from write(*changes, as_read=as_read)
+        yield from write(*changes, as_read=(*after, *as_read))
     return len(rows)
 
 
