@@ -116,7 +116,7 @@ BRIEF: Mapping[str, str] = {
     "holdfast.sessions.sessions.Sessions.note_handed_over": "one note, which closing waits for",
     "holdfast.sessions.stateless.Stateless.submit": "one turn, which draining waits for",
     "holdfast.sessions.watch.paused": "a wait of its caller, who ends it",
-    "holdfast.store.postgres.gathering.Gathering._go_on": "one statement, whose callers wait for it",
+    "holdfast.store.postgres.groups.Gathering._go_on": "one statement, whose callers wait for it",
     "holdfast.store.postgres.hints.Hints.tell": "one statement, which may be lost",
     "holdfast.store.postgres.visits.Visits.engine": "does nothing until its loop ends",
     "holdfast.tools.mcp.link.Link._greet": "a wait of its caller, who ends it",

@@ -16,7 +16,7 @@ from holdfast.core.items import Image, Interruption, Item, ToolResult, UserMessa
 from holdfast.ids import SessionKey, Tenant
 from holdfast.peers.converting import convert
 from holdfast.peers.reading import NotTheirs
-from holdfast.store.importing import take_in
+from holdfast.store.imports import take_in
 from holdfast.store.memory import MemoryStore
 from holdfast.store.verify import Finding, verify
 from holdfast.testing import ManualClock

@@ -67,7 +67,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "retries go on with a turn without end",
         (
-            "store/shaping.py",
+            "store/shapes.py",
             "retries_left=session.retries_left - 1)",
             "retries_left=session.retries_left)",
         ),
@@ -238,7 +238,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a client is told its own wish in place of what became of the turn",
         (
             "sessions/ending.py",
-            "    if row is not None and row.ended_by != cause.by:\n",
+            "    if row.ended_by != cause.by:\n",
             "    if False:\n",
         ),
     ),

@@ -28,10 +28,10 @@ from holdfast.ids import IdempotencyKey, Minter, Tenant, Version
 from holdfast.ids import Name as Named
 from holdfast.store.base import Attempt, SessionDump
 from holdfast.store.home import Store
+from holdfast.store.matches import parse_query
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.rows import ItemRow, JournalRow
-from holdfast.store.searching import parse_query
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import ManualClock
 from tests.postgres import Server, execute

@@ -24,7 +24,7 @@ from holdfast.core.codec import encode
 from holdfast.core.items import AssistantMessage, UserMessage, plain_text
 from holdfast.ids import MessageId, Minter, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.store.base import Restored, SessionDump
-from holdfast.store.opening import opening_of
+from holdfast.store.first_words import opening_of
 from holdfast.store.operations.arrivals import restore
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.compiler import stored

@@ -47,9 +47,9 @@ from holdfast.ids import (
     Version,
 )
 from holdfast.store.base import Attempt, Signalled, Taken
-from holdfast.store.exporting import Exported, export
+from holdfast.store.exports import Exported, export
 from holdfast.store.home import Store
-from holdfast.store.importing import take_in
+from holdfast.store.imports import take_in
 from holdfast.store.rows import ApiKeyRow, GrantRow, SealKeyRow
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, SOURCE, TTL_MS, Player, Playing, in_use

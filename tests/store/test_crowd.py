@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.store.home import Store
+from holdfast.store.matches import parse_query
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.searching import parse_query
 from holdfast.store.sqlite import SqliteStore
 from tests.crash.audit import audit
 from tests.postgres import shared_database

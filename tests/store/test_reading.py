@@ -11,12 +11,12 @@ from holdfast.ids import Minter, SessionId
 from holdfast.store.assemble import Later
 from holdfast.store.base import EVERYTHING, Results
 from holdfast.store.effort import Effort
-from holdfast.store.listing import start
+from holdfast.store.matches import parse_query
 from holdfast.store.memory import MemoryStore
-from holdfast.store.operations.reading import BODIES_OF, snapshot
+from holdfast.store.operations.reads import BODIES_OF, snapshot
 from holdfast.store.operations.search import MESSAGES, search
 from holdfast.store.operations.sessions import remove
-from holdfast.store.searching import parse_query
+from holdfast.store.pages import start
 from holdfast.store.steps import Asking, Delete, Finding, Operation, write
 from holdfast.store.tables import ITEMS
 from holdfast.testing import ManualClock

@@ -15,8 +15,8 @@ from holdfast.core.items import AssistantMessage, Text, UserMessage
 from holdfast.ids import Minter, SessionId, Version
 from holdfast.store.base import Query
 from holdfast.store.home import Store
+from holdfast.store.matches import parse_query
 from holdfast.store.memory import MemoryStore
-from holdfast.store.searching import parse_query
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player
 

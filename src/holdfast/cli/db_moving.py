@@ -15,12 +15,12 @@ from holdfast.cli import output, showing
 from holdfast.cli.finding import find_session, find_tenant
 from holdfast.cli.options import store_option, tenant_option
 from holdfast.ids import SessionId, SessionKey, Tenant
-from holdfast.store.copying import Copied
-from holdfast.store.copying import copy as copy_store
-from holdfast.store.exporting import Exported
-from holdfast.store.exporting import export as export_sessions
+from holdfast.store.copies import Copied
+from holdfast.store.copies import copy as copy_store
+from holdfast.store.exports import Exported
+from holdfast.store.exports import export as export_sessions
 from holdfast.store.home import Store
-from holdfast.store.importing import OnConflict, take_in
+from holdfast.store.imports import OnConflict, take_in
 from holdfast.store.open import open_existing
 from holdfast.store.verify import Finding, Progress, verify
 

@@ -32,12 +32,12 @@ from holdfast.server.shown import match_shown, session_shown, turn_shown
 from holdfast.server.transfer import take_sessions
 from holdfast.sessions.queue import last_words
 from holdfast.store.base import SessionFilter, TooLate
-from holdfast.store.exporting import Exported
-from holdfast.store.exporting import export as export_session
+from holdfast.store.exports import Exported
+from holdfast.store.exports import export as export_session
 from holdfast.store.home import Store
+from holdfast.store.matches import parse_query
 from holdfast.store.open import open_existing
 from holdfast.store.rows import TurnRow
-from holdfast.store.searching import parse_query
 from holdfast.wire import api
 
 T = TypeVar("T")

@@ -13,9 +13,9 @@ from holdfast.errors import InvalidId
 from holdfast.ids import SessionId, SessionKey, Tenant, Version
 from holdfast.peers.foreign import Foreign
 from holdfast.store.base import SessionDump
-from holdfast.store.moving import path_of
-from holdfast.store.opening import opening_of
+from holdfast.store.first_words import opening_of
 from holdfast.store.rows import AnnotationRow, ItemRow, KeyRow, SessionRow, TurnRow
+from holdfast.store.transfer import path_of
 
 
 class Played(Value):

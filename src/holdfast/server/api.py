@@ -29,8 +29,8 @@ from holdfast.server.transfer import send_session, take_sessions
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.base import Attempt, Query, SessionFilter, SessionInfo
+from holdfast.store.matches import parse_query
 from holdfast.store.rows import TurnRow
-from holdfast.store.searching import parse_query
 from holdfast.wire import api
 from holdfast.wire.headers import read_naming
 from holdfast.wire.pages import read_limit

@@ -7,9 +7,9 @@ from io import BytesIO
 
 from holdfast.ids import SessionId, Tenant
 from holdfast.server.exchange import Exchange
-from holdfast.store.exporting import Exported, export
+from holdfast.store.exports import Exported, export
 from holdfast.store.home import Store
-from holdfast.store.importing import OnConflict, take_in
+from holdfast.store.imports import OnConflict, take_in
 from holdfast.wire.api import Dropped, Imported, Skipped
 from holdfast.wire.problems import bad_request
 

@@ -45,8 +45,8 @@ from holdfast.ids import TurnId, Version
 from holdfast.store.assemble import mark_of, notes_of
 from holdfast.store.base import SessionDump
 from holdfast.store.decisions import owner_of
-from holdfast.store.moving import blobs_named, digest_of
 from holdfast.store.rows import AnnotationRow, ItemRow, SessionRow, TurnRow
+from holdfast.store.transfer import blobs_named, digest_of
 
 Past = Sequence[SessionDump | None]
 """The sessions of a lineage, in its order; None for one that does not exist."""

@@ -404,7 +404,7 @@ class Phrase(Value):
 class Query(Value):
     """What to look for: every one of these phrases, in one text. Without any, nothing is found.
 
-    Made by `searching.parse_query` from what people type. It has no operators, so no text is an error.
+    Made by `matches.parse_query` from what people type. It has no operators, so no text is an error.
     """
 
     phrases: tuple[Phrase, ...] = ()

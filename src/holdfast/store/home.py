@@ -41,7 +41,7 @@ from holdfast.ids import (
     TurnId,
     Version,
 )
-from holdfast.store import base, listing
+from holdfast.store import base, pages
 from holdfast.store.assemble import extended
 from holdfast.store.base import ANY_GRANT, GrantFilter
 from holdfast.store.effort import Effort
@@ -54,7 +54,7 @@ from holdfast.store.operations import (
     lists,
     nodes,
     queue,
-    reading,
+    reads,
     retention,
     search,
     sessions,
@@ -386,7 +386,7 @@ class Store:
         return await self._read(partial(finders.session_of, tenant, session_id))
 
     async def info(self, tenant: Tenant, session_id: SessionId) -> base.SessionInfo | None:
-        return await self._read(partial(reading.info, tenant, session_id), one_moment=True)
+        return await self._read(partial(reads.info, tenant, session_id), one_moment=True)
 
     async def snapshot(
         self,
@@ -401,7 +401,7 @@ class Store:
         `known` is an earlier snapshot of it: only what came after is read.
         """
         found = await self._read(
-            partial(reading.snapshot, tenant, session_id, version=version, known=known)
+            partial(reads.snapshot, tenant, session_id, version=version, known=known)
         )
         return None if found is None else extended(found)
 
@@ -409,23 +409,23 @@ class Store:
         self, tenant: Tenant, turn_id: TurnId, *, since: int = 0
     ) -> tuple[JournalRow, ...]:
         """Rows that may hold records from number `since` on, in order."""
-        return await self._read(partial(reading.journal, tenant, turn_id, since=since))
+        return await self._read(partial(reads.journal, tenant, turn_id, since=since))
 
     async def dump(self, tenant: Tenant, session_id: SessionId) -> base.SessionDump | None:
         """All rows of a session but its open and queued turns, as they lie; of a deleted one, what is left."""
-        return await self._read(partial(reading.dump, tenant, session_id), one_moment=True)
+        return await self._read(partial(reads.dump, tenant, session_id), one_moment=True)
 
     async def session_ids(
         self, tenant: Tenant, *, after: SessionId | None, limit: int
     ) -> tuple[SessionId, ...]:
         """Every session, by id, deleted ones included. For operators."""
-        return await self._read(partial(reading.session_ids, tenant, after=after, limit=limit))
+        return await self._read(partial(reads.session_ids, tenant, after=after, limit=limit))
 
     async def forks(
         self, tenant: Tenant, session_id: SessionId, *, limit: int
     ) -> tuple[SessionId, ...]:
         """The sessions that read some of this one's past, forks of forks included, by id."""
-        return await self._read(partial(reading.forks, tenant, session_id, limit=limit))
+        return await self._read(partial(reads.forks, tenant, session_id, limit=limit))
 
     async def tenants(self) -> tuple[Tenant, ...]:
         """The tenants that have a session, a memory or a remembered approval. For operators: verify, copy, stats."""
@@ -506,7 +506,7 @@ class Store:
 
     async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
         """Bytes by digest, a fork's past included."""
-        return await self._read(partial(reading.blob, tenant, session_id, digest))
+        return await self._read(partial(reads.blob, tenant, session_id, digest))
 
     # lists
 
@@ -519,7 +519,7 @@ class Store:
         limit: int = limits.page_size_default,
     ) -> base.Page:
         """List sessions with a committed turn by last activity. Raises InvalidCursor."""
-        before = listing.start(cursor)
+        before = pages.start(cursor)
         return await self._read(
             partial(lists.page, tenant, where=where, before=before, limit=limit), one_moment=True
         )
@@ -536,10 +536,10 @@ class Store:
         """List the sessions with a text that has all phrases of the query. Raises InvalidCursor.
 
         1. A session's texts are its name, as lists show it, and each message of the user and of its agent
-           that people see (`searching.text_seen`): a fork's past as the fork sees it, no hidden message, no
+           that people see (`matches.text_seen`): a fork's past as the fork sees it, no hidden message, no
            reasoning, nothing of tools, sub-agents or discarded turns. All phrases have to be in one of them.
         2. Everything that was committed, annotated or deleted before the call counts. An index only narrows
-           down where to look; `searching.Sought` decides. What the index does not know yet is looked through.
+           down where to look; `matches.Sought` decides. What the index does not know yet is looked through.
         3. The order is that of `sessions`, and so is the cursor. There is no rank: it would be made of how
            often others use a word, and one tenant could measure another by it. What a call costs depends
            on its own tenant's texts alone, as far as a home can see to it.
@@ -547,7 +547,7 @@ class Store:
         5. A page costs what `effort.py` lets it, and the next one goes on where it ended. A call that is
            cancelled ends, in whatever thread it works.
         """
-        before, within = listing.resumed(cursor)
+        before, within = pages.resumed(cursor)
         effort = Effort()
         page = partial(search.search, tenant, query, where=where, before=before, within=within)
         try:
@@ -572,7 +572,7 @@ class Store:
 
     async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]:
         """What an agent remembers, oldest first."""
-        return await self._read(partial(reading.memories, tenant, agent))
+        return await self._read(partial(reads.memories, tenant, agent))
 
     async def all_memories(
         self, tenant: Tenant, *, after: MemoryRow | None, limit: int

@@ -28,7 +28,6 @@ import msgspec
 from holdfast.core.codec import Decoder, Value, encode
 from holdfast.ids import SessionId, Tenant
 from holdfast.store.base import SessionDump
-from holdfast.store.moving import path_of
 from holdfast.store.rows import (
     AnnotationRow,
     IdempotencyRow,
@@ -39,6 +38,7 @@ from holdfast.store.rows import (
     StateRow,
     TurnRow,
 )
+from holdfast.store.transfer import path_of
 
 VERSION = (1, 0)
 """A greater second number may bring more fields and lines, a greater first one anything."""

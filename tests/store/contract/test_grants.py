@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.ids import CallId, GrantId, KeyId, Minter, Tenant
 from holdfast.store.base import GrantFilter
-from holdfast.store.copying import copy
+from holdfast.store.copies import copy
 from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.rows import GrantRow

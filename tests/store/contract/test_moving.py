@@ -22,7 +22,7 @@ from holdfast.ids import (
     Version,
 )
 from holdfast.store.base import Attempt, Gone, Refused, Replay, Restored, SessionDump, SessionFilter
-from holdfast.store.copying import copy
+from holdfast.store.copies import copy
 from holdfast.store.home import Store
 from holdfast.store.rows import IdempotencyRow, JournalRow, MemoryRow
 from holdfast.store.verify import Finding, verify

@@ -11,7 +11,7 @@ from holdfast.core.items import Blob, Image, UserMessage
 from holdfast.ids import IdempotencyKey, MessageId, Minter, NodeId, SessionId, Version
 from holdfast.store.base import Attempt, Gone, NotEligible, Replay, Started
 from holdfast.store.home import Store
-from holdfast.store.moving import digest_of
+from holdfast.store.transfer import digest_of
 from holdfast.testing import ManualClock
 from tests.store.builders import ACME, Player, in_use
 from tests.store.contract.words import changes_nothing

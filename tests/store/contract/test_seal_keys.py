@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.ids import KeyId, Minter
-from holdfast.store.copying import copy
+from holdfast.store.copies import copy
 from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.rows import SealKeyRow

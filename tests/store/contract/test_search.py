@@ -22,12 +22,12 @@ from holdfast.ids import (
     Tenant,
     Version,
 )
-from holdfast.store import searching
+from holdfast.store import matches
 from holdfast.store.base import EVERYTHING, Match, Piece, SessionFilter
 from holdfast.store.home import Store
+from holdfast.store.matches import parse_query
 from holdfast.store.operations import lists
 from holdfast.store.operations import search as searches
-from holdfast.store.searching import parse_query
 from holdfast.store.steps import Operation, Pausing
 from holdfast.store.words import Folded
 from holdfast.testing import ManualClock
@@ -626,7 +626,7 @@ async def test_a_search_ends_when_it_is_not_waited_for_any_more(
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     await store.close()  # which waits for what is under way
-    assert pieces.count < len(text) // searching.PIECE_CHARS
+    assert pieces.count < len(text) // matches.PIECE_CHARS
 
 
 class Pieces:
@@ -636,7 +636,7 @@ class Pieces:
         self.count = 0
         self.begun = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        monkeypatch.setattr(searching, "Folded", self._folded)
+        monkeypatch.setattr(matches, "Folded", self._folded)
 
     def _folded(self, piece: str) -> Folded:
         self.count += 1

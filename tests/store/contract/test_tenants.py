@@ -16,8 +16,8 @@ from holdfast.errors import SessionMissing, Superseded
 from holdfast.ids import IdempotencyKey, Minter, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.store.base import Attempt, ById, ByKey, Fence, Missing, NothingOpen, Page, Started
 from holdfast.store.home import Store
-from holdfast.store.moving import digest_of
-from holdfast.store.searching import parse_query
+from holdfast.store.matches import parse_query
+from holdfast.store.transfer import digest_of
 from tests.store.builders import ACME, Player, Playing
 from tests.store.contract.test_grants import granted
 from tests.store.state import contents

@@ -7,14 +7,14 @@ from msgspec import Struct
 from tests.mutation import Edit
 
 DECISIONS = "store/decisions.py"
-SHAPING = "store/shaping.py"
+SHAPING = "store/shapes.py"
 TURNS = "store/operations/turns.py"
 SESSIONS = "store/operations/sessions.py"
 QUEUED = "store/operations/queue.py"
 SIGNALS = "store/operations/signals.py"
 NODES = "store/operations/nodes.py"
 ACCESS = "store/operations/access.py"
-READING = "store/operations/reading.py"
+READING = "store/operations/reads.py"
 PRUNING = "store/operations/retention.py"
 ARRIVALS = "store/operations/arrivals.py"
 FINDERS = "store/operations/finders.py"
@@ -27,13 +27,13 @@ PG_DRIVER = "store/postgres/driver.py"
 PG_COMPILER = "store/postgres/compiler.py"
 PG_CACHE = "store/postgres/cache.py"
 PG_ENGINE = "store/postgres/engine.py"
-PG_GATHERING = "store/postgres/gathering.py"
+PG_GATHERING = "store/postgres/groups.py"
 LISTS = "store/operations/lists.py"
 LISTS_SQL = "store/sql/lists.sql"
 SEARCH = "store/operations/search.py"
 SEARCH_SQL = "store/sql/search.sql"
-MOVING = "store/moving.py"
-IMPORTING = "store/importing.py"
+MOVING = "store/transfer.py"
+IMPORTING = "store/imports.py"
 HORIZON = "store/horizon.py"
 MEMORY = "store/memory.py"
 EFFORT = "store/effort.py"
@@ -64,12 +64,12 @@ FINDING = (
     "tests/store/sqlite/test_search.py",
     "tests/store/test_search_model.py",
 )
-EXPORTS = ("tests/store/test_exporting.py",)
+EXPORTS = ("tests/store/test_exports.py",)
 ENGINE = ("tests/store/sqlite/test_batch.py", "tests/store/sqlite/test_engine.py")
 RACES = "tests/store/postgres/test_races.py"
 CACHE = "tests/store/postgres/test_cache.py"
 GUARDS = "tests/store/postgres/test_guards.py"
-GATHERING = "tests/store/postgres/test_gathering.py"
+GATHERING = "tests/store/postgres/test_groups.py"
 CUT = "tests/store/postgres/test_cut.py"
 SEARCHED = "tests/store/contract/test_search.py"
 SEARCH_COST = (
@@ -212,7 +212,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "two that queue in one moment are in nobody's order",
         (
-            "store/shaping.py",
+            "store/shapes.py",
             "        came_ms = first_ms - 1 if ask.ahead else max(now_ms, last_ms + 1)",
             "        came_ms = first_ms - 1 if ask.ahead else now_ms",
         ),
@@ -429,7 +429,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "retries continue a turn without end",
         (
-            "store/shaping.py",
+            "store/shapes.py",
             "retries_left=session.retries_left - 1)",
             "retries_left=session.retries_left)",
         ),
@@ -776,7 +776,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a summary is accepted on top of any other",
         (
-            "store/shaping.py",
+            "store/shapes.py",
             "if summary_rev is not None and summary_rev != session.summary_rev:",
             "if summary_rev is not None and summary_rev < 0:",
         ),
@@ -854,7 +854,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "sessions are found by their keys alone",
         (
             LISTS,
-            "each for each in shown if listing.is_listed(each.session, each.keys, self._where)",
+            "each for each in shown if pages.is_listed(each.session, each.keys, self._where)",
             "each for each in shown",
         ),
         tests=(LISTING,),

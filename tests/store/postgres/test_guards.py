@@ -34,7 +34,7 @@ from holdfast.store.operations import (
     turns,
 )
 from holdfast.store.operations.finders import SESSION
-from holdfast.store.postgres import gathering
+from holdfast.store.postgres import groups
 from holdfast.store.postgres.compiler import Stamps
 from holdfast.store.postgres.driver import Run, Steps
 from holdfast.store.postgres.engine import Db, Engine
@@ -702,7 +702,7 @@ async def test_no_two_writes_of_one_session_go_in_one_statement() -> None:
         sent.append(list(group))
         return [True] * len(group)
 
-    calls = gathering.Gathering[str, bool](
+    calls = groups.Gathering[str, bool](
         cast("Engine", AtOnce()), write=note, key=str, size=len, at_once=1
     )
     names = ("first", "same", "other", "same")

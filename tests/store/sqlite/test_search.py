@@ -14,9 +14,9 @@ from holdfast.core.conversation import Titled
 from holdfast.ids import Minter, SessionId, Tenant, Version
 from holdfast.store.base import EVERYTHING, Results
 from holdfast.store.effort import Effort
-from holdfast.store.listing import BEGINNING
+from holdfast.store.matches import parse_query
 from holdfast.store.operations import search
-from holdfast.store.searching import parse_query
+from holdfast.store.pages import BEGINNING
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import open_reader
 from holdfast.store.sqlite.driver import DRIVER

@@ -1,4 +1,4 @@
 """What a store does, each operation once, for every home: what it looks at, what it decides, what it writes.
 
-`steps.py` says what an operation is made of, `decisions.py` and `shaping.py` hold the rules, and drivers take the steps.
+`steps.py` says what an operation is made of, `decisions.py` and `shapes.py` hold the rules, and drivers take the steps.
 """

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.core.codec import Value
 from holdfast.ids import Tenant
-from holdfast.store import decisions, moving
+from holdfast.store import decisions, transfer
 from holdfast.store.base import Refused, Restored, RestoreOutcome, SessionDump
-from holdfast.store.operations import reading
+from holdfast.store.operations import reads
 from holdfast.store.operations.finders import (
     claim_under,
     key_named,
@@ -36,7 +36,7 @@ from holdfast.store.tables import (
 def restore(tenant: Tenant, dump: SessionDump) -> Operation[RestoreOutcome]:
     """A session as it was dumped, if it fits in."""
     past = yield from _ancestors(tenant, dump.session)
-    flaw = moving.flaw_in(dump, tenant=tenant, past=past)
+    flaw = transfer.flaw_in(dump, tenant=tenant, past=past)
     if flaw is not None:
         return Refused(why=flaw)
     in_the_way = yield from _in_the_way(tenant, dump)
@@ -48,11 +48,11 @@ def restore(tenant: Tenant, dump: SessionDump) -> Operation[RestoreOutcome]:
     return Restored(fresh=True)
 
 
-def _sessions(past: tuple[moving.Ancestor, ...]) -> Iterator[SessionRow]:
+def _sessions(past: tuple[transfer.Ancestor, ...]) -> Iterator[SessionRow]:
     return (each.session for each in past if each.session is not None)
 
 
-def _guards(past: tuple[moving.Ancestor, ...]) -> Iterator[AsRead]:
+def _guards(past: tuple[transfer.Ancestor, ...]) -> Iterator[AsRead]:
     """What a restored session reads stays until it is there itself."""
     for session in _sessions(past):
         if session.state == "live":
@@ -72,8 +72,8 @@ class ItemFacts(Value):
 ITEM = Look(ItemFacts, is_there=Has(ITEMS, tenant=":tenant", session_id=":session_id", pos=":pos"))
 
 
-def _ancestors(tenant: Tenant, session: SessionRow) -> Operation[tuple[moving.Ancestor, ...]]:
-    found: list[moving.Ancestor] = []
+def _ancestors(tenant: Tenant, session: SessionRow) -> Operation[tuple[transfer.Ancestor, ...]]:
+    found: list[transfer.Ancestor] = []
     pos = 0
     for segment in session.lineage:
         owner = decisions.owner_of(session, segment.upto_version)
@@ -84,26 +84,26 @@ def _ancestors(tenant: Tenant, session: SessionRow) -> Operation[tuple[moving.An
         is_deleted = ancestor is not None and ancestor.state == "deleted"
         is_going = is_deleted and pos < segment.upto_pos and not first.is_there
         found.append(
-            moving.Ancestor(segment=segment, session=ancestor, turn=turn, is_going=is_going)
+            transfer.Ancestor(segment=segment, session=ancestor, turn=turn, is_going=is_going)
         )
         pos = segment.upto_pos
     return tuple(found)
 
 
 def _in_the_way(tenant: Tenant, dump: SessionDump) -> Operation[RestoreOutcome | None]:
-    there = yield from reading.dump(tenant, dump.session.id)
+    there = yield from reads.dump(tenant, dump.session.id)
     if there is not None:
-        same = moving.is_same(there, dump)
-        return Restored(fresh=False) if same else moving.taken("session", dump.session.id)
+        same = transfer.is_same(there, dump)
+        return Restored(fresh=False) if same else transfer.taken("session", dump.session.id)
     for key in dump.keys:
         if (yield from key_named(tenant, key.key)) is not None:
-            return moving.taken("key", key.key)
+            return transfer.taken("key", key.key)
     for turn in dump.turns:
         if (yield from turn_of(tenant, turn.turn_id)) is not None:
-            return moving.taken("turn", turn.turn_id)
+            return transfer.taken("turn", turn.turn_id)
     for claim in dump.claims:
         if (yield from claim_under(tenant, claim.key)) is not None:
-            return moving.taken("idempotency key", claim.key)
+            return transfer.taken("idempotency key", claim.key)
     return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
-from holdfast.store import listing
+from holdfast.store import pages
 from holdfast.store.base import Page, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.rows import KeyRow, MemoryRow, SessionName, SessionRow, TurnRow
 from holdfast.store.steps import Operation, Question, ask
@@ -35,7 +35,7 @@ NAMED_AT_ONCE = 25
 
 
 def page(
-    tenant: Tenant, *, where: SessionFilter, before: listing.Place, limit: int
+    tenant: Tenant, *, where: SessionFilter, before: pages.Place, limit: int
 ) -> Operation[Page]:
     """One page of a list. One session more than asked for is read, to know whether there is more."""
     ids = yield from _keyed(tenant, where.key_prefix)
@@ -43,7 +43,7 @@ def page(
     found: list[SessionInfo] = []
     while len(found) <= limit and not walk.at_end:
         found += yield from walk.next(limit + 1 - len(found))
-    return listing.page_of(tuple(found[: limit + 1]), limit=limit)
+    return pages.page_of(tuple(found[: limit + 1]), limit=limit)
 
 
 def _keyed(tenant: Tenant, prefix: str | None) -> Operation[set[SessionId] | None]:
@@ -68,7 +68,7 @@ class Walk:
         tenant: Tenant,
         *,
         where: SessionFilter,
-        before: listing.Place,
+        before: pages.Place,
         ids: Collection[SessionId] | None,
     ) -> None:
         self._tenant = tenant
@@ -93,7 +93,7 @@ class Walk:
         rows = (yield from ask(NAMED, tenant=self._tenant, ids=some)) if some else ()
         shown = yield from self._with_keys(rows)
         return tuple(
-            each for each in shown if listing.is_listed(each.session, each.keys, self._where)
+            each for each in shown if pages.is_listed(each.session, each.keys, self._where)
         )
 
     def _listed(self, limit: int) -> Operation[tuple[SessionInfo, ...]]:
@@ -113,7 +113,7 @@ class Walk:
         )
         self.at_end = len(rows) < limit
         if rows:
-            self._before = listing.place_of(rows[-1])
+            self._before = pages.place_of(rows[-1])
         return (yield from self._with_keys(rows))
 
     def _after(self) -> dict[str, object]:

@@ -8,7 +8,7 @@ from holdfast.core.codec import Value
 from holdfast.core.items import EndedBy
 from holdfast.errors import SessionMissing
 from holdfast.ids import Tenant, TurnId
-from holdfast.store import decisions, shaping
+from holdfast.store import decisions, shapes
 from holdfast.store.base import (
     Begin,
     EnqueueOutcome,
@@ -53,7 +53,7 @@ def enqueue(ask: Begin, *, behind: bool) -> Operation[EnqueueOutcome]:
     if not isinstance(outcome, Queued) or facts.own_turn is not None:
         return outcome
     assert session is not None, "a turn waits for a session that is there"
-    turn = shaping.queued_turn(
+    turn = shapes.queued_turn(
         ask,
         session.id,
         retry_of=decisions.failed_attempt(facts),
@@ -116,8 +116,8 @@ def open_queued(ask: Opening) -> Operation[OpenOutcome]:
         return outcome
     assert session is not None
     fence = outcome.fence
-    opened = shaping.opened_turn(turn, ask, fence, now_ms=now_ms)
-    records = shaping.first_record(ask, now_ms=now_ms)
+    opened = shapes.opened_turn(turn, ask, fence, now_ms=now_ms)
+    records = shapes.first_record(ask, now_ms=now_ms)
     yield from write(
         held(session, fence, ask.node),
         change(

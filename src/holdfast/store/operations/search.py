@@ -1,4 +1,4 @@
-"""Search, and the index of words that it asks. `store/searching.py` says what is found.
+"""Search, and the index of words that it asks. `store/matches.py` says what is found.
 
 1. The index knows which words occur in which chunk of a session, and nothing else: no order, no counts. It names
    chunks that may have what is looked for; whether they do is seen by reading their items. So an excerpt needs no
@@ -26,15 +26,15 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.items import item_decoder
 from holdfast.ids import ItemId, SessionId, Tenant
-from holdfast.store import searching
+from holdfast.store import matches
 from holdfast.store.assemble import notes_of
 from holdfast.store.base import Match, Query, Results, SessionFilter, SessionInfo
 from holdfast.store.effort import Effort
-from holdfast.store.listing import Place, Within, before_in, page_upto
+from holdfast.store.matches import Hit, Narrowed, Sought, Span, spans_to_read
 from holdfast.store.operations import lists
 from holdfast.store.operations.sessions import annotations_of
+from holdfast.store.pages import Place, Within, before_in, page_upto
 from holdfast.store.rows import ChunkWords, IndexedRow, SessionName, SessionRow, Words
-from holdfast.store.searching import Hit, Narrowed, Sought, Span, spans_to_read
 from holdfast.store.steps import (
     AsRead,
     Change,
@@ -126,7 +126,7 @@ class SessionSearch:
         within: Within | None,
         effort: Effort,
     ) -> None:
-        """`within`: see `listing.resumed`."""
+        """`within`: see `pages.resumed`."""
         self.left_at: int | None = None
         """The position down to which the last session was looked through, if not to its beginning."""
         self._sought = sought
@@ -145,7 +145,7 @@ class SessionSearch:
         session = info.session
         if before_in(session, self._within) is None:
             self._effort.spend()  # its name, so that sessions with nothing to read have an end, too
-            named = self._sought.find(searching.name_of(session))
+            named = self._sought.find(matches.name_of(session))
             if named:
                 return Match(info=info, excerpt=named)
         hidden: frozenset[ItemId] | None = None
@@ -189,7 +189,7 @@ class SessionSearch:
 def _hidden(session: SessionRow) -> Operation[frozenset[ItemId]]:
     if session.meta_rev == 0:
         return frozenset()
-    rows = yield from annotations_of(session.tenant, searching.whole_of(session))
+    rows = yield from annotations_of(session.tenant, matches.whole_of(session))
     return notes_of(rows).hidden_from_people
 
 
@@ -349,7 +349,7 @@ def _step(behind: Behind, *, bytes_max: int) -> Operation[IndexStep]:
                 )
             size, upto = size + row.size, row.pos + 1
             if row.body is not None:
-                words.update(words_in(searching.text_seen(item_decoder.lenient(row.body))))
+                words.update(words_in(matches.text_seen(item_decoder.lenient(row.body))))
         at_end = len(rows) < PAGE
     return IndexStep(
         behind=behind, upto=behind.length, words=_lexemes(behind.tenant, words), size=size
@@ -409,5 +409,5 @@ def _lexemes(tenant: str, words: Iterable[str]) -> str:
 
 def _needed(tenant: Tenant, query: Query) -> Needed:
     tag = _tag(tenant)
-    words = tuple((tag + word, prefix) for word, prefix in searching.words_needed(query))
+    words = tuple((tag + word, prefix) for word, prefix in matches.words_needed(query))
     return Needed(words=words, anything=tag + ANYTHING)

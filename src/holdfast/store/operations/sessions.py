@@ -9,7 +9,7 @@ from holdfast.core.conversation import Lineage, Patch
 from holdfast.core.items import SessionSettings
 from holdfast.errors import SessionGone, SessionMissing
 from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, Version
-from holdfast.store import decisions, moving, shaping
+from holdfast.store import decisions, shapes, transfer
 from holdfast.store.assemble import notes_of
 from holdfast.store.base import Annotated, AnnotateOutcome, SummaryMoved
 from holdfast.store.operations.finders import SESSION, queued_of, session_of, turn_at, turn_of
@@ -65,8 +65,8 @@ def annotate(
 ) -> Operation[AnnotateOutcome]:
     """People say something about a session or its items; what concerns the session as a whole is kept in its row."""
     found = yield from look(SESSION, tenant=tenant, session_id=session_id)
-    session = shaping.demand_live(found.session, session_id)
-    outcome = shaping.annotate_session(
+    session = shapes.demand_live(found.session, session_id)
+    outcome = shapes.annotate_session(
         session, patches, summary_rev=summary_rev, now_ms=found.now_ms
     )
     if isinstance(outcome, SummaryMoved):
@@ -169,7 +169,7 @@ def fork(
     if there is not None:
         return there
     found = yield from look(SESSION, tenant=tenant, session_id=session_id)
-    parent = shaping.demand_live(found.session, session_id)
+    parent = shapes.demand_live(found.session, session_id)
     row = yield from _forked(parent, version, fresh=fresh, anonymous=anonymous, now_ms=found.now_ms)
     yield from write(*made(row), as_read=(_unchanged(parent),))
     return row
@@ -187,7 +187,7 @@ def _forked(
     if place is None:
         raise SessionMissing("version", f"{parent.id} at {version}")
     past = decisions.stretches(place.lineage)
-    return shaping.forked_session(
+    return shapes.forked_session(
         parent,
         fresh,
         lineage=place.lineage,
@@ -236,11 +236,11 @@ def bind(
         return found.there
     known, session = found.key, found.session
     if version is None:
-        row = shaping.empty_session(tenant, fresh, now_ms=found.now_ms)
+        row = shapes.empty_session(tenant, fresh, now_ms=found.now_ms)
     elif known is None:
         raise SessionMissing("session key", key)
     else:
-        parent = shaping.demand_live(session, known.session_id)
+        parent = shapes.demand_live(session, known.session_id)
         row = yield from _forked(parent, version, fresh=fresh, anonymous=False, now_ms=found.now_ms)
     renamed: Change
     if known is None:
@@ -293,7 +293,7 @@ def remove(
         changes += more
     keys = yield from find(KEYS_OF, tenant=tenant, session_id=session_id)
     changes += (Delete(KEYS, (tenant, each.key)) for each in keys)
-    row = shaping.deleted_session(session)
+    row = shapes.deleted_session(session)
     yield from write(
         change(
             SESSIONS,
@@ -335,7 +335,7 @@ BLOB = Look(
 
 def put_blob(tenant: Tenant, session_id: SessionId, data: bytes) -> Operation[str]:
     """Bytes that an item is about to name. Retention has not met them yet."""
-    digest = moving.digest_of(data)
+    digest = transfer.digest_of(data)
     found = yield from look(BLOB, tenant=tenant, session_id=session_id, digest=digest)
     session, known = found.session, found.blob
     if session is not None and session.state == "deleted":

@@ -12,7 +12,7 @@ from holdfast.core.conversation import Commit
 from holdfast.core.events import MemoryAdded, MemoryDeleted, StateSet
 from holdfast.core.items import EndedBy, path_text
 from holdfast.ids import Tenant, TurnId
-from holdfast.store import decisions, shaping
+from holdfast.store import decisions, shapes
 from holdfast.store.base import (
     Attempt,
     Begin,
@@ -27,8 +27,8 @@ from holdfast.store.base import (
     Started,
     Target,
 )
+from holdfast.store.first_words import opening_of
 from holdfast.store.horizon import Horizon
-from holdfast.store.opening import opening_of
 from holdfast.store.operations.finders import (
     CLAIMS_OF,
     SIGNALS_OF,
@@ -273,7 +273,7 @@ def begin(ask: Begin) -> Operation[BeginOutcome]:
     if not isinstance(outcome, Started) or facts.own_turn is not None:
         return outcome
     session, fence, now_ms = facts.session, outcome.fence, facts.now_ms
-    turn = shaping.open_turn(ask, outcome, now_ms=now_ms, continued=facts.head_turn)
+    turn = shapes.open_turn(ask, outcome, now_ms=now_ms, continued=facts.head_turn)
     changes: list[Change] = []
     if session is None:
         changes += _new_session(ask, fence, now_ms=now_ms)
@@ -296,12 +296,12 @@ def _begun(session: SessionRow, ask: Begin, fence: Fence) -> Update:
     update = held(session, fence, ask.node)
     if not ask.request.links:
         return update
-    left = shaping.begun_session(session, ask, fence).retries_left
+    left = shapes.begun_session(session, ask, fence).retries_left
     return msgspec.structs.replace(update, columns={**update.columns, "retries_left": left})
 
 
 def _new_session(ask: Begin, fence: Fence, *, now_ms: int) -> Iterator[Change]:
-    yield insert(SESSIONS, shaping.new_session(ask, fence, now_ms=now_ms))
+    yield insert(SESSIONS, shapes.new_session(ask, fence, now_ms=now_ms))
     if isinstance(ask.target, ByKey):
         key = KeyRow(tenant=ask.tenant, key=ask.target.key, session_id=fence.session_id)
         yield insert(KEYS, key)
@@ -309,7 +309,7 @@ def _new_session(ask: Begin, fence: Fence, *, now_ms: int) -> Iterator[Change]:
 
 def first_record(ask: Begin | Opening, *, token: int, now_ms: int) -> Insert:
     """The first row of a turn's journal: the request as it was decided."""
-    records = shaping.first_record(ask, now_ms=now_ms)
+    records = shapes.first_record(ask, now_ms=now_ms)
     return insert(JOURNAL, journal_row(ask.tenant, ask.request.turn_id, 0, token, records))
 
 

@@ -30,7 +30,7 @@ from holdfast.store.postgres.compiler import (
 )
 from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.faults import Stale
-from holdfast.store.postgres.gathering import Gathering
+from holdfast.store.postgres.groups import Gathering
 from holdfast.store.postgres.queries import Query, Row, compiled
 from holdfast.store.rows import KeyRow
 from holdfast.store.statements import finding, looking
@@ -201,7 +201,7 @@ STEPS = Steps()
 class Driver:
     """Runs operations; knows the sessions that it wrote last.
 
-    Operations on known sessions that are under way at the same time are written together (`gathering.py`).
+    Operations on known sessions that are under way at the same time are written together (`groups.py`).
     """
 
     def __init__(self, engine: Engine) -> None:

@@ -26,7 +26,7 @@ from holdfast.store.migrations import Migrated, missing
 from holdfast.store.operations import nodes
 from holdfast.store.operations.sessions import annotate
 from holdfast.store.operations.signals import Said, signal
-from holdfast.store.postgres.acknowledging import Acknowledging
+from holdfast.store.postgres.acknowledgements import Acknowledging
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.driver import STEPS, Driver
 from holdfast.store.postgres.engine import ONE_MOMENT, Clock, Db, Engine, database_clock

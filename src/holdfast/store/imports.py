@@ -34,7 +34,6 @@ from holdfast.store import lines
 from holdfast.store.audit import audit
 from holdfast.store.base import Restored, SessionDump
 from holdfast.store.home import Store
-from holdfast.store.moving import without_leases
 from holdfast.store.rows import (
     AnnotationRow,
     IdempotencyRow,
@@ -45,6 +44,7 @@ from holdfast.store.rows import (
     StateRow,
     TurnRow,
 )
+from holdfast.store.transfer import without_leases
 
 OnConflict: TypeAlias = Literal["stop", "skip"]
 

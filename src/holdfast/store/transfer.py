@@ -30,7 +30,7 @@ from holdfast.store.rows import (
     StateRow,
     TurnRow,
 )
-from holdfast.store.shaping import at_rest, has_ended
+from holdfast.store.shapes import at_rest, has_ended
 
 
 class Ancestor(Value):

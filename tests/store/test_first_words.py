@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.items import Image, Item, Link, UserMessage
 from holdfast.ids import MessageId
-from holdfast.store.opening import TITLE_CHARS, opening_of
+from holdfast.store.first_words import TITLE_CHARS, opening_of
 from tests.core.builders import call, inside, mint, said, user
 
 LONG = "word " * 40

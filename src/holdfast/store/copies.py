@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from holdfast.core.codec import Value
 from holdfast.errors import ImportConflict
 from holdfast.ids import GrantId, KeyId, Tenant
-from holdfast.store import exporting
+from holdfast.store import exports
 from holdfast.store.base import Refused
 from holdfast.store.home import Store
 from holdfast.store.rows import MemoryRow
@@ -35,7 +35,7 @@ class Copied(Value):
 async def copy(source: Store, target: Store) -> AsyncIterator[Copied]:
     """Copy everything that lasts. Raises ImportConflict where something else is in the way."""
     everyone = {
-        tenant: await exporting.session_ids(source, tenant) for tenant in await source.tenants()
+        tenant: await exports.session_ids(source, tenant) for tenant in await source.tenants()
     }
     of = sum(map(len, everyone.values()))
     await _copy_api_keys(source, target)
@@ -45,7 +45,7 @@ async def copy(source: Store, target: Store) -> AsyncIterator[Copied]:
     for tenant, ids in everyone.items():
         memories += await _copy_memories(source, target, tenant)
         await _copy_grants(source, target, tenant)
-        async for dump in exporting.dumps(source, tenant, ids, tombstones=True):
+        async for dump in exports.dumps(source, tenant, ids, tombstones=True):
             outcome = await target.restore(tenant, dump)
             if isinstance(outcome, Refused):
                 raise ImportConflict(dump.session.id, outcome.why)

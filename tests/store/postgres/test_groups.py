@@ -14,7 +14,7 @@ from holdfast.core.conversation import Titled
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import Tenant
 from holdfast.store.base import Begin, BeginOutcome, Committed, Joined, Moved, Started, Unconsumed
-from holdfast.store.postgres import gathering
+from holdfast.store.postgres import groups
 from holdfast.store.postgres.engine import Db, Engine
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.verify import Finding, verify
@@ -183,13 +183,13 @@ async def test_a_statement_has_a_bound_in_number_and_in_bytes(
     postgres: PostgresStore, ada: Player, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = await known_sessions(ada)
-    monkeypatch.setattr(gathering, "GROUP_MAX", 5)
+    monkeypatch.setattr(groups, "GROUP_MAX", 5)
     before = postgres.driver.statements
     turns = await begun(ada, names)
     assert postgres.driver.statements == before + 2 + 2  # two alone, five, five
     for turn in turns:
         await turn.answer()
-    monkeypatch.setattr(gathering, "GROUP_BYTES_MAX", 1)
+    monkeypatch.setattr(groups, "GROUP_BYTES_MAX", 1)
     before = postgres.driver.statements
     done = await asyncio.gather(*(turn.try_commit() for turn in turns))
     assert all(isinstance(each, Committed) for each in done)
@@ -240,7 +240,7 @@ async def test_a_statement_has_the_time_of_the_youngest_call_in_it(
 
     asked = [["first"], ["old", "young"]]
     loop = asyncio.get_running_loop()
-    calls = gathering.Gathering[str, bool](
+    calls = groups.Gathering[str, bool](
         cast("Engine", Slow()), write=nothing, key=str, size=len, at_once=1
     )
     now = [loop.time()]

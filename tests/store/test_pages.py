@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InvalidCursor
 from holdfast.ids import SessionId, Tenant, mint
-from holdfast.store.listing import BEGINNING, cursor_after, place_of, start
+from holdfast.store.pages import BEGINNING, cursor_after, place_of, start
 from holdfast.store.rows import SessionRow
 
 times = st.integers(0, (1 << 48) - 1)

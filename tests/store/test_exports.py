@@ -21,13 +21,13 @@ from holdfast.core.log import Log
 from holdfast.errors import ImportConflict, InvalidExport
 from holdfast.ids import MessageId, Minter, SessionId, Tenant, Version
 from holdfast.store import lines
-from holdfast.store.copying import Copied, copy
-from holdfast.store.exporting import Exported, export
+from holdfast.store.copies import Copied, copy
+from holdfast.store.exports import Exported, export
 from holdfast.store.home import Store
-from holdfast.store.importing import Imported, OnConflict, take_in
+from holdfast.store.imports import Imported, OnConflict, take_in
 from holdfast.store.memory import MemoryStore
-from holdfast.store.moving import without_leases
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.transfer import without_leases
 from holdfast.store.verify import Finding, verify
 from holdfast.testing import Crash, CrashingStore, ManualClock
 from tests.scratch import scratch_folder

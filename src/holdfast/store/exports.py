@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable
 
 from holdfast.core.codec import Value
 from holdfast.ids import SessionId, Tenant, Version
-from holdfast.store import lines, moving
+from holdfast.store import lines, transfer
 from holdfast.store.base import SessionDump
 from holdfast.store.home import Store
 from holdfast.store.rows import SessionRow
@@ -40,7 +40,7 @@ async def export(
     done = 0
     async for dump in dumps(store, tenant, ids):
         done += 1
-        block = await asyncio.to_thread(tuple[bytes, ...], lines.block_of(moving.portable(dump)))
+        block = await asyncio.to_thread(tuple[bytes, ...], lines.block_of(transfer.portable(dump)))
         yield Exported(session_id=dump.session.id, lines=block, done=done, of=max(done, len(ids)))
     yield lines.to_line(lines.Last(sessions=done))
 
@@ -113,6 +113,6 @@ class Needs:
     def cut(self, dump: SessionDump, *, claims: bool) -> SessionDump:
         """What of a deleted session is needed."""
         reach = self._reach.get(dump.session.id, Reach())
-        return moving.remains(
+        return transfer.remains(
             dump, version=reach.version, length=reach.length, rev=reach.rev, claims=claims
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Lineage, Snapshot
 from holdfast.ids import SessionId, Tenant, TurnId, Version
-from holdfast.store import decisions, shaping
+from holdfast.store import decisions, shapes
 from holdfast.store.assemble import Later, empty_snapshot, later
 from holdfast.store.base import SessionDump, SessionInfo
 from holdfast.store.operations.finders import session_of
@@ -153,13 +153,13 @@ def dump(tenant: Tenant, session_id: SessionId) -> Operation[SessionDump | None]
     session = yield from session_of(tenant, session_id)
     if session is None:
         return None
-    turns = shaping.ended_turns((yield from _own(TURNS_OF, tenant, session_id)))
+    turns = shapes.ended_turns((yield from _own(TURNS_OF, tenant, session_id)))
     ended = {turn.turn_id for turn in turns}
     journals = yield from _own(JOURNALS_OF, tenant, session_id)
     claims = yield from _own(CLAIMS_ON, tenant, session_id)
     blobs = yield from _own(BLOBS_OF, tenant, session_id)
     return SessionDump(
-        session=shaping.at_rest(session),
+        session=shapes.at_rest(session),
         keys=(yield from _own(KEYS_OF, tenant, session_id)),
         turns=turns,
         items=(yield from _own(ITEMS_OF, tenant, session_id)),

@@ -15,10 +15,9 @@ from holdfast.core.codec import encode
 from holdfast.core.conversation import Segment
 from holdfast.core.items import UserMessage, plain_text
 from holdfast.ids import MessageId, SessionId, Tenant, Version
-from holdfast.store import searching
+from holdfast.store import matches
 from holdfast.store.base import Phrase, Piece, Query
-from holdfast.store.rows import SessionRow
-from holdfast.store.searching import (
+from holdfast.store.matches import (
     EXCERPT_CHARS,
     Narrowed,
     Sought,
@@ -27,6 +26,7 @@ from holdfast.store.searching import (
     spans_to_read,
     words_needed,
 )
+from holdfast.store.rows import SessionRow
 from holdfast.store.words import words_in
 
 # ── queries ──────────────────────────────────────────────────────────────────────────────────
@@ -238,7 +238,7 @@ def test_a_long_text_is_searched_like_a_short_one(
     )
     whole = sought.find(text)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(searching, "PIECE_CHARS", 4)
+        patched.setattr(matches, "PIECE_CHARS", 4)
         in_pieces = sought.find(text)
     assert in_pieces == whole
 
