@@ -15,6 +15,8 @@ from apsw import Connection
 
 from holdfast.errors import StoreClosed, StorePoisoned, StoreUnavailable
 from holdfast.store.sqlite import engine as engine_module
+from holdfast.store.sqlite import writer
+from holdfast.store.sqlite.connection import identity
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.writer import Bounds
 from tests.store.sqlite.conftest import OpenEngine
@@ -330,17 +332,21 @@ async def test_a_strangers_lock_is_not_waited_for_without_end(
     assert await engine.read(texts) == ["b"]
 
 
-@pytest.mark.parametrize("loss", ["moved", "deleted", "replaced"])
+@pytest.mark.parametrize("loss", ["moved", "deleted", "replaced", "mounted over"])
 async def test_a_file_that_was_moved_away_is_no_place_for_success(
-    open_engine: OpenEngine, path: Path, loss: str
+    open_engine: OpenEngine, path: Path, monkeypatch: pytest.MonkeyPatch, loss: str
 ) -> None:
     """SQLite would go on writing to a file that no process will ever open again."""
     engine = await open_engine()
     backup = path.with_name("backup.db")
+    device, inode = identity(path) or (0, 0)
     lose: dict[str, Callable[[], object]] = {
         "moved": lambda: path.rename(backup),
         "deleted": path.unlink,
         "replaced": lambda: shutil.copy(path, backup) and backup.rename(path),
+        "mounted over": lambda: monkeypatch.setattr(
+            writer, "identity", lambda _: (device + 1, inode)
+        ),
     }
     await asyncio.to_thread(lose[loss])
     with pytest.raises(StorePoisoned, match="moved or deleted"):

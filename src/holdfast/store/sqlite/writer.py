@@ -15,7 +15,6 @@ the larger its batches are. A lone write costs one sync.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from functools import partial
 from math import inf
@@ -27,7 +26,7 @@ from apsw import Connection
 from msgspec import Struct
 
 from holdfast.store.sqlite.batch import Batch
-from holdfast.store.sqlite.connection import BUSY_BACKSTOP_S
+from holdfast.store.sqlite.connection import BUSY_BACKSTOP_S, identity
 from holdfast.store.sqlite.faults import described
 from holdfast.store.sqlite.jobs import Job, JobQueue, too_late
 from holdfast.store.sqlite.locks import WriteTurn
@@ -79,8 +78,7 @@ class Writer:
         self.bounds = bounds
         self.stats = Stats()
         self._path = path
-        self._moved = ctypes.c_int()
-        self._moved_at = ctypes.addressof(self._moved)
+        self._file = identity(path)
         self._connection = connection
         self._turn = turn
         self._clock = queue.clock
@@ -169,10 +167,8 @@ class Writer:
             now = clock()
 
     def _still_there(self) -> bool:
-        """Whether the file that we write to is the one that others will find: SQLite compares the inodes."""
-        asked = self._connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, self._moved_at)
-        assert asked, "this file system cannot tell"
-        return not self._moved.value
+        """Whether the file that we write to is the one that others will find, on the same device."""
+        return identity(self._path) == self._file
 
     # The log
 
