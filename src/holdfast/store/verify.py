@@ -10,13 +10,13 @@
    both times: a turn that ended in between is no damage.
 3. What cannot be read is a finding, and the rest is still checked. Only a store that stops ends the walk.
 
-What is checked of a session is in `audit.py`; a home adds what only it can see (`Inspectable`).
+What is checked of a session is in `audit.py`, what lies between the tables in `operations/inspection.py`; a home adds
+what only it can see (`Store.inspect`).
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Protocol, runtime_checkable
 
 from holdfast.core.check import Violation
 from holdfast.core.codec import Unreadable
@@ -35,20 +35,12 @@ PAGE = 100
 """Ids or turns in one read: some milliseconds."""
 
 
-@runtime_checkable
-class Inspectable(Protocol):
-    """A home that can check more about itself than the protocol shows: its file, its tables, its indexes."""
-
-    def inspect(self) -> AsyncIterator[Report]: ...
-
-
 async def verify(store: Store) -> AsyncIterator[Report]:
     """Go through everything that is there. Raises StoreError if the store stops."""
     useless = False
-    if isinstance(store, Inspectable):
-        async for report in store.inspect():
-            yield report
-            useless |= isinstance(report, Finding) and report.violation.code in USELESS_TO_GO_ON
+    async for report in store.inspect():
+        yield report
+        useless |= isinstance(report, Finding) and report.violation.code in USELESS_TO_GO_ON
     if useless:
         return
     done, of = 0, (await store.stats()).sessions
