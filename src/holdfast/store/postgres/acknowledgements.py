@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Acknowledging:
+class Acknowledgements:
     """Those that are not answered yet."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The PostgreSQL home: the `Store` protocol over one database that any number of processes share.
+"""The PostgreSQL home: a store in one database that any number of processes share.
 
 Everything here is wiring. What a method does is an operation; when it is run again is the engine's business. The clock
 is the database's, read together with what is decided on.
@@ -26,7 +26,7 @@ from holdfast.store.migrations import Migrated, missing
 from holdfast.store.operations import nodes
 from holdfast.store.operations.sessions import annotate
 from holdfast.store.operations.signals import Said, signal
-from holdfast.store.postgres.acknowledgements import Acknowledging
+from holdfast.store.postgres.acknowledgements import Acknowledgements
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.driver import STEPS, Driver
 from holdfast.store.postgres.engine import ONE_MOMENT, Clock, Db, Engine, database_clock
@@ -60,7 +60,7 @@ class PostgresStore(Store):
         self.migrated = migrated
         """What opening did to the tables."""
         self.driver = Driver(engine)
-        self._acknowledging = Acknowledging()
+        self._acknowledgements = Acknowledgements()
         self._visits = Visits(engine)
         self._hints = Hints(engine, listen=listen, supervisor=supervisor)
 
@@ -131,21 +131,21 @@ class PostgresStore(Store):
         self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
     ) -> base.Known | None:
         if attempt.client_attempt:
-            await self._acknowledging.wait_arrived()
+            await self._acknowledgements.wait_arrived()
         return await super().find_attempt(tenant, attempt, target)
 
     async def begin(self, ask: base.Begin) -> base.BeginOutcome:
         if ask.attempt.client_attempt:
-            await self._acknowledging.wait_arrived()
+            await self._acknowledgements.wait_arrived()
         return await super().begin(ask)
 
     async def enqueue(self, ask: base.Begin, *, behind: bool = False) -> base.EnqueueOutcome:
         if ask.attempt.client_attempt:
-            await self._acknowledging.wait_arrived()
+            await self._acknowledgements.wait_arrived()
         return await super().enqueue(ask, behind=behind)
 
     async def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
-        with self._acknowledging.one():
+        with self._acknowledgements.one():
             await super().acknowledge(tenant, turn_id)
 
     # signals

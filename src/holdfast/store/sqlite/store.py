@@ -1,4 +1,4 @@
-"""The SQLite home: the `Store` protocol over one file.
+"""The SQLite home: a store in one file.
 
 Everything here is wiring. What a method does is an operation; how it becomes durable is the engine's business. The clock
 is read when the work runs, not when it was asked for: a job may have waited.
