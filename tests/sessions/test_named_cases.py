@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import get_args
 
 import msgspec
 import pytest
@@ -15,7 +16,7 @@ from holdfast.core.items import AssistantMessage, item_id
 from holdfast.core.policy import Policy
 from holdfast.errors import SessionGone, StoreUnavailable
 from holdfast.ids import SessionKey
-from holdfast.sessions.ask import Ending
+from holdfast.sessions.ask import Ending, OnBusy
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.transaction import LiveTurn
 from holdfast.store.base import Begin
@@ -488,6 +489,88 @@ async def test_whoever_waits_for_a_session_that_is_deleted_is_told_so_and_starts
         with pytest.raises(SessionGone):
             await each
     assert "Me too" not in stage.played
+    assert await stage.store.resolve(TENANT, KEY) is None
+
+
+@pytest.mark.parametrize("key", ["", "k1"], ids=["no key", "a key"])
+@pytest.mark.parametrize("on_busy", get_args(OnBusy))
+def test_a_message_for_a_session_that_is_deleted_is_not_for_the_next_session_of_that_name(
+    on_busy: OnBusy, key: str
+) -> None:
+    """It came in time, stands behind a request that the store is slow to answer, and finds another session busy then."""
+
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        _, running = await stage.answering(node, "Long")
+        session_id = await stage.id_of()
+        queued, looks = [], []
+        for text in ("Later", "Later still"):
+            looks.append(stage.delay(node, "resolve"))
+            queued.append(stage.send(node, text, queues=True))
+            await stage.sleep(1)
+        late = stage.send(node, "Me too", on_busy=on_busy, key=key)
+        await stage.sleep(1)
+
+        await node.run(lambda: node.sessions.operations.delete(TENANT, session_id))
+        assert (await running).by == "deleted"
+        looks[0].set()
+        await stage.sleep(1)
+        gate, fresh = await stage.answering(node, "Anew")
+        looks[1].set()
+        await stage.sleep(1)
+        gate.open.set()
+
+        for each in (*queued, late):
+            with pytest.raises(SessionGone):
+                await each
+        assert (await fresh).ok
+        assert await stage.said() == ["Anew", "re: Anew"]
+
+    act_out(scenario, "memory")
+
+
+@on_stage
+async def test_a_message_that_a_reset_has_moved_goes_with_the_session_that_it_has_moved_to(
+    stage: Stage,
+) -> None:
+    node = await stage.boot()
+    gate, running = await stage.answering(node, "Long")
+    let_go = stage.delay(node, "resolve")
+    stage.send(node, "Later", queues=True)
+    await stage.sleep(1)
+    late = stage.send(node, "Me too")
+    await stage.sleep(1)
+    await node.run(lambda: node.sessions.operations.reset(TENANT, KEY))
+    await stage.answering(node, "Anew")
+    let_go.set()
+    await stage.sleep(1)
+
+    session_id = await stage.id_of()
+    await node.run(lambda: node.sessions.operations.delete(TENANT, session_id))
+
+    with pytest.raises(SessionGone):
+        await late
+    gate.open.set()
+    assert (await running).ok
+    assert await stage.store.resolve(TENANT, KEY) is None
+
+
+@on_stage
+async def test_a_retry_that_came_before_its_session_was_deleted_starts_nothing(
+    stage: Stage,
+) -> None:
+    """It stands behind its own first attempt, which is told so first."""
+    node = await stage.boot()
+    await stage.answering(node, "Long")
+    session_id = await stage.id_of()
+    attempts = [stage.send(node, "Me too", key="k1") for _ in range(3)]
+    await stage.sleep(1)
+
+    await node.run(lambda: node.sessions.operations.delete(TENANT, session_id))
+
+    for each in attempts:
+        with pytest.raises(SessionGone):
+            await each
     assert await stage.store.resolve(TENANT, KEY) is None
 
 

@@ -32,7 +32,7 @@ What it finds, by a stable code:
   stale_notes        a turn was played on annotations older than ones that were acknowledged before
   stopped_resumed    a turn was taken over after somebody had asked for its end, and played on
   after_delete       a turn was committed to a session after it was deleted, or went on waiting for it
-  reborn             who waited for a session that was deleted has started another one
+  reborn             a message for a session that was deleted is in another one, which is newer
   stuck              a session was not usable in time after the last fault
   overtaken          of two turns that waited in the store for one session, the second was opened first
   starved            a turn that waits in the store was overtaken by a request that came much later, and neither interrupts nor continues
@@ -746,13 +746,14 @@ def reborn(facts: Facts) -> Iterator[str]:
         if held is None or act.name in moved:
             continue
         for send in facts.run.sends:
-            here = (send.name, send.node, send.how) == (held.name, held.node, "began")
+            here = (send.name, send.node) == (held.name, held.node)
             after_s = began_s.get(held.turn_id, act.done_s) if held.turn_id else act.done_s
-            waited = after_s < send.invoked_s < act.invoked_s and send.on_busy == "wait"
+            waited = after_s < send.invoked_s < act.invoked_s
+            answered = send.how in ("began", "steered")
             elsewhere = send.session_id != act.session_id and _asked_first(facts, send)
             at_the_door = not send.queues or send.if_match is not None
-            if here and waited and elsewhere and at_the_door:
-                yield f"{send.text} waited for {act.session_id}, and began {send.session_id}"
+            if here and waited and answered and elsewhere and at_the_door:
+                yield f"{send.text} waited for {act.session_id}, and {send.how} {send.session_id}"
 
 
 def _asked_first(facts: Facts, send: Send) -> bool:

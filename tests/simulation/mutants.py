@@ -334,8 +334,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "whoever waited for a deleted session starts a new one",
         (
             "sessions/admission.py",
-            "        if seen.expected == bound:\n",
+            "        if bound is None or bound == found:\n",
             "        if True:\n",
+        ),
+    ),
+    mutant(
+        "whoever waited for a deleted session waits for another one of that name",
+        (
+            "sessions/admission.py",
+            "        await self._demand_not_deleted(ask, patience, self._lanes.session(name))\n",
+            "",
+        ),
+        (
+            "sessions/admission.py",
+            "            await self._demand_not_deleted(ask, patience, lane.session)\n",
+            "",
         ),
     ),
     mutant(
@@ -606,9 +619,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "a request that failed in a way that nobody has foreseen keeps its key from being tried again",
         (
             "sessions/admission.py",
-            "            return await self._submit(ask, play)\n        finally:\n            self._claims.leave(claim)\n",
+            "            return await self._submit(ask, play, patience, None)\n        finally:\n            self._claims.leave(claim)\n",
             (
-                "            watch = await self._submit(ask, play)\n"
+                "            watch = await self._submit(ask, play, patience, None)\n"
                 "        except (HoldfastError, asyncio.CancelledError):\n"
                 "            self._claims.leave(claim)\n            raise\n"
                 "        self._claims.leave(claim)\n        return watch\n"

@@ -115,10 +115,12 @@ class Admissions:
         clock = asyncio.get_running_loop().time
         began_s = clock()
         try:
+            seen = self._resolver.remembered(ask)
+            patience = self._patience(ask, seen)
             if ask.attempt.key is None:
-                watch = await self._submit(ask, play)
+                watch = await self._submit(ask, play, patience, seen)
             else:
-                watch = await self._submit_claimed(ask, ask.attempt.key, play)
+                watch = await self._submit_claimed(ask, ask.attempt.key, play, patience)
         except HoldfastError as error:
             note_refusal(ask, error, clock() - began_s)
             raise
@@ -147,22 +149,26 @@ class Admissions:
         except CannotContinue:
             return None  # another request has moved the session on meanwhile
 
-    async def _submit_claimed(self, ask: Ask, key: IdempotencyKey, play: Play) -> Watch:
+    def _patience(self, ask: Ask, seen: Seen | None) -> Patience:
+        """The patience of a request that comes now."""
+        lane = None
+        if self._lanes and ask.name is not None:
+            lane = self._lanes.find(self._lane_name(ask))
+        return Patience(ask, self._ambient.now_ms(), lane, seen)
+
+    async def _submit_claimed(
+        self, ask: Ask, key: IdempotencyKey, play: Play, patience: Patience
+    ) -> Watch:
         try:
             claim = await self._claims.enter((ask.tenant, key))
         except LaneFull:
             raise session_busy(ask, None) from None
         try:
-            return await self._submit(ask, play)
+            return await self._submit(ask, play, patience, None)
         finally:
             self._claims.leave(claim)
 
-    async def _submit(self, ask: Ask, play: Play) -> Watch:
-        lane = None
-        if self._lanes and ask.name is not None:
-            lane = self._lanes.find(self._lane_name(ask))
-        seen = self._resolver.remembered(ask)
-        patience = Patience(ask, self._ambient.now_ms(), lane, seen)
+    async def _submit(self, ask: Ask, play: Play, patience: Patience, seen: Seen | None) -> Watch:
         looks = self._may_be_known(ask, seen)
         if looks or ask.continues is not None or _may_queue(ask):
             known = await self._find_known(ask, patience, looks=looks)
@@ -178,12 +184,12 @@ class Admissions:
             steered, seen = await self._steer_holder(ask, patience), None
             if steered is not None:
                 return steered
-        lane, bound = self._lanes.enter_free(self._lane_name(ask)), None
+        lane = self._lanes.enter_free(self._lane_name(ask))
         if lane is None:
-            (lane, bound), seen = await self._enter_lane(ask, patience), None
+            lane, seen = await self._enter_lane(ask, patience), None
             patience.came_at = patience.came_at or lane.came_at
         try:
-            watch = await self._begin(ask, play, lane, patience, bound or patience.bound, seen)
+            watch = await self._begin(ask, play, lane, patience, seen)
         except BaseException:
             self._lanes.leave(lane)
             raise
@@ -235,7 +241,7 @@ class Admissions:
             name = self._lane_name(ask)
             patience.bound = patience.bound or self._lanes.session(name)
             behind = self._lanes.is_held(name)
-            return await self._queue(ask, patience, behind=behind, bound=patience.bound)
+            return await self._queue(ask, patience, behind=behind)
         finally:
             self._arrivals.leave(arrival)
 
@@ -313,18 +319,14 @@ class Admissions:
 
     # ── waiting for the session ──
 
-    async def _queue(
-        self, ask: Ask, patience: Patience, *, behind: bool, bound: SessionId | None
-    ) -> Watch | None:
+    async def _queue(self, ask: Ask, patience: Patience, *, behind: bool) -> Watch | None:
         """Let a request wait in the store if its session is busy, or if others wait for it; else None: it may begin.
 
-        `behind`: a request of this node wants the session already, and is not to be overtaken. `bound` is the session
-        that the request has found busy.
+        `behind`: a request of this node wants the session already, and is not to be overtaken.
         """
         while True:
             seen = await self._resolver.look(ask, verify=True)
-            if bound is not None:
-                await self._demand_not_deleted(ask, seen, bound)
+            await self._demand_not_deleted(ask, patience, seen.expected)
             if seen.expected is None or await self._known_in(ask, seen) is not None:
                 return None
             taken = self._taken(ask, seen, patience)
@@ -395,14 +397,14 @@ class Admissions:
 
     # ── the lane ──
 
-    async def _enter_lane(self, ask: Ask, patience: Patience) -> tuple[Lane, SessionId | None]:
-        """The lane, and the session that this request has waited for, if it had to wait."""
+    async def _enter_lane(self, ask: Ask, patience: Patience) -> Lane:
         name = self._lane_name(ask)
+        await self._demand_not_deleted(ask, patience, self._lanes.session(name))
         if self._lanes.is_held(name) and _may_queue(ask):
             # Its session is still to be made, by whoever is in the lane: it waits in the store, as soon as it can.
             name = (ask.tenant, self._ambient.mint(SessionId))
         if not self._lanes.is_held(name):
-            return await self._lanes.enter(name), None
+            return await self._lanes.enter(name)
         if ask.on_busy == "reject":
             raise session_busy(ask, self._lanes.holder(name))
         first = ask.on_busy == "interrupt"
@@ -414,8 +416,7 @@ class Admissions:
                 note_signal(ask.tenant, awaited, "interrupt")
         try:
             async with asyncio.timeout(patience.left_s):
-                lane = await self._lanes.enter(name, first=first)
-                return lane, lane.session
+                return await self._lanes.enter(name, first=first)
         except (TimeoutError, LaneFull):
             raise session_busy(ask, self._lanes.holder(name)) from None
 
@@ -446,12 +447,13 @@ class Admissions:
         play: Play,
         lane: Lane,
         patience: Patience,
-        bound: SessionId | None,
         remembered: Seen | None,
     ) -> Watch:
-        """T1, until it says something final. `bound` is the session that the request has waited for; `remembered` is
-        what the request found at once, and broke off nowhere."""
+        """T1, until it says something final. `remembered` is what the request found at once, and broke off nowhere."""
         verify = False
+        if lane.session is not None:
+            await self._demand_not_deleted(ask, patience, lane.session)
+            patience.bound = lane.session
         while True:
             try:
                 seen, remembered = remembered, None
@@ -480,8 +482,7 @@ class Admissions:
                     ask = instead
                 verify = True  # what we remember may be old: look before refusing
                 continue
-            if bound is not None:
-                await self._demand_not_deleted(ask, seen, bound)
+            await self._demand_not_deleted(ask, patience, seen.expected)
             if isinstance(taken, Overtaken):
                 return await self._answered_by(ask, taken)
             request, new = taken
@@ -498,7 +499,7 @@ class Admissions:
                     if isinstance(outcome, Started):
                         return await self._started(ask, seen, request, new, outcome, play, lane)
             match outcome:
-                case Gone(session_id=gone) if not seen.verified and gone != bound:
+                case Gone(session_id=gone) if not seen.verified and gone != patience.bound:
                     verify = True
                 case Joined() | Replay() | Mismatch() | Gone():
                     known = await self._attach(ask, outcome)
@@ -521,13 +522,15 @@ class Admissions:
                 case NotLive():
                     await self._owner.lease.renew()
                     patience.demand(ask, None)
-                case Busy(session_id=bound) if _may_queue(ask):
-                    queued = await self._queue(ask, patience, behind=False, bound=bound)
+                case Busy(session_id=session_id) if _may_queue(ask):
+                    patience.bound = session_id
+                    queued = await self._queue(ask, patience, behind=False)
                     if queued is not None:
                         return queued
                     verify = True
-                case Busy(session_id=bound, turn_id=turn_id):
-                    lane.session, lane.awaited = bound, turn_id
+                case Busy(session_id=session_id, turn_id=turn_id):
+                    patience.bound = lane.session = session_id
+                    lane.awaited = turn_id
                     await self._note_base(ask, lane, patience, turn_id)
                     steered = await self._wait_for_release(ask, outcome, patience)
                     lane.awaited = lane.base = None
@@ -569,10 +572,13 @@ class Admissions:
             return continues.instead
         return await self._watch(ask, last.turn_id, how="replayed")
 
-    async def _demand_not_deleted(self, ask: Ask, seen: Seen, bound: SessionId) -> None:
-        """Raise SessionGone if the session that a request has waited for was deleted. After a reset, the request goes to
-        the session that its key means now: the client of the reset has said so."""
-        if seen.expected == bound:
+    async def _demand_not_deleted(
+        self, ask: Ask, patience: Patience, found: SessionId | None
+    ) -> None:
+        """Raise SessionGone if the session that a request has waited for was deleted, and its key means another one now,
+        or none. After a reset, the request goes to the session that was found: the client of the reset has said so."""
+        bound = patience.bound
+        if bound is None or bound == found:
             return
         row = await self._store.session(ask.tenant, bound)
         if row is None or row.state == "deleted":
@@ -723,6 +729,7 @@ class Admissions:
         live = self._owner.live.get(turn_id) if turn_id else None
         if live is None:
             return None
+        await self._demand_not_deleted(ask, patience, live.fence.session_id)
         patience.came_at = patience.came_at or (live.fence.session_id, live.turn.request.base)
         return await self._steer(ask, live.fence.turn_id, patience)
 
