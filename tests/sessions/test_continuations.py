@@ -319,7 +319,9 @@ async def test_a_retry_with_nothing_left_to_continue_keeps_its_place(stage: Stag
 # ── a turn that has heard several clients ────────────────────────────────────────────────────
 
 
-async def broken_after_hearing(stage: Stage, node: Node, text: str) -> None:
+async def broken_after_hearing(
+    stage: Stage, node: Node, text: str, **asking: Unpack[Asking]
+) -> None:
     """A turn of one client that has heard a message of another one, has acted, and failed."""
     gate = asyncio.Event()
 
@@ -330,7 +332,7 @@ async def broken_after_hearing(stage: Stage, node: Node, text: str) -> None:
         await act_then_fail(hand)
 
     stage.parts["Pay"] = hear_act_then_fail
-    first = stage.send(node, "Pay")
+    first = stage.send(node, "Pay", **asking)
     await stage.until(lambda: "Pay" in stage.played)
     steered = stage.send(node, text, on_busy="steer")
     await stage.sleep(1)
@@ -413,5 +415,38 @@ def test_a_message_is_new_where_only_the_first_client_was_heard_again(
         assert (await again).ok
         asked = [each for each in await stage.said() if not each.startswith("re: ")]
         assert asked == ["Hello", "Pay", "quickly", "Later", "Pay", "quickly"]
+
+    act_out(scenario, home)
+
+
+@pytest.mark.parametrize("home", ["memory", "sqlite"])
+@pytest.mark.parametrize("stops", [True, False], ids=["is a stop", "is none"])
+def test_whether_a_disconnect_is_a_stop_is_said_by_the_client_that_goes_away(
+    home: Home, stops: bool
+) -> None:
+    """A turn of one client is continued by another one, whose policy is not the first client's."""
+    keep, auto = Policy(disconnect="keep"), Policy(disconnect="auto")
+    own, others = (keep, auto) if stops else (auto, keep)
+
+    async def act_and_hang(hand: Hand) -> None:
+        (act,) = await hand.call("act")
+        await hand.start(act)
+        await asyncio.sleep(600)
+
+    async def scenario(stage: Stage) -> None:
+        node = await stage.boot()
+        await broken_after_hearing(stage, node, "quickly", policy=others)
+        stage.parts["quickly"] = act_and_hang
+        going = stage.send(node, "quickly", policy=own)
+        await stage.sleep(1)
+        going.cancel()
+        await stage.sleep(1)
+        del stage.parts["quickly"]
+        *_, row = await stage.turns()
+        assert (row.state, row.ended_by) == ("committed", "disconnected")
+
+        assert (await stage.send(node, "quickly", policy=own)).ok
+        asked = [each for each in await stage.said() if not each.startswith("re: ")]
+        assert asked == ["Pay", *["quickly"] * (2 if stops else 1)]
 
     act_out(scenario, home)

@@ -70,7 +70,7 @@ from holdfast.core.items import (
     UserMessage,
     text_of,
 )
-from holdfast.core.policy import decide
+from holdfast.core.policy import Policy, decide
 from holdfast.ids import CallId, ItemId, SessionId, SessionKey, TurnId
 from holdfast.store.audit import audit
 from tests.simulation.history import Act, FoundSession, FoundTurn, Recording, Send, Told
@@ -113,6 +113,12 @@ class Facts:
             self.ops[send.text].append(send)
 
     @cached_property
+    def begun(self) -> dict[TurnId, Send]:
+        """The requests whose clients know that they began a turn, by the turn."""
+        sends = (send for send in self.run.sends if send.how in ("began", "queued"))
+        return {send.turn_id: send for send in sends if send.turn_id}
+
+    @cached_property
     def places(self) -> dict[str, list[FoundTurn]]:
         """In which kept turns each text is, once for each time."""
         found: dict[str, list[FoundTurn]] = defaultdict(list)
@@ -131,6 +137,16 @@ class Facts:
         while chain[0].row.continues is not None:
             chain.insert(0, self.turns[chain[0].row.continues])
         return chain
+
+    def policy_of(self, turn: FoundTurn) -> Policy | None:
+        """The policy of the request that began a turn; None if no client has sent one. A turn may be continued by another
+        client than its own; of a client that never heard so, or a person, the journal knows the request."""
+        known = self.begun.get(turn.row.turn_id)
+        began = turn.journal[0].event if turn.journal else None
+        if known is None and turn.row.continues is not None and isinstance(began, Began):
+            return began.request.policy
+        op = [known] if known else self.op_of(turn)
+        return op[0].policy if op else None
 
     def opening_of(self, turn: FoundTurn) -> str:
         """The text that a turn, or the one that it goes on with, began with."""
@@ -303,11 +319,11 @@ def _is_steered_twice(
 
 
 def _retries_count(facts: Facts, turn: FoundTurn) -> bool:
-    """Whether the same request again is a retry: nobody has stopped the turn on purpose."""
+    """Whether the same request again is a retry: no client has stopped the turn on purpose."""
     if turn.row.ended_by in ("completed", "cancelled", "limit"):
         return False
-    op = facts.op_of(turn)
-    kept_on_purpose = bool(op) and op[0].policy.disconnect == "keep"
+    policy = facts.policy_of(turn)
+    kept_on_purpose = policy is not None and policy.disconnect == "keep"
     return not (turn.row.ended_by == "disconnected" and kept_on_purpose)
 
 
@@ -397,13 +413,9 @@ def uninvited(facts: Facts) -> Iterator[str]:
 
 def against_policy(facts: Facts) -> Iterator[str]:
     for turn in facts.turns.values():
-        row, op = turn.row, facts.op_of(turn)
-        if row.ended_by is None or not op:
+        row, policy = turn.row, facts.policy_of(turn)
+        if row.ended_by is None or policy is None:
             continue
-        policy = op[0].policy
-        began = turn.journal[0].event if turn.journal else None
-        if row.continues is not None and isinstance(began, Began):
-            policy = began.request.policy  # a person may have asked for it, in the background
         if not row.lease_token:  # nobody ever held it, so there is nothing to keep
             if row.state != "discarded":
                 yield f"{row.turn_id} never began, and is {row.state}"
@@ -477,11 +489,10 @@ CLOCK_S = 10.0
 
 
 def ended_early(facts: Facts) -> Iterator[str]:
-    begun = {send.turn_id: send for send in facts.run.sends if send.how in ("began", "queued")}
     for turn in facts.turns.values():
         # What broke off may be continued by a retry of anything that it was told, with a deadline of its own.
         said = (text for each in facts.chain_of(turn) for text in said_in(each.items))
-        known = begun.get(turn.row.turn_id)
+        known = facts.begun.get(turn.row.turn_id)
         others = (send for text in said for send in facts.ops.get(text, ()))
         asked = [known] if known else [*facts.op_of(turn), *others]
         if turn.row.ended_by == "deadline" and asked:
