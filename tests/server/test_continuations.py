@@ -14,6 +14,7 @@ import pytest
 from holdfast import limits
 from holdfast.core.items import plain_text
 from holdfast.models.base import ModelFailed
+from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Gate, ManualClock, ScriptedModel, fails, says
 from holdfast.testing.scripted import Script
@@ -29,9 +30,9 @@ NO = fails("it broke", status=500, reason="server_error")
 class World:
     """A server whose agent can act, and what was asked of it."""
 
-    def __init__(self, *script: Script | str) -> None:
+    def __init__(self, *script: Script | str, store: Store | None = None) -> None:
         self.clock = ManualClock()
-        self.store = MemoryStore(now_ms=self.clock.now_ms)
+        self.store = store or MemoryStore(now_ms=self.clock.now_ms)
         self.tool = HeldTool(held=False)
         self.model = ScriptedModel(*script)
 
@@ -69,6 +70,24 @@ async def test_a_keyed_retry_goes_on_after_the_provider_has_failed() -> None:
         ("committed", "completed", first.headers["x-turn-id"]),
         ("committed", "model_error", None),
     ]
+
+
+SLOWER = fails("slower", status=429, reason="rate_limit_exceeded", retry_after_s=1.0)
+
+
+@pytest.mark.parametrize("headers", [{"Idempotency-Key": "slower"}, {}], ids=["keyed", "plain"])
+async def test_a_client_is_told_when_to_come_back_only_as_long_as_it_may(
+    store: Store, headers: dict[str, str]
+) -> None:
+    """It used to be told to come back in a second, and not to come back."""
+    world, name = World(ACT, *[SLOWER] * 4, store=store), f"slower-{len(headers)}"
+    async with world.serving() as server:
+        told = [await server.chat("Do it", to=name, headers=headers) for _ in range(5)]
+        items = await world.said(server, name)
+    assert {each.status for each in told} == {429}
+    asked = [(each.headers["x-should-retry"], each.headers.get("retry-after")) for each in told]
+    assert asked == [("true", "1")] * 3 + [("false", None)] * 2
+    assert items == ["Do it", "Let me do it."] and world.tool.runs == 1
 
 
 async def test_the_same_request_without_a_key_goes_on_too() -> None:
@@ -199,6 +218,7 @@ async def test_what_was_steered_in_is_new_again_after_ten_minutes() -> None:
 
 
 def has_signals(world: World, n: int) -> bool:
+    assert isinstance(world.store, MemoryStore)
     return bool(world.store.db.execute("select count(*) from signal").get == n)
 
 
@@ -594,6 +614,19 @@ async def test_a_response_is_gone_on_with_in_its_own_line(
     ]
     assert world.tool.runs == 1
     assert lines.sessions == {"conversation": 2, "previous": 1, "forked": 2}[how]
+
+
+async def test_a_response_that_is_asked_for_again_forks_nothing_on_any_store(store: Store) -> None:
+    world = World("Hello.", ACT, NO, "Done.", store=store)
+    async with world.serving() as server:
+        hello = (await server.respond("Hi")).json
+        first = await server.respond("Do it", previous_response_id=hello["id"])
+        again = await server.respond("Do it", previous_response_id=hello["id"])
+    assert (first.status, again.status) == (502, 200)
+    assert again.headers["x-session-id"] == first.headers["x-session-id"]
+    assert again.headers["x-turn-continues"] == first.headers["x-turn-id"]
+    assert output(again.json) == ["Let me do it.", "Done."]
+    assert world.tool.runs == 1
 
 
 def resp(turn_id: str) -> str:

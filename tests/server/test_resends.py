@@ -3,36 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from functools import cache
-from pathlib import Path
 
 import pytest
 
 from holdfast.store.home import Store
-from holdfast.store.postgres.address import parse_address
-from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import Gate, ScriptedModel, fails, says
-from tests.postgres import shared_database
 from tests.server.stubs import Answer, Serving, agent, serving, until
-
-
-@cache
-def database() -> str:
-    return shared_database()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    found: Store
-    if request.param == "sqlite":
-        found = await SqliteStore.open(tmp_path / "store.db")
-    else:
-        url = await asyncio.to_thread(database)
-        found = await PostgresStore.open(parse_address(url))
-    yield found
-    await found.close()
 
 
 async def tell(server: Serving, route: str, name: str, on_busy: str, *texts: str) -> Answer:

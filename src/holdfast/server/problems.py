@@ -264,13 +264,15 @@ def problem_of_ending(
         detail = ending.detail
     is_far = retry_after_s is not None and retry_after_s > limits.retry_after_s_max
     passes = may_pass(ending.by, said) and transient is not False and not is_far
-    if cause.status == 503 and retry_after_s is None:
-        retry_after_s = ENDED_RETRY_S  # another server goes on, or this one again
     retry: bool | None
     if ending.kept or way_on is not None:
         retry = way_on is not None and way_on.by_retry and passes
     else:
         retry = False if acted or not passes else None if acted is None else True
+    if retry is False:
+        retry_after_s = None  # it is about the same request, which is not to come back
+    if cause.status == 503 and passes and retry_after_s is None:
+        retry_after_s = ENDED_RETRY_S  # another server goes on, or this one again
     if way_on is not None and not ending.kept:
         fate = "What was done before it is kept."
     elif ending.kept:
@@ -286,7 +288,7 @@ def problem_of_ending(
         code=code,
         message=f"{words}{f': {detail}' if detail else ''}".rstrip(".") + f". {fate}",
         kind=cause.kind,
-        retry_after_s=retry_after_s if passes else None,
+        retry_after_s=retry_after_s,
         should_retry=retry,
         advice=advice,
     )
