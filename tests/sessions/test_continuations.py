@@ -59,6 +59,33 @@ async def test_a_retry_goes_on_wherever_it_arrives(stage: Stage) -> None:
 
 
 @on_stage
+async def test_a_retry_goes_on_with_what_a_crash_has_left(stage: Stage) -> None:
+    """A turn without a key is not resumed, and what it has done is kept."""
+
+    async def act_and_hang(hand: Hand) -> None:
+        (act,) = await hand.call("act")
+        await hand.start(act)
+        await hand.finish(act)
+        await asyncio.sleep(600)
+
+    one, two = await stage.boot(), await stage.boot()
+    await stage.sleep(limits.lease_ttl_s + 1)  # so that they may judge
+    stage.parts["Pay"] = act_and_hang
+    stage.send(one, "Pay")
+    await stage.until(lambda: stage.done == ["act"])
+    await stage.sleep(1)
+    stage.world.bury(one)
+    del stage.parts["Pay"]
+
+    again = await stage.send(two, "Pay")
+
+    before, after = await stage.turns()
+    assert (before.state, before.ended_by) == ("committed", "crash")
+    assert again.ok and after.continues == before.turn_id
+    assert await stage.said() == SAID and stage.done == ["act"]
+
+
+@on_stage
 async def test_whoever_dies_while_it_goes_on_is_not_the_end_of_it(stage: Stage) -> None:
     """With a key it is resumed; without one it is lost, and the next retry goes on from the same place."""
     for asking in (KEYED, PLAIN):
