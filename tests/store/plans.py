@@ -52,7 +52,7 @@ class _Noting(MemoryStore):
         super().__init__(now_ms=clock.now_ms)
         self.noted: list[tuple[str, Writing]] = []
 
-    async def _write(self, start: Start[T]) -> T:
+    async def _write(self, start: Start[T], *, once: bool = False) -> T:
         name = getattr(start, "func", start).__name__
         return await super()._write(lambda: self._watched(name, start()))
 

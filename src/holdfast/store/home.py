@@ -19,31 +19,19 @@ Outcomes that a caller must decide on are values; errors are for what a caller c
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
-from functools import partial
-from typing import TypeVar
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from holdfast import limits
 from holdfast.core.codec import DAMAGE
-from holdfast.core.conversation import Commit, Patch, Snapshot
-from holdfast.core.items import EndedBy
+from holdfast.core.conversation import Snapshot
 from holdfast.errors import InvalidValue
-from holdfast.ids import (
-    GrantId,
-    IdempotencyKey,
-    ItemId,
-    KeyId,
-    NodeId,
-    SessionId,
-    SessionKey,
-    Tenant,
-    TurnId,
-    Version,
-)
+from holdfast.ids import NodeId, SessionId, Tenant, TurnId, Version
 from holdfast.store import base, pages
 from holdfast.store.assemble import extended
-from holdfast.store.base import ANY_GRANT, GrantFilter
 from holdfast.store.effort import Effort
 from holdfast.store.findings import Progress, Report
 from holdfast.store.operations import (
@@ -52,40 +40,57 @@ from holdfast.store.operations import (
     finders,
     inspection,
     lists,
-    nodes,
     queue,
     reads,
     retention,
     search,
-    sessions,
-    signals,
     sweeps,
-    turns,
 )
-from holdfast.store.rows import (
-    ApiKeyRow,
-    GrantRow,
-    IdempotencyRow,
-    JournalRow,
-    KeyRow,
-    MemoryRow,
-    NodeRow,
-    SealKeyRow,
-    SessionRow,
-    SignalKind,
-    SignalRow,
-    TurnRow,
-)
-from holdfast.store.steps import Start
+from holdfast.store.operations import nodes as node_operations
+from holdfast.store.operations import sessions as session_operations
+from holdfast.store.operations import signals as signal_operations
+from holdfast.store.operations import turns as turn_operations
+from holdfast.store.rows import SignalKind
+from holdfast.store.steps import Operation, Start
 
+P = ParamSpec("P")
 T = TypeVar("T")
+Method = Callable[Concatenate["Store", P], Coroutine[Any, Any, T]]
+
+
+def by_write(operation: Callable[P, Operation[T]], *, once: bool = False) -> Method[P, T]:
+    """The method that runs this operation, and says what it says; see `Store._write`."""
+
+    async def method(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._write(partial(operation, *args, **kwargs), once=once)
+
+    return _told(method, operation)
+
+
+def by_read(operation: Callable[P, Operation[T]], *, one_moment: bool = False) -> Method[P, T]:
+    """The same for an operation that writes nothing; see `Store._read`."""
+
+    async def method(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._read(partial(operation, *args, **kwargs), one_moment=one_moment)
+
+    return _told(method, operation)
+
+
+def _told(method: Method[P, T], operation: Callable[P, Operation[T]]) -> Method[P, T]:
+    """The method, with the name, the arguments and the words of its operation."""
+    own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+    told = wraps(operation)(method)
+    arguments = signature(operation).parameters.values()
+    told.__signature__ = Signature([own, *arguments])  # type: ignore[attr-defined]
+    return told
 
 
 class Store:
-    """Where conversations live. See the rules at the top of this module."""
+    """Where conversations live. See the rules at the top of this module; what a method does, its operation says."""
 
-    async def _write(self, start: Start[T]) -> T:
-        """Run an operation; durable when this returns."""
+    async def _write(self, start: Start[T], *, once: bool = False) -> T:
+        """Run an operation; durable when this returns. `once`: it would be done twice if it were run again after its
+        answer was lost, so its caller is told instead."""
         raise NotImplementedError
 
     async def _read(self, start: Start[T], *, one_moment: bool = False) -> T:
@@ -96,174 +101,27 @@ class Store:
         """Whether the process of a slot lives; see `sqlite/locks.py`."""
         return True
 
+    def _hint(self, said: signal_operations.Said) -> None:
+        """Let the node know that is to hear a signal, if there is a way."""
+
     # nodes
-
-    async def renew(self, node: NodeId, *, ttl_ms: int) -> NodeRow:
-        """Say that this process is alive for another `ttl_ms`; the first call enrols it.
-
-        If the row had expired meanwhile, `since_ms` starts anew: there was a gap.
-        """
-        return await self._write(partial(nodes.renew, node, ttl_ms=ttl_ms))
-
-    async def resign(self, node: NodeId) -> None:
-        """Say that this process is gone. Its open turns can be taken over at once."""
-        await self._write(partial(nodes.resign, node))
-
-    async def nodes(self) -> tuple[NodeRow, ...]:
-        """Every process that has said that it is alive, and has not resigned, by id. For operators."""
-        return await self._read(nodes.nodes)
+    renew = by_write(node_operations.renew)
+    resign = by_write(node_operations.resign)
+    nodes = by_read(node_operations.nodes)
 
     # turns
-
-    async def find_attempt(
-        self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
-    ) -> base.Known | None:
-        """Whether this request is known already, without beginning anything. A plain read.
-
-        By its idempotency key, or, with a `target`, as a recognised retry of that session's turn. A key whose name
-        means another session than its turn's by now is not `Unfinished`.
-        `begin` asks again; this is for checks that a retry must not meet, such as `If-Match`.
-        """
-        return await self._read(partial(turns.find_attempt, tenant, attempt, target))
-
-    async def begin(self, ask: base.Begin) -> base.BeginOutcome:
-        """T1. Claim the idempotency key, find or make the session, open the turn, write record 0.
-
-        Checks, in this order: the idempotency row; a recognised retry (`client_attempt` ≥ 1, the same
-        request hash, begun by an earlier attempt, and either open or queued, or the last one that was kept, ended
-        within `recognised_retry_s` and not acknowledged; or, without a key, the same request hash as the unfinished
-        head, ended within `unfinished_retry_s` and not acknowledged); the session; an open turn; the head; this node.
-        A `Begin` whose own turn is open already (the same turn id) answers `Started` again.
-
-        A request that `continues` a turn needs that turn at the head, unfinished (else `Finished`), and takes over the
-        keys that lead to it. While another continuation of it is open, it is `Joined` to that one. One that a retry
-        began (`links` ≥ 1) uses up one of the session's `retries_left`, whatever becomes of it. If it is discarded,
-        the keys that it took over lead back to the turn that it was to continue.
-        """
-        return await self._write(partial(turns.begin, ask))
-
-    async def append(
-        self, fence: base.Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
-    ) -> None:
-        """Add records to the turn's journal, from number `n` on, and consume these steer signals.
-
-        Raises Superseded under an old fence. The same append again changes nothing.
-        """
-        await self._write(partial(turns.append, fence, n=n, records=records, consumed=consumed))
-
-    async def commit(
-        self,
-        fence: base.Fence,
-        commit: Commit,
-        *,
-        n: int,
-        records: bytes,
-        settlement: base.Settlement = "done",
-    ) -> base.CommitOutcome:
-        """T2. Put the turn into the history: items, state, memories, link, idempotency; close the turn.
-
-        Every key that leads to the turn is settled: its own, and those of requests that were steered into it.
-
-        Raises Superseded under an old fence, or if the session has moved past the turn's base.
-        Answers `Unconsumed`, and changes nothing, if a steer is waiting and the turn could still hear
-        it: one that broke off, or that waits for its client, cannot. Committing the same turn again
-        under the same token returns the same version, also after it was closed.
-
-        `n` comes after everything in the journal (else StoreError): a node that commits has to know all
-        that happened. `records` are the journal's last ones; they, and the journal, are kept only for a replayable
-        turn, and for one that did not complete: no client comes back for the events of another, and its items say it all.
-        """
-        return await self._write(
-            partial(turns.commit, fence, commit, n=n, records=records, settlement=settlement)
-        )
-
-    async def end(
-        self,
-        fence: base.Fence,
-        *,
-        ended_by: EndedBy,
-        detail: str,
-        n: int,
-        records: bytes,
-        settlement: base.Settlement,
-    ) -> TurnRow:
-        """Discard the turn: everything but its own row and journal is as if it had not been.
-
-        Raises Superseded under an old fence. Ending it again returns the same row.
-        """
-        return await self._write(
-            partial(
-                turns.end,
-                fence,
-                ended_by=ended_by,
-                detail=detail,
-                n=n,
-                records=records,
-                settlement=settlement,
-            )
-        )
-
-    async def release(self, fence: base.Fence) -> None:
-        """Hand an open turn over: any node may take it at once, and it does not count as a crash."""
-        await self._write(partial(nodes.release, fence))
-
-    async def takeover(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        *,
-        node: NodeId,
-        nonce: str,
-        turn_id: TurnId | None = None,
-        ignored_cancel: bool = False,
-    ) -> base.TakeoverOutcome:
-        """Make the session's open turn ours, if its holder is dead, has handed it over, or is this node.
-
-        With `turn_id`, only that turn: another one that was begun meanwhile is left alone.
-        The token is bumped and the attempt counted before this returns. With `ignored_cancel` a live
-        holder is overruled too, if a cancel has been waiting for `cancel_grace_s`.
-        """
-        return await self._write(
-            partial(
-                nodes.takeover,
-                tenant,
-                session_id,
-                node=node,
-                nonce=nonce,
-                turn_id=turn_id,
-                ignored_cancel=ignored_cancel,
-            )
-        )
-
-    async def acknowledge(self, tenant: Tenant, turn_id: TurnId) -> None:
-        """Note that the answer has been handed to the client whole. Absent turns are ignored."""
-        await self._write(partial(turns.acknowledge, tenant, turn_id))
-
-    async def turn(self, tenant: Tenant, turn_id: TurnId) -> TurnRow | None:
-        return await self._read(partial(finders.turn_of, tenant, turn_id))
-
-    async def turns(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        *,
-        before: TurnId | None = None,
-        limit: int = 100,
-    ) -> tuple[TurnRow, ...]:
-        """The session's own turns, newest first, in every state: by the version that they made, or that they began from;
-        those that wait come last. With `before`, those that come before that turn of the session's own; none if it is
-        not one."""
-        return await self._read(
-            partial(lists.turns, tenant, session_id, before=before, limit=limit)
-        )
-
-    async def turn_unfinished(self, tenant: Tenant, request_hash: bytes) -> TurnRow | None:
-        """The last turn that was kept and did not complete whose request is known by this hash. What can be made of
-        it, `find_attempt` tells."""
-        return await self._read(partial(turns.turn_unfinished, tenant, request_hash))
-
-    async def idempotency(self, tenant: Tenant, key: IdempotencyKey) -> IdempotencyRow | None:
-        return await self._read(partial(finders.claim_under, tenant, key))
+    find_attempt = by_read(turn_operations.find_attempt)
+    begin = by_write(turn_operations.begin)
+    append = by_write(turn_operations.append)
+    commit = by_write(turn_operations.commit)
+    end = by_write(turn_operations.end)
+    release = by_write(node_operations.release)
+    takeover = by_write(node_operations.takeover)
+    acknowledge = by_write(turn_operations.acknowledge)
+    turn = by_read(finders.turn_of)
+    turns = by_read(lists.turns)
+    turn_unfinished = by_read(turn_operations.turn_unfinished)
+    idempotency = by_read(finders.claim_under)
 
     async def orphans(self, *, node: NodeId, limit: int) -> tuple[base.Orphan, ...]:
         """Open turns without a live holder, the oldest first. A plain read; `takeover` decides.
@@ -273,55 +131,14 @@ class Store:
         return await self._read(partial(sweeps.orphans, node, limit=limit, is_held=self._is_held))
 
     # turns that wait for their session
-
-    async def queued(self, *, limit: int) -> tuple[base.Waiting, ...]:
-        """Queued turns, in the order in which they came. A plain read; `open_queued` decides."""
-        return await self._read(partial(sweeps.queued, limit=limit))
-
-    async def enqueue(self, ask: base.Begin, *, behind: bool = False) -> base.EnqueueOutcome:
-        """Let a request wait for a session that is busy, or that others wait for: claim the idempotency key, write
-        the turn as queued, and record 0. The session is not held, and its head may move on.
-
-        Asks what `begin` asks about the request, and not what it asks about the head and the node. `Free` if the
-        session is neither busy nor waited for, or is still to be made; with `behind`, only in the last case.
-        An `enqueue` whose own turn is queued already (the same turn id) answers `Queued` again.
-        """
-        return await self._write(partial(queue.enqueue, ask, behind=behind))
-
-    async def open_queued(self, ask: base.Opening) -> base.OpenOutcome:
-        """Open a queued turn on top of its session's head, and hold it: from then on it is like any other.
-
-        Of a session's queued turns only the first can be opened. The same `Opening` again answers `Started` again.
-        """
-        return await self._write(partial(queue.open_queued, ask))
-
-    async def withdraw(
-        self,
-        tenant: Tenant,
-        turn_id: TurnId,
-        *,
-        ended_by: EndedBy,
-        detail: str,
-        records: bytes,
-        settlement: base.Settlement,
-    ) -> TurnRow:
-        """Discard a turn that is queued; `records` are those after its request. The turn as it is then.
-
-        One that is not queued (any more) is left as it is. Raises SessionMissing if there is no such turn.
-        """
-        return await self._write(
-            partial(
-                queue.withdraw,
-                tenant,
-                turn_id,
-                ended_by=ended_by,
-                detail=detail,
-                records=records,
-                settlement=settlement,
-            )
-        )
+    queued = by_read(sweeps.queued)
+    enqueue = by_write(queue.enqueue)
+    open_queued = by_write(queue.open_queued)
+    withdraw = by_write(queue.withdraw)
 
     # signals
+    signals = by_read(sweeps.signals)
+    find_signal = by_read(signal_operations.find_signal)
 
     async def signal(
         self,
@@ -340,53 +157,34 @@ class Store:
         claimed for this turn together with the signal: the same request again is `Joined`, and is not said twice.
         Without a key, saying it again says it twice.
         """
-        said = await self._say(
-            tenant, turn_id, kind=kind, payload=payload, attempt=attempt, after=after
+        # A message that is steered in twice would be heard twice, unless its key tells; a turn that is told twice to
+        # stop stops once.
+        is_keyed = attempt is not None and attempt.key is not None
+        say = partial(signal_operations.signal, tenant, turn_id, kind=kind, payload=payload)
+        said = await self._write(
+            partial(say, attempt=attempt, after=after), once=kind == "steer" and not is_keyed
         )
+        self._hint(said)
         return said.outcome
 
-    async def _say(
-        self,
-        tenant: Tenant,
-        turn_id: TurnId,
-        *,
-        kind: SignalKind,
-        payload: bytes,
-        attempt: base.Attempt | None,
-        after: int | None,
-    ) -> signals.Said:
-        """`signal`, and which node is to hear it."""
-        return await self._write(
-            partial(
-                signals.signal,
-                tenant,
-                turn_id,
-                kind=kind,
-                payload=payload,
-                attempt=attempt,
-                after=after,
-            )
-        )
-
-    async def signals(self, node: NodeId) -> tuple[SignalRow, ...]:
-        """Every signal that waits for a turn of this node, oldest first. One plain read."""
-        return await self._read(partial(sweeps.signals, node))
-
-    async def find_signal(self, tenant: Tenant, turn_id: TurnId, n: int) -> SignalRow | None:
-        """One signal, to see whether its turn has heard it."""
-        return await self._read(partial(signals.find_signal, tenant, turn_id, n))
-
     # sessions
-
-    async def resolve(self, tenant: Tenant, key: SessionKey) -> KeyRow | None:
-        return await self._read(partial(finders.key_named, tenant, key))
-
-    async def session(self, tenant: Tenant, session_id: SessionId) -> SessionRow | None:
-        """The row, also of a deleted session as long as its tombstone is kept."""
-        return await self._read(partial(finders.session_of, tenant, session_id))
-
-    async def info(self, tenant: Tenant, session_id: SessionId) -> base.SessionInfo | None:
-        return await self._read(partial(reads.info, tenant, session_id), one_moment=True)
+    resolve = by_read(finders.key_named)
+    session = by_read(finders.session_of)
+    info = by_read(reads.info, one_moment=True)
+    journal = by_read(reads.journal)
+    dump = by_read(reads.dump, one_moment=True)
+    session_ids = by_read(reads.session_ids)
+    forks = by_read(reads.forks)
+    tenants = by_read(lists.tenants)
+    stats = by_read(lists.stats)
+    restore = by_write(arrivals.restore)
+    annotate = by_write(session_operations.annotate, once=True)
+    bind = by_write(session_operations.bind)
+    fork = by_write(session_operations.fork)
+    remove = by_write(session_operations.remove)
+    put_blob = by_write(session_operations.put_blob)
+    blob = by_read(reads.blob)
+    sessions = by_read(lists.sessions, one_moment=True)
 
     async def snapshot(
         self,
@@ -404,125 +202,6 @@ class Store:
             partial(reads.snapshot, tenant, session_id, version=version, known=known)
         )
         return None if found is None else extended(found)
-
-    async def journal(
-        self, tenant: Tenant, turn_id: TurnId, *, since: int = 0
-    ) -> tuple[JournalRow, ...]:
-        """Rows that may hold records from number `since` on, in order."""
-        return await self._read(partial(reads.journal, tenant, turn_id, since=since))
-
-    async def dump(self, tenant: Tenant, session_id: SessionId) -> base.SessionDump | None:
-        """All rows of a session but its open and queued turns, as they lie; of a deleted one, what is left."""
-        return await self._read(partial(reads.dump, tenant, session_id), one_moment=True)
-
-    async def session_ids(
-        self, tenant: Tenant, *, after: SessionId | None, limit: int
-    ) -> tuple[SessionId, ...]:
-        """Every session, by id, deleted ones included. For operators."""
-        return await self._read(partial(reads.session_ids, tenant, after=after, limit=limit))
-
-    async def forks(
-        self, tenant: Tenant, session_id: SessionId, *, limit: int
-    ) -> tuple[SessionId, ...]:
-        """The sessions that read some of this one's past, forks of forks included, by id."""
-        return await self._read(partial(reads.forks, tenant, session_id, limit=limit))
-
-    async def tenants(self) -> tuple[Tenant, ...]:
-        """The tenants that have a session, a memory or a remembered approval. For operators: verify, copy, stats."""
-        return await self._read(lists.tenants)
-
-    async def stats(self) -> base.StoreStats:
-        return await self._read(lists.stats)
-
-    async def restore(self, tenant: Tenant, dump: base.SessionDump) -> base.RestoreOutcome:
-        """Take in a dumped session, whole or not at all. The same dump again is fine."""
-        return await self._write(partial(arrivals.restore, tenant, dump))
-
-    async def annotate(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        patches: Sequence[tuple[ItemId | None, Patch]],
-        *,
-        summary_rev: int | None = None,
-    ) -> base.AnnotateOutcome:
-        """Append annotations. With `summary_rev`, only on top of that summary (0: none yet).
-
-        Raises SessionMissing or SessionGone.
-        """
-        return await self._write(
-            partial(sessions.annotate, tenant, session_id, patches, summary_rev=summary_rev)
-        )
-
-    async def bind(
-        self, tenant: Tenant, key: SessionKey, *, fresh: SessionId, version: Version | None = None
-    ) -> SessionRow:
-        """Make the key mean a new session: an empty one (reset), or a fork at `version` (rewind).
-
-        The old session stays as it is, reachable by its id. Binding again with the same `fresh`
-        returns the same row. Raises SessionMissing for an unknown key or version; a reset of a key
-        whose session was deleted or never existed starts a new one.
-        """
-        return await self._write(partial(sessions.bind, tenant, key, fresh=fresh, version=version))
-
-    async def fork(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        *,
-        version: Version,
-        fresh: SessionId,
-        anonymous: bool = False,
-    ) -> SessionRow:
-        """Make a session that begins as this one stood at `version`, state and annotations included.
-
-        Forking again with the same `fresh` returns the same row. The fork of an anonymous line is
-        one, too; with `anonymous` every fork is. Raises SessionMissing, SessionGone.
-        """
-        return await self._write(
-            partial(
-                sessions.fork,
-                tenant,
-                session_id,
-                version=version,
-                fresh=fresh,
-                anonymous=anonymous,
-            )
-        )
-
-    async def remove(self, tenant: Tenant, session_id: SessionId) -> SessionRow:
-        """Delete a session: it is gone at once, its key is free, its open and queued turns ended; bytes go later.
-
-        Deleting again returns the same row. Raises SessionMissing.
-        """
-        return await self._write(partial(sessions.remove, tenant, session_id))
-
-    async def put_blob(self, tenant: Tenant, session_id: SessionId, data: bytes) -> str:
-        """Keep bytes under their digest, before an item names them. Returns `sha256:…`.
-
-        The session need not exist yet: its first turn may bring them. Raises SessionGone.
-        """
-        return await self._write(partial(sessions.put_blob, tenant, session_id, data))
-
-    async def blob(self, tenant: Tenant, session_id: SessionId, digest: str) -> bytes | None:
-        """Bytes by digest, a fork's past included."""
-        return await self._read(partial(reads.blob, tenant, session_id, digest))
-
-    # lists
-
-    async def sessions(
-        self,
-        tenant: Tenant,
-        *,
-        where: base.SessionFilter = base.EVERYTHING,
-        cursor: str | None = None,
-        limit: int = limits.page_size_default,
-    ) -> base.Page:
-        """List sessions with a committed turn by last activity. Raises InvalidCursor."""
-        before = pages.start(cursor)
-        return await self._read(
-            partial(lists.page, tenant, where=where, before=before, limit=limit), one_moment=True
-        )
 
     async def search(
         self,
@@ -569,71 +248,21 @@ class Store:
         return base.Indexed(sessions=len(plan.steps), more=plan.more)
 
     # memories
-
-    async def memories(self, tenant: Tenant, agent: str) -> tuple[MemoryRow, ...]:
-        """What an agent remembers, oldest first."""
-        return await self._read(partial(reads.memories, tenant, agent))
-
-    async def all_memories(
-        self, tenant: Tenant, *, after: MemoryRow | None, limit: int
-    ) -> tuple[MemoryRow, ...]:
-        """What the agents of a tenant remember, by agent and id. For operators."""
-        return await self._read(partial(lists.all_memories, tenant, after=after, limit=limit))
-
-    async def restore_memories(self, tenant: Tenant, rows: Sequence[MemoryRow]) -> int:
-        """Take in memories. One that is there already stays as it is; how many were not."""
-        return await self._write(partial(arrivals.restore_memories, tenant, rows))
+    memories = by_read(reads.memories)
+    all_memories = by_read(lists.all_memories)
+    restore_memories = by_write(arrivals.restore_memories)
 
     # keys and approvals
-
-    async def put_api_key(self, row: ApiKeyRow) -> bool:
-        """Keep a key. One with this id that is there already stays as it is; whether it was not."""
-        return await self._write(partial(access.put_api_key, row))
-
-    async def api_key(self, key_id: KeyId) -> ApiKeyRow | None:
-        """A key by its id, also one that is revoked or has expired. A plain read."""
-        return await self._read(partial(access.api_key, key_id))
-
-    async def api_keys(
-        self, tenant: Tenant | None = None, *, after: KeyId | None = None, limit: int
-    ) -> tuple[ApiKeyRow, ...]:
-        """Some keys, of one tenant or of all, the oldest first. Revoked ones stay: they answer for the past."""
-        return await self._read(partial(access.api_keys, tenant, after=after, limit=limit))
-
-    async def revoke_api_key(self, key_id: KeyId) -> ApiKeyRow | None:
-        """Take a key back, from now on and for ever. Again: the same row. None if there is none."""
-        return await self._write(partial(access.revoke_api_key, key_id))
-
-    async def put_seal_key(self, row: SealKeyRow) -> None:
-        """Keep a key. One with this id that is there already stays as it is."""
-        await self._write(partial(access.put_seal_key, row))
-
-    async def seal_keys(self) -> tuple[SealKeyRow, ...]:
-        """All of them, the oldest first. A plain read."""
-        return await self._read(access.seal_keys)
-
-    async def remove_seal_key(self, key_id: KeyId) -> None:
-        """Forget a key; again: nothing happens. What it has sealed cannot be opened any more."""
-        await self._write(partial(access.remove_seal_key, key_id))
-
-    async def put_grant(self, row: GrantRow) -> bool:
-        """Remember an approval. One with this id that is there already stays as it is; whether it was not."""
-        return await self._write(partial(access.put_grant, row))
-
-    async def grants(
-        self,
-        tenant: Tenant,
-        where: GrantFilter = ANY_GRANT,
-        *,
-        after: GrantId | None = None,
-        limit: int,
-    ) -> tuple[GrantRow, ...]:
-        """Some approvals, the oldest first. A plain read. Those that were revoked stay, and answer for the past."""
-        return await self._read(partial(access.grants, tenant, where, after=after, limit=limit))
-
-    async def revoke_grant(self, tenant: Tenant, grant_id: GrantId) -> GrantRow | None:
-        """Take an approval back, from now on and for ever. Again: the same row. None if there is none."""
-        return await self._write(partial(access.revoke_grant, tenant, grant_id))
+    put_api_key = by_write(access.put_api_key)
+    api_key = by_read(access.api_key)
+    api_keys = by_read(access.api_keys)
+    revoke_api_key = by_write(access.revoke_api_key)
+    put_seal_key = by_write(access.put_seal_key)
+    seal_keys = by_read(access.seal_keys)
+    remove_seal_key = by_write(access.remove_seal_key)
+    put_grant = by_write(access.put_grant)
+    grants = by_read(access.grants)
+    revoke_grant = by_write(access.revoke_grant)
 
     # upkeep
 

@@ -49,7 +49,7 @@ class MemoryStore(Store):
         """Take the steps of an operation at once."""
         return DRIVER.run(self.db, operation, now_ms=self._now_ms())
 
-    async def _write(self, start: Start[T]) -> T:
+    async def _write(self, start: Start[T], *, once: bool = False) -> T:
         async with self._unchanged:
             db = self.db
             db.execute("begin")

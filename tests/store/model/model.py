@@ -1,7 +1,7 @@
 """The promises of a store, as plain data: what every home is held against.
 
-Written from the promises in ARCHITECTURE.md and the docstrings of `store/home.py`, and from nothing else: no row is
-looked up here that a home would look up, and `store/decisions.py` is not imported. Where a home has
+Written from the promises in ARCHITECTURE.md and the docstrings of the methods of `Store`, and from nothing else: no row
+is looked up here that a home would look up, and `store/decisions.py` is not imported. Where a home has
 tables, lineages and revisions, the model has lists:
 
 1. A session is its story: the turns that were committed and the annotations that were made, in that order.

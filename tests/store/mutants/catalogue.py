@@ -723,7 +723,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a line goes in which a turn has begun",
-        (PRUNING, ", if_still=may_go)", ")"),
+        (PRUNING, "SessionId(place.session_id), may_go)", "SessionId(place.session_id), bool)"),
         tests=(GUARDS,),
     ),
     mutant(

@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.core.codec import Value
 from holdfast.ids import GrantId, KeyId, Tenant
-from holdfast.store.base import GrantFilter
+from holdfast.store.base import ANY_GRANT, GrantFilter
 from holdfast.store.rows import ApiKeyRow, GrantRow, SealKeyRow
 from holdfast.store.steps import (
     AsRead,
@@ -38,7 +38,7 @@ EVERY_SEAL_KEY = Finder(SEAL_KEYS, order=("key_id",))
 
 
 def put_api_key(row: ApiKeyRow) -> Operation[bool]:
-    """Keep a key; whether it was not there."""
+    """Keep a key. One with this id that is there already stays as it is; whether it was not."""
     facts = yield from look(API_KEY, key_id=row.key_id)
     if facts.row is None:
         yield from write(insert(API_KEYS, row))
@@ -46,18 +46,21 @@ def put_api_key(row: ApiKeyRow) -> Operation[bool]:
 
 
 def api_key(key_id: KeyId) -> Operation[ApiKeyRow | None]:
+    """A key by its id, also one that is revoked or has expired. A plain read."""
     return (yield from look(API_KEY, key_id=key_id)).row
 
 
 def api_keys(
-    tenant: Tenant | None, *, after: KeyId | None, limit: int
+    tenant: Tenant | None = None, *, after: KeyId | None = None, limit: int
 ) -> Operation[tuple[ApiKeyRow, ...]]:
+    """Some keys, of one tenant or of all, the oldest first. Revoked ones stay: they answer for the past."""
     if tenant is None:
         return (yield from find(EVERY_KEY, above=after, limit=limit))
     return (yield from find(KEYS_OF, tenant=tenant, above=after, limit=limit))
 
 
 def revoke_api_key(key_id: KeyId) -> Operation[ApiKeyRow | None]:
+    """Take a key back, from now on and for ever. Again: the same row. None if there is none."""
     facts = yield from look(API_KEY, key_id=key_id)
     row = facts.row
     if row is None or row.revoked_ms is not None:
@@ -70,14 +73,17 @@ def revoke_api_key(key_id: KeyId) -> Operation[ApiKeyRow | None]:
 
 
 def put_seal_key(row: SealKeyRow) -> Operation[None]:
+    """Keep a key. One with this id that is there already stays as it is."""
     yield from write(insert(SEAL_KEYS, row, if_absent=True))
 
 
 def seal_keys() -> Operation[tuple[SealKeyRow, ...]]:
+    """All of them, the oldest first. A plain read."""
     return (yield from find(EVERY_SEAL_KEY))
 
 
 def remove_seal_key(key_id: KeyId) -> Operation[None]:
+    """Forget a key; again: nothing happens. What it has sealed cannot be opened any more."""
     yield from write(Delete(SEAL_KEYS, (key_id,)))
 
 
@@ -105,7 +111,7 @@ LIVE_GRANTS = Finder(
 
 
 def put_grant(row: GrantRow) -> Operation[bool]:
-    """Remember an approval; whether it was not there."""
+    """Remember an approval. One with this id that is there already stays as it is; whether it was not."""
     facts = yield from look(GRANT, tenant=row.tenant, grant_id=row.grant_id)
     if facts.row is None:
         yield from write(insert(GRANTS, row))
@@ -113,9 +119,9 @@ def put_grant(row: GrantRow) -> Operation[bool]:
 
 
 def grants(
-    tenant: Tenant, where: GrantFilter, *, after: GrantId | None, limit: int
+    tenant: Tenant, where: GrantFilter = ANY_GRANT, *, after: GrantId | None = None, limit: int
 ) -> Operation[tuple[GrantRow, ...]]:
-    """Some approvals, the oldest first."""
+    """Some approvals, the oldest first. A plain read. Those that were revoked stay, and answer for the past."""
     return (
         yield from find(
             LIVE_GRANTS if where.live else GRANTS_OF,
@@ -129,6 +135,7 @@ def grants(
 
 
 def revoke_grant(tenant: Tenant, grant_id: GrantId) -> Operation[GrantRow | None]:
+    """Take an approval back, from now on and for ever. Again: the same row. None if there is none."""
     facts = yield from look(GRANT, tenant=tenant, grant_id=grant_id)
     row = facts.row
     if row is None or row.revoked_ms is not None:

@@ -34,7 +34,7 @@ from holdfast.store.tables import (
 
 
 def restore(tenant: Tenant, dump: SessionDump) -> Operation[RestoreOutcome]:
-    """A session as it was dumped, if it fits in."""
+    """Take in a dumped session, whole or not at all. The same dump again is fine."""
     past = yield from _ancestors(tenant, dump.session)
     flaw = transfer.flaw_in(dump, tenant=tenant, past=past)
     if flaw is not None:
@@ -141,7 +141,7 @@ MEMORY = Look(
 
 
 def restore_memories(tenant: Tenant, rows: Sequence[MemoryRow]) -> Operation[int]:
-    """Memories; one that is there stays as it is. How many were not."""
+    """Take in memories. One that is there already stays as it is; how many were not."""
     fresh: dict[tuple[str, str], MemoryRow] = {}
     for row in rows:
         assert row.tenant == tenant, "a caller names its own tenant"

@@ -89,6 +89,7 @@ def node_of(node: NodeId) -> Operation[NodeRow | None]:
 
 
 def session_of(tenant: Tenant, session_id: SessionId) -> Operation[SessionRow | None]:
+    """The row, also of a deleted session as long as its tombstone is kept."""
     found = yield from look(SESSION, tenant=tenant, session_id=session_id)
     return found.session
 

@@ -8,7 +8,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
 from holdfast.store import pages
-from holdfast.store.base import Page, SessionFilter, SessionInfo, StoreStats
+from holdfast.store.base import EVERYTHING, Page, SessionFilter, SessionInfo, StoreStats
 from holdfast.store.rows import KeyRow, MemoryRow, SessionName, SessionRow, TurnRow
 from holdfast.store.steps import Operation, Question, ask
 
@@ -16,9 +16,11 @@ TURNS = Question("turns", TurnRow)
 
 
 def turns(
-    tenant: Tenant, session_id: SessionId, *, before: TurnId | None, limit: int
+    tenant: Tenant, session_id: SessionId, *, before: TurnId | None = None, limit: int = 100
 ) -> Operation[tuple[TurnRow, ...]]:
-    """A session's own turns, newest first."""
+    """The session's own turns, newest first, in every state: by the version that they made, or that they began from;
+    those that wait come last. With `before`, those that come before that turn of the session's own; none if it is
+    not one."""
     return (yield from ask(TURNS, tenant=tenant, session_id=session_id, before=before, limit=limit))
 
 
@@ -34,12 +36,17 @@ NAMED_AT_ONCE = 25
 """Sessions that are read together, a page of a list and a little more."""
 
 
-def page(
-    tenant: Tenant, *, where: SessionFilter, before: pages.Place, limit: int
+def sessions(
+    tenant: Tenant,
+    *,
+    where: SessionFilter = EVERYTHING,
+    cursor: str | None = None,
+    limit: int = limits.page_size_default,
 ) -> Operation[Page]:
-    """One page of a list. One session more than asked for is read, to know whether there is more."""
+    """List sessions with a committed turn by last activity. Raises InvalidCursor."""
     ids = yield from _keyed(tenant, where.key_prefix)
-    walk = Walk(tenant, where=where, before=before, ids=ids)
+    walk = Walk(tenant, where=where, before=pages.start(cursor), ids=ids)
+    # One session more than asked for is read, to know whether there is more.
     found: list[SessionInfo] = []
     while len(found) <= limit and not walk.at_end:
         found += yield from walk.next(limit + 1 - len(found))
@@ -144,13 +151,13 @@ COUNTS = Question("counts", StoreStats)
 def all_memories(
     tenant: Tenant, *, after: MemoryRow | None, limit: int
 ) -> Operation[tuple[MemoryRow, ...]]:
-    """Every memory of a tenant, by agent and id."""
+    """What the agents of a tenant remember, by agent and id. For operators."""
     agent, memory_id = (after.agent, after.memory_id) if after else ("", "")
     return (yield from ask(ALL_MEMORIES, tenant=tenant, agent=agent, after=memory_id, limit=limit))
 
 
 def tenants() -> Operation[tuple[Tenant, ...]]:
-    """The tenants that have a session, a memory or a remembered approval."""
+    """The tenants that have a session, a memory or a remembered approval. For operators: verify, copy, stats."""
     found: list[Tenant] = []
     while rows := (yield from ask(NEXT_TENANT, after=found[-1] if found else "")):
         found += [each.tenant for each in rows]

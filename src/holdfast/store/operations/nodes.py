@@ -31,7 +31,10 @@ EVERY_NODE = Finder(NODES, order=("node_id",))
 
 
 def renew(node: NodeId, *, ttl_ms: int) -> Operation[NodeRow]:
-    """A node says that it is alive."""
+    """Say that this process is alive for another `ttl_ms`; the first call enrols it.
+
+    If the row had expired meanwhile, `since_ms` starts anew: there was a gap.
+    """
     facts = yield from look(NODE, node=node)
     known, now_ms = facts.node, facts.now_ms
     fresh = NodeRow(node_id=node, ttl_ms=ttl_ms, since_ms=now_ms, expires_ms=now_ms + ttl_ms)
@@ -47,13 +50,14 @@ def renew(node: NodeId, *, ttl_ms: int) -> Operation[NodeRow]:
 
 
 def resign(node: NodeId) -> Operation[NodeRow | None]:
-    """A node is gone, and said so. What its row was."""
+    """Say that this process is gone. Its open turns can be taken over at once. What its row was."""
     facts = yield from look(NODE, node=node)
     yield from write(Delete(NODES, (node,)))
     return facts.node
 
 
 def nodes() -> Operation[tuple[NodeRow, ...]]:
+    """Every process that has said that it is alive, and has not resigned, by id. For operators."""
     return (yield from find(EVERY_NODE))
 
 
@@ -75,7 +79,7 @@ def held(session: SessionRow, fence: Fence, node: NodeId) -> Update:
 
 
 def release(fence: Fence) -> Operation[None]:
-    """A node hands an open turn over."""
+    """Hand an open turn over: any node may take it at once, and it does not count as a crash."""
     facts = yield from look(SESSION, tenant=fence.tenant, session_id=fence.session_id)
     session = decisions.demand_fence(fence, facts.session)
     yield from write(change(SESSIONS, session, lease_node=None), on=(session,))
@@ -106,10 +110,15 @@ def takeover(
     *,
     node: NodeId,
     nonce: str,
-    turn_id: TurnId | None,
-    ignored_cancel: bool,
+    turn_id: TurnId | None = None,
+    ignored_cancel: bool = False,
 ) -> Operation[TakeoverOutcome]:
-    """An open turn changes hands, unless its holder is alive."""
+    """Make the session's open turn ours, if its holder is dead, has handed it over, or is this node.
+
+    With `turn_id`, only that turn: another one that was begun meanwhile is left alone.
+    The token is bumped and the attempt counted before this returns. With `ignored_cancel` a live
+    holder is overruled too, if a cancel has been waiting for `cancel_grace_s`.
+    """
     found = yield from look(TAKEOVER, tenant=tenant, session_id=session_id, node=node)
     session, turn = found.session, found.turn
     told = (yield from signals_of(turn)) if turn and ignored_cancel else ()

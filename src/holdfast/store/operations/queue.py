@@ -43,8 +43,14 @@ from holdfast.store.steps import (
 from holdfast.store.tables import JOURNAL, NODES, SESSIONS, TURNS
 
 
-def enqueue(ask: Begin, *, behind: bool) -> Operation[EnqueueOutcome]:
-    """A request waits for its session."""
+def enqueue(ask: Begin, *, behind: bool = False) -> Operation[EnqueueOutcome]:
+    """Let a request wait for a session that is busy, or that others wait for: claim the idempotency key, write
+    the turn as queued, and record 0. The session is not held, and its head may move on.
+
+    Asks what `begin` asks about the request, and not what it asks about the head and the node. `Free` if the
+    session is neither busy nor waited for, or is still to be made; with `behind`, only in the last case.
+    An `enqueue` whose own turn is queued already (the same turn id) answers `Queued` again.
+    """
     facts = yield from begin_facts(ask)
     session = facts.session
     if session is not None:
@@ -90,7 +96,10 @@ OPENING = Look(
 
 
 def open_queued(ask: Opening) -> Operation[OpenOutcome]:
-    """A queued turn becomes the open one of its session, and its request is rewritten."""
+    """Open a queued turn on top of its session's head, and hold it: from then on it is like any other.
+
+    Of a session's queued turns only the first can be opened. The same `Opening` again answers `Started` again.
+    """
     turn_id = ask.request.turn_id
     given = {
         "tenant": ask.tenant,
@@ -146,7 +155,10 @@ def withdraw(
     records: bytes,
     settlement: Settlement,
 ) -> Operation[TurnRow]:
-    """A queued turn ends without having begun."""
+    """Discard a turn that is queued; `records` are those after its request. The turn as it is then.
+
+    One that is not queued (any more) is left as it is. Raises SessionMissing if there is no such turn.
+    """
     found = yield from look(TURN, tenant=tenant, turn_id=turn_id)
     turn, session = found.turn, found.session
     if turn is None:

@@ -145,10 +145,9 @@ CLAIMS_ON = Finder(
 
 
 def dump(tenant: Tenant, session_id: SessionId) -> Operation[SessionDump | None]:
-    """All rows of a session, as they lie; what has not ended is left out.
+    """All rows of a session but its open and queued turns, as they lie; of a deleted one, what is left.
 
-    Of a deleted one, what is left. Rows that the session's own numbers do not reach are there, too: `verify`
-    looks for them.
+    Rows that the session's own numbers do not reach are there, too: `verify` looks for them.
     """
     session = yield from session_of(tenant, session_id)
     if session is None:
@@ -192,13 +191,13 @@ FORKS_OF = Finder(PASTS, tenant=":tenant", ancestor=":ancestor", order=("session
 def session_ids(
     tenant: Tenant, *, after: SessionId | None, limit: int
 ) -> Operation[tuple[SessionId, ...]]:
-    """Every session of a tenant, by id."""
+    """Every session, by id, deleted ones included. For operators."""
     rows = yield from find(IDS_OF, tenant=tenant, above=after, limit=limit)
     return tuple(row.id for row in rows)
 
 
 def forks(tenant: Tenant, session_id: SessionId, *, limit: int) -> Operation[tuple[SessionId, ...]]:
-    """The sessions that read some of a session's past, by id."""
+    """The sessions that read some of this one's past, forks of forks included, by id."""
     rows = yield from find(FORKS_OF, tenant=tenant, ancestor=session_id, limit=limit)
     return tuple(row.session_id for row in rows)
 
@@ -222,7 +221,7 @@ BLOB_OF = Look(
 
 
 def blob(tenant: Tenant, session_id: SessionId, digest: str) -> Operation[bytes | None]:
-    """Bytes by digest: the session's own, or those of its past."""
+    """Bytes by digest, a fork's past included."""
     own = {"tenant": tenant, "session_id": session_id, "digest": digest}
     found = yield from look(BLOB_OF, owner=session_id, **own)
     if found.session is None or found.session.state == "deleted":
@@ -239,8 +238,10 @@ JOURNAL_OF = Finder(JOURNAL, tenant=":tenant", turn_id=":turn_id", order=("n",),
 LAST_JOURNAL_OF = Finder(JOURNAL, tenant=":tenant", turn_id=":turn_id", order=("-n",), over="n")
 
 
-def journal(tenant: Tenant, turn_id: TurnId, *, since: int) -> Operation[tuple[JournalRow, ...]]:
-    """A turn's journal from the row that holds record `since`."""
+def journal(
+    tenant: Tenant, turn_id: TurnId, *, since: int = 0
+) -> Operation[tuple[JournalRow, ...]]:
+    """Rows that may hold records from number `since` on, in order."""
     above = None
     if since:
         own = {"tenant": tenant, "turn_id": turn_id}
@@ -255,5 +256,5 @@ MEMORIES_OF = Finder(MEMORIES, tenant=":tenant", agent=":agent", order=("at_ms",
 
 
 def memories(tenant: Tenant, agent: str) -> Operation[tuple[MemoryRow, ...]]:
-    """What an agent remembers."""
+    """What an agent remembers, oldest first."""
     return (yield from find(MEMORIES_OF, tenant=tenant, agent=agent))

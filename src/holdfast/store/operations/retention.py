@@ -23,7 +23,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.ids import SessionId, Tenant, mint
 from holdfast.store.horizon import Horizon, believed, looked
-from holdfast.store.operations.sessions import remove
+from holdfast.store.operations.sessions import remove_if
 from holdfast.store.rows import SessionRow, Tombstone
 from holdfast.store.steps import (
     AsRead,
@@ -296,7 +296,7 @@ def remove_line(place: SessionPlace, horizon: Horizon, *, limit: int) -> Operati
         idle = session.active_ms <= horizon.before_ms(limits.anonymous_keep_s)
         return session.anonymous and session.open_turn is None and idle
 
-    yield from remove(Tenant(place.tenant), SessionId(place.session_id), if_still=may_go)
+    yield from remove_if(Tenant(place.tenant), SessionId(place.session_id), may_go)
     return 1
 
 

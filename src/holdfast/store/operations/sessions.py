@@ -61,9 +61,12 @@ def annotate(
     session_id: SessionId,
     patches: Sequence[tuple[ItemId | None, Patch]],
     *,
-    summary_rev: int | None,
+    summary_rev: int | None = None,
 ) -> Operation[AnnotateOutcome]:
-    """People say something about a session or its items; what concerns the session as a whole is kept in its row."""
+    """Append annotations. With `summary_rev`, only on top of that summary (0: none yet).
+
+    What concerns the session as a whole is kept in its row, too. Raises SessionMissing or SessionGone.
+    """
     found = yield from look(SESSION, tenant=tenant, session_id=session_id)
     session = shapes.demand_live(found.session, session_id)
     outcome = shapes.annotate_session(
@@ -164,7 +167,11 @@ def fork(
     fresh: SessionId,
     anonymous: bool = False,
 ) -> Operation[SessionRow]:
-    """A session that begins as another one stood at a version."""
+    """Make a session that begins as this one stood at `version`, state and annotations included.
+
+    Forking again with the same `fresh` returns the same row. The fork of an anonymous line is
+    one, too; with `anonymous` every fork is. Raises SessionMissing, SessionGone.
+    """
     there = yield from session_of(tenant, fresh)
     if there is not None:
         return there
@@ -228,9 +235,14 @@ BINDING = Look(
 
 
 def bind(
-    tenant: Tenant, key: SessionKey, *, fresh: SessionId, version: Version | None
+    tenant: Tenant, key: SessionKey, *, fresh: SessionId, version: Version | None = None
 ) -> Operation[SessionRow]:
-    """A key means another session from now on: an empty one, or a fork of what it meant."""
+    """Make the key mean a new session: an empty one (reset), or a fork at `version` (rewind).
+
+    The old session stays as it is, reachable by its id. Binding again with the same `fresh`
+    returns the same row. Raises SessionMissing for an unknown key or version; a reset of a key
+    whose session was deleted or never existed starts a new one.
+    """
     found = yield from look(BINDING, tenant=tenant, key=key, fresh=fresh)
     if found.there is not None:  # also if the key has moved on since: an old retry undoes nothing
         return found.there
@@ -268,18 +280,23 @@ KEYS_OF = Finder(
 )
 
 
-def remove(
-    tenant: Tenant,
-    session_id: SessionId,
-    *,
-    if_still: Callable[[SessionRow], bool] = lambda session: True,
+def remove(tenant: Tenant, session_id: SessionId) -> Operation[SessionRow]:
+    """Delete a session: it is gone at once, its key is free, its open and queued turns ended; bytes go later.
+
+    Deleting again returns the same row. Raises SessionMissing.
+    """
+    return remove_if(tenant, session_id, lambda session: True)
+
+
+def remove_if(
+    tenant: Tenant, session_id: SessionId, is_still: Callable[[SessionRow], bool]
 ) -> Operation[SessionRow]:
-    """Delete a session, provided that it is still what the caller takes it for."""
+    """`remove`, provided that the session is still what the caller takes it for."""
     found = yield from look(SESSION, tenant=tenant, session_id=session_id)
     session = found.session
     if session is None:
         raise SessionMissing("session", session_id)
-    if session.state == "deleted" or not if_still(session):
+    if session.state == "deleted" or not is_still(session):
         return session
     ending = list((yield from queued_of(session)))
     if session.open_turn is not None:
@@ -334,7 +351,11 @@ BLOB = Look(
 
 
 def put_blob(tenant: Tenant, session_id: SessionId, data: bytes) -> Operation[str]:
-    """Bytes that an item is about to name. Retention has not met them yet."""
+    """Keep bytes under their digest, before an item names them. Returns `sha256:…`.
+
+    The session need not exist yet: its first turn may bring them. Raises SessionGone.
+    Retention has not met them yet, also if they were there before.
+    """
     digest = transfer.digest_of(data)
     found = yield from look(BLOB, tenant=tenant, session_id=session_id, digest=digest)
     session, known = found.session, found.blob

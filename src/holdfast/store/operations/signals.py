@@ -102,4 +102,5 @@ ONE_SIGNAL = Look(Signal, row=One(SIGNALS, tenant=":tenant", turn_id=":turn_id",
 
 
 def find_signal(tenant: Tenant, turn_id: TurnId, n: int) -> Operation[SignalRow | None]:
+    """One signal, to see whether its turn has heard it."""
     return (yield from look(ONE_SIGNAL, tenant=tenant, turn_id=turn_id, n=n)).row

@@ -65,7 +65,7 @@ def orphans(
 
 
 def queued(*, limit: int) -> Operation[tuple[Waiting, ...]]:
-    """Turns that wait, in the order in which they came; the first of each session is ready if that is free."""
+    """Queued turns, in the order in which they came. A plain read; `open_queued` decides."""
     waiting: list[Waiting] = []
     seen: set[tuple[Tenant, SessionId]] = set()
     for each in (yield from ask(QUEUED, limit=limit)):
@@ -83,7 +83,7 @@ def queued(*, limit: int) -> Operation[tuple[Waiting, ...]]:
 
 
 def signals(node: NodeId) -> Operation[tuple[SignalRow, ...]]:
-    """All that waits to be heard by the open turns of a node."""
+    """Every signal that waits for a turn of this node, oldest first. One plain read."""
     return (yield from ask(SIGNALS, node=node))
 
 

@@ -166,9 +166,14 @@ EVERY_HORIZON = Finder(HORIZON)
 
 
 def find_attempt(
-    tenant: Tenant, attempt: Attempt, target: Target | None
+    tenant: Tenant, attempt: Attempt, target: Target | None = None
 ) -> Operation[Known | None]:
-    """Whether a request is known already."""
+    """Whether this request is known already, without beginning anything. A plain read.
+
+    By its idempotency key, or, with a `target`, as a recognised retry of that session's turn. A key whose name
+    means another session than its turn's by now is not `Unfinished`.
+    `begin` asks again; this is for checks that a retry must not meet, such as `If-Match`.
+    """
     name, session_id = decisions.named_by(target) if target else (None, None)
     found = yield from look(
         MEANT, tenant=tenant, key=name, session_id=session_id, claim=attempt.key
@@ -214,6 +219,8 @@ def _recent(
 
 
 def turn_unfinished(tenant: Tenant, request_hash: bytes) -> Operation[TurnRow | None]:
+    """The last turn that was kept and did not complete whose request is known by this hash. What can be made of
+    it, `find_attempt` tells."""
     rows = yield from find(UNFINISHED, tenant=tenant, request_hash=request_hash, limit=1)
     return rows[0] if rows else None
 
@@ -267,7 +274,19 @@ def horizon() -> Operation[Horizon | None]:
 
 
 def begin(ask: Begin) -> Operation[BeginOutcome]:
-    """T1."""
+    """T1. Claim the idempotency key, find or make the session, open the turn, write record 0.
+
+    Checks, in this order: the idempotency row; a recognised retry (`client_attempt` ≥ 1, the same
+    request hash, begun by an earlier attempt, and either open or queued, or the last one that was kept, ended
+    within `recognised_retry_s` and not acknowledged; or, without a key, the same request hash as the unfinished
+    head, ended within `unfinished_retry_s` and not acknowledged); the session; an open turn; the head; this node.
+    A `Begin` whose own turn is open already (the same turn id) answers `Started` again.
+
+    A request that `continues` a turn needs that turn at the head, unfinished (else `Finished`), and takes over the
+    keys that lead to it. While another continuation of it is open, it is `Joined` to that one. One that a retry
+    began (`links` ≥ 1) uses up one of the session's `retries_left`, whatever becomes of it. If it is discarded,
+    the keys that it took over lead back to the turn that it was to continue.
+    """
     facts = yield from begin_facts(ask)
     outcome = decisions.judge_begin(ask, facts)
     if not isinstance(outcome, Started) or facts.own_turn is not None:
@@ -384,8 +403,13 @@ APPENDING = Look(
 )
 
 
-def append(fence: Fence, *, n: int, records: bytes, consumed: Sequence[int]) -> Operation[None]:
-    """More records of a turn, and the signals that it has heard."""
+def append(
+    fence: Fence, *, n: int, records: bytes, consumed: Sequence[int] = ()
+) -> Operation[None]:
+    """Add records to the turn's journal, from number `n` on, and consume these steer signals.
+
+    Raises Superseded under an old fence. The same append again changes nothing.
+    """
     found = yield from _appending(fence, n)
     session = decisions.demand_fence(fence, found.session)
     changes = _appended(fence, found, n=n, records=records)
@@ -448,9 +472,21 @@ ENDING = Look(
 
 
 def commit(
-    fence: Fence, made: Commit, *, n: int, records: bytes, settlement: Settlement
+    fence: Fence, made: Commit, *, n: int, records: bytes, settlement: Settlement = "done"
 ) -> Operation[CommitOutcome]:
-    """T2."""
+    """T2. Put the turn into the history: items, state, memories, link, idempotency; close the turn.
+
+    Every key that leads to the turn is settled: its own, and those of requests that were steered into it.
+
+    Raises Superseded under an old fence, or if the session has moved past the turn's base.
+    Answers `Unconsumed`, and changes nothing, if a steer is waiting and the turn could still hear
+    it: one that broke off, or that waits for its client, cannot. Committing the same turn again
+    under the same token returns the same version, also after it was closed.
+
+    `n` comes after everything in the journal (else StoreError): a node that commits has to know all
+    that happened. `records` are the journal's last ones; they, and the journal, are kept only for a replayable
+    turn, and for one that did not complete: no client comes back for the events of another, and its items say it all.
+    """
     tenant, turn_id = fence.tenant, fence.turn_id
     found = yield from look(ENDING, tenant=tenant, turn_id=turn_id, session_id=fence.session_id)
     session = found.session
@@ -617,7 +653,10 @@ def end(
     records: bytes,
     settlement: Settlement,
 ) -> Operation[TurnRow]:
-    """A turn is discarded."""
+    """Discard the turn: everything but its own row and journal is as if it had not been.
+
+    Raises Superseded under an old fence. Ending it again returns the same row.
+    """
     found = yield from _appending(fence, n)
     # After the session: an end of ours that lands meanwhile is seen here.
     turn = yield from turn_of(fence.tenant, fence.turn_id)
@@ -656,5 +695,5 @@ def discarded(
 
 
 def acknowledge(tenant: Tenant, turn_id: TurnId) -> Operation[None]:
-    """The client has the whole answer."""
+    """Note that the answer has been handed to the client whole. Absent turns are ignored."""
     yield from write(Update(TURNS, (tenant, turn_id), {"acked": True}))

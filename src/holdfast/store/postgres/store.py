@@ -6,26 +6,18 @@ is the database's, read together with what is decided on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from holdfast.core.conversation import Patch
 from holdfast.errors import StoreUnusable
-from holdfast.ids import (
-    ItemId,
-    NodeId,
-    SessionId,
-    Tenant,
-    TurnId,
-)
+from holdfast.ids import NodeId, Tenant, TurnId
 from holdfast.observe.supervisor import TaskSupervisor
 from holdfast.store import base
 from holdfast.store.home import Store
 from holdfast.store.migrations import Migrated, missing
 from holdfast.store.operations import nodes
-from holdfast.store.operations.sessions import annotate
-from holdfast.store.operations.signals import Said, signal
+from holdfast.store.operations.signals import Said
 from holdfast.store.postgres.acknowledgements import Acknowledgements
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.driver import STEPS, Driver
@@ -33,10 +25,7 @@ from holdfast.store.postgres.engine import ONE_MOMENT, Clock, Db, Engine, databa
 from holdfast.store.postgres.hints import Hints
 from holdfast.store.postgres.migrate import load_migrations, migrate, step_of
 from holdfast.store.postgres.visits import Visits
-from holdfast.store.rows import (
-    NodeRow,
-    SignalKind,
-)
+from holdfast.store.rows import NodeRow
 from holdfast.store.steps import Start
 
 T = TypeVar("T")
@@ -109,8 +98,8 @@ class PostgresStore(Store):
             raise
         return cls(engine)
 
-    async def _write(self, start: Start[T]) -> T:
-        return await self.driver.run(start)
+    async def _write(self, start: Start[T], *, once: bool = False) -> T:
+        return await self.driver.run(start, once=once)
 
     async def _read(self, start: Start[T], *, one_moment: bool = False) -> T:
         async def work(db: Db) -> T:
@@ -150,51 +139,12 @@ class PostgresStore(Store):
 
     # signals
 
-    async def _say(
-        self,
-        tenant: Tenant,
-        turn_id: TurnId,
-        *,
-        kind: SignalKind,
-        payload: bytes,
-        attempt: base.Attempt | None,
-        after: int | None,
-    ) -> Said:
-        # A message that is steered in twice would be heard twice, unless its key tells; a turn that is told twice to
-        # stop stops once.
-        is_keyed = attempt is not None and attempt.key is not None
-        said = await self.driver.run(
-            partial(
-                signal,
-                tenant,
-                turn_id,
-                kind=kind,
-                payload=payload,
-                attempt=attempt,
-                after=after,
-            ),
-            once=kind == "steer" and not is_keyed,
-        )
+    def _hint(self, said: Said) -> None:
         if said.holder is not None:
             self._hints.tell(said.holder)
-        return said
 
     def listen(self, node: NodeId, wake: Callable[[], None]) -> None:
         self._hints.listen(node, wake)
-
-    # sessions
-
-    async def annotate(
-        self,
-        tenant: Tenant,
-        session_id: SessionId,
-        patches: Sequence[tuple[ItemId | None, Patch]],
-        *,
-        summary_rev: int | None = None,
-    ) -> base.AnnotateOutcome:
-        return await self.driver.run(
-            partial(annotate, tenant, session_id, patches, summary_rev=summary_rev), once=True
-        )
 
     # upkeep
 

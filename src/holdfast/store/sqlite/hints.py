@@ -16,10 +16,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.ids import NodeId, Tenant, TurnId
-from holdfast.store import base
+from holdfast.ids import NodeId
 from holdfast.store.migrations import Migrated
-from holdfast.store.rows import NodeRow, SignalKind
+from holdfast.store.operations.signals import Said
+from holdfast.store.rows import NodeRow
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.locks import Liveness
 from holdfast.store.sqlite.store import SqliteStore, wall_clock_ms
@@ -49,22 +49,9 @@ class HintingStore(SqliteStore):
         self._slots[node] = row.slot
         return row
 
-    async def signal(
-        self,
-        tenant: Tenant,
-        turn_id: TurnId,
-        *,
-        kind: SignalKind,
-        payload: bytes = b"",
-        attempt: base.Attempt | None = None,
-        after: int | None = None,
-    ) -> base.SignalOutcome:
-        said = await self._say(
-            tenant, turn_id, kind=kind, payload=payload, attempt=attempt, after=after
-        )
+    def _hint(self, said: Said) -> None:
         if said.slot is not None:
             self._hints.tell(said.slot)
-        return said.outcome
 
     def listen(self, node: NodeId, wake: Wake) -> None:
         """Call `wake`, on the running loop, when there may be something for this node, which is enrolled."""

@@ -14,19 +14,13 @@ from typing import Self, TypeVar
 
 from apsw import Connection
 
-from holdfast.ids import (
-    NodeId,
-    Tenant,
-    TurnId,
-)
+from holdfast.ids import NodeId, Tenant, TurnId
 from holdfast.store import base
 from holdfast.store.findings import USELESS_TO_GO_ON, Finding, Report
 from holdfast.store.home import Store
 from holdfast.store.migrations import Migrated
-from holdfast.store.operations import nodes, turns
-from holdfast.store.rows import (
-    NodeRow,
-)
+from holdfast.store.operations import turns
+from holdfast.store.rows import NodeRow
 from holdfast.store.sqlite import inspection
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.engine import Engine
@@ -75,7 +69,7 @@ class SqliteStore(Store):
             raise
         return cls(opened, now_ms=now_ms, migrated=migrated)
 
-    async def _write(self, start: Start[T]) -> T:
+    async def _write(self, start: Start[T], *, once: bool = False) -> T:
         return await self.engine.write(self._work(start))
 
     async def _read(self, start: Start[T], *, one_moment: bool = False) -> T:
@@ -94,10 +88,11 @@ class SqliteStore(Store):
         self.engine.liveness.hold_nowait(row.slot)
         return row
 
-    async def resign(self, node: NodeId) -> None:
-        row = await self._write(partial(nodes.resign, node))
+    async def resign(self, node: NodeId) -> NodeRow | None:
+        row = await super().resign(node)
         if row is not None:
             self.engine.liveness.release(row.slot)
+        return row
 
     async def find_attempt(
         self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
