@@ -16,7 +16,8 @@ from holdfast.store.dialects import QUESTIONS, Dialect, text_of
 from holdfast.store.memory import MemoryStore
 from holdfast.store.operations.inspection import OWNERS
 from holdfast.store.postgres.compiler import Asked, asked_for
-from holdfast.store.steps import Finder, Look, Operation, Start, Writing
+from holdfast.store.steps import Facts, Finder, Operation, Start, Writing, by_key, look_of
+from holdfast.store.tables import HORIZON, TABLES
 from holdfast.testing import ManualClock
 from tests.store.furnishing import furnish_fully
 
@@ -29,7 +30,10 @@ def _named() -> Iterator[tuple[str, object]]:
         yield from ((name.lower(), each) for name, each in found.items())
 
 
-LOOKS = {name: each for name, each in _named() if isinstance(each, Look)}
+LOOKS = {
+    **{f"one {name}": by_key(each) for name, each in TABLES.items() if each is not HORIZON},
+    **{each.__name__: look_of(each) for each in Facts.__subclasses__() if each.__struct_defaults__},
+}
 FINDERS = {name: each for name, each in _named() if isinstance(each, Finder)}
 
 

@@ -4,8 +4,7 @@ An operation of the store is one text for every home: a generator that yields st
 decides in between. A home is a driver: it knows how to take these steps, and no rule.
 
     def release(fence: Fence) -> Operation[None]:
-        facts = yield from look(SESSION, tenant=fence.tenant, session_id=fence.session_id)
-        session = demand_fence(fence, facts.session)
+        session = demand_fence(fence, (yield from get(SESSIONS, fence.tenant, fence.session_id)))
         yield from write(change(SESSIONS, session, lease_node=None), on=(session,))
 
 1. An operation may be run again from its start, and changes nothing but by `write`; clocks, ids and randomness are
@@ -24,6 +23,7 @@ decides in between. A home is a driver: it knows how to take these steps, and no
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -34,7 +34,7 @@ from holdfast.ids import NodeId
 from holdfast.store.rows import SessionRow, Tombstone
 from holdfast.store.tables import NODES, R, Table
 
-F = TypeVar("F", bound=Value)
+F = TypeVar("F", bound="Facts")
 T = TypeVar("T")
 
 
@@ -124,19 +124,52 @@ class Field(Last):
     """One column of the row, as it is stored, or None."""
 
 
-class Look(Generic[F]):
-    """What is looked at together: the parts are the fields of `kind` after `now_ms`, in their order.
+# The parts, as the defaults of fields that have the types of what is found.
+one: Callable[..., Any] = One
+holder: Callable[..., Any] = Holder
+has: Callable[..., Any] = Has
+last: Callable[..., Any] = Last
+field: Callable[..., Any] = Field
 
-    No part of it finds more than one row.
+
+class Facts(Value):
+    """What a look finds, and when: the default of each further field is the part that it comes of.
+
+    class Takeover(Facts):
+        session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
+        holder: NodeRow | None = holder("session.lease_node")
     """
 
-    def __init__(self, kind: type[F], /, **parts: Part) -> None:
-        assert ("now_ms", *parts) == kind.__struct_fields__[: len(parts) + 1], kind.__name__
+    now_ms: int
+
+
+class Look(Generic[F]):
+    """What is looked at together: parts of `kind`, in the order of its fields. No part finds more than one row."""
+
+    def __init__(self, kind: type[F], parts: Mapping[str, Part]) -> None:
         self.kind = kind
         self.parts = parts
 
     def __repr__(self) -> str:
         return f"<Look {self.kind.__name__}>"
+
+
+@cache
+def look_of(kind: type[F]) -> Look[F]:
+    named = zip(kind.__struct_fields__[1:], kind.__struct_defaults__, strict=True)
+    return Look(kind, dict(named))
+
+
+class Row(Facts, Generic[R]):
+    """A row, or None."""
+
+    row: R | None
+
+
+@cache
+def by_key(table: Table[R]) -> Look[Row[R]]:
+    """Looks for one row of a table."""
+    return Look(Row, {"row": One(table, **{name: f":{name}" for name in table.key})})
 
 
 class Finder(Generic[R]):
@@ -281,9 +314,20 @@ Start: TypeAlias = Callable[[], Operation[T]]
 """Begins an operation, as often as that is needed."""
 
 
-def look(plan: Look[F], /, **given: object) -> Operation[F]:
-    facts: F = yield Looking(plan, given)
+def look(kind: type[F], /, **given: object) -> Operation[F]:
+    facts: F = yield Looking(look_of(kind), given)
     return facts
+
+
+def look_up(table: Table[R], /, *key: object) -> Operation[Row[R]]:
+    """The row with this key, or None, and when that was."""
+    found: Row[R] = yield Looking(by_key(table), dict(zip(table.key, key, strict=True)))
+    return found
+
+
+def get(table: Table[R], /, *key: object) -> Operation[R | None]:
+    """The row with this key, or None."""
+    return (yield from look_up(table, *key)).row
 
 
 def find(

@@ -13,13 +13,14 @@ from apsw import Connection
 from holdfast.errors import HoldfastError
 from holdfast.ids import NodeId
 from holdfast.store.home import Store
-from holdfast.store.operations.finders import node_of
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.migrate import load_migrations, migrate
 from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.steps import get
+from holdfast.store.tables import NODES
 from holdfast.testing.clock import ManualClock
 from tests.postgres import LATER_MS, shared_database, wipe
 from tests.scratch import scratch_folder
@@ -83,7 +84,7 @@ class SqliteHome:
 
     async def kill(self, node: NodeId) -> None:
         """The kernel says so."""
-        row = await self._engine.read(lambda db: DRIVER.run(db, node_of(node)))
+        row = await self._engine.read(lambda db: DRIVER.run(db, get(NODES, node)))
         if row is not None:
             self._engine.liveness.release(row.slot)
 

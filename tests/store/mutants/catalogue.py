@@ -17,7 +17,7 @@ ACCESS = "store/operations/access.py"
 READING = "store/operations/reads.py"
 PRUNING = "store/operations/retention.py"
 ARRIVALS = "store/operations/arrivals.py"
-FINDERS = "store/operations/finders.py"
+STEPS = "store/steps.py"
 STATEMENTS = "store/statements.py"
 SQLITE_DRIVER = "store/sqlite/driver.py"
 BATCH = "store/sqlite/batch.py"
@@ -237,12 +237,12 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             TURNS,
             (
-                '    node=One(NODES, node_id=":node"),\n'
-                '    key=One(KEYS, tenant=":tenant", key=":key"),'
+                '    node: NodeRow | None = one(NODES, node_id=":node")\n'
+                '    key: KeyRow | None = one(KEYS, tenant=":tenant", key=":key")'
             ),
             (
-                '    node=One(NODES, node_id=":node"),\n'
-                '    key=One(KEYS, tenant=":tenant", key=":key", generation=-1),'
+                '    node: NodeRow | None = one(NODES, node_id=":node")\n'
+                '    key: KeyRow | None = one(KEYS, tenant=":tenant", key=":key", generation=-1)'
             ),
         ),
         (
@@ -784,9 +784,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "another tenant's session can be read",
         (
-            FINDERS,
-            'SESSION = Look(SessionFacts, session=One(SESSIONS, tenant=":tenant", id=":session_id"))',
-            'SESSION = Look(SessionFacts, session=One(SESSIONS, id=":session_id"))',
+            STEPS,
+            "for name in table.key})})",
+            'for name in table.key if (table.name, name) != ("session", "tenant")})})',
         ),
     ),
     mutant(
@@ -794,10 +794,10 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             TURNS,
             (
-                'session=One(SESSIONS, tenant=":tenant", id=("key.session_id", ":session_id")),\n'
-                "    holder"
+                '        SESSIONS, tenant=":tenant", id=("key.session_id", ":session_id")\n'
+                "    )\n    holder"
             ),
-            ('session=One(SESSIONS, id=("key.session_id", ":session_id")),\n    holder'),
+            '        SESSIONS, id=("key.session_id", ":session_id")\n    )\n    holder',
         ),
         tests=(BEGIN, TENANTS, MODEL),
     ),
@@ -806,10 +806,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             TURNS,
             (
-                '    node=One(NODES, node_id=":node"),\n'
-                '    key=One(KEYS, tenant=":tenant", key=":key"),'
+                '    node: NodeRow | None = one(NODES, node_id=":node")\n'
+                '    key: KeyRow | None = one(KEYS, tenant=":tenant", key=":key")'
             ),
-            ('    node=One(NODES, node_id=":node"),\n    key=One(KEYS, key=":key"),'),
+            (
+                '    node: NodeRow | None = one(NODES, node_id=":node")\n'
+                '    key: KeyRow | None = one(KEYS, key=":key")'
+            ),
         ),
         tests=(BEGIN, TENANTS, MODEL),
     ),
@@ -828,9 +831,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "another tenant's key is found",
         (
-            FINDERS,
-            'KEY = Look(KeyFacts, key=One(KEYS, tenant=":tenant", key=":key"))',
-            'KEY = Look(KeyFacts, key=One(KEYS, key=":key"))',
+            STEPS,
+            "for name in table.key})})",
+            'for name in table.key if (table.name, name) != ("session_key", "tenant")})})',
         ),
     ),
     mutant(
@@ -1599,12 +1602,12 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "PostgreSQL: an approval is revoked twice",
-        (ACCESS, '        as_read=(AsRead(GRANTS, row, ("revoked_ms",)),),\n', ""),
+        (ACCESS, '("revoked_ms",)),),', '("revoked_ms",)),) if table is API_KEYS else (),'),
         tests=(GUARDS,),
     ),
     mutant(
         "PostgreSQL: a key is revoked twice",
-        (ACCESS, '        as_read=(AsRead(API_KEYS, row, ("revoked_ms",)),),\n', ""),
+        (ACCESS, '("revoked_ms",)),),', '("revoked_ms",)),) if table is GRANTS else (),'),
         tests=(GUARDS,),
     ),
     mutant(
@@ -1617,8 +1620,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "PostgreSQL: a request with a key is not looked up if its session is known",
         (
             PG_CACHE,
-            'if step.look is BEGINNING and given["claim"] is None:',
-            "if step.look is BEGINNING:",
+            'if kind is Beginning and given["claim"] is None:',
+            "if kind is Beginning:",
         ),
         tests=(GUARDS,),
     ),

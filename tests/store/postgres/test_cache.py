@@ -27,13 +27,13 @@ from holdfast.store.base import (
     Started,
     Unconsumed,
 )
-from holdfast.store.operations.finders import SESSION
 from holdfast.store.postgres.driver import STEPS, Run
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.pool import Link
 from holdfast.store.postgres.queries import Query
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.steps import look
+from holdfast.store.steps import get
+from holdfast.store.tables import SESSIONS
 from tests.store.builders import ACME, Player
 from tests.store.postgres.conftest import Open
 
@@ -66,8 +66,7 @@ async def is_as_known(store: PostgresStore) -> None:
     async def work(db: Db) -> None:
         for known in store.driver.cache:
             run, session = Run(), known.session
-            found = look(SESSION, tenant=session.tenant, session_id=session.id)
-            held = (await STEPS.take(db, found, run)).session
+            held = await STEPS.take(db, get(SESSIONS, session.tenant, session.id), run)
             if held is not None and run.stamps[held.tenant, held.id] == known.stamp:
                 assert session == held
 

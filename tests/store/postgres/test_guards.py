@@ -33,7 +33,6 @@ from holdfast.store.operations import (
     signals,
     turns,
 )
-from holdfast.store.operations.finders import SESSION
 from holdfast.store.postgres import groups
 from holdfast.store.postgres.compiler import Stamps
 from holdfast.store.postgres.driver import Run, Steps
@@ -42,7 +41,16 @@ from holdfast.store.postgres.faults import Stale
 from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.rows import ApiKeyRow
-from holdfast.store.steps import Finding, Looking, Operation, Start, Writing, change, look, write
+from holdfast.store.steps import (
+    Finding,
+    Looking,
+    Operation,
+    Start,
+    Writing,
+    change,
+    get,
+    write,
+)
 from holdfast.store.tables import SESSIONS
 from tests.postgres import execute
 from tests.store.builders import ACME, Player, Playing
@@ -219,9 +227,9 @@ def titled(*names: SessionId) -> Operation[None]:
     """Writes several sessions, which no operation of the store does."""
     rows = []
     for each in names:
-        found = yield from look(SESSION, tenant=ACME, session_id=each)
-        assert found.session is not None
-        rows.append(found.session)
+        found = yield from get(SESSIONS, ACME, each)
+        assert found is not None
+        rows.append(found)
     yield from write(*(change(SESSIONS, row, title="Both") for row in rows), on=tuple(rows))
 
 

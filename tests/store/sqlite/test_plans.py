@@ -45,7 +45,6 @@ WALKS = {
     "named_sessions": "walks the sessions that it was given",
     "keys_of": "walks the sessions that it was given",
     "messages_in": "walks the stretches that it was given",
-    "find: every_horizon": "there is one row",
     "due_blobs": "walks a session and its forks",
     "clearable_rows": "walks some items of one session",
     "pasts_between": "walks the sessions that it was given",

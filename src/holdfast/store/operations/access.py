@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
-from holdfast.core.codec import Value
 from holdfast.ids import GrantId, KeyId, Tenant
 from holdfast.store.base import ANY_GRANT, GrantFilter
 from holdfast.store.rows import ApiKeyRow, GrantRow, SealKeyRow
@@ -12,26 +13,18 @@ from holdfast.store.steps import (
     AsRead,
     Delete,
     Finder,
-    Look,
-    One,
     Operation,
     change,
     find,
+    get,
     insert,
-    look,
+    look_up,
     write,
 )
-from holdfast.store.tables import API_KEYS, GRANTS, SEAL_KEYS
+from holdfast.store.tables import API_KEYS, GRANTS, SEAL_KEYS, Table
 
+A = TypeVar("A", ApiKeyRow, GrantRow)
 
-class ApiKeyFacts(Value):
-    """An API key."""
-
-    now_ms: int
-    row: ApiKeyRow | None
-
-
-API_KEY = Look(ApiKeyFacts, row=One(API_KEYS, key_id=":key_id"))
 EVERY_KEY = Finder(API_KEYS, order=("key_id",), over="key_id")
 KEYS_OF = Finder(API_KEYS, tenant=":tenant", order=("key_id",), over="key_id")
 EVERY_SEAL_KEY = Finder(SEAL_KEYS, order=("key_id",))
@@ -39,15 +32,12 @@ EVERY_SEAL_KEY = Finder(SEAL_KEYS, order=("key_id",))
 
 def put_api_key(row: ApiKeyRow) -> Operation[bool]:
     """Keep a key. One with this id that is there already stays as it is; whether it was not."""
-    facts = yield from look(API_KEY, key_id=row.key_id)
-    if facts.row is None:
-        yield from write(insert(API_KEYS, row))
-    return facts.row is None
+    return _kept(API_KEYS, row)
 
 
 def api_key(key_id: KeyId) -> Operation[ApiKeyRow | None]:
     """A key by its id, also one that is revoked or has expired. A plain read."""
-    return (yield from look(API_KEY, key_id=key_id)).row
+    return get(API_KEYS, key_id)
 
 
 def api_keys(
@@ -61,15 +51,7 @@ def api_keys(
 
 def revoke_api_key(key_id: KeyId) -> Operation[ApiKeyRow | None]:
     """Take a key back, from now on and for ever. Again: the same row. None if there is none."""
-    facts = yield from look(API_KEY, key_id=key_id)
-    row = facts.row
-    if row is None or row.revoked_ms is not None:
-        return row
-    yield from write(
-        change(API_KEYS, row, revoked_ms=facts.now_ms),
-        as_read=(AsRead(API_KEYS, row, ("revoked_ms",)),),
-    )
-    return msgspec.structs.replace(row, revoked_ms=facts.now_ms)
+    return _revoked(API_KEYS, key_id)
 
 
 def put_seal_key(row: SealKeyRow) -> Operation[None]:
@@ -90,14 +72,6 @@ def remove_seal_key(key_id: KeyId) -> Operation[None]:
 # ── remembered approvals ─────────────────────────────────────────────────────────────────────
 
 
-class GrantFacts(Value):
-    """A remembered approval."""
-
-    now_ms: int
-    row: GrantRow | None
-
-
-GRANT = Look(GrantFacts, row=One(GRANTS, tenant=":tenant", grant_id=":grant_id"))
 _CHOICE = ("source_key", "agent")
 GRANTS_OF = Finder(GRANTS, tenant=":tenant", choice=_CHOICE, order=("grant_id",), over="grant_id")
 LIVE_GRANTS = Finder(
@@ -112,10 +86,7 @@ LIVE_GRANTS = Finder(
 
 def put_grant(row: GrantRow) -> Operation[bool]:
     """Remember an approval. One with this id that is there already stays as it is; whether it was not."""
-    facts = yield from look(GRANT, tenant=row.tenant, grant_id=row.grant_id)
-    if facts.row is None:
-        yield from write(insert(GRANTS, row))
-    return facts.row is None
+    return _kept(GRANTS, row)
 
 
 def grants(
@@ -136,12 +107,26 @@ def grants(
 
 def revoke_grant(tenant: Tenant, grant_id: GrantId) -> Operation[GrantRow | None]:
     """Take an approval back, from now on and for ever. Again: the same row. None if there is none."""
-    facts = yield from look(GRANT, tenant=tenant, grant_id=grant_id)
-    row = facts.row
+    return _revoked(GRANTS, tenant, grant_id)
+
+
+# ── both ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _kept(table: Table[A], row: A) -> Operation[bool]:
+    there = yield from get(table, *table.key_of(row))
+    if there is None:
+        yield from write(insert(table, row))
+    return there is None
+
+
+def _revoked(table: Table[A], *key: str) -> Operation[A | None]:
+    found = yield from look_up(table, *key)
+    row = found.row
     if row is None or row.revoked_ms is not None:
         return row
     yield from write(
-        change(GRANTS, row, revoked_ms=facts.now_ms),
-        as_read=(AsRead(GRANTS, row, ("revoked_ms",)),),
+        change(table, row, revoked_ms=found.now_ms),
+        as_read=(AsRead(table, row, ("revoked_ms",)),),
     )
-    return msgspec.structs.replace(row, revoked_ms=facts.now_ms)
+    return msgspec.structs.replace(row, revoked_ms=found.now_ms)

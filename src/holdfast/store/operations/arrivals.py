@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.core.codec import Value
 from holdfast.ids import Tenant
 from holdfast.store import decisions, transfer
 from holdfast.store.base import Refused, Restored, RestoreOutcome, SessionDump
@@ -18,7 +17,17 @@ from holdfast.store.operations.finders import (
 )
 from holdfast.store.operations.sessions import made
 from holdfast.store.rows import BlobRow, MemoryRow, SessionRow
-from holdfast.store.steps import AsRead, Change, Has, Look, One, Operation, insert, look, write
+from holdfast.store.steps import (
+    AsRead,
+    Change,
+    Facts,
+    Operation,
+    get,
+    has,
+    insert,
+    look,
+    write,
+)
 from holdfast.store.tables import (
     ANNOTATIONS,
     BLOBS,
@@ -62,14 +71,10 @@ def _guards(past: tuple[transfer.Ancestor, ...]) -> Iterator[AsRead]:
             yield AsRead(TURNS, each.turn, ("end",))
 
 
-class ItemFacts(Value):
+class ItemFacts(Facts):
     """Whether there is an item."""
 
-    now_ms: int
-    is_there: bool
-
-
-ITEM = Look(ItemFacts, is_there=Has(ITEMS, tenant=":tenant", session_id=":session_id", pos=":pos"))
+    is_there: bool = has(ITEMS, tenant=":tenant", session_id=":session_id", pos=":pos")
 
 
 def _ancestors(tenant: Tenant, session: SessionRow) -> Operation[tuple[transfer.Ancestor, ...]]:
@@ -79,7 +84,7 @@ def _ancestors(tenant: Tenant, session: SessionRow) -> Operation[tuple[transfer.
         owner = decisions.owner_of(session, segment.upto_version)
         ancestor = yield from session_of(tenant, segment.session_id)
         turn = yield from turn_at(tenant, owner, segment.upto_version)
-        first = yield from look(ITEM, tenant=tenant, session_id=segment.session_id, pos=pos)
+        first = yield from look(ItemFacts, tenant=tenant, session_id=segment.session_id, pos=pos)
         # Of a deleted session the first items go first.
         is_deleted = ancestor is not None and ancestor.state == "deleted"
         is_going = is_deleted and pos < segment.upto_pos and not first.is_there
@@ -128,25 +133,12 @@ def _arrived(dump: SessionDump) -> Iterator[Change]:
     yield from (each for each in changes if each.rows)
 
 
-class Memory(Value):
-    """A memory."""
-
-    now_ms: int
-    memory: MemoryRow | None
-
-
-MEMORY = Look(
-    Memory, memory=One(MEMORIES, tenant=":tenant", agent=":agent", memory_id=":memory_id")
-)
-
-
 def restore_memories(tenant: Tenant, rows: Sequence[MemoryRow]) -> Operation[int]:
     """Take in memories. One that is there already stays as it is; how many were not."""
     fresh: dict[tuple[str, str], MemoryRow] = {}
     for row in rows:
         assert row.tenant == tenant, "a caller names its own tenant"
-        found = yield from look(MEMORY, tenant=tenant, agent=row.agent, memory_id=row.memory_id)
-        if found.memory is None:
+        if (yield from get(MEMORIES, *MEMORIES.key_of(row))) is None:
             fresh.setdefault((row.agent, row.memory_id), row)
     if fresh:
         yield from write(insert(MEMORIES, *fresh.values()))

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.codec import Value
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId
 from holdfast.store import decisions
 from holdfast.store.base import Fence, Taken, TakeoverOutcome
-from holdfast.store.operations.finders import NODE, SESSION, node_of, signals_of
+from holdfast.store.operations.finders import signals_of
 from holdfast.store.rows import NodeRow, SessionRow, TurnRow
 from holdfast.store.steps import (
     AsRead,
     Delete,
+    Facts,
     Finder,
-    Holder,
-    Look,
-    One,
     Operation,
     Update,
     change,
     find,
+    get,
+    holder,
     insert,
     look,
+    look_up,
+    one,
     write,
 )
 from holdfast.store.tables import NODES, SESSIONS, TURNS
@@ -35,13 +36,13 @@ def renew(node: NodeId, *, ttl_ms: int) -> Operation[NodeRow]:
 
     If the row had expired meanwhile, `since_ms` starts anew: there was a gap.
     """
-    facts = yield from look(NODE, node=node)
-    known, now_ms = facts.node, facts.now_ms
+    facts = yield from look_up(NODES, node)
+    known, now_ms = facts.row, facts.now_ms
     fresh = NodeRow(node_id=node, ttl_ms=ttl_ms, since_ms=now_ms, expires_ms=now_ms + ttl_ms)
     row = decisions.renewed(known, fresh)
     if known is None:
         yield from write(insert(NODES, row))
-        return (yield from node_of(node)) or row  # a database may have given it a slot
+        return (yield from get(NODES, node)) or row  # a database may have given it a slot
     yield from write(
         change(NODES, known, ttl_ms=ttl_ms, since_ms=row.since_ms, expires_ms=row.expires_ms),
         as_read=(AsRead(NODES, known, ("expires_ms",)),),
@@ -51,9 +52,9 @@ def renew(node: NodeId, *, ttl_ms: int) -> Operation[NodeRow]:
 
 def resign(node: NodeId) -> Operation[NodeRow | None]:
     """Say that this process is gone. Its open turns can be taken over at once. What its row was."""
-    facts = yield from look(NODE, node=node)
+    row = yield from get(NODES, node)
     yield from write(Delete(NODES, (node,)))
-    return facts.node
+    return row
 
 
 def nodes() -> Operation[tuple[NodeRow, ...]]:
@@ -80,28 +81,18 @@ def held(session: SessionRow, fence: Fence, node: NodeId) -> Update:
 
 def release(fence: Fence) -> Operation[None]:
     """Hand an open turn over: any node may take it at once, and it does not count as a crash."""
-    facts = yield from look(SESSION, tenant=fence.tenant, session_id=fence.session_id)
-    session = decisions.demand_fence(fence, facts.session)
+    found = yield from get(SESSIONS, fence.tenant, fence.session_id)
+    session = decisions.demand_fence(fence, found)
     yield from write(change(SESSIONS, session, lease_node=None), on=(session,))
 
 
-class Takeover(Value):
+class Takeover(Facts):
     """What a takeover looks at."""
 
-    now_ms: int
-    node: NodeRow | None
-    session: SessionRow | None
-    holder: NodeRow | None
-    turn: TurnRow | None
-
-
-TAKEOVER = Look(
-    Takeover,
-    node=One(NODES, node_id=":node"),
-    session=One(SESSIONS, tenant=":tenant", id=":session_id"),
-    holder=Holder("session.lease_node"),
-    turn=One(TURNS, tenant="session.tenant", turn_id="session.open_turn"),
-)
+    node: NodeRow | None = one(NODES, node_id=":node")
+    session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
+    holder: NodeRow | None = holder("session.lease_node")
+    turn: TurnRow | None = one(TURNS, tenant="session.tenant", turn_id="session.open_turn")
 
 
 def takeover(
@@ -119,7 +110,7 @@ def takeover(
     The token is bumped and the attempt counted before this returns. With `ignored_cancel` a live
     holder is overruled too, if a cancel has been waiting for `cancel_grace_s`.
     """
-    found = yield from look(TAKEOVER, tenant=tenant, session_id=session_id, node=node)
+    found = yield from look(Takeover, tenant=tenant, session_id=session_id, node=node)
     session, turn = found.session, found.turn
     told = (yield from signals_of(turn)) if turn and ignored_cancel else ()
     facts = decisions.TakeoverFacts(

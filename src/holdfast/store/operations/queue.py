@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.codec import Value
 from holdfast.core.items import EndedBy
 from holdfast.errors import SessionMissing
 from holdfast.ids import Tenant, TurnId
@@ -18,7 +17,7 @@ from holdfast.store.base import (
     Settlement,
     Started,
 )
-from holdfast.store.operations.finders import TURN, queued_of
+from holdfast.store.operations.finders import TurnFacts, queued_of
 from holdfast.store.operations.nodes import held, holder_of
 from holdfast.store.operations.turns import (
     begin_facts,
@@ -30,14 +29,14 @@ from holdfast.store.operations.turns import (
 )
 from holdfast.store.rows import NodeRow, SessionRow, TurnRow
 from holdfast.store.steps import (
-    Holder,
-    Look,
-    One,
+    Facts,
     Operation,
     Update,
     change,
+    holder,
     insert,
     look,
+    one,
     write,
 )
 from holdfast.store.tables import JOURNAL, NODES, SESSIONS, TURNS
@@ -76,23 +75,13 @@ def enqueue(ask: Begin, *, behind: bool = False) -> Operation[EnqueueOutcome]:
     return outcome
 
 
-class OpeningLook(Value):
+class OpeningLook(Facts):
     """What the opening of a queued turn looks at."""
 
-    now_ms: int
-    node: NodeRow | None
-    session: SessionRow | None
-    holder: NodeRow | None
-    turn: TurnRow | None
-
-
-OPENING = Look(
-    OpeningLook,
-    node=One(NODES, node_id=":node"),
-    session=One(SESSIONS, tenant=":tenant", id=":session_id"),
-    holder=Holder("session.lease_node"),
-    turn=One(TURNS, tenant=":tenant", turn_id=":turn_id"),
-)
+    node: NodeRow | None = one(NODES, node_id=":node")
+    session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
+    holder: NodeRow | None = holder("session.lease_node")
+    turn: TurnRow | None = one(TURNS, tenant=":tenant", turn_id=":turn_id")
 
 
 def open_queued(ask: Opening) -> Operation[OpenOutcome]:
@@ -107,10 +96,10 @@ def open_queued(ask: Opening) -> Operation[OpenOutcome]:
         "turn_id": turn_id,
         "node": ask.node,
     }
-    found = yield from look(OPENING, **given)
+    found = yield from look(OpeningLook, **given)
     waiting = (yield from queued_of(found.session, limit=1)) if found.session else ()
     if not waiting or waiting[0].turn_id != turn_id:  # it may have been opened since
-        found = yield from look(OPENING, **given)
+        found = yield from look(OpeningLook, **given)
     session, turn, now_ms = found.session, found.turn, found.now_ms
     facts = decisions.OpeningFacts(
         now_ms=now_ms,
@@ -159,7 +148,7 @@ def withdraw(
 
     One that is not queued (any more) is left as it is. Raises SessionMissing if there is no such turn.
     """
-    found = yield from look(TURN, tenant=tenant, turn_id=turn_id)
+    found = yield from look(TurnFacts, tenant=tenant, turn_id=turn_id)
     turn, session = found.turn, found.session
     if turn is None:
         raise SessionMissing("turn", turn_id)

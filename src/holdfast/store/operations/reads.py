@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.core.codec import Value
 from holdfast.core.conversation import Lineage, Snapshot
 from holdfast.ids import SessionId, Tenant, TurnId, Version
 from holdfast.store import decisions, shapes
@@ -19,7 +18,7 @@ from holdfast.store.rows import (
     StateRow,
     TurnRow,
 )
-from holdfast.store.steps import Finder, Look, One, Operation, find, look
+from holdfast.store.steps import Facts, Finder, Operation, find, look, one
 from holdfast.store.tables import (
     BLOBS,
     CLAIMS,
@@ -205,30 +204,22 @@ def forks(tenant: Tenant, session_id: SessionId, *, limit: int) -> Operation[tup
 # ── blobs ────────────────────────────────────────────────────────────────────────────────────
 
 
-class BlobFacts(Value):
+class BlobFacts(Facts):
     """A session, and a blob of one that it reads."""
 
-    now_ms: int
-    session: SessionRow | None
-    blob: BlobRow | None
-
-
-BLOB_OF = Look(
-    BlobFacts,
-    session=One(SESSIONS, tenant=":tenant", id=":session_id"),
-    blob=One(BLOBS, tenant=":tenant", session_id=":owner", digest=":digest"),
-)
+    session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
+    blob: BlobRow | None = one(BLOBS, tenant=":tenant", session_id=":owner", digest=":digest")
 
 
 def blob(tenant: Tenant, session_id: SessionId, digest: str) -> Operation[bytes | None]:
     """Bytes by digest, a fork's past included."""
     own = {"tenant": tenant, "session_id": session_id, "digest": digest}
-    found = yield from look(BLOB_OF, owner=session_id, **own)
+    found = yield from look(BlobFacts, owner=session_id, **own)
     if found.session is None or found.session.state == "deleted":
         return None
     past = [segment.session_id for segment in found.session.lineage]
     while found.blob is None and past:
-        found = yield from look(BLOB_OF, owner=past.pop(), **own)
+        found = yield from look(BlobFacts, owner=past.pop(), **own)
     return found.blob.bytes if found.blob else None
 
 

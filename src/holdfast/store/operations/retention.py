@@ -24,20 +24,19 @@ from holdfast.core.codec import Value
 from holdfast.ids import SessionId, Tenant, mint
 from holdfast.store.horizon import Horizon, believed, looked
 from holdfast.store.operations.sessions import remove_if
-from holdfast.store.rows import SessionRow, Tombstone
+from holdfast.store.rows import SessionRow
 from holdfast.store.steps import (
     AsRead,
     Change,
     Delete,
-    Look,
-    One,
     Operation,
     Question,
     Update,
     ask,
     change,
+    get,
     insert,
-    look,
+    look_up,
     write,
 )
 from holdfast.store.tables import (
@@ -59,20 +58,10 @@ from holdfast.store.tables import (
 # ── the clock ────────────────────────────────────────────────────────────────────────────────
 
 
-class ClockFacts(Value):
-    """The time, and what was seen of it before."""
-
-    now_ms: int
-    horizon: Horizon | None
-
-
-CLOCK = Look(ClockFacts, horizon=One(HORIZON, one=1))
-
-
 def look_at_clock(*, trust_clock: bool) -> Operation[Horizon]:
     """What is known of the clock, now that it was looked at. `trust_clock`: an operator says that it is right."""
-    clock = yield from look(CLOCK)
-    before = clock.horizon
+    clock = yield from look_up(HORIZON, 1)
+    before = clock.row
     horizon = (believed if trust_clock else looked)(before, clock.now_ms)
     if before is None:
         yield from write(insert(HORIZON, horizon))
@@ -304,16 +293,6 @@ def clearable_sessions(horizon: Horizon, *, limit: int) -> Operation[tuple[Sessi
     return (yield from ask(CLEARABLE_SESSIONS, limit=limit))
 
 
-class TombstoneFacts(Value):
-    """A deleted session."""
-
-    now_ms: int
-    tombstone: Tombstone | None
-
-
-TOMBSTONE = Look(TombstoneFacts, tombstone=One(TOMBSTONES, tenant=":tenant", id=":session_id"))
-
-
 def clear_session(place: SessionPlace, horizon: Horizon, *, limit: int) -> Operation[int]:
     """Remove some rows of a deleted session, its turns last, and mark it when nothing is left; how many, the mark
     included.
@@ -322,7 +301,7 @@ def clear_session(place: SessionPlace, horizon: Horizon, *, limit: int) -> Opera
     stamp has moved.
     """
     tenant, session_id = place.tenant, place.session_id
-    session = (yield from look(TOMBSTONE, tenant=tenant, session_id=session_id)).tombstone
+    session = yield from get(TOMBSTONES, tenant, session_id)
     assert session is not None, "a tombstone stays"
     if (yield from ask(LIVE_READER, tenant=tenant, session_id=session_id)):
         return 0

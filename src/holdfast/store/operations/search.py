@@ -39,15 +39,13 @@ from holdfast.store.steps import (
     AsRead,
     Change,
     Delete,
-    Look,
-    One,
     Operation,
     Put,
     Question,
     ask,
     change,
+    get,
     give_way,
-    look,
     write,
 )
 from holdfast.store.tables import CHUNK_WORDS, CHUNKS, INDEXED
@@ -308,16 +306,6 @@ BEHIND = Question("sessions_behind", Behind)
 WEIGHED = Question("items_after", Weighed)
 
 
-class IndexedFacts(Value):
-    """How far a session is indexed."""
-
-    now_ms: int
-    session: IndexedRow | None
-
-
-HOW_FAR = Look(IndexedFacts, session=One(INDEXED, tenant=":tenant", id=":session_id"))
-
-
 def plan(*, bytes_max: int) -> Operation[IndexPlan]:
     """What to index next: about so many bytes of items, of sessions that are behind.
 
@@ -360,8 +348,7 @@ def take(plan: IndexPlan) -> Operation[None]:
     """Write what was planned, as far as it is still true: of several nodes that plan the same step, one writes it."""
     for step in plan.steps:
         was = step.behind
-        found = yield from look(HOW_FAR, tenant=was.tenant, session_id=was.session_id)
-        now = found.session
+        now = yield from get(INDEXED, was.tenant, was.session_id)
         if now is None or not was.is_still(now):
             continue  # what is left to do will be found again
         name = _lexemes(was.tenant, words_in(was.name))

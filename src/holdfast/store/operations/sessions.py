@@ -12,7 +12,7 @@ from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, Version
 from holdfast.store import decisions, shapes, transfer
 from holdfast.store.assemble import notes_of
 from holdfast.store.base import Annotated, AnnotateOutcome, SummaryMoved
-from holdfast.store.operations.finders import SESSION, queued_of, session_of, turn_at, turn_of
+from holdfast.store.operations.finders import queued_of, session_of, turn_at, turn_of
 from holdfast.store.operations.turns import discarded
 from holdfast.store.rows import (
     AnnotationRow,
@@ -28,14 +28,15 @@ from holdfast.store.steps import (
     AsRead,
     Change,
     Delete,
+    Facts,
     Finder,
-    Look,
-    One,
     Operation,
     change,
     find,
     insert,
     look,
+    look_up,
+    one,
     write,
 )
 from holdfast.store.tables import (
@@ -67,8 +68,8 @@ def annotate(
 
     What concerns the session as a whole is kept in its row, too. Raises SessionMissing or SessionGone.
     """
-    found = yield from look(SESSION, tenant=tenant, session_id=session_id)
-    session = shapes.demand_live(found.session, session_id)
+    found = yield from look_up(SESSIONS, tenant, session_id)
+    session = shapes.demand_live(found.row, session_id)
     outcome = shapes.annotate_session(
         session, patches, summary_rev=summary_rev, now_ms=found.now_ms
     )
@@ -175,8 +176,8 @@ def fork(
     there = yield from session_of(tenant, fresh)
     if there is not None:
         return there
-    found = yield from look(SESSION, tenant=tenant, session_id=session_id)
-    parent = shapes.demand_live(found.session, session_id)
+    found = yield from look_up(SESSIONS, tenant, session_id)
+    parent = shapes.demand_live(found.row, session_id)
     row = yield from _forked(parent, version, fresh=fresh, anonymous=anonymous, now_ms=found.now_ms)
     yield from write(*made(row), as_read=(_unchanged(parent),))
     return row
@@ -217,21 +218,12 @@ def made(row: SessionRow) -> Iterator[Change]:
     yield from _attributes(row, before=SessionSettings())
 
 
-class Binding(Value):
+class Binding(Facts):
     """What a key means, the session that it means, and the one that may be there already."""
 
-    now_ms: int
-    key: KeyRow | None
-    session: SessionRow | None
-    there: SessionRow | None
-
-
-BINDING = Look(
-    Binding,
-    key=One(KEYS, tenant=":tenant", key=":key"),
-    session=One(SESSIONS, tenant="key.tenant", id="key.session_id"),
-    there=One(SESSIONS, tenant=":tenant", id=":fresh"),
-)
+    key: KeyRow | None = one(KEYS, tenant=":tenant", key=":key")
+    session: SessionRow | None = one(SESSIONS, tenant="key.tenant", id="key.session_id")
+    there: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":fresh")
 
 
 def bind(
@@ -243,7 +235,7 @@ def bind(
     returns the same row. Raises SessionMissing for an unknown key or version; a reset of a key
     whose session was deleted or never existed starts a new one.
     """
-    found = yield from look(BINDING, tenant=tenant, key=key, fresh=fresh)
+    found = yield from look(Binding, tenant=tenant, key=key, fresh=fresh)
     if found.there is not None:  # also if the key has moved on since: an old retry undoes nothing
         return found.there
     known, session = found.key, found.session
@@ -292,8 +284,8 @@ def remove_if(
     tenant: Tenant, session_id: SessionId, is_still: Callable[[SessionRow], bool]
 ) -> Operation[SessionRow]:
     """`remove`, provided that the session is still what the caller takes it for."""
-    found = yield from look(SESSION, tenant=tenant, session_id=session_id)
-    session = found.session
+    found = yield from look_up(SESSIONS, tenant, session_id)
+    session = found.row
     if session is None:
         raise SessionMissing("session", session_id)
     if session.state == "deleted" or not is_still(session):
@@ -335,19 +327,13 @@ def remove_if(
 # ── blobs ────────────────────────────────────────────────────────────────────────────────────
 
 
-class BlobLook(Value):
+class BlobLook(Facts):
     """A session, and whether it has these bytes."""
 
-    now_ms: int
-    session: SessionRow | None
-    blob: BlobName | None
-
-
-BLOB = Look(
-    BlobLook,
-    session=One(SESSIONS, tenant=":tenant", id=":session_id"),
-    blob=One(BLOB_NAMES, tenant=":tenant", session_id=":session_id", digest=":digest"),
-)
+    session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
+    blob: BlobName | None = one(
+        BLOB_NAMES, tenant=":tenant", session_id=":session_id", digest=":digest"
+    )
 
 
 def put_blob(tenant: Tenant, session_id: SessionId, data: bytes) -> Operation[str]:
@@ -357,7 +343,7 @@ def put_blob(tenant: Tenant, session_id: SessionId, data: bytes) -> Operation[st
     Retention has not met them yet, also if they were there before.
     """
     digest = transfer.digest_of(data)
-    found = yield from look(BLOB, tenant=tenant, session_id=session_id, digest=digest)
+    found = yield from look(BlobLook, tenant=tenant, session_id=session_id, digest=digest)
     session, known = found.session, found.blob
     if session is not None and session.state == "deleted":
         raise SessionGone(session_id, why="deleted")

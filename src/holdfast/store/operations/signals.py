@@ -17,29 +17,27 @@ from holdfast.store.rows import (
     SignalRow,
     TurnRow,
 )
-from holdfast.store.steps import Last, Look, One, Operation, insert, look, write
+from holdfast.store.steps import (
+    Facts,
+    Operation,
+    get,
+    insert,
+    last,
+    look,
+    one,
+    write,
+)
 from holdfast.store.tables import CLAIMS, NODES, SESSIONS, SIGNALS, TURNS
 
 
-class SignalLook(Value):
+class SignalLook(Facts):
     """What a signal looks at: its turn, the session, the number of the turn's last signal, its claim."""
 
-    now_ms: int
-    turn: TurnRow | None
-    session: SessionRow | None
-    holder: NodeRow | None
-    last_n: int | None
-    claim: IdempotencyRow | None
-
-
-SIGNAL = Look(
-    SignalLook,
-    turn=One(TURNS, tenant=":tenant", turn_id=":turn_id"),
-    session=One(SESSIONS, tenant="turn.tenant", id="turn.session_id"),
-    holder=One(NODES, node_id="session.lease_node"),
-    last_n=Last(SIGNALS, "n", tenant=":tenant", turn_id=":turn_id"),
-    claim=One(CLAIMS, tenant=":tenant", key=":claim"),
-)
+    turn: TurnRow | None = one(TURNS, tenant=":tenant", turn_id=":turn_id")
+    session: SessionRow | None = one(SESSIONS, tenant="turn.tenant", id="turn.session_id")
+    holder: NodeRow | None = one(NODES, node_id="session.lease_node")
+    last_n: int | None = last(SIGNALS, "n", tenant=":tenant", turn_id=":turn_id")
+    claim: IdempotencyRow | None = one(CLAIMS, tenant=":tenant", key=":claim")
 
 
 class Said(Value):
@@ -62,7 +60,7 @@ def signal(
 ) -> Operation[Said]:
     """A client says something to a turn, under an idempotency key or without."""
     key = attempt.key if attempt else None
-    found = yield from look(SIGNAL, tenant=tenant, turn_id=turn_id, claim=key)
+    found = yield from look(SignalLook, tenant=tenant, turn_id=turn_id, claim=key)
     turn, session = found.turn, found.session
     if turn is None:
         raise SessionMissing("turn", turn_id)
@@ -91,16 +89,6 @@ def signal(
     return Said(outcome=outcome, holder=session.lease_node, slot=holder.slot if holder else None)
 
 
-class Signal(Value):
-    """One signal."""
-
-    now_ms: int
-    row: SignalRow | None
-
-
-ONE_SIGNAL = Look(Signal, row=One(SIGNALS, tenant=":tenant", turn_id=":turn_id", n=":n"))
-
-
 def find_signal(tenant: Tenant, turn_id: TurnId, n: int) -> Operation[SignalRow | None]:
     """One signal, to see whether its turn has heard it."""
-    return (yield from look(ONE_SIGNAL, tenant=tenant, turn_id=turn_id, n=n)).row
+    return get(SIGNALS, tenant, turn_id, n)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast import limits
-from holdfast.core.codec import Value
 from holdfast.core.conversation import Commit
 from holdfast.core.events import MemoryAdded, MemoryDeleted, StateSet
 from holdfast.core.items import EndedBy, path_text
@@ -28,11 +27,10 @@ from holdfast.store.base import (
     Target,
 )
 from holdfast.store.first_words import opening_of
-from holdfast.store.horizon import Horizon
 from holdfast.store.operations.finders import (
     CLAIMS_OF,
     SIGNALS_OF,
-    TURN,
+    TurnFacts,
     claim_of,
     queued_of,
     turn_of,
@@ -54,21 +52,22 @@ from holdfast.store.steps import (
     AsRead,
     Change,
     Delete,
-    Field,
+    Facts,
     Finder,
-    Has,
-    Holder,
     Insert,
-    Last,
-    Look,
     Moment,
-    One,
     Operation,
     Update,
     change,
+    field,
     find,
+    get,
+    has,
+    holder,
     insert,
+    last,
     look,
+    one,
     write,
 )
 from holdfast.store.tables import (
@@ -91,59 +90,36 @@ CLAIM_KEEP_MS = int(limits.idempotency_keep_s * 1000)
 # ── finding out ──────────────────────────────────────────────────────────────────────────────
 
 
-class Beginning(Value):
+class Beginning(Facts):
     """What T1 looks at in any case. A name that means nothing yet leads to the id that was brought along."""
 
-    now_ms: int
-    node: NodeRow | None
-    key: KeyRow | None
-    session: SessionRow | None
-    holder: NodeRow | None
-    has_begun: bool
-    claim: IdempotencyRow | None
+    node: NodeRow | None = one(NODES, node_id=":node")
+    key: KeyRow | None = one(KEYS, tenant=":tenant", key=":key")
+    session: SessionRow | None = one(
+        SESSIONS, tenant=":tenant", id=("key.session_id", ":session_id")
+    )
+    holder: NodeRow | None = holder("session.lease_node")
+    has_begun: bool = has(TURNS, tenant=":tenant", turn_id=":turn_id")
+    claim: IdempotencyRow | None = one(CLAIMS, tenant=":tenant", key=":claim")
 
 
-BEGINNING = Look(
-    Beginning,
-    node=One(NODES, node_id=":node"),
-    key=One(KEYS, tenant=":tenant", key=":key"),
-    session=One(SESSIONS, tenant=":tenant", id=("key.session_id", ":session_id")),
-    holder=Holder("session.lease_node"),
-    has_begun=Has(TURNS, tenant=":tenant", turn_id=":turn_id"),
-    claim=One(CLAIMS, tenant=":tenant", key=":claim"),
-)
-
-
-class Meant(Value):
+class Meant(Facts):
     """What a target means, and what is known under an idempotency key."""
 
-    now_ms: int
-    key: KeyRow | None
-    session: SessionRow | None
-    claim: IdempotencyRow | None
+    key: KeyRow | None = one(KEYS, tenant=":tenant", key=":key")
+    session: SessionRow | None = one(
+        SESSIONS, tenant=":tenant", id=("key.session_id", ":session_id")
+    )
+    claim: IdempotencyRow | None = one(CLAIMS, tenant=":tenant", key=":claim")
 
 
-MEANT = Look(
-    Meant,
-    key=One(KEYS, tenant=":tenant", key=":key"),
-    session=One(SESSIONS, tenant=":tenant", id=("key.session_id", ":session_id")),
-    claim=One(CLAIMS, tenant=":tenant", key=":claim"),
-)
-
-
-class Recent(Value):
+class Recent(Facts):
     """The turns that a retry may be about."""
 
-    now_ms: int
-    open_turn: TurnRow | None
-    head_turn: TurnRow | None
+    open_turn: TurnRow | None = one(TURNS, tenant=":tenant", turn_id=":open_turn")
+    head_turn: TurnRow | None = one(TURNS, tenant=":tenant", session_id=":session_id", seq=":head")
 
 
-RECENT = Look(
-    Recent,
-    open_turn=One(TURNS, tenant=":tenant", turn_id=":open_turn"),
-    head_turn=One(TURNS, tenant=":tenant", session_id=":session_id", seq=":head"),
-)
 EARLIER = Finder(
     TURNS,
     tenant=":tenant",
@@ -162,7 +138,6 @@ UNFINISHED = Finder(
     unlike={"ended_by": "completed"},
     index="turn_unfinished",
 )
-EVERY_HORIZON = Finder(HORIZON)
 
 
 def find_attempt(
@@ -176,7 +151,7 @@ def find_attempt(
     """
     name, session_id = decisions.named_by(target) if target else (None, None)
     found = yield from look(
-        MEANT, tenant=tenant, key=name, session_id=session_id, claim=attempt.key
+        Meant, tenant=tenant, key=name, session_id=session_id, claim=attempt.key
     )
     claim = yield from claim_of(found.claim)
     meant = found.key.session_id if found.key else None
@@ -201,7 +176,7 @@ def _recent(
 ) -> Operation[tuple[Recent, TurnRow | None, tuple[TurnRow, ...]]]:
     tenant, head = session.tenant, session.head
     recent = yield from look(
-        RECENT, tenant=tenant, session_id=session.id, open_turn=session.open_turn, head=head
+        Recent, tenant=tenant, session_id=session.id, open_turn=session.open_turn, head=head
     )
     if not attempt.client_attempt:
         return recent, None, ()
@@ -230,7 +205,7 @@ def begin_facts(ask: Begin) -> Operation[decisions.BeginFacts]:
     tenant, turn_id = ask.tenant, ask.request.turn_id
     key, session_id = decisions.named_by(ask.target)
     found = yield from look(
-        BEGINNING,
+        Beginning,
         tenant=tenant,
         node=ask.node,
         key=key,
@@ -257,17 +232,11 @@ def begin_facts(ask: Begin) -> Operation[decisions.BeginFacts]:
             queued=queued,
         )
     if ask.expire_after_ms is not None:
-        facts = msgspec.structs.replace(facts, horizon=(yield from horizon()))
+        facts = msgspec.structs.replace(facts, horizon=(yield from get(HORIZON, 1)))
     if found.has_begun:
-        own = yield from look(TURN, tenant=tenant, turn_id=turn_id)
+        own = yield from look(TurnFacts, tenant=tenant, turn_id=turn_id)
         facts = msgspec.structs.replace(facts, own_turn=own.turn, own_session=own.session)
     return facts
-
-
-def horizon() -> Operation[Horizon | None]:
-    """What was seen of the clock."""
-    rows = yield from find(EVERY_HORIZON)
-    return rows[0] if rows else None
 
 
 # ── begin ────────────────────────────────────────────────────────────────────────────────────
@@ -386,21 +355,12 @@ def _leads_there(row: IdempotencyRow) -> AsRead:
 # ── append ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Appending(Value):
+class Appending(Facts):
     """What an append looks at: the first number of the journal's last row, and the records under its own."""
 
-    now_ms: int
-    session: SessionRow | None
-    last_n: int | None
-    same_n: bytes | None
-
-
-APPENDING = Look(
-    Appending,
-    session=One(SESSIONS, tenant=":tenant", id=":session_id"),
-    last_n=Last(JOURNAL, "n", tenant=":tenant", turn_id=":turn_id"),
-    same_n=Field(JOURNAL, "records", tenant=":tenant", turn_id=":turn_id", n=":n"),
-)
+    session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
+    last_n: int | None = last(JOURNAL, "n", tenant=":tenant", turn_id=":turn_id")
+    same_n: bytes | None = field(JOURNAL, "records", tenant=":tenant", turn_id=":turn_id", n=":n")
 
 
 def append(
@@ -424,7 +384,7 @@ def append(
 def _appending(fence: Fence, n: int) -> Operation[Appending]:
     return (
         yield from look(
-            APPENDING,
+            Appending,
             tenant=fence.tenant,
             turn_id=fence.turn_id,
             session_id=fence.session_id,
@@ -449,26 +409,15 @@ def _first_number(last_n: int | None) -> int:
 # ── commit ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Ending(Value):
+class Ending(Facts):
     """What T2 looks at."""
 
-    now_ms: int
-    session: SessionRow | None
-    replayable: bool | None
-    last_n: int | None
-    is_told: bool
+    session: SessionRow | None = one(SESSIONS, tenant=":tenant", id=":session_id")
+    replayable: bool | None = field(TURNS, "replayable", tenant=":tenant", turn_id=":turn_id")
+    last_n: int | None = last(JOURNAL, "n", tenant=":tenant", turn_id=":turn_id")
+    is_told: bool = has(SIGNALS, tenant=":tenant", turn_id=":turn_id", consumed=False)
     """Something that the turn has not heard."""
-    is_claimed: bool
-
-
-ENDING = Look(
-    Ending,
-    session=One(SESSIONS, tenant=":tenant", id=":session_id"),
-    replayable=Field(TURNS, "replayable", tenant=":tenant", turn_id=":turn_id"),
-    last_n=Last(JOURNAL, "n", tenant=":tenant", turn_id=":turn_id"),
-    is_told=Has(SIGNALS, tenant=":tenant", turn_id=":turn_id", consumed=False),
-    is_claimed=Has(CLAIMS, tenant=":tenant", turn_id=":turn_id"),
-)
+    is_claimed: bool = has(CLAIMS, tenant=":tenant", turn_id=":turn_id")
 
 
 def commit(
@@ -488,7 +437,7 @@ def commit(
     turn, and for one that did not complete: no client comes back for the events of another, and its items say it all.
     """
     tenant, turn_id = fence.tenant, fence.turn_id
-    found = yield from look(ENDING, tenant=tenant, turn_id=turn_id, session_id=fence.session_id)
+    found = yield from look(Ending, tenant=tenant, turn_id=turn_id, session_id=fence.session_id)
     session = found.session
     # A turn that is open has not been committed before; of any other we have to know how it ended.
     is_open = session is not None and session.open_turn == turn_id

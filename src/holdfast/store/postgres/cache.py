@@ -24,9 +24,6 @@ from holdfast.core.codec import Value
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
 from holdfast.store.operations.finders import CLAIMS_OF
 from holdfast.store.operations.turns import (
-    APPENDING,
-    BEGINNING,
-    ENDING,
     Appending,
     Beginning,
     Ending,
@@ -60,12 +57,12 @@ class Known(Value):
             return self.claims if step.finder is CLAIMS_OF and self._is_of(step.given) else None
         if not isinstance(step, Looking):
             return None
-        given = step.given
-        if step.look is BEGINNING and given["claim"] is None:
+        kind, given = step.look.kind, step.given
+        if kind is Beginning and given["claim"] is None:
             return self._beginning(given, now_ms)
-        if step.look is APPENDING and given["n"] > self.last_n:
+        if kind is Appending and given["n"] > self.last_n:
             return Appending(now_ms=now_ms, session=self.session, last_n=self.last_n, same_n=None)
-        if step.look is ENDING and self._is_of(given):
+        if kind is Ending and self._is_of(given):
             return Ending(
                 now_ms=now_ms,
                 session=self.session,
@@ -115,7 +112,7 @@ class Cache:
     def take(self, step: Step) -> Known | None:
         """What is known of the session that an operation looks at first, for once."""
         self._forget_former()
-        if not isinstance(step, Looking) or step.look not in (BEGINNING, APPENDING, ENDING):
+        if not isinstance(step, Looking) or step.look.kind not in (Beginning, Appending, Ending):
             return None
         given = step.given
         tenant, key = given["tenant"], given.get("key")
