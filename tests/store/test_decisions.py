@@ -75,7 +75,8 @@ def node(node_id: NodeId = HERE, *, since_ms: int = 0, expires_ms: int = NOW_MS 
 def test_a_holder_is_judged_by_its_row(
     lease_node: NodeId | None, row: NodeRow | None, expected: Holder
 ) -> None:
-    assert judge_holder(lease_node, row, asking=HERE, now_ms=NOW_MS) == expected
+    session = msgspec.structs.replace(SESSION, lease_node=lease_node)
+    assert judge_holder(session, row, asking=HERE, now_ms=NOW_MS) == expected
 
 
 @pytest.mark.parametrize(

@@ -86,16 +86,12 @@ def is_live(row: NodeRow | None, now_ms: int) -> bool:
 
 
 def judge_holder(
-    lease_node: NodeId | None,
-    row: NodeRow | None,
-    *,
-    asking: NodeId,
-    now_ms: int,
+    session: SessionRow | None, row: NodeRow | None, *, asking: NodeId, now_ms: int
 ) -> Holder:
     """What is known about the node that holds a session. `row` is its, if it is there and its process may live."""
-    if lease_node is None:
+    if session is None or session.lease_node is None:
         return "absent"
-    if lease_node == asking:
+    if session.lease_node == asking:
         return "self"
     # A node that resigned, or whose process is gone, is dead whatever the clock says.
     if row is None:

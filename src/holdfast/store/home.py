@@ -88,12 +88,12 @@ def _told(method: Method[P, T], operation: Callable[P, Operation[T]]) -> Method[
 class Store:
     """Where conversations live. See the rules at the top of this module; what a method does, its operation says."""
 
-    async def _write(self, start: Start[T], *, once: bool = False) -> T:
+    def _write(self, start: Start[T], *, once: bool = False) -> Coroutine[None, None, T]:
         """Run an operation; durable when this returns. `once`: it would be done twice if it were run again after its
         answer was lost, so its caller is told instead."""
         raise NotImplementedError
 
-    async def _read(self, start: Start[T], *, one_moment: bool = False) -> T:
+    def _read(self, start: Start[T], *, one_moment: bool = False) -> Coroutine[None, None, T]:
         """Run an operation that writes nothing. `one_moment`: all its steps see what the first one saw."""
         raise NotImplementedError
 

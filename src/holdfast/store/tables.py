@@ -84,12 +84,15 @@ class Table(Generic[R]):
         *key: str,
         serial: str | None = None,
         part_of: Table[Any] | None = None,
+        index: str | None = None,
     ) -> None:
-        """`serial` is a column that a home may give values of its own; `part_of` has the columns that are left out."""
+        """`serial` is a column that a home may give values of its own; `part_of` has the columns that are left out;
+        `index` has the key, where SQLite would rather read all rows of a tenant."""
         self.name = name
         self.kind = kind
         self.key = key
         self.serial = serial
+        self.index = index
         hints = hints_of(kind, include_extras=True)
         self.columns = tuple(_column(each, hints[each]) for each in kind.__struct_fields__)
         self.names = kind.__struct_fields__
@@ -144,6 +147,7 @@ TOMBSTONES = Table("session", Tombstone, *SESSIONS.key)
 KEYS = Table("session_key", KeyRow, "tenant", "key")
 TURNS = Table("turn", TurnRow, "tenant", "turn_id")
 CLAIMS = Table("idempotency", IdempotencyRow, "tenant", "key")
+TURN_CLAIMS = Table("idempotency", IdempotencyRow, "tenant", "turn_id", index="idempotency_by_turn")
 SIGNALS = Table("signal", SignalRow, "tenant", "turn_id", "n")
 JOURNAL = Table("journal", JournalRow, "tenant", "turn_id", "n")
 ITEMS = Table("item", ItemRow, "tenant", "session_id", "pos")

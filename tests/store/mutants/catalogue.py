@@ -818,7 +818,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a commit does not look whether somebody has steered it",
-        (TURNS, "if found.is_told else ()", "if not found.is_told else ()"),
+        (TURNS, "    if found.is_told:\n", "    if not found.is_told:\n"),
     ),
     mutant(
         "a commit does not look how its turn has ended",
@@ -826,7 +826,11 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a commit forgets the idempotency key of its turn",
-        (TURNS, "    if found.is_claimed:\n", "    if not found.is_claimed:\n"),
+        (TURNS, "    elif found.is_claimed:", "    elif not found.is_claimed:"),
+    ),
+    mutant(
+        "a commit settles the key of what a turn has not heard",
+        (TURNS, "    if found.is_claimed and found.is_told:\n", "    if False:\n"),
     ),
     mutant(
         "another tenant's key is found",

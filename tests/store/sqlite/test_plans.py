@@ -15,8 +15,10 @@ import pytest
 from holdfast.store.dialects import SQLITE
 from holdfast.store.operations.inspection import OWNERS
 from holdfast.store.sqlite.connection import open_writer
+from holdfast.store.sqlite.driver import _update
 from holdfast.store.sqlite.migrate import load_migrations, migrate
 from holdfast.store.statements import finding, looking
+from holdfast.store.tables import TURN_CLAIMS
 from tests.store.plans import FINDERS, LOOKS, questions
 
 queries: dict[str, str] = {
@@ -26,6 +28,7 @@ queries: dict[str, str] = {
         f"find: {name}": finding(each, bool(each.over), bool(each.over), True)
         for name, each in FINDERS.items()
     },
+    "settle": _update(TURN_CLAIMS, "state", "expires_ms")[0],
 }
 
 WALKS = {

@@ -118,7 +118,7 @@ def takeover(
         node=found.node,
         session=session,
         turn=turn,
-        holder=holder_of(session, found.holder, asking=node, now_ms=found.now_ms),
+        holder=decisions.judge_holder(session, found.holder, asking=node, now_ms=found.now_ms),
         cancel_since_ms=decisions.cancel_since(told),
     )
     outcome = decisions.judge_takeover(
@@ -137,11 +137,3 @@ def takeover(
         as_read=(AsRead(NODES, expired, ("expires_ms",)),) if expired else (),
     )
     return outcome
-
-
-def holder_of(
-    session: SessionRow | None, row: NodeRow | None, *, asking: NodeId, now_ms: int
-) -> decisions.Holder:
-    """What is known about the node that holds a session; `row` is its, if it is there."""
-    node = session.lease_node if session else None
-    return decisions.judge_holder(node, row, asking=asking, now_ms=now_ms)

@@ -18,7 +18,7 @@ from holdfast.store.base import (
     Started,
 )
 from holdfast.store.operations.finders import TurnFacts, queued_of
-from holdfast.store.operations.nodes import held, holder_of
+from holdfast.store.operations.nodes import held
 from holdfast.store.operations.turns import (
     begin_facts,
     claim_as_read,
@@ -107,7 +107,7 @@ def open_queued(ask: Opening) -> Operation[OpenOutcome]:
         session=session,
         turn=turn,
         first=waiting[0].turn_id if waiting else None,
-        holder=holder_of(session, found.holder, asking=ask.node, now_ms=now_ms),
+        holder=decisions.judge_holder(session, found.holder, asking=ask.node, now_ms=now_ms),
     )
     outcome = decisions.judge_open(ask, facts)
     if not isinstance(outcome, Started) or turn is None or turn.state != "queued":

@@ -35,7 +35,7 @@ from holdfast.store.operations.finders import (
     queued_of,
     turn_of,
 )
-from holdfast.store.operations.nodes import held, holder_of
+from holdfast.store.operations.nodes import held
 from holdfast.store.rows import (
     IdempotencyRow,
     ItemRow,
@@ -44,6 +44,7 @@ from holdfast.store.rows import (
     MemoryRow,
     NodeRow,
     SessionRow,
+    SignalRow,
     StateRow,
     TurnRow,
 )
@@ -81,6 +82,7 @@ from holdfast.store.tables import (
     SESSIONS,
     SIGNALS,
     STATE,
+    TURN_CLAIMS,
     TURNS,
 )
 
@@ -220,7 +222,7 @@ def begin_facts(ask: Begin) -> Operation[decisions.BeginFacts]:
         claim=(yield from claim_of(found.claim)) if found.claim else None,
         key=found.key,
         session=session,
-        holder=holder_of(session, found.holder, asking=ask.node, now_ms=now_ms),
+        holder=decisions.judge_holder(session, found.holder, asking=ask.node, now_ms=now_ms),
     )
     if session is not None and decisions.looks_back(ask, session):
         recent, earlier, queued = yield from _recent(session, ask.attempt)
@@ -442,13 +444,16 @@ def commit(
     # A turn that is open has not been committed before; of any other we have to know how it ended.
     is_open = session is not None and session.open_turn == turn_id
     turn = None if is_open else (yield from turn_of(tenant, turn_id))
-    told = (yield from find(SIGNALS_OF, tenant=tenant, turn_id=turn_id)) if found.is_told else ()
+    steers: tuple[SignalRow, ...] = ()
+    if found.is_told:
+        told = yield from find(SIGNALS_OF, tenant=tenant, turn_id=turn_id)
+        steers = decisions.waiting_steers(told)
     outcome = decisions.judge_commit(
         fence,
         made,
         session=session,
         turn=turn,
-        steers=decisions.waiting_steers(told),
+        steers=steers,
         n=n,
         last_n=_first_number(found.last_n),
     )
@@ -463,8 +468,11 @@ def commit(
         changes.append(Delete(JOURNAL, (tenant, turn_id)))
     elif records:
         changes.append(insert(JOURNAL, journal_row(tenant, turn_id, n, fence.token, records)))
-    if found.is_claimed:
+    if found.is_claimed and found.is_told:
         changes += yield from settled(tenant, turn_id, settlement, expires_ms=_CLAIMS_EXPIRE)
+    elif found.is_claimed:  # whatever was said to the turn was heard: all its keys become the same
+        to = {"state": settlement, "expires_ms": _CLAIMS_EXPIRE}
+        changes.append(Update(TURN_CLAIMS, (tenant, turn_id), to))
     at_ms = yield from write(*changes, on=(session,))
     return Committed(version=made.version, at_ms=at_ms)
 

@@ -22,14 +22,13 @@ import msgspec
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
-from holdfast.store.operations.finders import CLAIMS_OF
 from holdfast.store.operations.turns import (
     Appending,
     Beginning,
     Ending,
 )
-from holdfast.store.rows import IdempotencyRow, KeyRow, NodeRow, SessionRow
-from holdfast.store.steps import Finding, Insert, Looking, Moment, Step, Update, Writing
+from holdfast.store.rows import KeyRow, NodeRow, SessionRow
+from holdfast.store.steps import Insert, Looking, Moment, Step, Update, Writing
 from holdfast.store.tables import CLAIMS, JOURNAL, SESSIONS, TURNS
 
 
@@ -44,8 +43,8 @@ class Known(Value):
     """The first number of the last row in its open turn's journal."""
     replayable: bool = False
     """Whether its open turn is."""
-    claims: tuple[IdempotencyRow, ...] = ()
-    """The idempotency keys that lead to its open turn."""
+    is_claimed: bool = False
+    """Whether idempotency keys lead to its open turn."""
     noted_s: float = 0.0
     """When that was, by our own clock."""
     noted_ms: int = 0
@@ -53,8 +52,6 @@ class Known(Value):
 
     def answer(self, step: Step, *, now_ms: int) -> object:
         """What a step would find; None if that is not known."""
-        if isinstance(step, Finding):
-            return self.claims if step.finder is CLAIMS_OF and self._is_of(step.given) else None
         if not isinstance(step, Looking):
             return None
         kind, given = step.look.kind, step.given
@@ -69,7 +66,7 @@ class Known(Value):
                 replayable=self.replayable,
                 last_n=self.last_n,
                 is_told=False,  # whatever is told moves the stamp
-                is_claimed=bool(self.claims),
+                is_claimed=self.is_claimed,
             )
         return None
 
@@ -161,8 +158,7 @@ def known_after(
     session = _session_after(writing, at_ms)
     if session is None:
         return None
-    last_n, replayable = -1, False
-    claims: tuple[IdempotencyRow, ...] = ()
+    last_n, replayable, is_claimed = -1, False, False
     if session.open_turn is not None:
         # What begins to wait for the session is written as well, and is not its open turn.
         turns = _of_turn(writing, TURNS, session.open_turn)
@@ -170,11 +166,12 @@ def known_after(
         if turns:
             (turn,) = turns
             replayable = turn.replayable
-            claims = tuple(_of_turn(writing, CLAIMS, session.open_turn))
+            is_claimed = bool(_of_turn(writing, CLAIMS, session.open_turn))
             if any(isinstance(each, Update) and each.table is CLAIMS for each in writing.changes):
                 return None  # keys that led elsewhere are better read
         elif before is not None:
-            last_n, replayable, claims = before.last_n, before.replayable, before.claims
+            last_n, replayable = before.last_n, before.replayable
+            is_claimed = before.is_claimed
         else:
             return None
         last_n = max([last_n, *(row.n for row in journal)])
@@ -184,7 +181,7 @@ def known_after(
         key=key,
         last_n=last_n,
         replayable=replayable,
-        claims=claims,
+        is_claimed=is_claimed,
         noted_s=at_s,
         noted_ms=at_ms,
     )

@@ -164,10 +164,10 @@ Identity = tuple[int, int]
 """A file's device and inode."""
 
 
-def identity(path: Path) -> Identity | None:
+def identity(path: Path | str) -> Identity | None:
     """Which file is at `path`, found without opening it; None if there is none."""
     try:
-        found = path.stat()
+        found = os.stat(path)
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino

@@ -241,7 +241,8 @@ def _insert(table: Table[Any], if_absent: bool) -> _Written:
 
 def _update(table: Table[Any], *columns: str) -> _Written:
     to = ", ".join(f"{table.by_name[name].quoted} = ?" for name in columns)
-    sql = f"update {table.name} set {to} where {_by_key(table, len(table.key))}"
+    hint = f" indexed by {table.index}" if table.index else ""
+    sql = f"update {table.name}{hint} set {to} where {_by_key(table, len(table.key))}"
     return sql, *_stored(table, columns)
 
 

@@ -7,7 +7,7 @@ is read when the work runs, not when it was asked for: a job may have waited.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
@@ -69,11 +69,13 @@ class SqliteStore(Store):
             raise
         return cls(opened, now_ms=now_ms, migrated=migrated)
 
-    async def _write(self, start: Start[T], *, once: bool = False) -> T:
-        return await self.engine.write(self._work(start))
+    # Not functions of their own to await: each costs as much as a step of an operation.
 
-    async def _read(self, start: Start[T], *, one_moment: bool = False) -> T:
-        return await self.engine.read(self._work(start))
+    def _write(self, start: Start[T], *, once: bool = False) -> Coroutine[None, None, T]:
+        return self.engine.write(self._work(start))
+
+    def _read(self, start: Start[T], *, one_moment: bool = False) -> Coroutine[None, None, T]:
+        return self.engine.read(self._work(start))
 
     def _work(self, start: Start[T]) -> Callable[[Connection], T]:
         return lambda db: DRIVER.run(db, start(), now_ms=self._now_ms(), is_held=self._is_held)

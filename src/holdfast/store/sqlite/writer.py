@@ -77,7 +77,7 @@ class Writer:
         self.queue = queue
         self.bounds = bounds
         self.stats = Stats()
-        self._path = path
+        self._path = str(path)
         self._file = identity(path)
         self._connection = connection
         self._turn = turn
