@@ -42,7 +42,7 @@ from holdfast.ids import NodeId, SessionId
 from holdfast.store.base import Committed, Started
 from holdfast.store.postgres.address import parse_address
 from holdfast.store.postgres.engine import Db
-from holdfast.store.postgres.queries import Bindings, Query
+from holdfast.store.postgres.queries import Bound, Query, Row, compiled
 from holdfast.store.postgres.store import PostgresStore
 from tests.postgres import SAFE, Server, give_away, programs
 
@@ -148,39 +148,38 @@ class Recorder:
     """Notes the statements with which one turn writes."""
 
     def __init__(self) -> None:
-        self.noted: list[tuple[Query, Bindings]] = []
+        self.noted: list[tuple[Query, Sequence[Bound]]] = []
 
     async def record(self, ours: Ours) -> None:
-        fetch = Db.fetch
+        put = Db.put
 
-        async def noting(db: Db, query: Query, bindings: Bindings) -> Any:
-            if query.name == "write":
-                self.noted.append((query, {"now_ms": None, **bindings}))
-            return await fetch(db, query, bindings)
+        async def noting(db: Db, query: Query, values: Sequence[Bound]) -> list[Row]:
+            self.noted.append((query, (*values, None)))  # the clock is the database's
+            return await put(db, query, values)
 
-        Db.fetch = noting  # type: ignore[method-assign]
+        Db.put = noting  # type: ignore[assignment, method-assign]
         turn = ours.sessions[0].next_turn()
         try:
             started = await ours.store.begin(turn.ask)
             assert isinstance(started, Started), started
             await ours.store.commit(started.fence, turn.commit, n=1, records=b"")
         finally:
-            Db.fetch = fetch  # type: ignore[method-assign]
+            Db.put = put  # type: ignore[method-assign]
+        assert len(self.noted) == len(VARYING), "a turn is written by two statements"
 
     def script(self) -> str:
         """A turn as a script of pgbench."""
         statements = map(self._statement, self.noted, VARYING)
         return "\\set seq :seq + 1\n" + "\n".join(statements)
 
-    def _statement(self, noted: tuple[Query, Bindings], varying: dict[str, str]) -> str:
-        query, bindings = noted
-        values = [_value(each, bindings, varying) for each in query.names]
+    def _statement(self, noted: tuple[Query, Sequence[Bound]], varying: dict[str, str]) -> str:
+        query, bound = noted
+        values = [
+            varying.get(name.partition(" ")[2]) or literal(value)
+            for name, value in zip(query.names, bound, strict=True)
+        ]
         sql = re.sub(r"\$(\d+)", lambda found: values[int(found[1]) - 1], query.sql)
         return " ".join(sql.split()).rstrip(";") + ";"
-
-
-def _value(name: str, bindings: Bindings, varying: dict[str, str]) -> str:
-    return varying.get(name.partition(" ")[2]) or literal(bindings[name])
 
 
 def literal(value: Any) -> str:
@@ -208,20 +207,21 @@ class PgBench:
         self._url = url
         self._script = script
         self._sessions = sessions
-        self._seq = 0
+        self.turns = 0
+        """Of each session, so far."""
 
     def run(self, turns: int) -> float:
         """So many turns of each session; turns per second, connecting not counted."""
         command = [
             *(str(programs() / "pgbench"), "-n", "-M", "prepared", "-f", str(self._script)),
             *("-c", str(self._sessions), "-j", "1", "-t", str(turns)),
-            *("-D", f"seq={self._seq}", self._url),
+            *("-D", f"seq={self.turns}", self._url),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         found = re.search(r"tps = ([\d.]+)", done.stdout)
         if found is None or "number of failed transactions: 0 " not in done.stdout:
             raise RuntimeError(done.stdout + done.stderr)
-        self._seq += turns
+        self.turns += turns
         return float(found[1])
 
 
@@ -286,6 +286,12 @@ async def measured(server: Server, url: str, folder: Path, sessions: int, pool: 
             line.ours.per_s.append(await ours.play(turns))
         with line.bare.measured(server, turns * sessions):
             line.bare.per_s.append(await asyncio.to_thread(bare.run, turns))
+    written = compiled(
+        "written",
+        "select min(head) from holdfast.session where id like 'conv\\_%' and length(id) < 12",
+    )
+    ((head,),) = await ours.store.engine.run(lambda db: db.fetch(written, {}))
+    assert head == bare.turns, "pgbench has written what it was to write"
     await ours.store.close()
     return line
 
