@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+from holdfast.store.dialects import POSTGRES, SQLITE
 from holdfast.store.migrations import Migration
 from holdfast.store.postgres.migrate import load_migrations as of_postgres
 from holdfast.store.sqlite.migrate import load_migrations as of_sqlite
@@ -28,6 +29,12 @@ def test_an_older_server_can_go_on_after(migration: Migration) -> None:
     words = re.sub(r"--.*", "", migration.sql)
     for statement in filter(None, (" ".join(each.split()) for each in words.split(";"))):
         assert HARMLESS.match(statement), statement
+
+
+def test_a_line_of_the_other_database_is_left_out() -> None:
+    text = "create table @t (\n  name {words}\nsqlite| ) strict;\npostgres| );\n"
+    assert SQLITE.step(text) == "create table t (\n  name text\n) strict;\n"
+    assert POSTGRES.step(text) == "create table holdfast.t (\n  name bytea\n);\n"
 
 
 def test_what_would_get_in_its_way_is_noticed() -> None:

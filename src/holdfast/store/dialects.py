@@ -17,6 +17,14 @@
 {indexed turn_x}    an index that SQLite would not choose by itself
 {anything}          what the question says that it stands for; see `Question.words`
 {then}              joins what is found after what stands before it, which SQLite is told and PostgreSQL knows
+
+and, in the steps of the tables' history, which are `store/sql/migrations` and what a home has in a folder of its own:
+
+{name} {words} {number} {truth} {blob}
+                    the types of columns
+{strict} {rowless}  how SQLite keeps a table: by its types; by its key, without a number for each row
+{unique}            the key of a table that SQLite numbers the rows of
+sqlite|             begins a line that is SQLite's alone, as `postgres|` does one of PostgreSQL
 """
 
 from __future__ import annotations
@@ -66,6 +74,7 @@ class WordIndex(Struct, frozen=True):
 class Dialect(Struct, frozen=True, kw_only=True):
     """How a home spells what is written for all of them."""
 
+    name: str
     schema: str
     typed: bool
     """Whether values have types."""
@@ -77,6 +86,11 @@ class Dialect(Struct, frozen=True, kw_only=True):
 
     def spelled(self, text: str) -> str:
         return _TYPE.sub(self._type, self._said(text))
+
+    def step(self, text: str) -> str:
+        """A step of the tables' history."""
+        own = re.sub(rf"^{self.name}\| ?", "", text, flags=re.MULTILINE)
+        return self.spelled(re.sub(r"^\w+\|.*\n?", "", own, flags=re.MULTILINE))
 
     def words_in(self, text: str) -> frozenset[str]:
         """The names of the values that people and models say."""
@@ -104,6 +118,7 @@ def _of_arrays(name: str, columns: list[tuple[str, str]]) -> str:
 
 
 SQLITE = Dialect(
+    name="sqlite",
     schema="",
     typed=False,
     rows=_of_json,
@@ -120,10 +135,19 @@ SQLITE = Dialect(
         "instr": "instr",
         "indexed": "indexed by ?",
         "then": "cross join",
+        "name": "text",
+        "words": "text",
+        "number": "integer",
+        "truth": "integer",
+        "blob": "blob",
+        "strict": " strict",
+        "rowless": " strict, without rowid",
+        "unique": "unique",
     },
 )
 
 POSTGRES = Dialect(
+    name="postgres",
     schema="holdfast.",
     typed=True,
     rows=_of_arrays,
@@ -143,5 +167,13 @@ POSTGRES = Dialect(
         "instr": 'pg_catalog."position"',
         "indexed": "",
         "then": "join",
+        "name": 'text collate "C"',
+        "words": "bytea",
+        "number": "bigint",
+        "truth": "boolean",
+        "blob": "bytea",
+        "strict": "",
+        "rowless": "",
+        "unique": "primary key",
     },
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from holdfast.core.codec import Value
 from holdfast.errors import StoreUnusable
+from holdfast.store.dialects import Dialect
 
 
 class Migration(Value):
@@ -21,12 +22,14 @@ class Migrated(Value):
     after: int
 
 
-def read_migrations(folder: Path) -> tuple[Migration, ...]:
+SHARED = Path(__file__).parent / "sql" / "migrations"
+"""The steps that are one text for every home."""
+
+
+def read_migrations(dialect: Dialect, *folders: Path) -> tuple[Migration, ...]:
     """The numbered files, in order. Raises ValueError if a number is missing or taken twice."""
-    found = sorted(
-        (_parsed(each) for each in folder.iterdir() if each.name.endswith(".sql")),
-        key=lambda each: each.number,
-    )
+    files = (each for folder in folders for each in folder.glob("*.sql"))
+    found = sorted((_parsed(each, dialect) for each in files), key=lambda each: each.number)
     if [each.number for each in found] != list(range(1, len(found) + 1)):
         raise ValueError(
             f"migrations are not numbered 1 to {len(found)}: {[m.name for m in found]}"
@@ -34,9 +37,11 @@ def read_migrations(folder: Path) -> tuple[Migration, ...]:
     return tuple(found)
 
 
-def _parsed(file: Path) -> Migration:
+def _parsed(file: Path, dialect: Dialect) -> Migration:
     number, _, name = file.name.removesuffix(".sql").partition("_")
-    return Migration(number=int(number), name=name, sql=file.read_text(encoding="utf-8"))
+    return Migration(
+        number=int(number), name=name, sql=dialect.step(file.read_text(encoding="utf-8"))
+    )
 
 
 def missing(before: int, migrations: tuple[Migration, ...]) -> tuple[Migration, ...]:

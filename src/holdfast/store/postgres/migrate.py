@@ -12,7 +12,8 @@ from pathlib import Path
 from asyncpg import PostgresError
 
 from holdfast.errors import StoreUnusable
-from holdfast.store.migrations import Migrated, Migration, failed, missing, read_migrations
+from holdfast.store.dialects import POSTGRES
+from holdfast.store.migrations import SHARED, Migrated, Migration, failed, missing, read_migrations
 from holdfast.store.postgres.engine import Db
 from holdfast.store.postgres.faults import fault_of
 from holdfast.store.postgres.queries import Query
@@ -44,7 +45,7 @@ _APPLIED = Query(
 
 
 def load_migrations() -> tuple[Migration, ...]:
-    return read_migrations(Path(__file__).parent / "migrations")
+    return read_migrations(POSTGRES, SHARED, Path(__file__).parent / "migrations")
 
 
 async def step_of(db: Db) -> int:

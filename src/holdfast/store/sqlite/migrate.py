@@ -13,15 +13,16 @@ import apsw
 from apsw import Connection
 
 from holdfast.errors import StoreUnusable
-from holdfast.store.migrations import Migrated, Migration, failed, missing, read_migrations
+from holdfast.store.dialects import SQLITE
+from holdfast.store.migrations import SHARED, Migrated, Migration, failed, missing, read_migrations
 
 APPLICATION_ID = 0x484F4C44
 """'HOLD', in the file's header: how `file` and we tell our databases from others."""
 
 
-def load_migrations(folder: Path | None = None) -> tuple[Migration, ...]:
+def load_migrations(*folders: Path) -> tuple[Migration, ...]:
     """The numbered files, in order. Raises ValueError if a number is missing or taken twice."""
-    return read_migrations(folder or Path(__file__).parent / "migrations")
+    return read_migrations(SQLITE, *(folders or (SHARED, Path(__file__).parent / "migrations")))
 
 
 def newest_step() -> int:

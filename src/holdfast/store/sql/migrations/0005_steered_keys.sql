@@ -1,3 +1,3 @@
 -- Keys of requests that were steered into the turn of another: by which of its signals.
 
-alter table holdfast.idempotency add column steer bigint;
+alter table @idempotency add column steer {number};

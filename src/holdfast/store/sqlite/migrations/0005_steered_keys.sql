@@ -1,3 +1,0 @@
--- Keys of requests that were steered into the turn of another: by which of its signals.
-
-alter table idempotency add column steer integer;
