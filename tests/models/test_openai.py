@@ -238,25 +238,6 @@ async def test_many_answers_at_a_time() -> None:
 # ── failures ─────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "transient"),
-    [
-        (400, "context_length_exceeded", False),
-        (400, "content_policy_violation", False),
-        (401, "invalid_api_key", False),
-        (404, "model_not_found", False),
-        (429, "rate_limit_exceeded", True),
-        (429, "insufficient_quota", False),
-        (500, "server_error", True),
-        (503, "overloaded", True),
-    ],
-)
-async def test_a_refusal_keeps_its_status_and_code(status: int, code: str, transient: bool) -> None:
-    failure = await after_failing(refuses(status, code=code, message="Because."))
-    assert (failure.status, failure.reason, failure.transient) == (status, code, transient)
-    assert "Because." in failure.detail
-
-
 async def test_a_hint_is_kept() -> None:
     failure = await after_failing(refuses(429, headers={"Retry-After-Ms": "1500"}))
     assert failure.retry_after_s == 1.5
@@ -306,13 +287,6 @@ async def test_a_stream_that_merely_ends_is_a_failure(reply: Reply, reason: str)
     failure = await after_failing(reply)
     assert (failure.reason, failure.transient, failure.status) == (reason, True, 0)
     assert failure.ended_by == "model_error"
-
-
-async def test_an_error_in_a_stream_is_a_failure() -> None:
-    overloaded = ModelFailed("Overloaded.", reason="overloaded")
-    failure = await after_failing(says("a", "b").failing(overloaded, at=1))
-    assert (failure.reason, failure.transient) == ("overloaded", True)
-    assert "Overloaded." in failure.detail
 
 
 async def test_an_error_in_place_of_an_answer_is_a_failure() -> None:
