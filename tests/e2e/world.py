@@ -26,11 +26,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import aiohttp
-import asyncpg
 import httpx2
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
+from holdfast.ids import TurnId
 from holdfast.models.base import ModelFailed
+from holdfast.server.auth import LOCAL
+from holdfast.store.open import open_existing
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, refuses, says
 from holdfast.testing.upstream import Request
 from tests.e2e.balancer import Balancer
@@ -350,16 +352,14 @@ class World:
         return found
 
     async def signalled(self, turn_id: str) -> None:
-        """Wait until somebody has said something to this turn. For a world with a database."""
-        connection = await asyncpg.connect(self.store)
+        """Wait until somebody has said something to this turn."""
+        store = await open_existing(self.store)
         try:
-            asked = "select count(*) from holdfast.signal where turn_id = $1"
-            while True:
-                if await connection.fetchval(asked, turn_id):
-                    return
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(120):
+                while await store.find_signal(LOCAL, TurnId(turn_id), 1) is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
         finally:
-            await connection.close()
+            await store.close()
 
     # ── the tool ──
 

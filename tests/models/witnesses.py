@@ -377,11 +377,15 @@ class Google(Witness):
         return str(error.status).lower()
 
     def thoughts(self, answer: Answered) -> object:
-        messages = [each for each in answer.items if isinstance(each, AssistantMessage)]
-        calls = [each for each in answer.items if isinstance(each, ToolCall)]
+        extras = [
+            each.extras
+            for kind in (AssistantMessage, ToolCall)
+            for each in answer.items
+            if isinstance(each, kind)
+        ]
         return (
             "".join(each.text for each in answer.items if isinstance(each, Reasoning)),
-            [read_signature(each.extras[0]) for each in (*messages, *calls) if each.extras],
+            [read_signature(each[0]) for each in extras if each],
         )
 
 
