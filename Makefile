@@ -138,7 +138,7 @@ torture-replay: $(READY) ## play 1,000 responses on a server that dies, and comp
 SEEDS ?= 10000
 REAL_SEEDS ?= 200
 torture-sessions: $(READY) ## simulate nodes, clients and faults under many seeds, and check the promises
-	@$(BIN)/python -m tests.simulation.mutants
+	@$(BIN)/python -m tests.mutants sessions
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 	@$(BIN)/python -m tests.simulation --store postgres --seeds $(REAL_SEEDS)
 

@@ -41,4 +41,4 @@ INTERESTING: dict[int, str] = {
     910000211: "a page tells an answer before a message that the same turn had heard, on top of a version that is old",
     26522854688: "a client whose message a broken turn has heard counts more retries than the first client",
 }
-"""What they meet. Each of them notices a mutant (`mutants.py`) that is about just that, or has found a mistake."""
+"""What they meet. Each of them notices a mutant (`tests/mutants`) that is about just that, or has found a mistake."""
