@@ -18,23 +18,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import ExitStack
 from statistics import median
 
 import aiohttp
 import asyncpg
 import msgspec
 import uvloop
+from _cpu import cpu_s as database_cpu_s
 from _turns import Session, mint
 from rich.console import Console
 from rich.table import Table
-from server import AGENTS, HERE, Server, free_port, started, upstream
-from serving.load import cpu_s
+from serving.process import cpu_s
+from speed.servers import Server, on_disk, started, upstream
+from speed.subjects import holdfast_on
 from store_postgres import SETTINGS
-from store_postgres import cpu_s as database_cpu_s
 
 from holdfast.ids import NodeId, SessionId
 from holdfast.store.base import Started
@@ -93,7 +92,7 @@ async def play(stage: Stage, replicas: int) -> Round:
             name = stage.new_name()
             for nth in range(TURNS):
                 port = stage.servers[(n + nth) % replicas].port
-                await ask(http, port, name, f"turn {nth}")
+                await ask(http, port, name, f"bench:short, turn {nth}")
 
         before, began_s = stage.cpu(), loop.time()
         await asyncio.gather(*map(talk, range(SESSIONS)))
@@ -151,7 +150,7 @@ async def watched_ms(stage: Stage, resting: Rest) -> float:
     async with aiohttp.ClientSession(
         timeout=timeout, connector=aiohttp.TCPConnector(limit=0)
     ) as http:
-        body = {"model": "idle", "stream": True, "messages": [{"role": "user", "content": "Hold"}]}
+        body = {"model": "idle", "stream": True, "messages": [{"role": "user", "content": "bench:idle"}]}
         url = f"http://127.0.0.1:{one.port}/v1/chat/completions"
         holding = await http.post(url, json=body, headers={"X-Conversation-Id": stage.new_name()})
         turn = holding.headers["x-turn-id"]
@@ -233,38 +232,26 @@ async def measure(stage: Stage, rounds: int, console: Console) -> None:
     console.print(f"a turn of 20 tokens: {grown / turns / 1e3:.1f} kB in the database")
 
 
-@contextmanager
-def servers(behind: Server, folder: Path, url: str) -> Iterator[list[Server]]:
-    with ExitStack() as stack:
-        found = []
-        for name in ("short", "idle"):
-            (folder / f"{name}.yaml").write_text(AGENTS.format(name=name, port=behind.port))
-        for n in range(REPLICAS):
-            port = free_port()
-            command = [str(Path(sys.executable).parent / "holdfast"), "serve"]
-            command += [str(folder / f"{name}.yaml") for name in ("short", "idle")]
-            command += ["--listen", f"127.0.0.1:{port}", "--store", url]
-            found.append(stack.enter_context(started(f"server {n + 1}", port, command)))
-        yield found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 140)
     with ExitStack() as stack:
-        # `/tmp` may be in memory, and the database's user has to get in.
-        here = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".bench-", dir=HERE)))
+        here = stack.enter_context(on_disk())
         data = here / "database"
         data.mkdir()
-        for each in (here, data):
+        for each in (here, data):  # the database's user has to get in
             each.chmod(0o755)
         give_away(data)
         database = stack.enter_context(Database.started(SETTINGS, folder=data))
         url = database.url(database.fresh_database())
         behind = stack.enter_context(upstream())
-        found = stack.enter_context(servers(behind, here, url))
+        subject = holdfast_on(url)
+        found = [
+            stack.enter_context(started(subject, behind, here / f"server-{n}"))
+            for n in range(REPLICAS)
+        ]
         uvloop.run(measure(Stage(database, url, found), asked.rounds, console))
 
 

@@ -103,7 +103,12 @@ permissions:
 """As in the scenarios: the peers have these instructions and this tool, too. Nobody calls it here."""
 
 
-def _holdfast(port: int, upstream: int, folder: Path) -> Command:
+def holdfast_on(store: str) -> Subject:
+    """Holdfast on this store, which others may use as well."""
+    return Subject(OURS, partial(_holdfast, store=store), lambda: "")
+
+
+def _holdfast(port: int, upstream: int, folder: Path, *, store: str = "") -> Command:
     files = [folder / f"{name}.yaml" for name in MODELS]
     for name, file in zip(MODELS, files, strict=True):
         agent = AGENTS.format(
@@ -111,7 +116,7 @@ def _holdfast(port: int, upstream: int, folder: Path) -> Command:
         )
         file.write_text(agent)
     command = [str(Path(sys.executable).with_name("holdfast")), "serve", *map(str, files)]
-    store = f"sqlite:///{folder}/ours.db"
+    store = store or f"sqlite:///{folder}/ours.db"
     return Command([*command, "--listen", f"127.0.0.1:{port}", "--store", store])
 
 
