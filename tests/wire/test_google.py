@@ -34,7 +34,7 @@ from holdfast.ids import MessageId, NoteId
 from holdfast.wire.anthropic import kept_thought
 from holdfast.wire.google import UNSIGNED, GoogleDialect, kept_signature
 from holdfast.wire.google_hearing import GoogleHearing, hear_whole, read_error
-from holdfast.wire.hearing import Failing, Garbled
+from holdfast.wire.hearing import Failing
 from tests.wire.telling import DIGEST, MINT, PDF, PNG, call, result, said, thought, user
 
 
@@ -273,12 +273,6 @@ def test_an_error_in_the_stream_is_heard_with_its_words() -> None:
     assert ear.failure is not None and ear.over
     said_ = ear.failure.error
     assert (said_.message, said_.type, said_.code) == ("Overloaded", "unavailable", 503)
-
-
-def test_an_event_without_an_end_is_no_stream() -> None:
-    ear = GoogleHearing(event_bytes_max=10)
-    ear.feed(b"data: " + b"x" * 20)
-    assert isinstance(ear.failure, Garbled)
 
 
 def test_an_answer_in_one_piece_or_in_a_list_is_heard_too() -> None:

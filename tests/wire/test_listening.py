@@ -46,3 +46,11 @@ def test_what_cannot_be_read_is_a_failure_with_words(tongue: Tongue, data: bytes
     deltas, failure = said(tongue, data, WORDS[tongue.name] % b"Hi")
     assert deltas == []
     assert isinstance(failure, Garbled)
+
+
+@every_tongue
+def test_an_event_without_an_end_is_no_stream(tongue: Tongue) -> None:
+    ear = tongue.hearing()
+    ear.feed(b"data: " + b"x" * (2 << 20))
+    assert isinstance(ear.failure, Garbled)
+    assert "longer than" in str(ear.failure)
