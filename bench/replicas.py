@@ -150,7 +150,11 @@ async def watched_ms(stage: Stage, resting: Rest) -> float:
     async with aiohttp.ClientSession(
         timeout=timeout, connector=aiohttp.TCPConnector(limit=0)
     ) as http:
-        body = {"model": "idle", "stream": True, "messages": [{"role": "user", "content": "bench:idle"}]}
+        body = {
+            "model": "idle",
+            "stream": True,
+            "messages": [{"role": "user", "content": "bench:idle"}],
+        }
         url = f"http://127.0.0.1:{one.port}/v1/chat/completions"
         holding = await http.post(url, json=body, headers={"X-Conversation-Id": stage.new_name()})
         turn = holding.headers["x-turn-id"]

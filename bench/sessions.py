@@ -2,15 +2,11 @@
 
 CPU time of one process, from the submission to the acknowledgement, at two lengths of history; in memory, where
 only our own code is measured, and on SQLite, where the writer thread and the disk come in; on the event loop that
-`holdfast serve` runs on. Beside it, in the same run, the same turn through the OpenAI Agents SDK's SQLite session
-and LangGraph's SQLite checkpointer: a player that answers at once, no network, in an environment of their own
-(`make bench-install`).
+`holdfast serve` runs on. `make bench GROUP=library` has the same beside the session layers of two frameworks.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -19,7 +15,6 @@ from statistics import median
 import uvloop
 from rich.console import Console
 from rich.table import Table
-from systems import environments
 
 from holdfast.core import events as ev
 from holdfast.core.items import AssistantMessage, plain_text
@@ -32,7 +27,6 @@ from holdfast.store.home import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 
-HERE = Path(__file__).parent
 SHORT, LONG = 10, 1000
 ROUNDS, TURNS = 7, 100
 GOAL_US = 150
@@ -100,16 +94,6 @@ async def measure_all() -> dict[str, tuple[Measured, Measured]]:
     return found
 
 
-def measure_peer(script: str) -> dict[int, float]:
-    """CPU per turn by length of history, as a peer's own script has measured it."""
-    command = [str(environments.python_of("requirements")), str(HERE / "peers" / script), "30"]
-    done = subprocess.run(
-        [*command, str(SHORT), str(LONG)], check=True, capture_output=True, text=True
-    )
-    rows = map(json.loads, done.stdout.splitlines())
-    return {row["history"]: row["cpu_us"] for row in rows}
-
-
 def main() -> None:
     ours = uvloop.run(measure_all())
     table = Table("a turn, without its model", f"at {SHORT} items", f"at {LONG} items", "growth")
@@ -119,16 +103,6 @@ def main() -> None:
     name, (short, long) = list(ours.items())[-1]
     near, far = median(short.wall_us), median(long.wall_us)
     table.add_row(f"{name}: elapsed", f"{near:.0f} µs", f"{far:.0f} µs", f"{far / near:.2f}×")
-    if environments.is_built("requirements"):
-        for name, script in (
-            ("OpenAI Agents SDK, SQLiteSession: CPU", "agents_sdk.py"),
-            ("LangGraph, SqliteSaver: CPU", "langgraph_sqlite.py"),
-        ):
-            peer = measure_peer(script)
-            growth = peer[LONG] / peer[SHORT]
-            table.add_row(name, f"{peer[SHORT]:.0f} µs", f"{peer[LONG]:.0f} µs", f"{growth:.2f}×")
-    else:
-        table.add_row("(the peers are not installed: `make bench-install`)", "", "", "")
     console = Console()
     console.print(table)
     in_memory = median(ours["Holdfast, in memory"][0].cpu_us)

@@ -1,6 +1,6 @@
 """One turn through the OpenAI Agents SDK with its SQLite session, a model that answers at once, and no network.
 
-Run by `bench/sessions.py` in an environment of its own. Prints one JSON object a line.
+Run by `bench/speed/library.py` in an environment of its own. Prints one JSON object a line.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """One turn through a LangGraph graph with its SQLite checkpointer, and a node that answers at once.
 
-Run by `bench/sessions.py` in an environment of its own. Prints one JSON object a line.
+Run by `bench/speed/library.py` in an environment of its own. Prints one JSON object a line.
 """
 
 import json

@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.agents.document import read_document
 from holdfast.agents.schema import DESCRIPTIONS, agent_file_schema
-from tests import markdown, repository
+from tests import repository
+from tests.agents.judging import real_files
 from tests.agents.test_file import NOT_YET, in_agent, in_model, in_script
 
 PUBLISHED = repository.ROOT / "docs/reference/agent-file.schema.json"
@@ -42,18 +43,7 @@ def test_every_field_says_what_it_is_for_and_nothing_else_does() -> None:
 
 
 def test_our_examples_fit() -> None:
-    pages = [
-        repository.ROOT / "docs" / each for each in ("reference/agent-file.md", "guides/tools.md")
-    ]
-    texts = [
-        block.text
-        for page in pages
-        for block in markdown.blocks(page.read_text(encoding="utf-8"))
-        if "agent-file" in block.info
-    ]
-    texts += [
-        path.read_text(encoding="utf-8") for path in repository.ROOT.glob("examples/*/*.yaml")
-    ]
+    texts = real_files()
     assert len(texts) == 7
     for text in texts:
         VALIDATOR.validate(read_document(text.encode()).value)
