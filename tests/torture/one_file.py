@@ -10,59 +10,42 @@ message has to be there once, and the store has to be well. The exit status is 1
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
 import tempfile
 from asyncio.subprocess import Process
 from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 
 import aiohttp
 
-from tests.postgres import free_port
 from tests.repository import ROOT
 from tests.torture.replicas.older import described, older_tree
+from tests.torture.serving import say, serving
 
 CLIENTS, MESSAGES, KILLS = 12, 25, 6
 EVERY_S = 2.0
 RETRY_S = 0.2
-READY_S = 60.0
 
 
 class Pair:
     """The two servers."""
 
     def __init__(self, here: Path, older: Path) -> None:
-        self.store = here / "store.db"
+        self.here = here
+        self.store = f"sqlite:///{here / 'store.db'}"
         self._trees = (older, ROOT)
-        self._logs = [here / f"{number}.log" for number in range(2)]
-        self.urls = [f"http://127.0.0.1:{free_port()}" for _ in range(2)]
+        self.urls = ["", ""]
         self.seen: Counter[str] = Counter()
         """What came of attempts."""
 
-    async def start(self, number: int, http: aiohttp.ClientSession) -> Process:
-        tree, url = self._trees[number], self.urls[number]
-        with self._logs[number].open("ab") as log:
-            started = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "holdfast", "serve", "demo"),
-                *("--listen", url.removeprefix("http://"), "--store", f"sqlite:///{self.store}"),
-                cwd=tree,
-                env={**os.environ, "PYTHONPATH": str(tree / "src")},
-                stdout=log,
-                stderr=log,
-            )
-        async with asyncio.timeout(READY_S):
-            while True:
-                try:
-                    async with http.get(f"{url}/readyz") as answer:
-                        if answer.status == 200:
-                            return started
-                except aiohttp.ClientError:
-                    pass
-                assert started.returncode is None, self._logs[number].read_text()[-2000:]
-                await asyncio.sleep(0.05)
+    async def start(self, number: int, servers: AsyncExitStack) -> Process:
+        started = await servers.enter_async_context(
+            serving(self.here, self.store, "demo", name=f"{number}", tree=self._trees[number])
+        )
+        self.urls[number] = started.url
+        return started.process
 
     async def talk(self, number: int, http: aiohttp.ClientSession) -> None:
         rng = Random(number)
@@ -75,15 +58,10 @@ class Pair:
     async def _is_answered(
         self, url: str, number: int, text: str, http: aiohttp.ClientSession
     ) -> bool:
-        body = {"model": "demo", "messages": [{"role": "user", "content": text}]}
-        headers = {"X-Conversation-Id": f"c{number}", "Idempotency-Key": text}
         try:
-            async with http.post(
-                f"{url}/v1/chat/completions", json=body, headers=headers
-            ) as answer:
-                await answer.read()
-                self.seen[str(answer.status)] += 1
-                return answer.status == 200
+            status, _, _ = await say(http, f"c{number}", text, url=url, **{"Idempotency-Key": text})
+            self.seen[str(status)] += 1
+            return status == 200
         except (aiohttp.ClientError, TimeoutError) as error:
             self.seen[type(error).__name__] += 1
             return False
@@ -103,25 +81,20 @@ def said_by(number: int) -> list[str]:
 async def run(here: Path, older: Path) -> bool:
     """Whether everything was kept, once."""
     pair = Pair(here, older)
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as http:
-        first = await pair.start(0, http)
-        newer = await pair.start(1, http)
-        try:
-            talking = [asyncio.create_task(pair.talk(each, http)) for each in range(CLIENTS)]
-            for _ in range(KILLS):
-                await asyncio.sleep(EVERY_S)
-                newer.send_signal(signal.SIGKILL)
-                await newer.wait()
-                newer = await pair.start(1, http)
-            await asyncio.gather(*talking)
-            wrong = [n for n in range(CLIENTS) if await pair.heard(n, http) != said_by(n)]
-            beside = first.returncode is None
-        finally:
-            for each in (first, newer):
-                if each.returncode is None:
-                    each.send_signal(signal.SIGTERM)
-                await each.wait()
-    verify = ("-m", "holdfast", "db", "verify", "--store", f"sqlite:///{pair.store}")
+    timeout = aiohttp.ClientTimeout(total=30)
+    async with AsyncExitStack() as servers, aiohttp.ClientSession(timeout=timeout) as http:
+        first = await pair.start(0, servers)
+        newer = await pair.start(1, servers)
+        talking = [asyncio.create_task(pair.talk(each, http)) for each in range(CLIENTS)]
+        for _ in range(KILLS):
+            await asyncio.sleep(EVERY_S)
+            newer.kill()
+            await newer.wait()
+            newer = await pair.start(1, servers)
+        await asyncio.gather(*talking)
+        wrong = [n for n in range(CLIENTS) if await pair.heard(n, http) != said_by(n)]
+        beside = first.returncode is None
+    verify = ("-m", "holdfast", "db", "verify", "--store", pair.store)
     verified = await (await asyncio.create_subprocess_exec(sys.executable, *verify)).wait()
     print(f"{CLIENTS * MESSAGES} messages on one file, {KILLS} kills; attempts: {dict(pair.seen)}")
     print(f"{len(wrong)} conversations are not as they were said")

@@ -72,8 +72,12 @@ async def serving(
     ceilings: Mapping[int, int] | None = None,
     environment: Mapping[str, str] | None = None,
     program: Sequence[str] = HOLDFAST,
+    tree: Path = ROOT,
 ) -> AsyncIterator[Served]:
-    """A server over this store, in this folder; `ceilings` are its limits, by their numbers in `resource`."""
+    """A server over this store, in this folder; `ceilings` are its limits, by their numbers in `resource`.
+
+    `tree` is where its source lies: another version may be served.
+    """
 
     def limit() -> None:
         for which, most in (ceilings or {}).items():
@@ -84,8 +88,8 @@ async def serving(
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, *program, "serve", *sources, "--store", store),
             *("--listen", "127.0.0.1:0", "--log-format", "json"),
-            cwd=ROOT,
-            env={**os.environ, **(environment or {})},
+            cwd=tree,
+            env={**os.environ, "PYTHONPATH": f"{tree / 'src'}:{tree}", **(environment or {})},
             stdout=to,
             stderr=to,
             preexec_fn=limit,
@@ -106,10 +110,16 @@ async def serving(
 
 
 async def say(
-    http: aiohttp.ClientSession, to: str, text: str, *, model: str = "demo", **headers: str
+    http: aiohttp.ClientSession,
+    to: str,
+    text: str,
+    *,
+    model: str = "demo",
+    url: str = "",
+    **headers: str,
 ) -> tuple[int, Mapping[str, str], bytes]:
     """Say something in a conversation: the status, the headers and the body of the answer."""
     asked = {"model": model, "messages": [{"role": "user", "content": text}]}
     named = {"X-Conversation-Id": to, **headers}
-    async with http.post("/v1/chat/completions", json=asked, headers=named) as response:
+    async with http.post(f"{url}/v1/chat/completions", json=asked, headers=named) as response:
         return response.status, response.headers, await response.read()
