@@ -175,9 +175,14 @@ async def _typed(world: World, saw: Saw) -> None:
     assert await _stored(world) == [("user", "Weather in Oslo?"), ("assistant", answer)]
 
 
-async def _failed_once(world: World, saw: Saw) -> None:
+async def _retry(world: World, saw: Saw) -> None:
+    """By the client's own retry: nobody there notices that something failed."""
+    await _failed_once(world, saw, "My name is Ada.", "What is my name?")
+
+
+async def _failed_once(world: World, saw: Saw, first: str, second: str) -> None:
     """The second request failed in the middle and was sent again; nothing is there twice, nothing half."""
-    said = [("user", "one"), ("assistant", "Fine."), ("user", "two"), ("assistant", "Whole.")]
+    said = [("user", first), ("assistant", "Fine."), ("user", second), ("assistant", "Whole.")]
     assert saw["answers"] == ["Fine.", "Whole."]
     assert _spoken(world) == [said[:1], said[:3], said[:3]]
     assert await _stored(world) == said
@@ -186,7 +191,7 @@ async def _failed_once(world: World, saw: Saw) -> None:
 
 async def _broken_stream(world: World, saw: Saw) -> None:
     """A client that was shown half an answer was told that it is none."""
-    await _failed_once(world, saw)
+    await _failed_once(world, saw, "one", "two")
     assert [each["before"] for each in saw["failures"]] == ["Half an "]
 
 
@@ -227,7 +232,7 @@ SCENARIOS: dict[str, Scenario] = {
     "methods": Scenario((), _methods),
     "parsed": Scenario((says('{"city": "Oslo", ', '"degrees": 4}'),), _parsed),
     "typed": Scenario((says('{"city": "Oslo", ', '"degrees": 4}'),), _typed),
-    "retry": Scenario((says("Fine."), BROKEN, says("Whole.")), _failed_once),
+    "retry": Scenario((says("Fine."), BROKEN, says("Whole.")), _retry, driven_as="conversation"),
     "broken_stream": Scenario((says("Fine."), BROKEN, says("Whole.")), _broken_stream),
     "keyed": Scenario((says("Once."), says("Twice.")), _keyed),
     "models": Scenario((), _models),

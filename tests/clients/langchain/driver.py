@@ -4,13 +4,8 @@ from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from openai import APIError
-from pydantic import BaseModel
 from telling import TRIP, forecast, main
-
-
-class Weather(BaseModel):
-    city: str
-    degrees: int
+from weather import Weather
 
 
 def model(base_url):
@@ -66,6 +61,21 @@ def exchange(ask, messages):
             return ran
 
 
+def streaming(here):
+    """Asks for a stream, and puts its pieces together."""
+    return lambda said: joined(list(here.stream(said)))
+
+
+def talk(ask, text):
+    """Ask this, and about tomorrow, with everything that was said before."""
+    messages, answers, ran = [], [], []
+    for each in (text, "And tomorrow?"):
+        messages.append(HumanMessage(each))
+        ran += exchange(ask, messages)
+        answers.append(messages[-1].text)
+    return {"answers": answers, "ran": ran}
+
+
 @tool
 def get_weather(city: str) -> str:
     """The weather in a city."""
@@ -82,12 +92,7 @@ def tools(base_url):
 
 def tools_streamed(base_url):
     here = model(base_url).bind_tools([get_weather])
-    messages, answers, ran = [], [], []
-    for text in ("Weather in Oslo and Rome?", "And tomorrow?"):
-        messages.append(HumanMessage(text))
-        ran += exchange(lambda said: joined(list(here.stream(said))), messages)
-        answers.append(messages[-1].text)
-    return {"answers": answers, "ran": ran}
+    return talk(streaming(here), "Weather in Oslo and Rome?")
 
 
 def chained(base_url):
@@ -99,12 +104,7 @@ def chained(base_url):
         use_responses_api=True,
         use_previous_response_id=True,
     ).bind_tools([get_weather])
-    messages, answers, ran = [], [], []
-    for text in ("Weather in Oslo?", "And tomorrow?"):
-        messages.append(HumanMessage(text))
-        ran += exchange(lambda said: joined(list(here.stream(said))), messages)
-        answers.append(messages[-1].text)
-    return {"answers": answers, "ran": ran}
+    return talk(streaming(here), "Weather in Oslo?")
 
 
 def responses(base_url):
@@ -112,23 +112,12 @@ def responses(base_url):
     here = ChatOpenAI(
         model="root", base_url=base_url, api_key="any", use_responses_api=True
     ).bind_tools([get_weather])
-    messages, answers, ran = [], [], []
-    for text in ("Weather in Oslo?", "And tomorrow?"):
-        messages.append(HumanMessage(text))
-        ran += exchange(here.invoke, messages)
-        answers.append(messages[-1].text)
-    return {"answers": answers, "ran": ran}
+    return talk(here.invoke, "Weather in Oslo?")
 
 
 def typed(base_url):
     here = model(base_url).with_structured_output(Weather, method="json_schema")
     return {"typed": here.invoke("Weather in Oslo?").model_dump()}
-
-
-def retry(base_url):
-    """The SDK's own, below LangChain."""
-    here = model(base_url)
-    return {"answers": [here.invoke(text).text for text in ("one", "two")]}
 
 
 def broken_stream(base_url):
@@ -150,16 +139,4 @@ def keyed(base_url):
     return {"answers": [here.invoke("one", extra_headers=key).text for _ in range(2)]}
 
 
-main(
-    conversation,
-    resending,
-    stream,
-    tools,
-    tools_streamed,
-    responses,
-    chained,
-    typed,
-    retry,
-    broken_stream,
-    keyed,
-)
+main(globals())

@@ -4,28 +4,10 @@ import json
 
 import litellm
 import openai
-from pydantic import BaseModel
-from telling import TRIP, forecast, main
+from telling import TRIP, WEATHER, forecast, main
+from weather import Weather
 
 litellm.suppress_debug_info = True  # else it prints to stdout
-
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "The weather in a city.",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-        },
-    },
-}
-
-
-class Weather(BaseModel):
-    city: str
-    degrees: int
 
 
 def complete(base_url, *messages, headers=None, **options):
@@ -145,11 +127,6 @@ def typed(base_url):
     return {"typed": Weather.model_validate_json(text(answer)).model_dump()}
 
 
-def retry(base_url):
-    """The SDK's own, below LiteLLM."""
-    return {"answers": [text(complete(base_url, each)) for each in ("one", "two")]}
-
-
 def broken_stream(base_url):
     answers, failures = [], []
     for each in ("one", "two", "two"):
@@ -169,15 +146,4 @@ def keyed(base_url):
     return {"answers": [text(complete(base_url, "one", headers=key)) for _ in range(2)]}
 
 
-main(
-    conversation,
-    resending,
-    stream,
-    tools,
-    tools_streamed,
-    chained,
-    typed,
-    retry,
-    broken_stream,
-    keyed,
-)
+main(globals())

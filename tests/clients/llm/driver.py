@@ -55,7 +55,8 @@ def last_logged():
 
 def conversation(base_url):
     set_up(base_url)
-    return {"answers": [prompt("My name is Ada."), prompt("What is my name?")]}
+    said = ("My name is Ada.", "What is my name?")
+    return {"answers": [prompt("--no-stream", text) for text in said]}
 
 
 def resending(base_url):
@@ -106,12 +107,6 @@ def typed(base_url):
     return {"typed": json.loads(prompt("--schema", "city, degrees int", "Weather in Oslo?"))}
 
 
-def retry(base_url):
-    """The SDK's own, below `llm`."""
-    set_up(base_url)
-    return {"answers": [prompt("--no-stream", text) for text in ("one", "two")]}
-
-
 def broken_stream(base_url):
     set_up(base_url)
     answers, failures = [], []
@@ -129,4 +124,4 @@ def keyed(base_url):
     return {"answers": [prompt("one"), prompt("one")]}
 
 
-main(conversation, resending, stream, tools, tools_streamed, typed, retry, broken_stream, keyed)
+main(globals())

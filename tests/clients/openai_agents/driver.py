@@ -14,15 +14,10 @@ from agents import (
     set_tracing_disabled,
 )
 from openai import APIError, AsyncOpenAI, DefaultAsyncHttpxClient
-from pydantic import BaseModel
 from telling import TRIP, forecast, main
+from weather import Weather
 
 set_tracing_disabled(True)
-
-
-class Weather(BaseModel):
-    city: str
-    degrees: int
 
 
 def agent(base_url, headers=TRIP, client=None, **options):
@@ -80,14 +75,18 @@ def stream(base_url):
     }
 
 
-def weather_agent(base_url, ran):
+def weather_tool(ran):
     @function_tool
     def get_weather(city: str) -> str:
         """The weather in a city."""
         ran.append({"city": city})
         return forecast(city)
 
-    return agent(base_url, tools=[get_weather])
+    return get_weather
+
+
+def weather_agent(base_url, ran):
+    return agent(base_url, tools=[weather_tool(ran)])
 
 
 def tools(base_url):
@@ -115,15 +114,9 @@ def responses(base_url):
     """Over Responses, with the SDK's own session, which keeps the items in a conversation."""
     ran, client = [], AsyncOpenAI(base_url=base_url, api_key="any")
 
-    @function_tool
-    def get_weather(city: str) -> str:
-        """The weather in a city."""
-        ran.append({"city": city})
-        return forecast(city)
-
     async def talk():
         model = OpenAIResponsesModel(model="root", openai_client=client)
-        here = Agent(name="Assistant", model=model, tools=[get_weather])
+        here = Agent(name="Assistant", model=model, tools=[weather_tool(ran)])
         session = OpenAIConversationsSession(openai_client=client)
         answers = []
         for text in ("Weather in Oslo?", "And tomorrow?"):
@@ -140,16 +133,10 @@ def chained(base_url):
     """Over Responses, each run going on from the last response of the one before."""
     ran, client = [], AsyncOpenAI(base_url=base_url, api_key="any")
 
-    @function_tool
-    def get_weather(city: str) -> str:
-        """The weather in a city."""
-        ran.append({"city": city})
-        return forecast(city)
-
     async def talk():
         model = OpenAIResponsesModel(model="root", openai_client=client)
         here, answers, previous = (
-            Agent(name="Assistant", model=model, tools=[get_weather]),
+            Agent(name="Assistant", model=model, tools=[weather_tool(ran)]),
             [],
             None,
         )
@@ -167,11 +154,6 @@ def chained(base_url):
 def typed(base_url):
     (found,) = ask(agent(base_url, output_type=Weather), "Weather in Oslo?")
     return {"typed": found.model_dump()}
-
-
-def retry(base_url):
-    """The SDK's own, below the agent."""
-    return {"answers": ask(agent(base_url), "one", "two")}
 
 
 def broken_stream(base_url):
@@ -215,17 +197,4 @@ def busy(base_url):
     return {"answers": ask(here, "two")}
 
 
-main(
-    conversation,
-    resending,
-    stream,
-    tools,
-    tools_streamed,
-    responses,
-    chained,
-    typed,
-    retry,
-    broken_stream,
-    keyed,
-    busy,
-)
+main(globals())

@@ -265,16 +265,6 @@ async function typed(baseURL) {
   return { typed: answer.choices[0].message.parsed };
 }
 
-// The SDK's own: nobody here notices that something failed.
-async function retry(baseURL) {
-  const chat = client(baseURL).chat.completions;
-  const answers = [];
-  for (const said of ["one", "two"]) {
-    answers.push(textOf(await chat.create({ model: "root", messages: [user(said)] })));
-  }
-  return { answers };
-}
-
 async function brokenStream(baseURL) {
   const chat = client(baseURL).chat.completions;
   const answers = [];
@@ -324,7 +314,6 @@ await main({
   methods,
   parsed,
   typed,
-  retry,
   broken_stream: brokenStream,
   keyed,
   models,

@@ -5,28 +5,8 @@ import inspect
 import json
 
 import openai
-from pydantic import BaseModel
-from telling import TRIP, forecast, main
-
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "The weather in a city.",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-            "additionalProperties": False,
-        },
-        "strict": True,
-    },
-}
-
-
-class Weather(BaseModel):
-    city: str
-    degrees: int
+from telling import TRIP, WEATHER, forecast, main
+from weather import Weather
 
 
 def client(base_url, **options):
@@ -306,13 +286,6 @@ def typed(base_url):
     return {"typed": answer.choices[0].message.parsed.model_dump()}
 
 
-def retry(base_url):
-    """The SDK's own: nobody here notices that something failed."""
-    chat = client(base_url).chat.completions
-    answers = [chat.create(model="root", messages=[user(text)]) for text in ("one", "two")]
-    return {"answers": [each.choices[0].message.content for each in answers]}
-
-
 def broken_stream(base_url):
     chat = client(base_url).chat.completions
     answers, failures = [], []
@@ -352,20 +325,4 @@ def models(base_url):
     }
 
 
-main(
-    conversation,
-    resending,
-    stream,
-    tools,
-    tools_streamed,
-    responses,
-    chained,
-    socket,
-    methods,
-    parsed,
-    typed,
-    retry,
-    broken_stream,
-    keyed,
-    models,
-)
+main(globals())

@@ -2,17 +2,12 @@
 
 import asyncio
 
-from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.exceptions import AgentRunError
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from telling import TRIP, forecast, main
-
-
-class Weather(BaseModel):
-    city: str
-    degrees: int
+from weather import Weather
 
 
 def agent(base_url, headers=TRIP, **options):
@@ -58,83 +53,59 @@ def stream(base_url):
     }
 
 
-def weather_agent(base_url, ran):
+def weather_tool(ran):
     async def get_weather(city: str) -> str:
         """The weather in a city."""
         ran.append({"city": city})
         return forecast(city)
 
-    return agent(base_url, tools=[get_weather])
+    return get_weather
 
 
 def tools(base_url):
     ran = []
-    here = weather_agent(base_url, ran)
+    here = agent(base_url, tools=[weather_tool(ran)])
     return {"answers": ask(here, "Weather in Oslo?", "And tomorrow?"), "ran": ran}
 
 
-def tools_streamed(base_url):
-    """A run with somebody who listens asks for streams."""
+def talk(here, text):
+    """Ask this, and about tomorrow; the history is handed on. A run with somebody who listens asks for streams."""
 
     async def listen(context, events):
         async for _ in events:
             pass
 
-    async def talk(here):
+    async def both():
         history, answers = [], []
-        for text in ("Weather in Oslo and Rome?", "And tomorrow?"):
-            result = await here.run(text, message_history=history, event_stream_handler=listen)
+        for each in (text, "And tomorrow?"):
+            result = await here.run(each, message_history=history, event_stream_handler=listen)
             history = result.all_messages()
             answers.append(result.output)
         return answers
 
+    return asyncio.run(both())
+
+
+def tools_streamed(base_url):
     ran = []
-    return {"answers": asyncio.run(talk(weather_agent(base_url, ran))), "ran": ran}
+    here = agent(base_url, tools=[weather_tool(ran)])
+    return {"answers": talk(here, "Weather in Oslo and Rome?"), "ran": ran}
 
 
-def over_responses(base_url, **settings):
-    """Over Responses, by an agent whose history is handed on from run to run."""
-
-    async def get_weather(city: str) -> str:
-        """The weather in a city."""
-        ran.append({"city": city})
-        return forecast(city)
-
-    async def listen(context, events):
-        async for _ in events:
-            pass
-
-    async def talk():
-        model = OpenAIResponsesModel(
-            "root", provider=OpenAIProvider(base_url=base_url, api_key="any")
-        )
-        here, history, answers = Agent(model, tools=[get_weather], model_settings=settings), [], []
-        for text in ("Weather in Oslo?", "And tomorrow?"):
-            result = await here.run(text, message_history=history, event_stream_handler=listen)
-            history = result.all_messages()
-            answers.append(result.output)
-        return answers
-
-    ran = []
-    return {"answers": asyncio.run(talk()), "ran": ran}
-
-
-def responses(base_url):
-    return over_responses(base_url)
+def responses(base_url, **settings):
+    ran, provider = [], OpenAIProvider(base_url=base_url, api_key="any")
+    model = OpenAIResponsesModel("root", provider=provider)
+    here = Agent(model, tools=[weather_tool(ran)], model_settings=settings)
+    return {"answers": talk(here, "Weather in Oslo?"), "ran": ran}
 
 
 def chained(base_url):
-    return over_responses(base_url, openai_previous_response_id="auto")
+    return responses(base_url, openai_previous_response_id="auto")
 
 
 def typed(base_url):
     (found,) = ask(agent(base_url, output_type=NativeOutput(Weather)), "Weather in Oslo?")
     return {"typed": found.model_dump()}
-
-
-def retry(base_url):
-    """The SDK's own, below the agent."""
-    return {"answers": ask(agent(base_url), "one", "two")}
 
 
 def broken_stream(base_url):
@@ -160,16 +131,4 @@ def keyed(base_url):
     return {"answers": ask(here, "one", "one")}
 
 
-main(
-    conversation,
-    resending,
-    stream,
-    tools,
-    tools_streamed,
-    responses,
-    chained,
-    typed,
-    retry,
-    broken_stream,
-    keyed,
-)
+main(globals())

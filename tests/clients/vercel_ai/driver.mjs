@@ -127,11 +127,6 @@ async function typed(...where) {
   return { typed: output };
 }
 
-// The SDK's own: nobody here notices that something failed.
-async function retry(...where) {
-  return { answers: await ask(model(...where), ["one", "two"]) };
-}
-
 async function brokenStream(...where) {
   const answers = [];
   const failures = [];
@@ -156,7 +151,6 @@ await main({
   tools_streamed: toolsStreamed,
   responses,
   typed,
-  retry,
   broken_stream: brokenStream,
   keyed,
 });
