@@ -1,15 +1,15 @@
 """Ways in which a run can go wrong, done to the recording of a run that went right.
 
-Each anomaly finds a place where it can happen, and returns the recording as it would have been; None if this run
-offers no such place. A checker that lets one of them pass would not have seen the real one either.
+Each anomaly finds a place where it can happen, and returns the recording as it would have been. A checker that lets
+one of them pass would not have seen the real one either.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -32,20 +32,34 @@ from tests.simulation.history import (
 from tests.simulation.world import EPOCH_MS
 
 T = TypeVar("T")
-Anomaly: TypeAlias = Callable[[Recording], Recording | None]
+R = TypeVar("R")
 
 replaced = msgspec.structs.replace
 
-ANOMALIES: dict[str, tuple[str, Anomaly]] = {}
-"""By name: the rule that has to notice it, and how it is done."""
+
+class NoPlace(Exception):
+    """A run offers no place for an anomaly."""
 
 
-def noticed_as(code: str) -> Callable[[Anomaly], Anomaly]:
-    def register(anomaly: Anomaly) -> Anomaly:
-        ANOMALIES[anomaly.__name__] = (code, anomaly)
-        return anomaly
+class Anomalies(dict[str, tuple[str, Callable[[R], R | None]]]):
+    """By name: the rule that has to notice it, and how it is done; None comes of a run that offers no place for it."""
 
-    return register
+    def noticed_as(self, code: str) -> Callable[[Callable[[R], R]], Callable[[R], R]]:
+        def register(anomaly: Callable[[R], R]) -> Callable[[R], R]:
+            def done(run: R) -> R | None:
+                try:
+                    return anomaly(run)
+                except NoPlace:
+                    return None
+
+            self[anomaly.__name__] = code, done
+            return anomaly
+
+        return register
+
+
+ANOMALIES: Anomalies[Recording] = Anomalies()
+noticed_as = ANOMALIES.noticed_as
 
 
 # ── small steps ──────────────────────────────────────────────────────────────────────────────
@@ -98,33 +112,33 @@ def _live(run: Recording) -> list[FoundSession]:
     return [each for each in run.sessions if each.dump.session.state == "live"]
 
 
-def _own_session(run: Recording) -> FoundSession | None:
+def _own_session(run: Recording) -> FoundSession:
     """A session with some turns of its own."""
-    return _first(
-        [each for each in _live(run) if sum(turn.row.seq is not None for turn in each.turns) > 1]
+    return first(
+        each for each in _live(run) if sum(turn.row.seq is not None for turn in each.turns) > 1
     )
 
 
-def _first(found: list[T]) -> T | None:
-    return found[0] if found else None
+def first(found: Iterable[T | None]) -> T:
+    """The first that is there. Raises NoPlace if there is none."""
+    for each in found:
+        if each is not None:
+            return each
+    raise NoPlace
 
 
 # ── what was acknowledged ────────────────────────────────────────────────────────────────────
 
 
 @noticed_as("lost_ack")
-def an_acknowledged_turn_was_discarded(run: Recording) -> Recording | None:
-    send = _first(_acknowledged(run))
-    if send is None or send.turn_id is None:
-        return None
-    return _with_turn(run, send.turn_id, state="discarded", seq=None)
+def an_acknowledged_turn_was_discarded(run: Recording) -> Recording:
+    send = first(_acknowledged(run))
+    return _with_turn(run, first([send.turn_id]), state="discarded", seq=None)
 
 
 @noticed_as("lost_ack")
-def an_acknowledged_turn_is_not_there(run: Recording) -> Recording | None:
-    send = _first(_acknowledged(run))
-    if send is None:
-        return None
+def an_acknowledged_turn_is_not_there(run: Recording) -> Recording:
+    send = first(_acknowledged(run))
     sessions = tuple(
         replaced(
             session,
@@ -136,47 +150,39 @@ def an_acknowledged_turn_is_not_there(run: Recording) -> Recording | None:
 
 
 @noticed_as("lost_ack")
-def a_turn_was_acknowledged_for_another_session(run: Recording) -> Recording | None:
-    send = _first(_acknowledged(run))
+def a_turn_was_acknowledged_for_another_session(run: Recording) -> Recording:
+    send = first(_acknowledged(run))
     other = SessionId.from_body("0" * 26)
-    return None if send is None else _with_send(run, send, session_id=other)
+    return _with_send(run, send, session_id=other)
 
 
 @noticed_as("told_otherwise")
-def a_client_was_told_another_version(run: Recording) -> Recording | None:
-    send = _first(_acknowledged(run))
-    if send is None or send.told is None:
-        return None
-    return _with_send(run, send, told=replaced(send.told, version=Version(99)))
+def a_client_was_told_another_version(run: Recording) -> Recording:
+    send = first(_acknowledged(run))
+    return _with_send(run, send, told=replaced(first([send.told]), version=Version(99)))
 
 
 @noticed_as("told_otherwise")
-def a_cancel_was_answered_with_something_else(run: Recording) -> Recording | None:
-    send = _first(_acknowledged(run))
-    if send is None:
-        return None
+def a_cancel_was_answered_with_something_else(run: Recording) -> Recording:
+    send = first(_acknowledged(run))
     untrue = Told(kept=False, by="cancelled", version=None)
     act = Act(kind="cancel", turn_id=send.turn_id, told=untrue)
     return replaced(run, acts=(*run.acts, act))
 
 
 @noticed_as("refused_present")
-def a_refused_request_became_a_turn(run: Recording) -> Recording | None:
+def a_refused_request_became_a_turn(run: Recording) -> Recording:
     """The failed turn is in the history."""
-    send = _first([each for each in _acknowledged(run) if each.attempt == 0 and not each.hasty])
-    if send is None:
-        return None
+    send = first(each for each in _acknowledged(run) if each.attempt == 0 and not each.hasty)
     sends = tuple(each for each in run.sends if each.op != send.op)
     refused = replaced(send, outcome="refused", error="conversation_locked", told=None)
     return replaced(run, sends=(*sends, refused))
 
 
 @noticed_as("twice")
-def a_turn_is_there_twice(run: Recording) -> Recording | None:
-    send = _first([each for each in _acknowledged(run) if len(_op(run, each)) == 1])
-    session = next((each for each in run.sessions if send and _holds(each, send)), None)
-    if send is None or session is None:
-        return None
+def a_turn_is_there_twice(run: Recording) -> Recording:
+    send = first(each for each in _acknowledged(run) if len(_op(run, each)) == 1)
+    session = first(each for each in run.sessions if _holds(each, send))
     turn = next(each for each in session.turns if each.row.turn_id == send.turn_id)
     row = replaced(turn.row, turn_id=TurnId.from_body("1" * 26))
     return _with_session(run, session, turns=(*session.turns, replaced(turn, row=row)))
@@ -191,21 +197,19 @@ def _holds(session: FoundSession, send: Send) -> bool:
 
 
 @noticed_as("mangled")
-def an_acknowledged_turn_says_something_else(run: Recording) -> Recording | None:
-    send = _first(_acknowledged(run))
-    if send is None or send.turn_id is None:
-        return None
+def an_acknowledged_turn_says_something_else(run: Recording) -> Recording:
+    send = first(_acknowledged(run))
     return _mapped(
         run,
         lambda turn: replaced(
             turn, items=tuple(each for each in turn.items if isinstance(each, AssistantMessage))
         ),
-        only=send.turn_id,
+        only=first([send.turn_id]),
     )
 
 
 @noticed_as("out_of_order")
-def two_turns_changed_places(run: Recording) -> Recording | None:
+def two_turns_changed_places(run: Recording) -> Recording:
     """One that was acknowledged comes after one that was asked for later."""
     for session in run.sessions:
         kept = [turn for turn in session.turns if turn.row.seq is not None]
@@ -215,12 +219,11 @@ def two_turns_changed_places(run: Recording) -> Recording | None:
             if before is None or after is None or not before.acknowledged:
                 continue
             if before.done_s < min(each.invoked_s for each in _op(run, after)):
-                first, second = early.row.seq, late.row.seq
-                swapped = _with_turn(run, early.row.turn_id, seq=second)
-                swapped = _with_turn(swapped, late.row.turn_id, seq=first)
-                told = replaced(before.told, version=second) if before.told else None
+                swapped = _with_turn(run, early.row.turn_id, seq=late.row.seq)
+                swapped = _with_turn(swapped, late.row.turn_id, seq=early.row.seq)
+                told = replaced(before.told, version=late.row.seq) if before.told else None
                 return _with_send(swapped, before, told=told)
-    return None
+    raise NoPlace
 
 
 def _send_of(run: Recording, turn: FoundTurn) -> Send | None:
@@ -231,10 +234,10 @@ def _send_of(run: Recording, turn: FoundTurn) -> Send | None:
 
 
 @noticed_as("unfair")
-def the_second_in_line_went_first(run: Recording) -> Recording | None:
+def the_second_in_line_went_first(run: Recording) -> Recording:
     """A node that had talked to the session lets a later request in before an earlier one."""
     if any(act.kind in ("reset", "rewind", "delete") for act in run.acts):
-        return None
+        raise NoPlace
     plain = [
         send
         for send in _acknowledged(run)
@@ -247,120 +250,106 @@ def the_second_in_line_went_first(run: Recording) -> Recording | None:
             if (send.node, send.name) == (known.node, known.name) and send.invoked_s > known.done_s
         ]
         if len(later) > 1:
-            first, second = later[0], later[1]
-            swapped = _with_send(run, first, place=second.place)
-            return _with_send(swapped, second, place=first.place)
-    return None
+            one, other = later[:2]
+            swapped = _with_send(run, one, place=other.place)
+            return _with_send(swapped, other, place=one.place)
+    raise NoPlace
 
 
 @noticed_as("unexplained")
-def a_player_gave_up_for_no_reason(run: Recording) -> Recording | None:
-    turn = _first([each for each in _turns(run) if each.row.ended_by == "completed"])
-    if turn is None:
-        return None
+def a_player_gave_up_for_no_reason(run: Recording) -> Recording:
+    turn = first(each for each in _turns(run) if each.row.ended_by == "completed")
     detail = "the player stopped in the middle"
     return _with_turn(run, turn.row.turn_id, ended_by="model_error", detail=detail)
 
 
 @noticed_as("wrong_base")
-def a_stale_write_was_let_through(run: Recording) -> Recording | None:
+def a_stale_write_was_let_through(run: Recording) -> Recording:
     """A turn stands on a version that was not the head any more."""
-    turn = _first([each for each in _turns(run) if each.row.seq and each.row.seq > 1])
-    return None if turn is None else _with_turn(run, turn.row.turn_id, base_head=Version(0))
+    turn = first(each for each in _turns(run) if each.row.seq and each.row.seq > 1)
+    return _with_turn(run, turn.row.turn_id, base_head=Version(0))
 
 
 @noticed_as("wrong_base")
-def a_demanded_version_was_not_looked_at(run: Recording) -> Recording | None:
-    send = _first(_acknowledged(run))
-    return None if send is None else _with_send(run, send, if_match=Version(77))
+def a_demanded_version_was_not_looked_at(run: Recording) -> Recording:
+    send = first(_acknowledged(run))
+    return _with_send(run, send, if_match=Version(77))
 
 
 # ── ends ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @noticed_as("uninvited")
-def a_turn_that_nobody_asked_for(run: Recording) -> Recording | None:
-    send = _first(_acknowledged(run))
-    if send is None:
-        return None
+def a_turn_that_nobody_asked_for(run: Recording) -> Recording:
+    send = first(_acknowledged(run))
     return replaced(run, sends=tuple(each for each in run.sends if each.op != send.op))
 
 
 @noticed_as("against_policy")
-def a_turn_that_failed_was_kept(run: Recording) -> Recording | None:
+def a_turn_that_failed_was_kept(run: Recording) -> Recording:
     careful = {send.text for send in run.sends if send.policy.error == "auto"}
     done = [each for each in _turns(run) if each.row.ended_by == "completed" and not each.acted]
-    turn = _first([each for each in done if opening_of(each) in careful])
-    return None if turn is None else _with_turn(run, turn.row.turn_id, ended_by="model_error")
+    turn = first(each for each in done if opening_of(each) in careful)
+    return _with_turn(run, turn.row.turn_id, ended_by="model_error")
 
 
 @noticed_as("against_policy")
-def a_turn_that_acted_was_forgotten(run: Recording) -> Recording | None:
-    turn = _first([each for each in _turns(run) if each.acted and each.row.state == "committed"])
-    if turn is None:
-        return None
+def a_turn_that_acted_was_forgotten(run: Recording) -> Recording:
+    turn = first(each for each in _turns(run) if each.acted and each.row.state == "committed")
     return _with_turn(run, turn.row.turn_id, state="discarded", seq=None, ended_by="crash")
 
 
 @noticed_as("against_policy")
-def a_turn_that_was_to_be_resumed_was_ended(run: Recording) -> Recording | None:
+def a_turn_that_was_to_be_resumed_was_ended(run: Recording) -> Recording:
     keyed = {send.text for send in run.sends if send.policy.crash == "resume"}
-    turn = _first([each for each in _turns(run) if opening_of(each) in keyed])
-    if turn is None:
-        return None
+    turn = first(each for each in _turns(run) if opening_of(each) in keyed)
     return _with_turn(run, turn.row.turn_id, ended_by="crash", attempt=1)
 
 
 @noticed_as("unexplained")
-def a_turn_was_cancelled_by_nobody(run: Recording) -> Recording | None:
-    turn = _first([each for each in _turns(run) if each.row.ended_by == "completed"])
-    if turn is None or any(send.on_busy == "interrupt" for send in run.sends):
-        return None
+def a_turn_was_cancelled_by_nobody(run: Recording) -> Recording:
+    turn = first(each for each in _turns(run) if each.row.ended_by == "completed")
+    if any(send.on_busy == "interrupt" for send in run.sends):
+        raise NoPlace
     run = _with_turn(run, turn.row.turn_id, ended_by="cancelled")
     return replaced(run, acts=tuple(act for act in run.acts if act.kind != "cancel"))
 
 
 @noticed_as("unexplained")
-def two_nodes_killed_each_other(run: Recording) -> Recording | None:
-    turn = _first([each for each in _turns(run) if each.row.ended_by == "completed"])
-    return None if turn is None else _with_turn(run, turn.row.turn_id, ended_by="superseded")
+def two_nodes_killed_each_other(run: Recording) -> Recording:
+    turn = first(each for each in _turns(run) if each.row.ended_by == "completed")
+    return _with_turn(run, turn.row.turn_id, ended_by="superseded")
 
 
 @noticed_as("trace_left")
-def a_discarded_turn_left_an_item(run: Recording) -> Recording | None:
-    session = next((each for each in run.sessions if each.dump.items), None)
-    if session is None:
-        return None
+def a_discarded_turn_left_an_item(run: Recording) -> Recording:
+    session = first(each for each in run.sessions if each.dump.items)
     last = session.dump.items[-1]
     stray = replaced(last, pos=last.pos + 1, turn_id=TurnId.from_body("2" * 26))
     return _with_items(run, session, [*session.dump.items, stray])
 
 
 @noticed_as("malformed")
-def a_call_lost_its_result(run: Recording) -> Recording | None:
+def a_call_lost_its_result(run: Recording) -> Recording:
     for session in _live(run):
         for at, row in enumerate(session.dump.items):
             if isinstance(item_decoder.lenient(row.body), ToolResult):
                 left = [*session.dump.items[:at], *session.dump.items[at + 1 :]]
                 return _with_items(run, session, left)
-    return None
+    raise NoPlace
 
 
 @noticed_as("malformed")
-def a_history_was_rewritten(run: Recording) -> Recording | None:
+def a_history_was_rewritten(run: Recording) -> Recording:
     session = _own_session(run)
-    if session is None:
-        return None
-    first, *rest = session.dump.items
-    forged = replaced(first, body=first.body.replace(b'"text":"', b'"text":"not '))
+    oldest, *rest = session.dump.items
+    forged = replaced(oldest, body=oldest.body.replace(b'"text":"', b'"text":"not '))
     return _with_items(run, session, [forged, *rest])
 
 
 @noticed_as("malformed")
-def a_turn_vanished_from_the_middle(run: Recording) -> Recording | None:
+def a_turn_vanished_from_the_middle(run: Recording) -> Recording:
     session = _own_session(run)
-    if session is None:
-        return None
     kept = [turn for turn in session.dump.turns if turn.seq is not None]
     gone = kept[0].turn_id
     turns = tuple(turn for turn in session.dump.turns if turn.turn_id != gone)
@@ -371,20 +360,16 @@ def a_turn_vanished_from_the_middle(run: Recording) -> Recording | None:
 
 
 @noticed_as("effect_twice")
-def a_tool_acted_twice(run: Recording) -> Recording | None:
-    effect = _first([each for each in run.effects if each.kind == "act"])
-    if effect is None:
-        return None
+def a_tool_acted_twice(run: Recording) -> Recording:
+    effect = first(each for each in run.effects if each.kind == "act")
     again = replaced(effect, node="another", at_s=effect.at_s + 20)
     return replaced(run, effects=(*run.effects, again))
 
 
 @noticed_as("effect_denied")
-def a_tool_acted_and_is_said_not_to_have_run(run: Recording) -> Recording | None:
+def a_tool_acted_and_is_said_not_to_have_run(run: Recording) -> Recording:
     kept = {turn.row.turn_id for turn in _turns(run) if turn.row.state == "committed"}
-    effect = _first([each for each in run.effects if each.turn_id in kept])
-    if effect is None:
-        return None
+    effect = first(each for each in run.effects if each.turn_id in kept)
     return _mapped(
         run,
         lambda turn: replaced(
@@ -401,11 +386,9 @@ def a_tool_acted_and_is_said_not_to_have_run(run: Recording) -> Recording | None
 
 
 @noticed_as("effect_unintended")
-def a_tool_acted_before_its_intent_was_durable(run: Recording) -> Recording | None:
+def a_tool_acted_before_its_intent_was_durable(run: Recording) -> Recording:
     told = {turn.row.turn_id for turn in _turns(run) if turn.journal}
-    effect = _first([each for each in run.effects if each.turn_id in told])
-    if effect is None:
-        return None
+    effect = first(each for each in run.effects if each.turn_id in told)
     return _mapped(
         run,
         lambda turn: replaced(
@@ -421,14 +404,14 @@ def a_tool_acted_before_its_intent_was_durable(run: Recording) -> Recording | No
 
 
 @noticed_as("step_repeated")
-def a_retry_asked_for_a_finished_step_again(run: Recording) -> Recording | None:
+def a_retry_asked_for_a_finished_step_again(run: Recording) -> Recording:
     turns = {turn.row.turn_id: turn for turn in _turns(run)}
     for turn in turns.values():
         failed = turns.get(turn.row.retry_of) if turn.row.retry_of else None
         taken_over = finished_in(turn) & finished_in(failed) if failed else set()
         if taken_over and finished_in(turn) - taken_over:
             return _mapped(run, partial(_without, known=taken_over), only=turn.row.turn_id)
-    return None
+    raise NoPlace
 
 
 def _without(turn: FoundTurn, known: set[ItemId]) -> FoundTurn:
@@ -446,50 +429,41 @@ def _without(turn: FoundTurn, known: set[ItemId]) -> FoundTurn:
 
 
 @noticed_as("step_misplaced")
-def a_retry_took_over_steps_of_another_session(run: Recording) -> Recording | None:
+def a_retry_took_over_steps_of_another_session(run: Recording) -> Recording:
     turns = {turn.row.turn_id: turn for turn in _turns(run)}
     for turn in turns.values():
         failed = turns.get(turn.row.retry_of) if turn.row.retry_of else None
         if failed is not None and finished_in(turn) & finished_in(failed):
             elsewhere = SessionId.from_body("2" * 26)
             return _with_turn(run, failed.row.turn_id, session_id=elsewhere)
-    return None
+    raise NoPlace
 
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @noticed_as("mangled")
-def a_keyed_request_was_answered_by_a_turn_that_never_heard_it(
-    run: Recording,
-) -> Recording | None:
+def a_keyed_request_was_answered_by_a_turn_that_never_heard_it(run: Recording) -> Recording:
     """It was said to the turn, and the turn has ended before it listened."""
-    send = _first([each for each in _acknowledged(run) if each.key])
+    send = first(each for each in _acknowledged(run) if each.key)
     for session in run.sessions:
         for turn in session.turns:
             said = said_in(turn.items)
-            if (
-                send is not None
-                and turn.row.state == "committed"
-                and said
-                and send.text not in said
-            ):
+            if turn.row.state == "committed" and said and send.text not in said:
                 return _with_send(run, send, turn_id=turn.row.turn_id, how="joined")
-    return None
+    raise NoPlace
 
 
 @noticed_as("key_turns")
-def a_keyed_request_was_heard_by_two_turns(run: Recording) -> Recording | None:
+def a_keyed_request_was_heard_by_two_turns(run: Recording) -> Recording:
     heard = [each for each in run.sends if each.how == "steered" and each.acknowledged]
-    send = _first([each for each in heard if each.attempt == 0])
+    send = first(each for each in heard if each.attempt == 0)
     kept = [turn for turn in _turns(run) if turn.row.state == "committed"]
-    first = next((turn for turn in kept if send and turn.row.turn_id == send.turn_id), None)
-    other = next((turn for turn in kept if send and turn.row.turn_id != send.turn_id), None)
-    if send is None or first is None or other is None:
-        return None
+    hearing = first(turn for turn in kept if turn.row.turn_id == send.turn_id)
+    other = first(turn for turn in kept if turn.row.turn_id != send.turn_id)
     words = tuple(
         item
-        for item in first.items
+        for item in hearing.items
         if isinstance(item, UserMessage) and text_of(item.content) == send.text
     )
     run = _with_send(run, send, key=IdempotencyKey("k"))
@@ -501,39 +475,33 @@ def a_keyed_request_was_heard_by_two_turns(run: Recording) -> Recording | None:
 
 
 @noticed_as("key_split")
-def two_first_requests_started_two_sessions(run: Recording) -> Recording | None:
+def two_first_requests_started_two_sessions(run: Recording) -> Recording:
     named = [each for each in _acknowledged(run) if isinstance(each.name, SessionKey)]
     moved = {act.name for act in run.acts if act.kind in ("reset", "rewind", "delete")}
     for send in named:
         if send.name not in moved and [each.name for each in named].count(send.name) > 1:
             return _with_send(run, send, session_id=SessionId.from_body("3" * 26))
-    return None
+    raise NoPlace
 
 
 @noticed_as("key_turns")
-def a_keyed_request_ran_twice(run: Recording) -> Recording | None:
-    send = _first([each for each in _acknowledged(run) if each.key])
-    session = next((each for each in run.sessions if send and _holds(each, send)), None)
-    if send is None or session is None:
-        return None
+def a_keyed_request_ran_twice(run: Recording) -> Recording:
+    send = first(each for each in _acknowledged(run) if each.key)
+    session = first(each for each in run.sessions if _holds(each, send))
     turn = next(each for each in session.turns if each.row.turn_id == send.turn_id)
     row = replaced(turn.row, turn_id=TurnId.from_body("4" * 26))
     return _with_session(run, session, turns=(*session.turns, replaced(turn, row=row)))
 
 
 @noticed_as("key_answers")
-def a_keyed_retry_was_answered_otherwise(run: Recording) -> Recording | None:
-    send = _first([each for each in _acknowledged(run) if each.key])
-    if send is None:
-        return None
+def a_keyed_retry_was_answered_otherwise(run: Recording) -> Recording:
+    send = first(each for each in _acknowledged(run) if each.key)
     return replaced(run, sends=(*run.sends, replaced(send, answer=send.answer + "!", attempt=9)))
 
 
 @noticed_as("key_answers")
-def a_keyed_retry_was_answered_by_another_turn(run: Recording) -> Recording | None:
-    send = _first([each for each in _acknowledged(run) if each.key])
-    if send is None:
-        return None
+def a_keyed_retry_was_answered_by_another_turn(run: Recording) -> Recording:
+    send = first(each for each in _acknowledged(run) if each.key)
     again = replaced(send, turn_id=TurnId.from_body("5" * 26), attempt=9)
     return replaced(run, sends=(*run.sends, again))
 
@@ -552,17 +520,15 @@ def _replayable(run: Recording) -> list[int]:
 
 def _with_shown(
     run: Recording, change: Callable[[tuple[Shown, ...]], tuple[Shown, ...]]
-) -> Recording | None:
-    at = _first(_replayable(run))
-    if at is None:
-        return None
+) -> Recording:
+    at = first(_replayable(run))
     watched = list(run.watched)
     watched[at] = replaced(watched[at], shown=change(watched[at].shown))
     return replaced(run, watched=tuple(watched))
 
 
 @noticed_as("watch_differs")
-def a_watcher_saw_what_was_never_durable(run: Recording) -> Recording | None:
+def a_watcher_saw_what_was_never_durable(run: Recording) -> Recording:
     def change(shown: tuple[Shown, ...]) -> tuple[Shown, ...]:
         ends = [Ended(by="cancelled", kept=False), Ended(by="limit", kept=False)]
         other = next(each for each in ends if each != shown[-1].event)
@@ -572,28 +538,24 @@ def a_watcher_saw_what_was_never_durable(run: Recording) -> Recording | None:
 
 
 @noticed_as("watch_disorder")
-def a_watcher_missed_something(run: Recording) -> Recording | None:
+def a_watcher_missed_something(run: Recording) -> Recording:
     return _with_shown(run, lambda shown: (*shown[:1], *shown[2:]))
 
 
 @noticed_as("watch_disorder")
-def a_watcher_saw_something_twice(run: Recording) -> Recording | None:
+def a_watcher_saw_something_twice(run: Recording) -> Recording:
     return _with_shown(run, lambda shown: (*shown[:2], *shown[1:]))
 
 
 @noticed_as("watch_disorder")
-def a_watcher_was_let_go_too_early(run: Recording) -> Recording | None:
+def a_watcher_was_let_go_too_early(run: Recording) -> Recording:
     return _with_shown(run, lambda shown: shown[:-1])
 
 
 @noticed_as("stale_notes")
-def a_turn_was_played_on_old_notes(run: Recording) -> Recording | None:
-    played = _first([each for each in run.played if _asked_late(run, each.turn_id)])
-    turn = next(
-        (each for each in _turns(run) if played and each.row.turn_id == played.turn_id), None
-    )
-    if played is None or turn is None:
-        return None
+def a_turn_was_played_on_old_notes(run: Recording) -> Recording:
+    played = first(each for each in run.played if _asked_late(run, each.turn_id))
+    turn = first(each for each in _turns(run) if each.row.turn_id == played.turn_id)
     note = Act(
         kind="annotate", session_id=turn.row.session_id, rev=played.base_rev + 1, done_s=1e-9
     )
@@ -610,10 +572,8 @@ def _asked_late(run: Recording, turn_id: TurnId) -> bool:
 
 
 @noticed_as("stopped_resumed")
-def a_turn_that_was_to_be_stopped_is_played_on(run: Recording) -> Recording | None:
-    played = _first(list(run.played))
-    if played is None:
-        return None
+def a_turn_that_was_to_be_stopped_is_played_on(run: Recording) -> Recording:
+    played = first(run.played)
     taken = Takeover(
         turn_id=played.turn_id,
         node=played.node,
@@ -625,9 +585,9 @@ def a_turn_that_was_to_be_stopped_is_played_on(run: Recording) -> Recording | No
 
 
 @noticed_as("reborn")
-def whoever_waited_for_a_deleted_session_got_another(run: Recording) -> Recording | None:
+def whoever_waited_for_a_deleted_session_got_another(run: Recording) -> Recording:
     if run.crashes or run.shutdowns:
-        return None
+        raise NoPlace
     for held, late in itertools.pairwise(_acknowledged(run)):
         if held.turn_id is None or not isinstance(held.name, SessionKey):
             continue
@@ -652,68 +612,58 @@ def whoever_waited_for_a_deleted_session_got_another(run: Recording) -> Recordin
         acts = tuple(each for each in run.acts if each.kind not in ("reset", "rewind"))
         run = replaced(run, sends=sends, acts=(*acts, deleted))
         return _with_turn(run, held.turn_id, ended_by="deleted")
-    return None
+    raise NoPlace
 
 
 @noticed_as("after_delete")
-def a_deleted_session_went_on(run: Recording) -> Recording | None:
-    turn = _first([each for each in _turns(run) if each.row.state == "committed"])
-    if turn is None:
-        return None
-    before_s = (turn.row.ended_ms - EPOCH_MS) / 1000 - 1
-    act = Act(kind="delete", session_id=turn.row.session_id, done_s=before_s)
-    return replaced(run, acts=(act, *run.acts))
+def a_deleted_session_went_on(run: Recording) -> Recording:
+    turn = first(each for each in _turns(run) if each.row.state == "committed")
+    return _deleted_before(run, turn)
 
 
 @noticed_as("after_delete")
-def a_deleted_session_was_waited_for(run: Recording) -> Recording | None:
-    turn = _first([each for each in _turns(run) if not each.row.lease_token])
-    if turn is None:
-        return None
+def a_deleted_session_was_waited_for(run: Recording) -> Recording:
+    turn = first(each for each in _turns(run) if not each.row.lease_token)
+    return _deleted_before(run, turn)
+
+
+def _deleted_before(run: Recording, turn: FoundTurn) -> Recording:
     before_s = (turn.row.ended_ms - EPOCH_MS) / 1000 - 1
     act = Act(kind="delete", session_id=turn.row.session_id, done_s=before_s)
     return replaced(run, acts=(act, *run.acts))
 
 
 @noticed_as("stuck")
-def a_session_was_refused_after_the_last_fault(run: Recording) -> Recording | None:
-    probe = _first([each for each in run.sends if each.probe and each.outcome == "ended"])
-    if probe is None:
-        return None
+def a_session_was_refused_after_the_last_fault(run: Recording) -> Recording:
+    probe = first(each for each in run.sends if each.probe and each.outcome == "ended")
     return _with_send(run, probe, outcome="refused", error="conversation_locked", told=None)
 
 
 @noticed_as("stuck")
-def a_session_took_too_long_after_the_last_fault(run: Recording) -> Recording | None:
-    probe = _first([each for each in run.sends if each.probe and each.outcome == "ended"])
-    if probe is None:
-        return None
+def a_session_took_too_long_after_the_last_fault(run: Recording) -> Recording:
+    probe = first(each for each in run.sends if each.probe and each.outcome == "ended")
     return _with_send(run, probe, done_s=probe.invoked_s + run.patience_s + 1)
 
 
 @noticed_as("left_open")
-def a_turn_is_still_open(run: Recording) -> Recording | None:
-    turn = _first(_turns(run))
-    if turn is None:
-        return None
+def a_turn_is_still_open(run: Recording) -> Recording:
+    turn = first(_turns(run))
     return _with_turn(run, turn.row.turn_id, state="open", ended_by=None)
 
 
 @noticed_as("left_open")
-def a_turn_still_waits(run: Recording) -> Recording | None:
-    turn = _first(_turns(run))
-    if turn is None:
-        return None
+def a_turn_still_waits(run: Recording) -> Recording:
+    turn = first(_turns(run))
     return _with_turn(run, turn.row.turn_id, state="queued", ended_by=None)
 
 
 @noticed_as("overtaken")
-def the_second_of_those_that_wait_was_opened_first(run: Recording) -> Recording | None:
+def the_second_of_those_that_wait_was_opened_first(run: Recording) -> Recording:
     opened = {each.turn_id for each in run.queueings if each.opened}
     came = [each for each in run.queueings if not each.opened and each.turn_id in opened]
-    for first, second in itertools.combinations(came, 2):
-        if first.session_id == second.session_id:
-            swapped = {first.turn_id: second.turn_id, second.turn_id: first.turn_id}
+    for one, other in itertools.combinations(came, 2):
+        if one.session_id == other.session_id:
+            swapped = {one.turn_id: other.turn_id, other.turn_id: one.turn_id}
             return replaced(
                 run,
                 queueings=tuple(
@@ -723,30 +673,28 @@ def the_second_of_those_that_wait_was_opened_first(run: Recording) -> Recording 
                     for each in run.queueings
                 ),
             )
-    return None
+    raise NoPlace
 
 
 @noticed_as("against_policy")
-def a_turn_that_never_began_was_kept(run: Recording) -> Recording | None:
-    turn = _first([each for each in _turns(run) if each.row.state == "committed"])
-    return None if turn is None else _with_turn(run, turn.row.turn_id, lease_token=0)
+def a_turn_that_never_began_was_kept(run: Recording) -> Recording:
+    turn = first(each for each in _turns(run) if each.row.state == "committed")
+    return _with_turn(run, turn.row.turn_id, lease_token=0)
 
 
 @noticed_as("left_open")
-def a_session_is_still_held(run: Recording) -> Recording | None:
-    session = _first([each for each in run.sessions if each.turns])
-    if session is None:
-        return None
+def a_session_is_still_held(run: Recording) -> Recording:
+    session = first(each for each in run.sessions if each.turns)
     return _with_session(run, session, open_turn=session.turns[0].row.turn_id)
 
 
 @noticed_as("found")
-def verify_found_something(run: Recording) -> Recording | None:
+def verify_found_something(run: Recording) -> Recording:
     return replaced(run, findings=("acme/conv_1: not_dense",))
 
 
 @noticed_as("said_again")
-def a_retry_began_anew(run: Recording) -> Recording | None:
+def a_retry_began_anew(run: Recording) -> Recording:
     """A retry stands on a turn that broke off, and does not go on with it."""
     known = {turn.row.turn_id: turn for turn in _turns(run)}
     for send in run.sends:
@@ -761,20 +709,20 @@ def a_retry_began_anew(run: Recording) -> Recording | None:
         last = max(before, key=lambda each: each.invoked_s)
         if last.turn_id == turn.row.continues:
             return _with_turn(run, turn.row.turn_id, continues=None)
-    return None
+    raise NoPlace
 
 
 @noticed_as("gone_on_too_often")
-def a_fourth_retry_went_on(run: Recording) -> Recording | None:
+def a_fourth_retry_went_on(run: Recording) -> Recording:
     for turn in _turns(run):
         began = turn.journal[0].event if turn.journal else None
         if turn.row.continues is not None and isinstance(began, Began) and began.request.links:
             return _with_turn(run, turn.row.continues, links=limits.continuations_max)
-    return None
+    raise NoPlace
 
 
 @noticed_as("leftover")
-def a_lane_was_never_left(run: Recording) -> Recording | None:
+def a_lane_was_never_left(run: Recording) -> Recording:
     return replaced(run, leftovers=("n1 has 1 lanes that somebody is in",))
 
 
@@ -782,11 +730,9 @@ def a_lane_was_never_left(run: Recording) -> Recording | None:
 
 
 @noticed_as("unanswered")
-def a_failure_is_told_for_ever(run: Recording) -> Recording | None:
-    send = _first([each for each in _acknowledged(run) if each.persistent])
-    if send is None or send.told is None:
-        return None
-    failure = replaced(send.told, by="model_error")
+def a_failure_is_told_for_ever(run: Recording) -> Recording:
+    send = first(each for each in _acknowledged(run) if each.persistent)
+    failure = replaced(first([send.told]), by="model_error")
     sends = tuple(
         replaced(each, told=failure) if each.op == send.op else each for each in run.sends
     )
@@ -794,28 +740,26 @@ def a_failure_is_told_for_ever(run: Recording) -> Recording | None:
 
 
 @noticed_as("resent_lost")
-def a_message_of_a_hasty_client_vanishes(run: Recording) -> Recording | None:
-    hasty = next((send for send in run.sends if send.hasty), None)
-    if hasty is None:
-        return None
+def a_message_of_a_hasty_client_vanishes(run: Recording) -> Recording:
+    hasty = first(send for send in run.sends if send.hasty)
     lost = replaced(hasty, text="says-nothing-that-was-kept")
     return replaced(run, sends=(*run.sends, lost))
 
 
 @noticed_as("ended_early")
-def a_turn_is_judged_by_a_clock_that_is_ahead(run: Recording) -> Recording | None:
+def a_turn_is_judged_by_a_clock_that_is_ahead(run: Recording) -> Recording:
     for turn in _turns(run):
         asked = [send for send in run.sends if send.text == opening_of(turn)]
         if turn.row.ended_by == "deadline" and asked and asked[0].deadline_s > 10:
             began_ms = EPOCH_MS + int(asked[0].invoked_s * 1000)
             return _with_turn(run, turn.row.turn_id, ended_ms=began_ms)
-    return None
+    raise NoPlace
 
 
 @noticed_as("starved")
-def a_request_goes_before_a_turn_that_has_waited_for_long(run: Recording) -> Recording | None:
+def a_request_goes_before_a_turn_that_has_waited_for_long(run: Recording) -> Recording:
     if run.crashes or run.shutdowns:
-        return None
+        raise NoPlace
     opened = {each.turn_id: each for each in run.queueings if each.opened}
     for send in _acknowledged(run):
         for each in run.queueings:
@@ -829,4 +773,4 @@ def a_request_goes_before_a_turn_that_has_waited_for_long(run: Recording) -> Rec
                 came = replaced(each, at_s=send.invoked_s - 100.0)
                 others = [one for one in run.queueings if one not in (each, later)]
                 return replaced(run, queueings=(*others, came, waited))
-    return None
+    raise NoPlace

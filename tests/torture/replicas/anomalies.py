@@ -1,34 +1,22 @@
 """Ways in which a run of replicas can go wrong on the wire, done to a run that went right.
 
-Each finds a place where it can happen, and returns the traffic as it would have been; None if there is no such place.
-The simulation's own are for the rules that it shares.
+Each finds a place where it can happen, and returns the traffic as it would have been. The simulation's own are for the
+rules that it shares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 from msgspec.structs import replace
 
 from holdfast.ids import CallId
+from tests.simulation.anomalies import Anomalies, NoPlace
 from tests.simulation.checker import Facts
 from tests.torture.replicas.rules import outcome_unknown
 from tests.torture.replicas.traffic import Traffic, Wired
 from tests.torture.replicas.upstream import Prompt
 
-Anomaly: TypeAlias = Callable[[Traffic], Traffic | None]
-
-ANOMALIES: dict[str, tuple[str, Anomaly]] = {}
-"""By name: the rule that has to notice it, and how it is done."""
-
-
-def noticed_as(code: str) -> Callable[[Anomaly], Anomaly]:
-    def register(anomaly: Anomaly) -> Anomaly:
-        ANOMALIES[anomaly.__name__] = (code, anomaly)
-        return anomaly
-
-    return register
+ANOMALIES: Anomalies[Traffic] = Anomalies()
+noticed_as = ANOMALIES.noticed_as
 
 
 def _with_wired(traffic: Traffic, old: Wired, new: Wired) -> Traffic:
@@ -43,20 +31,20 @@ def _acknowledged(traffic: Traffic) -> list[Wired]:
 
 
 @noticed_as("answer_astray")
-def the_answer_to_somebody_else(traffic: Traffic) -> Traffic | None:
+def the_answer_to_somebody_else(traffic: Traffic) -> Traffic:
     one, other, *_ = [each for each in _acknowledged(traffic) if each.send.key is None]
     changed = replace(one, send=replace(one.send, answer=other.send.answer))
     return _with_wired(traffic, one, changed)
 
 
 @noticed_as("answer_astray")
-def half_an_answer(traffic: Traffic) -> Traffic | None:
+def half_an_answer(traffic: Traffic) -> Traffic:
     one = next(each for each in _acknowledged(traffic) if each.send.key is None)
     half = one.send.answer[: len(one.send.answer) // 2]
     return _with_wired(traffic, one, replace(one, send=replace(one.send, answer=half)))
 
 
-def _answered(traffic: Traffic, *, after: int) -> Prompt | None:
+def _answered(traffic: Traffic, *, after: int) -> Prompt:
     """A prompt that was answered, and had so much before it."""
     facts = Facts(traffic.recording)
     told = {each.send.text for each in _acknowledged(traffic)}
@@ -64,7 +52,7 @@ def _answered(traffic: Traffic, *, after: int) -> Prompt | None:
         kept = all(each in facts.places for each in prompt.said)
         if len(prompt.said) > after and prompt.said[-1] in told and kept:
             return prompt
-    return None
+    raise NoPlace
 
 
 def _with_prompts(traffic: Traffic, text: str, said: tuple[str, ...]) -> Traffic:
@@ -76,31 +64,27 @@ def _with_prompts(traffic: Traffic, text: str, said: tuple[str, ...]) -> Traffic
 
 
 @noticed_as("prompt_astray")
-def a_model_that_is_not_told_the_last_turn(traffic: Traffic) -> Traffic | None:
+def a_model_that_is_not_told_the_last_turn(traffic: Traffic) -> Traffic:
     """Somebody has read an old copy."""
     found = _answered(traffic, after=2)
-    if found is None:
-        return None
     return _with_prompts(traffic, found.said[-1], (*found.said[:-2], found.said[-1]))
 
 
 @noticed_as("prompt_astray")
-def a_model_that_is_not_told_how_it_began(traffic: Traffic) -> Traffic | None:
+def a_model_that_is_not_told_how_it_began(traffic: Traffic) -> Traffic:
     found = _answered(traffic, after=2)
-    return None if found is None else _with_prompts(traffic, found.said[-1], found.said[1:])
+    return _with_prompts(traffic, found.said[-1], found.said[1:])
 
 
 @noticed_as("prompt_astray")
-def turns_in_another_order(traffic: Traffic) -> Traffic | None:
+def turns_in_another_order(traffic: Traffic) -> Traffic:
     found = _answered(traffic, after=2)
-    if found is None:
-        return None
     one, other, *rest = found.said
     return _with_prompts(traffic, found.said[-1], (other, one, *rest))
 
 
 @noticed_as("effect_doubled")
-def a_tool_that_is_called_again_in_silence(traffic: Traffic) -> Traffic | None:
+def a_tool_that_is_called_again_in_silence(traffic: Traffic) -> Traffic:
     """Under a key of its own, as if the model had asked twice."""
     facts = Facts(traffic.recording)
     for effect in traffic.recording.effects:
@@ -113,26 +97,26 @@ def a_tool_that_is_called_again_in_silence(traffic: Traffic) -> Traffic | None:
             again = replace(effect, key=CallId(last[:-1] + ("0" if last[-1] != "0" else "1")))
             effects = (*traffic.recording.effects, again)
             return replace(traffic, recording=replace(traffic.recording, effects=effects))
-    return None
+    raise NoPlace
 
 
 @noticed_as("retry_misled")
-def a_client_that_is_told_to_repeat_what_was_kept(traffic: Traffic) -> Traffic | None:
+def a_client_that_is_told_to_repeat_what_was_kept(traffic: Traffic) -> Traffic:
     facts = Facts(traffic.recording)
     for each in _acknowledged(traffic):
         if each.send.key is None and len(facts.ops[each.send.text]) == 1:
             return _with_wired(traffic, each, replace(each, should_retry=True))
-    return None
+    raise NoPlace
 
 
 @noticed_as("no_way_out")
-def a_503_that_does_not_say_when(traffic: Traffic) -> Traffic | None:
+def a_503_that_does_not_say_when(traffic: Traffic) -> Traffic:
     first = traffic.wired[0]
     return _with_wired(traffic, first, replace(first, status=503, retry_after=False))
 
 
 @noticed_as("out_of_time")
-def a_turn_is_judged_by_a_clock_that_is_ahead(traffic: Traffic) -> Traffic | None:
+def a_turn_is_judged_by_a_clock_that_is_ahead(traffic: Traffic) -> Traffic:
     turn = traffic.recording.sessions[0].turns[0]
     late = replace(turn, row=replace(turn.row, ended_by="deadline"))
     first, *others = traffic.recording.sessions
