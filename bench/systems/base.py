@@ -16,6 +16,7 @@ A system that cannot do something says `NotOffered`; the row says so, too.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -355,3 +356,23 @@ async def data_lines(response: aiohttp.ClientResponse) -> AsyncIterator[str]:
     async for line in response.content:
         if line.startswith(b"data:"):
             yield line[5:].strip().decode()
+
+
+async def chat_answer(
+    asked: Asked, told: Callable[[str], None], response: aiohttp.ClientResponse
+) -> Answer:
+    """An answer of chat completions, streamed or whole."""
+    if not asked.stream:
+        return Answer(200, (await response.json())["choices"][0]["message"]["content"] or "")
+    text = ""
+    async for line in data_lines(response):
+        if line == "[DONE]":
+            return Answer(200, text)
+        event = json.loads(line)
+        if "error" in event:
+            return Answer(200, text, failure=line[:300])
+        for choice in event["choices"]:
+            if piece := choice["delta"].get("content"):
+                text += piece
+                told(piece)
+    return Answer(200, text, failure="the stream broke off")

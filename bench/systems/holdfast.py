@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import aiohttp
 
 from systems.base import (
     INSTRUCTIONS,
@@ -21,7 +20,7 @@ from systems.base import (
     Running,
     Said,
     System,
-    data_lines,
+    chat_answer,
     text_of,
 )
 
@@ -54,30 +53,8 @@ print("charged")
 
 class HoldfastRunning(Running):
     async def ask(self, asked: Asked, told: Callable[[str], None]) -> Answer:
-        async def read(response: aiohttp.ClientResponse) -> Answer:
-            if asked.stream:
-                return await self._streamed(response, told)
-            answer = await response.json()
-            return Answer(200, answer["choices"][0]["message"]["content"] or "")
-
-        return await self.post(chat(asked, agent_of(self.place)), read)
-
-    async def _streamed(
-        self, response: aiohttp.ClientResponse, told: Callable[[str], None]
-    ) -> Answer:
-        text, ended = "", False
-        async for line in data_lines(response):
-            if line == "[DONE]":
-                ended = True
-                continue
-            event = json.loads(line)
-            if "error" in event:
-                return Answer(200, text, failure=json.dumps(event["error"])[:300])
-            for choice in event["choices"]:
-                if piece := choice["delta"].get("content"):
-                    text += piece
-                    told(piece)
-        return Answer(200, text, failure="" if ended else "the stream broke off")
+        request = chat(asked, agent_of(self.place))
+        return await self.post(request, partial(chat_answer, asked, told))
 
     async def history(self, conversation: str) -> tuple[Said, ...]:
         url = f"{self.url}/api/sessions/{conversation}/items"

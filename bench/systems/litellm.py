@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import aiohttp
-
 from systems.base import (
     INSTRUCTIONS,
     Answer,
@@ -24,7 +22,7 @@ from systems.base import (
     Request,
     Running,
     Said,
-    data_lines,
+    chat_answer,
 )
 from systems.environments import python_of
 from systems.notes import Notes
@@ -59,7 +57,7 @@ class LiteLlmRunning(Running):
         before = self.notes[asked.conversation] or []
         body = {**turn(asked, before), "tools": TOOLS}
         request = Request("/v1/chat/completions", json.dumps(body).encode())
-        answer = await self.post(request, partial(answered, asked, told))
+        answer = await self.post(request, partial(chat_answer, asked, told))
         if answer.ok:
             said = {"role": "user", "content": asked.text}
             answer_to_it = {"role": "assistant", "content": answer.text}
@@ -68,25 +66,6 @@ class LiteLlmRunning(Running):
 
     async def history(self, conversation: str) -> tuple[Said, ...]:
         raise NotOffered(STORE)
-
-
-async def answered(
-    asked: Asked, told: Callable[[str], None], response: aiohttp.ClientResponse
-) -> Answer:
-    if not asked.stream:
-        return Answer(200, (await response.json())["choices"][0]["message"]["content"] or "")
-    text = ""
-    async for line in data_lines(response):
-        if line == "[DONE]":
-            return Answer(200, text)
-        event = json.loads(line)
-        if "error" in event:
-            return Answer(200, text, failure=line[:300])
-        for choice in event["choices"]:
-            if piece := choice["delta"].get("content"):
-                text += piece
-                told(piece)
-    return Answer(200, text, failure="the stream broke off")
 
 
 def turn(asked: Asked, before: Sequence[Mapping[str, str]] = ()) -> dict[str, object]:
