@@ -1,11 +1,12 @@
-"""What every campaign has: how it was asked for, how far it is, and what it found."""
+"""What every campaign has: how it was asked for, how far it is, what it found, and how all of them are played."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, as_completed
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -68,4 +69,32 @@ def gathered(futures: Iterable[Future[T]], progress: Progress) -> list[T]:
     return results
 
 
+# ── all of them ──────────────────────────────────────────────────────────────────────────────
+
 Campaign: TypeAlias = Callable[[Run, Progress], Figures]
+
+
+def play_all(campaigns: Mapping[str, Campaign], run: Run) -> int:
+    """Play one after the other, and print what came of them. The status to end with: 1 if anything was wrong."""
+    points = violations = 0
+    for name, campaign in campaigns.items():
+        began = time.monotonic()
+        figures = _survived(campaign, run, Progress(name))
+        points += figures.points
+        violations += len(figures.violations)
+        verdict = "ok" if not figures.violations else f"{len(figures.violations)} WRONG"
+        taken_s = time.monotonic() - began
+        print(f"{name:14}{taken_s:6.0f} s  {verdict:10}{figures.did}", flush=True)
+        for each in figures.violations[:10]:
+            print(f"    {each}", flush=True)
+    print(f"\nseed {run.seed}: {points:,} moments of death, {violations} violations")
+    return 1 if violations else 0
+
+
+def _survived(campaign: Campaign, run: Run, progress: Progress) -> Figures:
+    """A campaign that breaks off has found something, too; the others still run."""
+    try:
+        return campaign(run, progress)
+    except Exception as error:
+        traceback.print_exc()
+        return Figures("broke off", [f"{type(error).__name__}: {error}"])

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import random
 import resource
 import signal
@@ -35,7 +34,7 @@ from msgspec import Struct
 from holdfast import limits
 from holdfast.store.open import open_store
 from holdfast.store.verify import Finding, verify
-from tests.torture.campaign import Figures, Progress, Run
+from tests.torture.campaign import Campaign, Figures, Progress, Run, play_all
 from tests.torture.serving import HOLDFAST, Served, say, serving
 
 MB = 1 << 20
@@ -653,25 +652,14 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     wants: dict[str, Want] = {**WANTS, "soak": partial(soak, share=options.caches)}
-    violations = 0
-    with tempfile.TemporaryDirectory(prefix="holdfast-resources-") as made:
-        for name in options.only or WANTS:
-            began_s = time.monotonic()
-            folder = Path(made) / name
-            folder.mkdir()
-            figures = asyncio.run(
-                wants[name](Run(options.seed, options.scale, folder), Progress(name))
-            )
-            violations += len(figures.violations)
-            verdict = "ok" if not figures.violations else f"{len(figures.violations)} WRONG"
-            print(
-                f"{name:8}{time.monotonic() - began_s:6.0f} s  {verdict:10}{figures.did}",
-                flush=True,
-            )
-            for each in figures.violations[:10]:
-                print(f"    {each}", flush=True)
-    print(f"\n{violations} violations, {os.cpu_count()} cores")
-    return 1 if violations else 0
+    with tempfile.TemporaryDirectory(prefix="holdfast-resources-") as folder:
+        run = Run(options.seed, options.scale, Path(folder))
+        return play_all({name: _alone(wants[name]) for name in options.only or WANTS}, run)
+
+
+def _alone(want: Want) -> Campaign:
+    """A campaign with a loop of its own."""
+    return lambda run, progress: asyncio.run(want(run, progress))
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ import argparse
 import asyncio
 import sys
 import tempfile
-import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -29,7 +27,7 @@ from tests.crash import contention, kills, outage, power, syscalls
 from tests.crash.zygote import Zygote
 from tests.scratch import scratch_folder
 from tests.torture import backups, postgres
-from tests.torture.campaign import CORES, Campaign, Figures, Progress, Run, gathered
+from tests.torture.campaign import CORES, Campaign, Figures, Progress, Run, gathered, play_all
 
 FULL_MINUTES = 25
 """What scale 1 takes, about, on two cores."""
@@ -266,30 +264,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{options.store} has no {', '.join(unknown)}; it has {', '.join(campaigns)}")
         return 2
     scale = options.scale if options.minutes is None else options.minutes / FULL_MINUTES
-    points = violations = 0
     with tempfile.TemporaryDirectory(prefix="holdfast-torture-", dir=options.folder) as folder:
-        for name in chosen:
-            run = Run(options.seed, scale, Path(folder))
-            began = time.monotonic()
-            figures = _survived(campaigns[name], run, Progress(name))
-            points += figures.points
-            violations += len(figures.violations)
-            verdict = "ok" if not figures.violations else f"{len(figures.violations)} WRONG"
-            taken_s = time.monotonic() - began
-            print(f"{name:14}{taken_s:6.0f} s  {verdict:10}{figures.did}", flush=True)
-            for each in figures.violations[:10]:
-                print(f"    {each}", flush=True)
-    print(f"\nseed {options.seed}: {points:,} moments of death, {violations} violations")
-    return 1 if violations else 0
-
-
-def _survived(campaign: Campaign, run: Run, progress: Progress) -> Figures:
-    """A campaign that breaks off has found something, too; the others still run."""
-    try:
-        return campaign(run, progress)
-    except Exception as error:
-        traceback.print_exc()
-        return Figures("broke off", [f"{type(error).__name__}: {error}"])
+        run = Run(options.seed, scale, Path(folder))
+        return play_all({name: campaigns[name] for name in chosen}, run)
 
 
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:
