@@ -1,4 +1,7 @@
-"""Fetching a file never leads into the private network, and never waits, reads or follows without bound."""
+"""Fetching a file never leads into the private network, and never waits, reads or follows without bound.
+
+`tests/tools/test_fetch.py` has the addresses that lead inside, in every notation, for whoever fetches something.
+"""
 
 from __future__ import annotations
 
@@ -54,61 +57,9 @@ def test_an_address_is_judged_alike_however_it_is_wrapped(address: ipaddress.IPv
         assert is_public(ipaddress.ip_address(wrapped)) == is_public(address)
 
 
-LEADS_INSIDE = """
-http://127.0.0.1/a http://127.1/a http://2130706433/a http://0x7f000001/a http://0x7f.1/a http://0177.0.0.1/a
-http://017700000001/a http://127.0.0.1:8080/a http://localhost/a http://LOCALHOST/a http://localhost./a
-http://user:pw@127.0.0.1/a http://example.org@127.0.0.1/a http://0/a http://0.0.0.0/a
-http://[::1]/a http://[::]/a http://[0:0:0:0:0:0:0:1]/a http://[::ffff:127.0.0.1]/a http://[::ffff:7f00:1]/a
-http://[::127.0.0.1]/a http://[fe80::1]/a http://[fd00::1]/a http://[64:ff9b::7f00:1]/a http://[2002:7f00:1::]/a
-http://169.254.169.254/latest/meta-data http://169.254.169.254.:80/a http://[fd00:ec2::254]/a
-http://10.0.0.1/a http://192.168.1.1/a http://172.16.0.1/a http://100.100.100.200/a
-https://127.0.0.1/a https://10.0.0.1/a HTTP://127.0.0.1/a
-""".split()
-
-NOT_FETCHED = [
-    "file:///etc/passwd",
-    "ftp://example.org/a",
-    "gopher://example.org/a",
-    "data:text/plain,a",
-    "//example.org/a",
-    "example.org/a",
-    "",
-    "http://",
-    "http:///a",
-    "http://[::1",
-    "http://[::1%25eth0]/a",
-    "http://exam ple.org/a",
-    "http://example.org\\@127.0.0.1/a",
-    "http://example.org\r\nHost: evil/a",
-    "http://example.org\t/a",
-    "http://a@b@127.0.0.1/a",
-    "http://127.0.0.1%2eexample.org/a",
-    "http://①②⑦.⓪.⓪.①/a",
-    "http://example。org/a",
-    "http://example.org:99999/a",
-    "http://example.org:port/a",
-    "javascript:alert(1)",
-    "unix:///var/run/docker.sock",
-]
-
-
-@pytest.mark.parametrize("url", LEADS_INSIDE)
-async def test_an_address_that_leads_inside_is_refused_in_every_notation(url: str) -> None:
-    with pytest.raises(FetchFailed) as raised:
-        await Fetcher().fetch(url)
-    # Some systems do not know `localhost.` at all, which is as good.
-    expected = ("private or special", "unusual form", "cannot be found")
-    assert any(words in raised.value.why for words in expected)
-
-
-@pytest.mark.parametrize("url", NOT_FETCHED)
-async def test_what_is_not_an_address_is_not_fetched(url: str) -> None:
-    async def resolve(host: str, port: int) -> list[str]:
-        raise AssertionError("nobody should be looked for")
-
-    with pytest.raises(FetchFailed) as raised:
-        await Fetcher(Guard(allow_private=True, resolve=resolve)).fetch(url)
-    assert not raised.value.transient
+async def test_who_names_no_guard_has_the_strict_one() -> None:
+    with pytest.raises(FetchFailed, match="private or special"):
+        await Fetcher().fetch("http://127.0.0.1/a")
 
 
 def naming(**hosts: list[str]) -> Fetcher:
@@ -121,14 +72,6 @@ def naming(**hosts: list[str]) -> Fetcher:
         return hosts[name]
 
     return Fetcher(Guard(resolve=resolve))
-
-
-@pytest.mark.parametrize(
-    "numbers", [["127.0.0.1"], ["8.8.8.8", "10.0.0.1"], ["::1"], ["nonsense"], ["fe80::1%eth0"]]
-)
-async def test_a_name_that_leads_inside_is_refused(numbers: list[str]) -> None:
-    with pytest.raises(FetchFailed, match="private or special"):
-        await naming(example_org=numbers).fetch("http://example.org/a")
 
 
 @pytest.mark.parametrize("numbers", [[], None])

@@ -10,9 +10,10 @@ import pytest
 from aiohttp import web
 
 from holdfast import limits
+from holdfast.agents.fetch import Fetcher
 from holdfast.tools.base import Json, ToolOutput
 from holdfast.tools.fetch import FetchToolset
-from holdfast.tools.guard import WEB_PORTS, Domains, Guard
+from holdfast.tools.guard import WEB_PORTS, Domains, FetchFailed, Guard
 from holdfast.tools.page import page_text
 from holdfast.tools.run import execute
 from holdfast.tools.schema import parse_arguments
@@ -78,8 +79,8 @@ def notations(text: str) -> Iterator[str]:
 def inner_urls(port: int) -> list[str]:
     hosts = [written for each in INNER for written in notations(each)]
     hosts += [f"[{each}]" for each in INNER_V6]
-    hosts += ["localhost", "LOCALHOST", "user@127.0.0.1", "example.org@127.0.0.1", "0", "127.1"]
-    hosts += ["metadata.invalid", "rebinding.invalid", "mixed.invalid", "mapped.invalid"]
+    hosts += ["localhost", "LOCALHOST", "user:pw@127.0.0.1", "example.org@127.0.0.1", "0", "127.1"]
+    hosts += [f"{each}.invalid" for each in "metadata rebinding mixed mapped zone nonsense".split()]
     urls = [f"{scheme}://{host}:{port}/secret" for host in hosts for scheme in ("http", "https")]
     return list(dict.fromkeys(urls))
 
@@ -91,6 +92,8 @@ async def names(host: str, port: int) -> list[str]:
         "rebinding.invalid": ["127.0.0.1"],
         "mixed.invalid": ["8.8.8.8", "127.0.0.1"],
         "mapped.invalid": ["::ffff:127.0.0.1"],
+        "zone.invalid": ["fe80::1%eth0"],
+        "nonsense.invalid": ["nonsense"],
         "localhost": ["127.0.0.1"],
     }
     if host in theirs:
@@ -110,6 +113,8 @@ async def test_no_notation_of_an_inner_address_is_a_way_in(site: Web) -> None:
         output = await fetched(url, guard=Guard(resolve=names))
         assert output.outcome == "error", url
         assert any(why in said(output) for why in REFUSED), url
+        with pytest.raises(FetchFailed):
+            await Fetcher(Guard(resolve=names)).fetch(url)
     assert site.requests == []
     # The server is there, and one who may go there is let in: nothing above was refused by accident.
     assert said(await fetched(site.url("/secret"), guard=inside)) == "the crown jewels"
@@ -117,20 +122,34 @@ async def test_no_notation_of_an_inner_address_is_a_way_in(site: Web) -> None:
 
 ODD = """
 file:///etc/passwd ftp://example.org/a gopher://example.org/a data:text/plain,a javascript:1 //example.org example.org
-http:// http:///a http://[::1 http://[::1%25eth0]/ http://a@b@c/ http://user:pw@example.org/ http://example.org:99999/
-http://example.org:22/ http://example.org:25/ http://example.org:6379/ http://example.org:11211/ http://①②⑦.0.0.1/
+http:// http:///a http://[::1 http://[::1%25eth0]/ http://a@b@c/ http://example.org:99999/ http://example.org:port/
+http://example.org:22/ http://example.org:25/ http://example.org:6379/ http://example.org:11211/ http://①②⑦.⓪.⓪.①/
 http://example。org/ http://127.0.0.1%2eexample.org/ unix:///var/run/docker.sock dict://example.org:11211/stat
 """.split()
+SPACED = [
+    "http://exam ple.org/",
+    "http://a\\@127.0.0.1/",
+    "http://a\r\nHost: evil/",
+    "http://a\t/",
+    "",
+]
 
 
-@pytest.mark.parametrize(
-    "url", [*ODD, "http://exam ple.org/", "http://a\\@b/", "http://a\r\nb/", ""]
-)
+async def nobody(host: str, port: int) -> list[str]:
+    raise AssertionError("nobody should be looked for")
+
+
+@pytest.mark.parametrize("url", [*ODD, *SPACED])
 async def test_nobody_is_looked_for_behind_an_odd_address(url: str) -> None:
-    async def resolve(host: str, port: int) -> list[str]:
-        raise AssertionError("nobody should be looked for")
+    guard = Guard(allow_private=True, resolve=nobody, ports=WEB_PORTS)
+    assert (await fetched(url, guard=guard)).outcome == "error"
+    with pytest.raises(FetchFailed) as raised:
+        await Fetcher(guard).fetch(url)
+    assert not raised.value.transient
 
-    output = await fetched(url, guard=Guard(resolve=resolve, ports=WEB_PORTS))
+
+async def test_a_model_gives_no_names_and_passwords_in_an_address() -> None:
+    output = await fetched("http://user:pw@example.org/", guard=Guard(resolve=nobody))
     assert output.outcome == "error"
     assert "pw" not in said(output)
 
