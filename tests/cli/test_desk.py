@@ -82,11 +82,13 @@ def test_a_turn_that_broke_off_is_gone_on_with_on_a_server(
 
 def test_conversations_are_listed_found_and_shown(place: Place) -> None:
     (trip,) = place.json("sessions", "list", "--agent", "demo", "--key-prefix", "tr")
-    assert (trip["keys"], trip["version"]) == (["trip"], 2)
+    assert (trip["keys"], trip["title"], trip["version"]) == (["trip"], "my name is Ada", 2)
     (line,) = place("sessions", "list").splitlines()
     assert line.split("\t")[:4] == ["trip", "my name is Ada", "demo", "2"]
     (found,) = place.json("sessions", "search", "pleased", "meet")
     assert found["match"]["in"] == "message"
+    assert any(piece["hit"] for piece in found["match"]["excerpt"])
+    assert place.json("sessions", "search", "nobody", "said", "this") == []
     assert "[Pleased]" in place("sessions", "search", "pleased")
     shown = place("sessions", "show", "trip")
     assert "version" in shown and "   User: my name is Ada\n" in shown

@@ -42,22 +42,6 @@ def test_conversations_are_listed(run: Run, furnished: Path) -> None:
     assert "Nobody named me" in run("sessions", "list", "--anonymous").stdout
 
 
-def test_a_list_is_json_for_scripts(run: Run, furnished: Path) -> None:
-    found = json.loads(run("sessions", "list", "--json", "--key-prefix", "tri").stdout)
-    (trip,) = found
-    assert trip["keys"] == ["trip"]
-    assert trip["title"] == "A trip"
-
-
-def test_conversations_are_found_by_what_was_said(run: Run, furnished: Path) -> None:
-    told = run("sessions", "search", "oslo")
-    assert told.exit_code == 0, told.output
-    assert "[Oslo]" in told.stdout
-    assert json.loads(run("sessions", "search", "--json", "nobody", "said", "this").stdout) == []
-    (first, *_) = json.loads(run("sessions", "search", "--json", "osl*").stdout)
-    assert any(piece["hit"] for piece in first["match"]["excerpt"])
-
-
 def test_a_conversation_is_shown_turn_by_turn(run: Run, furnished: Path) -> None:
     told = run("sessions", "show", "trip")
     assert told.exit_code == 0, told.output
@@ -92,7 +76,6 @@ def test_a_summary_of_everything_stands_at_the_end(run: Run, furnished: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("show", "nobody"), "nobody"),
         (("show", "conv_" + "0" * 26), "conv_"),
         (("show", "conv_x"), "conv_"),
         (("list", "--store", "sqlite:///none.db"), "there is no database"),
