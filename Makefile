@@ -170,10 +170,9 @@ lock-fuzz: ## renew the lock of the fuzzer (needs uv)
 schema: $(READY) ## renew the JSON Schema of agent files
 	$(BIN)/holdfast agents schema > docs/reference/agent-file.schema.json
 
-openapi: $(READY) ## renew the OpenAPI document of the HTTP API
-	$(BIN)/python scripts/openapi.py > docs/reference/openapi.json
+openapi: reference ## renew the OpenAPI document of the HTTP API, with the pages
 
-reference: $(READY) ## renew the pages of docs/reference that are made of the code
+reference: $(READY) ## renew what docs/reference has of the code
 	$(BIN)/python scripts/reference.py
 
 pictures: $(READY) ## draw the terminal pictures of the pages anew

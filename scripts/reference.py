@@ -1,8 +1,10 @@
-"""Write the pages of docs/reference that are made of the code: errors, limits and events. `make reference`."""
+"""Write what is made of the code in docs/reference: pages, the table of endpoints, `openapi.json`. `make reference`."""
 
 from __future__ import annotations
 
 import ast
+import asyncio
+import re
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
@@ -11,9 +13,14 @@ from typing import get_args, get_type_hints
 
 import msgspec
 
-from holdfast import limits
+from holdfast import Sessions, limits, nobody_plays
 from holdfast.core import events as ev
+from holdfast.server import openapi
+from holdfast.server.agents import load_directory
+from holdfast.server.app import App
 from holdfast.server.openapi_errors import CODES
+from holdfast.server.routing import Routes
+from holdfast.store.memory import MemoryStore
 
 HERE = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -107,7 +114,43 @@ def _type(hint: object) -> str:
     return text.replace("|", "\\|")
 
 
-PAGES = {"errors.md": errors, "limits.md": bounds, "events.md": events}
+def routes() -> Routes:
+    """The table of a server."""
+
+    async def table() -> Routes:
+        directory = await load_directory(["demo"])
+        app = App(Sessions(MemoryStore(), nobody_plays), directory)
+        await directory.close()
+        return app.routes
+
+    return asyncio.run(table())
+
+
+def http() -> Iterator[str]:
+    """The page about the HTTP API; its table of endpoints is made anew."""
+    text = (HERE / "http.md").read_text(encoding="utf-8")
+    rows = ["| endpoint | scope | what it does |", "|---|---|---|"]
+    for route in routes():
+        summary, more = route.words
+        scope = f"`{route.scope}` " if route.scope else ""
+        words = f"{summary}. {more}" if more else summary
+        rows.append(f"| `{route.label}` | {scope}| {words} |")
+    table = re.compile(r"^\| endpoint \| scope \|.*?(?=\n\n)", re.MULTILINE | re.DOTALL)
+    yield table.sub(lambda _: "\n".join(rows), text).removesuffix("\n")
+
+
+def document() -> Iterator[str]:
+    """What `GET /openapi.json` answers with."""
+    yield openapi.rendered(openapi.document(routes())).decode().removesuffix("\n")
+
+
+PAGES = {
+    "errors.md": errors,
+    "limits.md": bounds,
+    "events.md": events,
+    "http.md": http,
+    "openapi.json": document,
+}
 
 
 def rendered(name: str) -> str:

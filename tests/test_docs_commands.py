@@ -212,7 +212,7 @@ def made_pages() -> dict[str, str]:
     return {page: module.rendered(page) for page in module.PAGES}
 
 
-def test_errors_limits_and_events_are_those_of_the_code() -> None:
+def test_pages_of_the_reference_say_what_the_code_says() -> None:
     for page, text in made_pages().items():
         path = repository.ROOT / "docs" / "reference" / page
         assert path.read_text(encoding="utf-8") == text, "run `make reference`"

@@ -13,8 +13,7 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 
-from holdfast.server.openapi import FILES, Schema, document
-from holdfast.server.openapi_operations import DESCRIPTION
+from holdfast.server.openapi import Schema, document
 from holdfast.server.routing import Routes
 from holdfast.wire.problems import Refused
 
@@ -24,7 +23,7 @@ _made: dict[str, Schema] = {}
 def described(routes: Routes) -> Schema:
     """The document of a server. All of them have the same table."""
     if not _made:
-        _made.update(document(routes, DESCRIPTION))
+        _made.update(document(routes))
     return _made
 
 
@@ -36,7 +35,7 @@ def demand_described(
         route = routes.find(method, raw_path.partition("?")[0]).route
     except Refused:
         return  # there is nothing here, so nothing is said about it
-    if route.label in FILES:
+    if not route.name:
         return
     path = route.pattern.replace("...}", "}")
     operation = described(routes)["paths"][path][method.lower()]

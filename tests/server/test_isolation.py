@@ -239,31 +239,13 @@ def questions(route: Route, ours: Ours) -> list[str]:
 
 
 def body_for(route: Route, ours: Ours) -> bytes:
-    """A body with which the question would succeed for its owner."""
-    match route.label:
-        case "POST /v1/chat/completions":
-            return chat_body("Hi")
-        case (
-            "POST /v1/responses" | "POST /v1/responses/compact" | "POST /v1/responses/input_tokens"
-        ):
-            return msgspec.json.encode({"model": "root", "input": "Hi"})
-        case "POST /v1/conversations" | "POST /v1/conversations/{conversation}/items":
-            return b'{"items":[{"role":"user","content":"Hi"}]}'
-        case "POST /v1/conversations/{conversation}":
-            return b'{"metadata":{"whose":"theirs"}}'
-        case "POST /api/sessions/import":
-            return ours.exported
-        case "PATCH /api/sessions/{name}":
-            return b'{"title":"theirs"}'
-        case "POST /api/sessions/{name}/rewind" | "POST /api/sessions/{name}/fork":
-            return b'{"version":1}'
-        case "POST /api/sessions/{name}/annotations":
-            return b'{"flag":{"name":"whose","value":"theirs"}}'
-        case "POST /api/turns/{id}/approvals":
-            return msgspec.json.encode({"decisions": {ours.call_id: {"approve": True}}})
-        case "POST /api/turns/{id}/approvals/{call}":
-            return b'{"approve":true}'
-    return b""
+    """A body with which the question would succeed for its owner: the route's own example, about what is ours."""
+    if route.body is None:
+        return b""
+    if route.body.kind is bytes:
+        return ours.exported
+    example = msgspec.json.encode(route.body.example)
+    return example.replace(b"fc_00000000000000000000000000", ours.call_id.encode())
 
 
 async def test_no_route_tells_a_tenant_of_another(tenants: Tenants) -> None:

@@ -13,9 +13,8 @@ import pytest
 from openapi_spec_validator import validate
 
 from holdfast.ids import GrantId, Tenant, mint
-from holdfast.server.openapi import FILES, rendered
+from holdfast.server.openapi import rendered
 from holdfast.server.openapi_errors import CODES
-from holdfast.server.openapi_operations import DESCRIPTION
 from holdfast.server.problems import APPROVALS_OVER
 from holdfast.testing import ScriptedModel, says
 from tests import repository
@@ -48,12 +47,6 @@ async def test_what_is_published_is_what_a_server_says_without_asking_for_a_key(
 
 def test_it_is_an_openapi_document() -> None:
     validate(DOCUMENT)
-
-
-async def test_every_route_is_described_and_nothing_else() -> None:
-    async with serving(agent(ScriptedModel())) as server:
-        routes = {each.label for each in server.app.routes}
-    assert set(DESCRIPTION.operations) == routes - FILES
 
 
 def test_every_operation_has_what_people_look_for() -> None:

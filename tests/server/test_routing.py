@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.server.routing import Call, Found, Route, Routes
+from holdfast.server.routing import Found, Route, Routes
 from holdfast.testing import ScriptedModel
 from holdfast.wire.problems import Refused
 from tests.server.stubs import agent, serving
 
 
-async def nothing(call: Call) -> None:
-    pass
-
-
 def routes(*labels: str) -> Routes:
-    pairs = (label.split() for label in labels)
-    return Routes(Route(method, pattern, "read", nothing) for method, pattern in pairs)
+    return Routes(Route(label, "read") for label in labels)
 
 
 TABLE = routes(

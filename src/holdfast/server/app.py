@@ -35,14 +35,12 @@ from holdfast.server.listing import Models
 from holdfast.server.metrics import Metrics
 from holdfast.server.numbers import Numbers, OwnNumbers
 from holdfast.server.openapi import OpenApi
-from holdfast.server.openapi_operations import DESCRIPTION
 from holdfast.server.overview import Overview
 from holdfast.server.problems import after_begin, problem_of, shutting_down, unexpected
 from holdfast.server.quotas import Quotas, Visit
 from holdfast.server.responses import Responses
 from holdfast.server.responses_stored import StoredResponses
-from holdfast.server.routes import all_routes
-from holdfast.server.routing import Call, Caller, Route, refuse_nul
+from holdfast.server.routing import Call, Caller, Route, Routes, refuse_nul, routes_of
 from holdfast.server.seals import Seals
 from holdfast.server.socket_responses import Sockets, request_id
 from holdfast.server.sockets import WebSocket
@@ -102,20 +100,22 @@ class App:
         compacting = Compacting(sessions, directory)
         self._health = Health(sessions)
         self._requests = sessions.tally.requests
-        self.routes = all_routes(
-            health=self._health,
-            metrics=Metrics(sessions, numbers or OwnNumbers()),
-            openapi=OpenApi(lambda: self.routes, DESCRIPTION),
-            models=Models(directory),
-            chat=chat,
-            responses=responses,
-            stored=StoredResponses(sessions, seals),
-            contexts=Contexts(sessions, compacting, Counters(sessions, directory), seals),
-            conversations=Conversations(sessions, directory, seals, expire_after_s=expire_after_s),
-            api=Api(sessions, directory, approvals, compacting, deadline_s=deadline_s),
-            grants=grants,
-            console=ConsoleFiles(),
-            overview=Overview(sessions),
+        self.routes = Routes(
+            routes_of(
+                self._health,
+                Metrics(sessions, numbers or OwnNumbers()),
+                OpenApi(lambda: self.routes),
+                chat,
+                Models(directory),
+                responses,
+                Contexts(sessions, compacting, Counters(sessions, directory), seals),
+                StoredResponses(sessions, seals),
+                Conversations(sessions, directory, seals, expire_after_s=expire_after_s),
+                Api(sessions, directory, approvals, compacting, deadline_s=deadline_s),
+                grants,
+                ConsoleFiles(),
+                Overview(sessions),
+            )
         )
         """Everything that this application answers."""
         self._busy_status = busy_status

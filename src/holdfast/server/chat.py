@@ -10,19 +10,23 @@ from __future__ import annotations
 from holdfast import limits
 from holdfast.core.items import Items
 from holdfast.core.policy import Policy
+from holdfast.server import openapi_errors as errors
 from holdfast.server.answers import conversation_headers, end_of, said_before, set_aside_in
 from holdfast.server.asking import heeding
 from holdfast.server.attempts import attempt_of
 from holdfast.server.directory import Directory
-from holdfast.server.routing import Call
+from holdfast.server.parameters import ABOUT_TURN, TURN
+from holdfast.server.routing import Answer, Body, Call, Route
 from holdfast.server.showing import Showing
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.watch import Watch
+from holdfast.wire import api_openai as openai
+from holdfast.wire.api_requests import ChatBody
 from holdfast.wire.chat_answer import AnswerEnd, AnswerHead, ChatStream, completion
 from holdfast.wire.chat_request import ChatAsk, read_chat_request
 from holdfast.wire.headers import NAMES, Naming, read_naming
-from holdfast.wire.problems import Problem
+from holdfast.wire.problems import ErrorAnswer, Problem
 
 
 class Chat:
@@ -46,8 +50,28 @@ class Chat:
         self._deadline_s = deadline_s
         self._expire_after_s = expire_after_s
 
+    @Route(
+        "POST /v1/chat/completions",
+        "chat",
+        "createChatCompletion",
+        Answer("What the agent says.", openai.ChatCompletion, headers=ABOUT_TURN),
+        Answer(
+            "The same as it comes, with `stream: true`; `data: [DONE]` is the last event of one that succeeded.",
+            events=(openai.ChatChunk, ErrorAnswer),
+            done=True,
+            headers=ABOUT_TURN,
+        ),
+        body=Body(
+            ChatBody, {"model": "root", "messages": [{"role": "user", "content": "Where is Oslo?"}]}
+        ),
+        parameters=TURN,
+        codes=(*errors.TURN, *errors.ASKING, "answer_restarted"),
+        passes_codes_on=True,
+        body_bytes_max=limits.body_bytes_max,
+        load="turns",
+    )
     async def serve(self, call: Call) -> None:
-        """Answer one request. Raises Refused and HoldfastError before anything has been said."""
+        """Say something to an agent, in a conversation if one is named."""
         exchange = call.exchange
         naming = read_naming(exchange.headers, names=self._names)
         if naming.name is not None:

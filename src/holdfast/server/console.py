@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from holdfast.console import File, Files, load
-from holdfast.server.routing import Call
+from holdfast.server.routing import Call, Route
 from holdfast.wire.problems import Problem, Refused
 
 POLICY = (
@@ -40,11 +40,17 @@ class ConsoleFiles:
     def _files(self) -> Files:
         return load()
 
+    @Route("GET /", None)
     async def page(self, call: Call) -> None:
+        """The [console](../guides/console.md)."""
         await _send(call, self._files.page, ALWAYS_ASK)
 
+    @Route("GET /console/{build}/{file...}", None)
     async def file(self, call: Call) -> None:
-        """A file of the build that the page named, or, while another version is rolled out, of ours."""
+        """Its files.
+
+        Of the build that the page named, or, while another version is rolled out, of this one.
+        """
         build, name = call.names
         found = self._files.others.get(name)
         if found is None:

@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast import limits
 from holdfast.core.conversation import Snapshot, seen_by_model
 from holdfast.core.items import Item, SystemMessage
 from holdfast.core.reconcile import Fresh, NothingNew, take_in
 from holdfast.ids import ResponseId, SessionId
 from holdfast.loop.gauge import BYTES_PER_TOKEN
+from holdfast.server import openapi_errors as errors
 from holdfast.server.compacting import Compacting
 from holdfast.server.counting import Counters
 from holdfast.server.references import References
 from holdfast.server.response_turns import ResponseTurns
-from holdfast.server.routing import Call
+from holdfast.server.routing import Answer, Body, Call, Route
 from holdfast.server.seals import Seals
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
+from holdfast.wire.api_openai import Compaction, TokenCount
+from holdfast.wire.api_requests import CompactBody, ContextBody
 from holdfast.wire.chat import ChatDialect
 from holdfast.wire.conversations import unknown_conversation
 from holdfast.wire.problems import bad_request
@@ -40,23 +44,22 @@ class Contexts:
         self._compacting = compacting
         self._turns = ResponseTurns(sessions)
 
-    async def input_tokens(self, call: Call) -> None:
-        """How much a request would be: as the model's provider counts it, with the agent's instruction, or else as an
-        estimate without."""
-        seal = await self._seals.asked_in(call.tenant, call.body)
-        asked = read_context_request(call.body, needs_model=False, seal=seal)
-        snapshot, brought = await self._context(call, asked)
-        items = [*seen_by_model(snapshot), *brought]
-        counting = self._counters.count(call.tenant, asked, snapshot, items)
-        tokens = await call.exchange.unless_gone(counting)
-        call.exchange.about["x-token-count"] = "estimate" if tokens is None else "provider"
-        if tokens is None:
-            tokens = _estimate(asked, items)
-        said = {"object": "response.input_tokens", "input_tokens": tokens}
-        await call.exchange.answer(200, msgspec.json.encode(said))
-
+    @Route(
+        "POST /v1/responses/compact",
+        "chat",
+        "compactContext",
+        Answer("The summary, sealed, to go on with.", Compaction),
+        body=Body(CompactBody, {"model": "root", "input": "Oslo is in Norway."}),
+        codes=(*errors.CONTEXT, *errors.ASKING, "agent_not_found", "nothing_to_compact"),
+        passes_codes_on=True,
+        body_bytes_max=limits.body_bytes_max,
+        load="turns",
+    )
     async def compact(self, call: Call) -> None:
-        """A summary in place of everything that was said; what was instructed stays as it is."""
+        """Sum a history up; nothing is stored.
+
+        What was instructed stays as it is.
+        """
         seal = await self._seals.of(call.tenant)
         asked = read_context_request(call.body, needs_model=True, seal=seal)
         snapshot, brought = await self._context(call, asked)
@@ -82,6 +85,33 @@ class Contexts:
             ],
             "usage": usage_object(made.usage),
         }
+        await call.exchange.answer(200, msgspec.json.encode(said))
+
+    @Route(
+        "POST /v1/responses/input_tokens",
+        "chat",
+        "countInputTokens",
+        Answer("So many, or about so many.", TokenCount, headers=("x-token-count",)),
+        body=Body(ContextBody, {"model": "root", "input": "Where is Oslo?"}),
+        codes=errors.CONTEXT,
+        body_bytes_max=limits.body_bytes_max,
+        load="turns",
+    )
+    async def input_tokens(self, call: Call) -> None:
+        """How large a request would be, by its model's provider or as an estimate.
+
+        `X-Token-Count` says which.
+        """
+        seal = await self._seals.asked_in(call.tenant, call.body)
+        asked = read_context_request(call.body, needs_model=False, seal=seal)
+        snapshot, brought = await self._context(call, asked)
+        items = [*seen_by_model(snapshot), *brought]
+        counting = self._counters.count(call.tenant, asked, snapshot, items)
+        tokens = await call.exchange.unless_gone(counting)
+        call.exchange.about["x-token-count"] = "estimate" if tokens is None else "provider"
+        if tokens is None:
+            tokens = _estimate(asked, items)
+        said = {"object": "response.input_tokens", "input_tokens": tokens}
         await call.exchange.answer(200, msgspec.json.encode(said))
 
     async def _context(self, call: Call, asked: ContextAsk) -> tuple[Snapshot, tuple[Item, ...]]:

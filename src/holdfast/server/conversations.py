@@ -11,6 +11,7 @@ from hashlib import sha256
 
 import msgspec
 
+from holdfast import limits
 from holdfast.core import events as ev
 from holdfast.core.codec import Unreadable
 from holdfast.core.conversation import Flagged, Snapshot, Visibility, seen_by_people
@@ -19,19 +20,23 @@ from holdfast.core.policy import Policy
 from holdfast.core.ports import OpenTurn
 from holdfast.errors import InvalidId, KeyReused, TurnRejected
 from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, TurnId
+from holdfast.server import openapi_errors as errors
 from holdfast.server.answers import is_answered, problem_for
 from holdfast.server.attempts import attempt_of
 from holdfast.server.blobs import inlined
 from holdfast.server.directory import Directory
 from holdfast.server.farewells import Farewells
+from holdfast.server.parameters import IF_MATCH, ON_BUSY, ONCE, PAGE, POLICY, Parameter
 from holdfast.server.problems import problem_of
 from holdfast.server.references import References
 from holdfast.server.response_turns import ResponseTurns
-from holdfast.server.routing import Call
+from holdfast.server.routing import Answer, Body, Call, Route
 from holdfast.server.seals import Seals
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.rows import SessionRow
+from holdfast.wire import api_openai as openai
+from holdfast.wire.api_requests import AddedItems, NewConversation, NewMetadata
 from holdfast.wire.conversations import (
     ConversationAsk,
     conversation_object,
@@ -59,6 +64,10 @@ _ADDING = Policy(crash="discard", disconnect="finish")
 """Nobody may go on with it by asking a model; a retry adds the items again."""
 
 
+_CONVERSATION = Answer("The conversation.", openai.Conversation, headers=("etag",))
+_ADDING_CODES = (*errors.CONTEXT, *errors.TURN, "turn_limit_reached")
+
+
 class Conversations:
     """The endpoints. One instance serves every request."""
 
@@ -80,9 +89,23 @@ class Conversations:
 
     # ── conversations ──
 
+    @Route(
+        "POST /v1/conversations",
+        "chat",
+        "createConversation",
+        _CONVERSATION,
+        body=Body(NewConversation, {"metadata": {"about": "Oslo"}}, required=False),
+        parameters=(ONCE, POLICY, ON_BUSY),
+        codes=_ADDING_CODES,
+        body_bytes_max=limits.body_bytes_max,
+    )
     async def create(self, call: Call) -> None:
-        """Make a conversation. Each step of it can be repeated, so a retry under an idempotency key finishes
-        what an attempt that was cut short has begun, and makes nothing twice."""
+        """Begin a conversation.
+
+        It may have up to 20 items from its beginning, and metadata.
+        """
+        # Each step can be repeated, so a retry under an idempotency key finishes what an attempt that was cut short
+        # has begun, and makes nothing twice.
         asked = read_new_conversation(
             call.body, seal=await self._seals.asked_in(call.tenant, call.body)
         )
@@ -103,17 +126,35 @@ class Conversations:
                 raise
         await self._say(call, await self._row(call.tenant, row.id))
 
+    @Route("GET /v1/conversations/{conversation}", "chat", "retrieveConversation", _CONVERSATION)
     async def retrieve(self, call: Call) -> None:
+        """A conversation."""
         await self._say(call, await self._find(call))
 
+    @Route(
+        "POST /v1/conversations/{conversation}",
+        "chat",
+        "updateConversation",
+        _CONVERSATION,
+        body=Body(NewMetadata, {"metadata": {"about": "Oslo"}}),
+        codes=("invalid_content",),
+    )
     async def update(self, call: Call) -> None:
-        """Replace the metadata."""
+        """Replace a conversation's metadata."""
         asked = read_metadata(call.body)
         row = await self._find(call)
         await self._set_metadata(call.tenant, row, asked)
         await self._say(call, await self._row(call.tenant, row.id))
 
+    @Route(
+        "DELETE /v1/conversations/{conversation}",
+        "admin",
+        "deleteConversation",
+        Answer("It is gone.", openai.ConversationDeleted),
+        audit="session.delete",
+    )
     async def delete(self, call: Call) -> None:
+        """Delete a conversation."""
         row = await self._find(call)
         await self._operations.delete(call.tenant, row.id)
         await self._farewells.say(row)
@@ -121,7 +162,44 @@ class Conversations:
 
     # ── items ──
 
+    @Route(
+        "GET /v1/conversations/{conversation}/items",
+        "chat",
+        "listItems",
+        Answer("Some items.", openai.ItemList),
+        parameters=(
+            *PAGE,
+            Parameter("include", "`holdfast.tool_calls`: the agent's own calls, too."),
+        ),
+    )
+    async def items(self, call: Call) -> None:
+        """A conversation's items.
+
+        The newest first, unless `order` is `asc`.
+        """
+        ask = read_page(call.query)
+        row = await self._find(call)
+        shown = self._shown(await self._snapshot(call.tenant, row.id), call)
+        await self._say_json(call, row.id, page_object(shown, ask))
+
+    @Route(
+        "POST /v1/conversations/{conversation}/items",
+        "chat",
+        "createItems",
+        Answer("The items, as they were added.", openai.ItemList),
+        body=Body(
+            AddedItems,
+            {"items": [{"type": "message", "role": "user", "content": "Oslo is in Norway."}]},
+        ),
+        parameters=(ONCE, IF_MATCH, ON_BUSY, POLICY),
+        codes=_ADDING_CODES,
+        body_bytes_max=limits.body_bytes_max,
+    )
     async def add_items(self, call: Call) -> None:
+        """Add items to a conversation, all or none; nobody answers.
+
+        At most 20 of them.
+        """
         asked = read_items(call.body, seal=await self._seals.asked_in(call.tenant, call.body))
         row = await self._find(call)
         naming = read_naming(call.exchange.headers, names=())
@@ -129,13 +207,14 @@ class Conversations:
         page = PageAsk(newest_first=False, limit=max(1, len(added)))
         await self._say_json(call, row.id, page_object(added, page))
 
-    async def items(self, call: Call) -> None:
-        ask = read_page(call.query)
-        row = await self._find(call)
-        shown = self._shown(await self._snapshot(call.tenant, row.id), call)
-        await self._say_json(call, row.id, page_object(shown, ask))
-
+    @Route(
+        "GET /v1/conversations/{conversation}/items/{item}",
+        "chat",
+        "retrieveItem",
+        Answer("The item.", openai.OutputItem),
+    )
     async def item(self, call: Call) -> None:
+        """An item."""
         row = await self._find(call)
         snapshot = await self._snapshot(call.tenant, row.id)
         wanted = _item_id(call.names[1])
@@ -145,7 +224,18 @@ class Conversations:
             raise unknown_item(call.names[1])
         await self._say_json(call, row.id, shown)
 
+    @Route(
+        "DELETE /v1/conversations/{conversation}/items/{item}",
+        "chat",
+        "deleteItem",
+        _CONVERSATION,
+        audit="item.delete",
+    )
     async def delete_item(self, call: Call) -> None:
+        """Hide an item, with its call or result.
+
+        Answers with the conversation.
+        """
         row = await self._find(call)
         seen = _seen(await self._snapshot(call.tenant, row.id))
         wanted = _item_id(call.names[1])

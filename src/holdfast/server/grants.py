@@ -19,7 +19,8 @@ from holdfast.errors import InvalidId, SessionMissing
 from holdfast.ids import GrantId, SessionId
 from holdfast.observe.events import audit
 from holdfast.server.auth import insufficient, may
-from holdfast.server.routing import Call, Caller
+from holdfast.server.parameters import LIMIT, Parameter
+from holdfast.server.routing import Answer, Call, Caller, Route
 from holdfast.store.base import GrantFilter
 from holdfast.store.home import Store
 from holdfast.store.rows import GrantRow
@@ -42,8 +43,24 @@ class Grants:
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    @Route(
+        "GET /api/grants",
+        "read",
+        "listGrants",
+        Answer("Some of them, the oldest first.", api.Grants),
+        parameters=(
+            LIMIT,
+            Parameter("after", "Go on after the one with this id."),
+            Parameter("agent", "Only those of this agent."),
+        ),
+        codes=("grant_not_found",),
+    )
     async def every(self, call: Call) -> None:
-        """The approvals that are remembered, the oldest first, those that were taken back included."""
+        """The approvals that are remembered for agents.
+
+        The oldest first, and approvals that were taken back, too;
+        see [remembering](../guides/approvals.md#remembering).
+        """
         limit = read_limit(call.query)
         after = _grant_id(text) if (text := call.query.get("after")) else None
         where = GrantFilter(agent=call.query.get("agent"))
@@ -51,8 +68,18 @@ class Grants:
         page = api.Grants(grants=tuple(map(_shown, rows[:limit])), has_more=len(rows) > limit)
         await call.exchange.answer(200, encode(page))
 
+    @Route(
+        "DELETE /api/grants/{grant}",
+        "admin",
+        "revokeGrant",
+        Answer("The approval, as it stands now.", api.Grant),
+        audit="approval.revoke",
+    )
     async def revoke(self, call: Call) -> None:
-        """Take one back. Calls that have begun go on; no other is let through by it."""
+        """Take a remembered approval back.
+
+        Calls that have begun go on; no other is let through by it.
+        """
         (text,) = call.names
         row = await self._store.revoke_grant(call.tenant, _grant_id(text))
         if row is None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.server.routing import Call
+from holdfast.server.routing import Answer, Call, Route
 from holdfast.sessions.sessions import Sessions
+from holdfast.wire.api_openai import Health as HealthObject
+
+_YES = Answer("Yes.", HealthObject)
+_NO = Answer("Not now; `status` says why.", HealthObject, 503)
 
 
 class Health:
@@ -16,11 +20,24 @@ class Health:
         self.draining = False
         """Set when the server is about to stop: whoever balances load should look elsewhere."""
 
+    @Route("GET /healthz", None, "isAlive", _YES, _NO)
+    @Route("HEAD /healthz", None, "isAliveHead", _YES, _NO)
     async def alive(self, call: Call) -> None:
+        """Whether the process is alive.
+
+        Says which `node` has answered.
+        """
         node = str(self._sessions.lease.node)
         await call.exchange.answer(200, msgspec.json.encode({"status": "alive", "node": node}))
 
+    @Route("GET /readyz", None, "isReady", _YES, _NO)
+    @Route("HEAD /readyz", None, "isReadyHead", _YES, _NO)
     async def ready(self, call: Call) -> None:
+        """Whether it can take requests.
+
+        The store is reached, and the server is not about to stop; `failing` names
+        [tasks of the server](metrics.md#tasks) that do not work at the moment.
+        """
         if self.draining:
             status, why = 503, "draining"
         elif not self._sessions.lease.is_live:

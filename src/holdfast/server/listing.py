@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.server.directory import Directory, ModelEntry
-from holdfast.server.routing import Call
+from holdfast.server.routing import Answer, Call, Route
 from holdfast.wire.api_openai import ModelList, ModelObject
 
 
@@ -15,12 +15,16 @@ class Models:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
+    @Route("GET /v1/models", "chat", "listModels", Answer("All of them.", ModelList))
     async def every(self, call: Call) -> None:
+        """The agents."""
         listed = tuple(map(_model, self._directory.entries(call.tenant)))
         body = msgspec.json.encode(ModelList(object="list", data=listed))
         await call.exchange.answer(200, body)
 
+    @Route("GET /v1/models/{id...}", "chat", "retrieveModel", Answer("It is there.", ModelObject))
     async def one(self, call: Call) -> None:
+        """One agent."""
         (name,) = call.names
         chosen = self._directory.named(name, call.tenant)  # refuses what there is not
         listed = self._directory.entries(call.tenant)

@@ -13,7 +13,7 @@ from holdfast.libraries import prometheus_client as prometheus
 from holdfast.observe.tally import Durations, Tally
 from holdfast.server.file_watch import CAUSES
 from holdfast.server.numbers import Gathered, Numbers, process_metrics
-from holdfast.server.routing import Call
+from holdfast.server.routing import Answer, Call, Route
 from holdfast.sessions.sessions import Load, Sessions
 
 
@@ -24,7 +24,14 @@ class Metrics:
         self._sessions = sessions
         self._numbers = numbers
 
+    @Route(
+        "GET /metrics",
+        "metrics",
+        "readMetrics",
+        Answer("The numbers of this process.", str, media_type="text/plain"),
+    )
     async def show(self, call: Call) -> None:
+        """Numbers for Prometheus."""
         body = prometheus.generate_latest(self)
         await call.exchange.answer(200, body, media_type=prometheus.CONTENT_TYPE_LATEST)
 

@@ -1,122 +1,71 @@
 """`GET /openapi.json`: the API, described in OpenAPI 3.1.
 
-It is made of what answers: the table of routes says what there is and who may, the types that bodies are decoded
-and encoded by say what they look like, and `openapi_operations.py` has the words. A route that is not described, or
-a description of none, is a mistake that a test finds.
+It is made of what answers: each route says what it is for and which scope it needs, and the types that bodies are
+decoded and encoded by say what they look like.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import msgspec
-from msgspec import Struct
 
 from holdfast.core import events as ev
 from holdfast.ids import Version
-from holdfast.server.openapi_errors import ANY_REQUEST, CODES, LET_IN, by_status
-from holdfast.server.routing import Call, Route, Routes
+from holdfast.server.openapi_errors import ANY_REQUEST, BODY, CODES, LET_IN, STRICT_BODY, by_status
+from holdfast.server.parameters import ANSWER_HEADERS, PLACES, Kind, Parameter
+from holdfast.server.routing import Answer, Body, Call, Route, Routes
 from holdfast.version import VERSION
-from holdfast.wire.api import Usage
+from holdfast.wire.api import TurnEvent, Usage
 from holdfast.wire.problems import ErrorAnswer
 
 Schema: TypeAlias = dict[str, Any]
-Kind: TypeAlias = Any
-"""A type, as msgspec knows them."""
 
 REF = "#/components/schemas/{name}"
 
-FILES = frozenset({"GET /", "GET /console/{build}/{file...}"})
-"""The console's pages and scripts: for browsers, and no part of the API."""
+TITLE = "Holdfast"
+WORDS = (
+    "AI agents over the OpenAI API, with conversations that hold: every turn is a transaction. "
+    "`/v1` is as OpenAI has it, `/api` is our own; both are doors to the same sessions. "
+    "Every error has OpenAI's envelope and a stable `code`."
+)
 
-# ── what is said about a route ───────────────────────────────────────────────────────────────
+TAGS: Mapping[str, str] = {
+    "chat": "OpenAI's Chat Completions.",
+    "responses": "OpenAI's Responses.",
+    "conversations": "OpenAI's Conversations.",
+    "agents": "Who can be asked.",
+    "sessions": "Conversations, for people who look after them and for tools.",
+    "turns": "What requests have added to them, or add now.",
+    "operations": "For whoever runs the server.",
+}
+"""The parts of the API. A route belongs to the part that its path names, or that `_TAGS_OF` gives, or to the last."""
 
-
-class Parameter(Struct, frozen=True):
-    """A part of a request beside its body."""
-
-    name: str
-    words: str
-    kind: Kind = str
-    where: Literal["query", "header", "path"] = "query"
-    example: object = None
-
-
-class Body(Struct, frozen=True):
-    """What a request brings. The example is one that can be sent."""
-
-    kind: Kind
-    example: object
-    required: bool = True
-    media_type: str = "application/json"
-
-
-class Answer(Struct, frozen=True):
-    """One that says yes, or one that says no in its own way."""
-
-    words: str
-    kind: Kind = None
-    status: int = 200
-    media_type: str = "application/json"
-    headers: tuple[str, ...] = ()
-    events: tuple[Kind, ...] = ()
-    """What a stream of events can have in it; empty if this is no stream."""
-    done: bool = False
-    """The last event of a stream that came to its end is `[DONE]`."""
-
-
-class Operation(Struct, frozen=True):
-    """What a route is for."""
-
-    name: str
-    summary: str
-    tag: str
-    answers: tuple[Answer, ...]
-    body: Body | None = None
-    parameters: tuple[Parameter, ...] = ()
-    codes: tuple[str, ...] = ()
-    passes_codes_on: bool = False
-    """What the model's server says about a request is told as it says it: 400, and a code of its own."""
-
-
-class Description(Struct, frozen=True):
-    """The words around all of it."""
-
-    title: str
-    words: str
-    tags: Mapping[str, str]
-    operations: Mapping[str, Operation]
-    """By the labels of routes."""
-    places: Mapping[str, Parameter]
-    """What can stand in a path, by the word before it."""
-    headers: Mapping[str, str]
-    """What the headers of answers say."""
-
+_TAGS_OF = {"models": "chat", "grants": "turns"}
 
 # ── the document ─────────────────────────────────────────────────────────────────────────────
 
 
-def document(routes: Iterable[Route], told: Description) -> Schema:
-    """The whole document. Raises KeyError for a route that is not described."""
-    table = [(each, told.operations[each.label]) for each in routes if each.label not in FILES]
-    shapes = _Shapes(each for _, operation in table for each in _kinds(operation))
+def document(routes: Iterable[Route]) -> Schema:
+    """The whole document."""
+    table = [each for each in routes if each.name]
+    shapes = _Shapes(kind for route in table for kind in _kinds(route))
     paths: dict[str, Schema] = {}
-    for route, operation in table:
+    for route in table:
         path = route.pattern.replace("...}", "}")
-        made = _operation(route, operation, told, shapes)
-        paths.setdefault(path, {})[route.method.lower()] = made
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route, shapes)
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": told.title,
+            "title": TITLE,
             "version": VERSION,
-            "description": told.words,
+            "description": WORDS,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "tags": [{"name": name, "description": words} for name, words in told.tags.items()],
+        "tags": [{"name": name, "description": words} for name, words in TAGS.items()],
         "paths": paths,
         "components": {
             "schemas": shapes.components,
@@ -126,7 +75,7 @@ def document(routes: Iterable[Route], told: Description) -> Schema:
             },
             "headers": {
                 name: {"description": words, "schema": {"type": "string"}}
-                for name, words in told.headers.items()
+                for name, words in ANSWER_HEADERS.items()
             },
             "securitySchemes": {
                 "key": {
@@ -140,25 +89,33 @@ def document(routes: Iterable[Route], told: Description) -> Schema:
     }
 
 
-def _operation(route: Route, operation: Operation, told: Description, shapes: _Shapes) -> Schema:
-    words = re.findall(r"(\w+)/{", route.pattern)
-    parameters = [*(told.places[word] for word in words), *operation.parameters]
+def _operation(route: Route, shapes: _Shapes) -> Schema:
     described: Schema = {
-        "operationId": operation.name,
-        "summary": operation.summary,
-        "tags": [operation.tag],
+        "operationId": route.name,
+        "summary": route.words[0],
+        "tags": [_tag(route)],
     }
     if route.scope is None:
         described["security"] = []
     else:
         described["security"] = [{"key": []}]
         described["x-scope"] = route.scope
-    if parameters:
+    if parameters := [*_places(route), *route.parameters]:
         described["parameters"] = [_parameter(each, shapes) for each in parameters]
-    if operation.body is not None:
-        described["requestBody"] = _body(operation.body, route, shapes)
-    described["responses"] = _responses(route, operation, shapes)
+    if route.body is not None:
+        described["requestBody"] = _body(route.body, route, shapes)
+    described["responses"] = _responses(route, shapes)
     return described
+
+
+def _tag(route: Route) -> str:
+    _, _, *words = route.pattern.split("/")
+    tag = _TAGS_OF.get(words[0], words[0]) if words else ""
+    return tag if tag in TAGS else "operations"
+
+
+def _places(route: Route) -> list[Parameter]:
+    return [PLACES[word] for word in re.findall(r"(\w+)/{", route.pattern)]
 
 
 def _parameter(parameter: Parameter, shapes: _Shapes) -> Schema:
@@ -182,17 +139,29 @@ def _body(body: Body, route: Route, shapes: _Shapes) -> Schema:
     }
 
 
-def _responses(route: Route, operation: Operation, shapes: _Shapes) -> Schema:
-    codes = [*ANY_REQUEST, *(LET_IN if route.scope is not None else ()), *operation.codes]
+def _responses(route: Route, shapes: _Shapes) -> Schema:
     refused = {
-        str(status): _shared_or_own(status, those, operation)
-        for status, those in by_status(codes).items()
+        str(status): _shared_or_own(status, codes, route)
+        for status, codes in by_status(_codes(route)).items()
     }
     said: dict[str, Schema] = {}
-    for answer in operation.answers:
+    for answer in route.answers:
         found = said.setdefault(str(answer.status), _answer(answer))
         found["content"].update(_content(answer, shapes))
     return {**said, **{status: each for status, each in refused.items() if status not in said}}
+
+
+def _codes(route: Route) -> Iterable[str]:
+    """Every error that a route can answer with."""
+    yield from ANY_REQUEST
+    if route.scope is not None:
+        yield from LET_IN
+    for place in _places(route):
+        yield from place.codes
+    if route.body is not None and route.body.media_type == "application/json":
+        strict = route.body.kind.__struct_config__.forbid_unknown_fields
+        yield from STRICT_BODY if strict else BODY
+    yield from route.codes
 
 
 def _answer(answer: Answer) -> Schema:
@@ -232,11 +201,11 @@ SHARED: Mapping[str, tuple[int, tuple[str, ...]]] = {
 """What can be answered to everybody who has to be let in, by name."""
 
 
-def _shared_or_own(status: int, codes: tuple[str, ...], operation: Operation) -> Schema:
+def _shared_or_own(status: int, codes: tuple[str, ...], route: Route) -> Schema:
     name = f"Refused{status}"
     if SHARED.get(name) == (status, codes):
         return {"$ref": f"#/components/responses/{name}"}
-    return _refusal(status, codes, closed=not (operation.passes_codes_on and status == 400))
+    return _refusal(status, codes, closed=not (route.passes_codes_on and status == 400))
 
 
 def _refusal(status: int, codes: tuple[str, ...], *, closed: bool) -> Schema:
@@ -261,20 +230,11 @@ def _refusal(status: int, codes: tuple[str, ...], *, closed: bool) -> Schema:
 # ── shapes ───────────────────────────────────────────────────────────────────────────────────
 
 
-class TurnEvent(Struct):
-    """Something that happened in a turn. What an event says beside its type depends on that."""
-
-    n: int
-    """Its number in the turn."""
-    at_ms: int
-    event: dict[str, msgspec.Raw]
-
-
-def _kinds(operation: Operation) -> Iterable[Kind]:
+def _kinds(route: Route) -> Iterable[Kind]:
     yield ErrorAnswer
-    if operation.body is not None:
-        yield operation.body.kind
-    for answer in operation.answers:
+    if route.body is not None:
+        yield route.body.kind
+    for answer in route.answers:
         yield from answer.events or (answer.kind,)
 
 
@@ -338,15 +298,21 @@ def _tidy(schema: Any) -> Any:
 class OpenApi:
     """The endpoint. The document is made when somebody first asks for it."""
 
-    def __init__(self, routes: Callable[[], Routes], told: Description) -> None:
+    def __init__(self, routes: Callable[[], Routes]) -> None:
         """`routes` are asked for late: this endpoint is one of them."""
         self._routes = routes
-        self._told = told
         self._body = b""
 
+    @Route(
+        "GET /openapi.json",
+        None,
+        "readDescription",
+        Answer("An OpenAPI document.", dict[str, msgspec.Raw]),
+    )
     async def show(self, call: Call) -> None:
+        """This API, as an OpenAPI document."""
         if not self._body:
-            self._body = rendered(document(self._routes(), self._told))
+            self._body = rendered(document(self._routes()))
         await call.exchange.answer(200, self._body)
 
 

@@ -183,11 +183,12 @@ BODY = (
 STRICT_BODY = (*BODY, "unknown_parameter")
 """Where, besides, everything in it has to be known."""
 
+AGENT = ("agent_ambiguous", "agent_mismatch", "agent_not_found")
+"""Where the agent of a session is looked for."""
+
 TURN = (
     *HEADERS,
-    "agent_ambiguous",
-    "agent_mismatch",
-    "agent_not_found",
+    *AGENT,
     "conversation_gone",
     "conversation_locked",
     "conversation_not_found",
@@ -224,6 +225,17 @@ ASKING = (
     "upstream_unreachable",
 )
 """Where an agent is asked."""
+
+
+CONTEXT = (
+    "conversation_not_found",
+    "invalid_content",
+    "invalid_request",
+    "item_not_found",
+    "previous_response_not_found",
+    "unknown_tool_call",
+)
+"""Where items are read that can name other items."""
 
 
 def by_status(codes: Iterable[str]) -> dict[int, tuple[str, ...]]:

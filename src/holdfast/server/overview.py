@@ -19,7 +19,8 @@ from holdfast.core.items import StoredItem, item_id
 from holdfast.errors import InvalidId, SessionMissing
 from holdfast.ids import ItemId, SessionId, Tenant, TurnId
 from holdfast.server.finding import find_session
-from holdfast.server.routing import Call
+from holdfast.server.parameters import Limit, Parameter
+from holdfast.server.routing import Answer, Body, Call, Route
 from holdfast.server.shown import turn_shown
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.base import SessionInfo
@@ -41,11 +42,20 @@ class Overview:
         self._sessions = sessions
         self._store = sessions.store
 
+    @Route("GET /api/me", "read", "retrieveMe", Answer("You.", shown.Me))
     async def me(self, call: Call) -> None:
+        """Who asks, and what they may."""
         caller = call.caller
         await _say(call, shown.Me(tenant=caller.tenant, key=caller.key_id, scopes=caller.scopes))
 
+    @Route(
+        "GET /api/nodes",
+        "metrics",
+        "listNodes",
+        Answer("All of them, and what time it is.", shown.Nodes),
+    )
     async def nodes(self, call: Call) -> None:
+        """The processes that hold leases on the store."""
         here = self._sessions.lease.node
         nodes = [
             shown.Node(
@@ -60,8 +70,21 @@ class Overview:
 
     # ── one session ──
 
+    @Route(
+        "GET /api/sessions/{name}/history",
+        "read",
+        "readHistory",
+        Answer("Some turns, and what stands beside the history.", shown.History),
+        parameters=(
+            Parameter("before", "Go on before the turn with this id."),
+            Parameter("limit", "How many turns at most.", Limit),
+        ),
+    )
     async def history(self, call: Call) -> None:
-        """A page of turns in every state, the newest first; a fork goes on into its past."""
+        """Turns in every state with their items, the newest first.
+
+        `?before=` goes on where an answer ended; a fork goes on into its past.
+        """
         info = await self._find(call)
         before, limit = _before(call), read_page(call.query).limit
         # In this order: whatever these rows say to be committed, the snapshot has.
@@ -94,8 +117,14 @@ class Overview:
         rows = [await self._store.turn(tenant, each.turn_id) for each in wanted]
         return [row for row in rows if row is not None]
 
+    @Route(
+        "GET /api/sessions/{name}/lineage",
+        "read",
+        "readLineage",
+        Answer("Its past, and its forks.", shown.Line),
+    )
     async def lineage(self, call: Call) -> None:
-        """Where a session's line comes from, and which sessions leave it where."""
+        """Where a session's line comes from, and where others leave it."""
         row = (await self._find(call)).session
         past = [
             _branch(await self._store.info(call.tenant, each.session_id), each)
@@ -120,8 +149,14 @@ class Overview:
             ),
         )
 
+    @Route(
+        "GET /api/sessions/{name}/chain",
+        "read",
+        "checkChain",
+        Answer("What was found; no problems if all is well.", shown.Chain),
+    )
     async def chain(self, call: Call) -> None:
-        """Check everything that the store can show of one session, now."""
+        """Check the chain of hashes and all that the store can show of a session, now."""
         row = (await self._find(call)).session
         found = await check_session(self._store, call.tenant, row.id)
         problems = [
@@ -137,8 +172,19 @@ class Overview:
             ),
         )
 
+    @Route(
+        "POST /api/sessions/{name}/annotations",
+        "chat",
+        "annotateSession",
+        Answer("Everything that is said about it now.", shown.Annotations),
+        body=Body(shown.Remark, {"flag": {"name": "starred", "value": "yes"}}),
+        codes=("item_not_found",),
+    )
     async def annotate(self, call: Call) -> None:
-        """Say something about an item or the session, beside the history."""
+        """Say something about an item or a session, beside its history.
+
+        Hide or show an item, to people or to the model, or flag it.
+        """
         remark = read_body(_remarks, call.body)
         session_id = (await self._find(call)).session.id
         patches = remark.patches()

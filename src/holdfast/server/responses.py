@@ -20,20 +20,24 @@ from holdfast.core.policy import Policy
 from holdfast.core.reconcile import Incoming
 from holdfast.errors import HoldfastError, SessionBusy, SessionConflict, SessionGone, TurnRejected
 from holdfast.ids import ResponseId, SessionId, Tenant
+from holdfast.server import openapi_errors as errors
 from holdfast.server.answers import conversation_headers, is_answered, said_before
 from holdfast.server.asking import Met, heeding
 from holdfast.server.attempts import attempt_of
 from holdfast.server.directory import Directory
+from holdfast.server.parameters import ABOUT_TURN, TURN
 from holdfast.server.problems import problem_of
 from holdfast.server.references import References
 from holdfast.server.response_turns import Ended, ResponseTurns, response_end
-from holdfast.server.routing import Call
+from holdfast.server.routing import Answer, Body, Call, Route
 from holdfast.server.seals import Seals
 from holdfast.server.showing import Showing
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.stateless import Loose
 from holdfast.sessions.watch import Watch
+from holdfast.wire import api_openai as openai
+from holdfast.wire.api_requests import ResponsesBody
 from holdfast.wire.headers import NAMES, Naming, read_naming
 from holdfast.wire.problems import Refused, bad_request
 from holdfast.wire.responses_answer import (
@@ -73,8 +77,26 @@ class Responses:
         self._expire_after_s = expire_after_s
         self._turns = ResponseTurns(sessions)
 
+    @Route(
+        "POST /v1/responses",
+        "chat",
+        "createResponse",
+        Answer("The response.", openai.ResponseObject, headers=ABOUT_TURN),
+        Answer(
+            "Its events, with `stream: true`; `data: [DONE]` comes last.",
+            events=openai.RESPONSE_EVENTS,
+            done=True,
+            headers=ABOUT_TURN,
+        ),
+        body=Body(ResponsesBody, {"model": "root", "input": "Where is Oslo?"}),
+        parameters=TURN,
+        codes=(*errors.CONTEXT, *errors.TURN, *errors.ASKING, "background_queue_full"),
+        passes_codes_on=True,
+        body_bytes_max=limits.body_bytes_max,
+        load="turns",
+    )
     async def create(self, call: Call) -> None:
-        """Answer one request. Raises Refused and HoldfastError before anything has been said."""
+        """Ask an agent for a response."""
         seal = await self.seals.asked_in(call.tenant, call.body)
         await self.answer(call, read_responses_request(call.body, seal=seal))
 

@@ -10,12 +10,14 @@ import msgspec
 
 from holdfast import limits
 from holdfast.server.blobs import inlined
+from holdfast.server.parameters import PAGE, After, Flag, Parameter
 from holdfast.server.response_turns import Ended, Kept, ResponseTurns, response_end
-from holdfast.server.routing import Call
+from holdfast.server.routing import Answer, Call, Route
 from holdfast.server.seals import Seals
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.watch import Watch
+from holdfast.wire import api_openai as openai
 from holdfast.wire.pages import page_object, read_page
 from holdfast.wire.problems import bad_request
 from holdfast.wire.responses_answer import response_object, whole_response
@@ -33,7 +35,27 @@ class StoredResponses:
         self._store = sessions.store
         self._turns = ResponseTurns(sessions)
 
+    @Route(
+        "GET /v1/responses/{response}",
+        "chat",
+        "retrieveResponse",
+        Answer("The response.", openai.ResponseObject),
+        Answer(
+            "Its events again, with `stream=true`, and on until its end.",
+            events=openai.RESPONSE_EVENTS,
+            done=True,
+            headers=("x-turn-id",),
+        ),
+        parameters=(
+            Parameter("stream", "Tell it as events.", Flag),
+            Parameter("starting_after", "Leave out the events up to this number.", After),
+        ),
+    )
     async def retrieve(self, call: Call) -> None:
+        """A response, in whatever state.
+
+        With `?stream=true` its events.
+        """
         kept = await self._find(call)
         query = call.query
         if query.get("stream") == "true":
@@ -41,14 +63,33 @@ class StoredResponses:
         else:
             await self._say(call, kept)
 
+    @Route(
+        "DELETE /v1/responses/{response}",
+        "chat",
+        "deleteResponse",
+        Answer("It is not found any more.", openai.ResponseDeleted),
+        audit="response.delete",
+    )
     async def delete(self, call: Call) -> None:
+        """Let a response be found no more; the history keeps what was said."""
         kept = await self._turns.find(call.tenant, call.names[0])
         await self._turns.delete(call.tenant, kept)
         gone = {"id": str(kept.head.response_id), "object": "response", "deleted": True}
         await call.exchange.answer(200, msgspec.json.encode(gone))
 
+    @Route(
+        "POST /v1/responses/{response}/cancel",
+        "chat",
+        "cancelResponse",
+        Answer("What became of it.", openai.ResponseObject),
+        Answer("It has not let go yet.", openai.ResponseObject, 202),
+        codes=("invalid_request",),
+    )
     async def cancel(self, call: Call) -> None:
-        """Stop a background Response; again, and after its end, it says what became of it."""
+        """Stop a response that runs in the background.
+
+        Again, and after its end, it says what became of it.
+        """
         kept = await self._turns.find(call.tenant, call.names[0])
         if not kept.head.echo.background:
             raise bad_request(
@@ -60,7 +101,15 @@ class StoredResponses:
         kept = await self._find(call)
         await self._say(call, kept, status=202 if isinstance(outcome, StillRunning) else 200)
 
+    @Route(
+        "GET /v1/responses/{response}/input_items",
+        "chat",
+        "listInputItems",
+        Answer("Some items.", openai.ItemList),
+        parameters=PAGE,
+    )
     async def input_items(self, call: Call) -> None:
+        """What a response's request brought."""
         ask = read_page(call.query)
         kept = await self._turns.find(call.tenant, call.names[0])
         shown = (item_object(each, kept.row.session_id) for each in kept.input)

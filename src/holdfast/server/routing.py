@@ -1,4 +1,8 @@
-"""From a request to whoever answers it: by method and path, through one table.
+"""Routes: what a handler says about itself, and the table by which a request finds it.
+
+1. A `Route` stands above its handler and says all that there is to say. Dispatch, the OpenAPI document, the page
+   docs/reference/http.md, the names in `/metrics` and the tests of tenants and of answers are made from it.
+2. What is not in the table does not exist.
 
 A pattern is a path with places in it: `/api/sessions/{name}/items`. A place stands for one step of the path, or,
 written `{name...}`, for all that is left of it. Steps are cut before they are decoded, so a name may have a slash in
@@ -9,15 +13,18 @@ where a word has no such method, the place is asked.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Literal, TypeAlias
+from inspect import cleandoc
+from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import parse_qs, unquote
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.ids import KeyId, Tenant
 from holdfast.server.exchange import Exchange
+from holdfast.server.parameters import Kind, Parameter
 from holdfast.wire.problems import Problem, Refused, bad_request
 
 Scope: TypeAlias = Literal["chat", "read", "admin", "metrics"]
@@ -79,26 +86,101 @@ def refuse_nul(exchange: Exchange) -> None:
 
 
 Handler: TypeAlias = Callable[[Call], Awaitable[None]]
+F = TypeVar("F", bound=Callable[..., Awaitable[None]])
+
+
+class Body(Struct, frozen=True):
+    """What a request brings. The example is one that can be sent."""
+
+    kind: Kind
+    example: object
+    required: bool = True
+    media_type: str = "application/json"
+
+
+class Answer(Struct, frozen=True):
+    """An answer that is no plain error."""
+
+    words: str
+    kind: Kind = None
+    status: int = 200
+    media_type: str = "application/json"
+    headers: tuple[str, ...] = ()
+    events: tuple[Kind, ...] = ()
+    """What a stream of events can have in it; empty if this is no stream."""
+    done: bool = False
+    """The last event of a stream that came to its end is `[DONE]`."""
+
+
+async def _unbound(call: Call) -> None:
+    raise NotImplementedError("this route belongs to a class, and no instance of it answers")
 
 
 class Route(Struct, frozen=True):
-    """One line of the table."""
+    """A route, declared above the method that answers it; the words about it are that method's docstring.
 
-    method: str
-    pattern: str
+        @Route("GET /api/me", "read", "retrieveMe", Answer("You.", Me))
+        async def me(self, call: Call) -> None:
+            \"""Who asks, and what they may.\"""
+
+    Errors that follow from the scope, from the places of the pattern and from the body are not named.
+    """
+
+    label: str
+    """Its method and pattern; a name for lists and gauges, with no id in it."""
     scope: Scope | None
-    """What a key must allow. None: open to everybody who can reach us, and not read any further."""
-    handler: Handler
+    """What a key must allow. None: open to every client that can reach the server, and its body is not read."""
+    name: str = ""
+    """Its id in the OpenAPI document. Empty: no part of the API."""
+    answer: Answer | None = None
+    other: Answer | None = None
+    """What it answers as well: a stream, or another status."""
+    body: Body | None = None
+    parameters: tuple[Parameter, ...] = ()
+    """Of its query, and headers. The places of the pattern are known by the words before them."""
+    codes: tuple[str, ...] = ()
+    """Errors of this route's own."""
+    passes_codes_on: bool = False
+    """What the model's server says about a request is told as it says it: 400, and a code of its own."""
     body_bytes_max: int = limits.api_body_bytes_max
     load: Load | None = None
     """What each request occupies, however it turns out."""
     audit: str = ""
     """What it is called in the audit log, if it belongs there."""
+    handler: Handler = _unbound
+
+    def __call__(self, handler: F) -> F:
+        """Declare that this method of an endpoint answers; it may answer several routes."""
+        handler.__dict__.setdefault("routes", []).insert(0, self)
+        return handler
 
     @property
-    def label(self) -> str:
-        """A name for lists and gauges. It has no id in it."""
-        return f"{self.method} {self.pattern}"
+    def method(self) -> str:
+        return self.label.partition(" ")[0]
+
+    @property
+    def pattern(self) -> str:
+        return self.label.partition(" ")[2]
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        return tuple(each for each in (self.answer, self.other) if each is not None)
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """What it does, without the dot at the end; and what there is to say besides, in Markdown."""
+        summary, _, more = cleandoc(self.handler.__doc__ or "").partition("\n\n")
+        if self.method == "HEAD":
+            return f"{summary.rstrip('.')}, without a body", ""
+        return summary.rstrip("."), " ".join(more.split())
+
+
+def routes_of(*endpoints: object) -> Iterator[Route]:
+    """The routes above the methods of these endpoints, in the order of their text, each with its handler."""
+    for endpoint in endpoints:
+        for name, method in vars(type(endpoint)).items():
+            for route in getattr(method, "routes", ()):
+                yield replace(route, handler=getattr(endpoint, name))
 
 
 class Found(Struct, frozen=True):

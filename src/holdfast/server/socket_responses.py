@@ -51,9 +51,11 @@ class Sockets:
     async def open(self, socket: WebSocket) -> None:
         """See to a socket from its opening to its end."""
         if socket.path.rstrip("/") == PATH:
-            route = Route("GET", PATH, "chat", partial(self._talk, socket), load="watchers")
+            route = Route(
+                f"GET {PATH}", "chat", load="watchers", handler=partial(self._talk, socket)
+            )
         else:
-            route = Route("GET", "/{path...}", None, _refuse)
+            route = Route("GET /{path...}", None, handler=_refuse)
         await self._serve(socket.handshake(request_id()), route)
 
     async def _talk(self, socket: WebSocket, call: Call) -> None:
@@ -62,12 +64,11 @@ class Sockets:
         call.exchange.on_end = socket.shut_out.set
         talk = Talk(self._responses)
         route = Route(
-            "MESSAGE",
-            PATH,
+            f"MESSAGE {PATH}",
             "chat",
-            talk.answer,
             body_bytes_max=limits.body_bytes_max,
             load="turns",
+            handler=talk.answer,
         )
         async for message in socket.messages():
             # In a task of its own: what is logged for one request is not to be taken for another's.

@@ -264,6 +264,15 @@ class Grants(Told):
 # ── the events of a turn ─────────────────────────────────────────────────────────────────────
 
 
+class TurnEvent(msgspec.Struct):
+    """Something that happened in a turn. What an event says beside its type depends on that."""
+
+    n: int
+    """Its number in the turn."""
+    at_ms: int
+    event: dict[str, msgspec.Raw]
+
+
 class TurnEnded(Told):
     """The last frame of a turn's events: what it became."""
 
