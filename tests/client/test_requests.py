@@ -1,92 +1,118 @@
-"""The client and the server's table of routes say the same."""
+"""The clients ask for what the server's routes say, and for nothing else."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_type_hints
+from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 import pytest
 
-from holdfast.client import requests
 from holdfast.client.address import Address, parse_address
 from holdfast.client.aio import AsyncClient
+from holdfast.client.methods import Methods, Which, asking, watching
 from holdfast.client.reading import headers_of
-from holdfast.client.requests import Request
+from holdfast.client.requests import Call, Request, Stream
 from holdfast.client.sync import Client
 from holdfast.errors import InvalidValue
+from holdfast.server.routing import Route
 from holdfast.testing import ScriptedModel
 from holdfast.wire import api, overview
 from tests.server.stubs import agent, serving
 
-SAMPLES: dict[str, tuple[Any, ...]] = {
-    "name": ("trip",),
-    "key": ("trip",),
-    "turn_id": ("turn_x",),
-    "exported": (b"{}",),
-    "call": ("fc_x",),
-    "grant_id": ("grant_x",),
-    "decision": (api.Decision(approve=True),),
-    "decisions": ({"fc_x": api.Decision(approve=True)},),
-    "model": ("demo",),
-    "prompt": ("Hello",),
-    "version": (3,),
-    "remark": (overview.Remark(show_to_model=False),),
+SAMPLES: dict[str, Any] = {
+    "name": "trip",
+    "key": "trip",
+    "turn_id": "turn_x",
+    "exported": b"{}",
+    "call": "fc_x",
+    "grant_id": "grant_x",
+    "decision": api.Decision(approve=True),
+    "decisions": {"fc_x": api.Decision(approve=True)},
+    "model": "demo",
+    "prompt": "Hello",
+    "version": 3,
+    "remark": overview.Remark(show_to_model=False),
+    "title": "Oslo",
+    "attributes": {"for": "me"},
+    "agent": "root",
+    "after": "1",
+    "before": "turn_x",
+    "limit": 5,
+    "view": "model",
+    "on_conflict": "skip",
+    "idempotency_key": "k",
+    "which": dict.fromkeys(get_type_hints(Which), True),
+    "manner": {"session": "a", "idempotency_key": "k", "if_match": 7, "policy": "cancel=keep"},
 }
 
-BUILDERS: dict[str, Callable[..., Request[Any]]] = {
-    name: function
-    for name, function in vars(requests).items()
-    if inspect.isfunction(function)
-    and function.__module__ == requests.__name__
-    and not name.startswith("_")
-    and name != "read"
-}
+CALLS: list[Callable[..., Any]] = [
+    *(each for each in vars(Methods).values() if isinstance(each, Call)),
+    asking,
+    watching,
+]
 
 
-def built(builder: Callable[..., Request[Any]]) -> Request[Any]:
-    """A request with everything in it that it needs."""
-    needed = [
-        each
-        for each in inspect.signature(builder).parameters.values()
-        if each.default is inspect.Parameter.empty and each.kind != each.VAR_KEYWORD
-    ]
-    given = [SAMPLES[each.name][0] for each in needed if each.kind != each.KEYWORD_ONLY]
-    named = {each.name: SAMPLES[each.name][0] for each in needed if each.kind == each.KEYWORD_ONLY}
-    return builder(*given, **named)
+def sent(call: Callable[..., Any]) -> Request[Any]:
+    """A request with everything in it that can be said."""
+    named: dict[str, Any] = {}
+    for each in inspect.signature(call).parameters.values():
+        if each.name != "self":
+            value = SAMPLES[each.name]
+            named |= value if each.kind == each.VAR_KEYWORD else {each.name: value}
+    made = call(**named)
+    request: Request[Any] = made.request if isinstance(made, Stream) else made
+    return request
 
 
-async def test_every_route_of_the_api_can_be_asked_for_and_no_other() -> None:
+async def test_every_route_of_the_api_can_be_asked_for_and_says_what_is_sent_and_answered() -> None:
     async with serving(agent(ScriptedModel())) as server:
-        routes = {each.label for each in server.app.routes}
-    asked = {built(each).route for each in BUILDERS.values()}
-    assert {each for each in routes if " /api/" in each} <= asked
-    assert asked <= routes
+        routes = {each.label: each for each in server.app.routes}
+    requests = {each.route: each for each in map(sent, CALLS)}
+    assert {each for each in routes if " /api/" in each} <= requests.keys()
+    for label, request in requests.items():
+        demand_agreement(request, routes[label])
 
 
-@pytest.mark.parametrize("name", BUILDERS)
-@pytest.mark.parametrize("client", [Client, AsyncClient])
-def test_both_clients_have_a_method_for_each_with_the_same_arguments(
-    client: type, name: str
-) -> None:
-    ours = inspect.signature(getattr(client, name)).parameters
-    assert [str(each) for each in list(ours.values())[1:]] == [
-        str(each) for each in inspect.signature(BUILDERS[name]).parameters.values()
-    ]
+def demand_agreement(request: Request[Any], route: Route) -> None:
+    known = {each.name.lower() for each in route.parameters} | {"content-type"}
+    assert {*parse_qs(urlsplit(request.target).query), *dict(request.headers)} <= known
+    if request.body:
+        assert route.body is not None
+        if route.body.kind is not bytes:
+            msgspec.json.decode(request.body, type=route.body.kind)
+    answered = [bytes if each.events else each.kind for each in route.answers]
+    if request.route != "GET /v1/models":  # of which the clients read less
+        assert request.answer in answered
+
+
+@pytest.mark.parametrize("name", ["ask", "events"])
+def test_both_clients_are_asked_for_a_turn_in_the_same_words(name: str) -> None:
+    ours, theirs = (inspect.signature(getattr(each, name)) for each in (Client, AsyncClient))
+    assert ours.parameters == theirs.parameters
 
 
 def test_what_is_not_said_is_not_sent() -> None:
-    assert requests.sessions().target == "/api/sessions"
-    assert requests.sessions(q="north sea", limit=5).target == "/api/sessions?q=north+sea&limit=5"
-    sent = dict(requests.ask("demo", "Hello", session="a", if_match=7).headers)
-    assert sent["x-conversation-id"] == "a"
-    assert sent["if-match"] == '"7"'
-    assert "idempotency-key" not in sent
+    assert Client.sessions().target == "/api/sessions"
+    assert Client.sessions(q="north sea", limit=5).target == "/api/sessions?q=north+sea&limit=5"
+    assert Client.sessions(busy=False).target == "/api/sessions?busy=false"
+    headers = dict(asking("demo", "Hello", session="a", if_match=7).headers)
+    assert headers["x-conversation-id"] == "a"
+    assert headers["if-match"] == '"7"'
+    assert "idempotency-key" not in headers
 
 
 def test_a_name_with_a_slash_stays_one_step_of_the_path() -> None:
-    assert requests.session("a/b?c#d e").target == "/api/sessions/a%2Fb%3Fc%23d%20e"
-    assert requests.fork("{name}").target == "/api/sessions/%7Bname%7D/fork"
+    assert Client.session("a/b?c#d e").target == "/api/sessions/a%2Fb%3Fc%23d%20e"
+    assert Client.fork("{name}").target == "/api/sessions/%7Bname%7D/fork"
+
+
+def test_a_method_shows_its_arguments_and_its_words() -> None:
+    client = Client("http://127.0.0.1:1")
+    assert list(inspect.signature(client.rewind).parameters) == ["key", "version"]
+    assert (client.rewind.__doc__ or "").startswith("Make a key mean its session as it was.")
 
 
 @pytest.mark.parametrize(
@@ -121,12 +147,12 @@ def test_what_is_no_address_is_said_so(text: str) -> None:
 
 @pytest.mark.parametrize("session", ["日本", "a\nb", "é"])
 def test_what_cannot_be_sent_in_a_header_is_refused_before_anything_is(session: str) -> None:
-    request = requests.ask("demo", "Hello", session=session)
+    request = asking("demo", "Hello", session=session)
     with pytest.raises(InvalidValue, match="only visible ASCII"):
         headers_of(request, None)
 
 
 def test_a_key_that_cannot_be_sent_is_not_shown() -> None:
     with pytest.raises(InvalidValue) as told:
-        headers_of(requests.agents(), "hf_sécret")
+        headers_of(Client.agents(), "hf_sécret")
     assert "cret" not in str(told.value)

@@ -20,7 +20,7 @@ from holdfast import limits
 from holdfast.cli.auditing import audit_command
 from holdfast.cli.finding import find_session, find_tenant
 from holdfast.cli.options import Where
-from holdfast.client.requests import Which
+from holdfast.client.methods import Which
 from holdfast.client.sync import Client
 from holdfast.core.codec import Unreadable, encode
 from holdfast.core.conversation import Patch, SettingsMerged, Snapshot, Titled, patch_decoder

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, TypeAlias
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -98,15 +98,28 @@ class CutOff(Exception):
     """A stream ended, and its turn had not."""
 
 
-def began(headers: Mapping[str, str]) -> Began:
-    """What the head of an answer says. `headers` are by lower-case name."""
-    base = headers.get("x-conversation-base")
-    return Began(
-        turn_id=headers.get("x-turn-id", ""),
-        session_id=headers.get("x-session-id"),
-        base=None if base is None else int(base),
-        created=headers.get("x-conversation-created") == "true",
-    )
+T = TypeVar("T")
+
+
+class Reader(Generic[T]):
+    """Bytes in, values out, whatever the cuts. Raises ServerRefused, and msgspec.DecodeError for what is none of ours."""
+
+    def begin(self, headers: Mapping[str, str]) -> Iterator[T]:
+        """What the head of an answer says. `headers` are by lower-case name."""
+        return iter(())
+
+    def feed(self, piece: bytes) -> Iterator[T]:
+        raise NotImplementedError
+
+    def end(self) -> object:
+        """The stream has ended. Raises CutOff if what it tells of has not."""
+
+
+class PieceReader(Reader[bytes]):
+    """The bytes themselves."""
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        yield piece
 
 
 # ── the stream of a chat completion ──────────────────────────────────────────────────────────
@@ -148,17 +161,30 @@ class _Chunk(msgspec.Struct, frozen=True):
 _chunks = msgspec.json.Decoder(_Chunk)
 
 
-class ChatReader:
-    """Bytes in, events out, whatever the cuts. `end` says whether the stream came to its end."""
+class ChatReader(Reader[AnswerEvent]):
+    """A turn, from the stream of a chat completion."""
 
-    def __init__(self, turn_id: str = "") -> None:
+    def __init__(self, turn_id: str | None = None) -> None:
         self._sse = SseParser(event_bytes_max=EVENT_BYTES_MAX)
-        self._turn_id = turn_id
         self._finished: Finished | None = None
         self._done = False
+        self.turn_id = turn_id
+        """Known as soon as the server has begun to answer."""
+        self.base: int | None = None
+        """The version that the turn stands on; known as soon, if it is in a session."""
+
+    def begin(self, headers: Mapping[str, str]) -> Iterator[AnswerEvent]:
+        base = headers.get("x-conversation-base")
+        began = Began(
+            turn_id=headers.get("x-turn-id", ""),
+            session_id=headers.get("x-session-id"),
+            base=None if base is None else int(base),
+            created=headers.get("x-conversation-created") == "true",
+        )
+        self.turn_id, self.base = began.turn_id, began.base
+        yield began
 
     def feed(self, piece: bytes) -> Iterator[AnswerEvent]:
-        """Raises ServerRefused if the turn failed, and msgspec.DecodeError for what is none of ours."""
         for event in self._sse.feed(piece):
             if event.data == b"[DONE]":
                 self._done = True
@@ -168,13 +194,12 @@ class ChatReader:
                 yield from self._chunk(_chunks.decode(event.data))
 
     def end(self) -> None:
-        """The stream has ended. Raises CutOff if the turn has not."""
         if not self._done or self._finished is None:
             raise CutOff
 
     def _chunk(self, chunk: _Chunk) -> Iterator[AnswerEvent]:
         if chunk.error is not None:
-            raise refusal(chunk.error, status=200, turn_id=self._turn_id or None)
+            raise refusal(chunk.error, status=200, turn_id=self.turn_id or None)
         about = chunk.holdfast
         if about.tool_started is not None:
             yield ToolStarted(call=about.tool_started.call)
@@ -222,18 +247,31 @@ def refusal(
 # ── the events of a turn that somebody else began ────────────────────────────────────────────
 
 
-def read_record(data: bytes) -> Record | None:
-    """One frame of `/api/turns/{id}/events`; None for the one that ends it. Raises ServerRefused."""
-    match api.read_event(data):
-        case api.TurnEnded():
-            return None
-        case ErrorAnswer(error=error):
-            raise refusal(error, status=200)
-        case record:
-            return record
+class RecordReader(Reader[Record]):
+    """The events of `/api/turns/{id}/events`, as the turn's journal has them."""
+
+    def __init__(self) -> None:
+        self._sse = SseParser(event_bytes_max=EVENT_BYTES_MAX)
+        self._turn: api.Turn | None = None
+
+    def feed(self, piece: bytes) -> Iterator[Record]:
+        for event in self._sse.feed(piece):
+            match api.read_event(event.data):
+                case api.TurnEnded(turn=turn):
+                    self._turn = turn
+                case ErrorAnswer(error=error):
+                    raise refusal(error, status=200)
+                case record:
+                    yield record
+
+    def end(self) -> api.Turn:
+        """What the turn became."""
+        if self._turn is None:
+            raise CutOff
+        return self._turn
 
 
-class Retelling:
+class Retelling(Reader[AnswerEvent]):
     """The events of `/api/turns/{id}/events`, told as if one had asked for the turn oneself.
 
     It tells by the server's own rules (`ChatStream`), so text is the same whichever way it is watched.
@@ -243,24 +281,16 @@ class Retelling:
         head = AnswerHead(turn_id=TurnId(turn_id), created_s=0, model="", show_tools=True)
         self._stream = ChatStream(head)
         self._reader = ChatReader(turn_id)
-        self._sse = SseParser(event_bytes_max=EVENT_BYTES_MAX)
-        self.turn: api.Turn | None = None
-        """What the turn became, once that is known."""
+        self._records = RecordReader()
 
     def feed(self, piece: bytes) -> Iterator[AnswerEvent]:
-        """Raises ServerRefused and msgspec.DecodeError, as a `ChatReader` does."""
-        for event in self._sse.feed(piece):
-            told = api.read_event(event.data)
-            match told:
-                case api.TurnEnded(turn=turn):
-                    self.turn = turn
-                case ErrorAnswer(error=error):
-                    raise refusal(error, status=200)
-                case _:
-                    yield from self._reader.feed(self._stream.frames(told))
+        for record in self._records.feed(piece):
+            yield from self._reader.feed(self._stream.frames(record))
 
     def end(self) -> api.Turn:
-        """What the turn became. Raises CutOff if the stream ended before it did."""
-        if self.turn is None:
-            raise CutOff
-        return self.turn
+        return self._records.end()
+
+    @property
+    def turn(self) -> api.Turn:
+        """What the turn became; only after its events."""
+        return self._records.end()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
 
 from holdfast.client.address import Address
-from holdfast.client.events import refusal
-from holdfast.client.requests import Request, read
+from holdfast.client.events import CutOff, refusal
+from holdfast.client.requests import Request
+from holdfast.core.codec import Decoder
 from holdfast.errors import InvalidValue, ServerRefused, ServerUnreachable
 from holdfast.wire.problems import ErrorAnswer
+from holdfast.wire.sse import EventTooLong
 
 QUIET_S = 60.0
 """How long a server may say nothing: a stream has a heartbeat every 15 s, and a busy session is waited for 30 s."""
@@ -42,7 +45,8 @@ def checked(
     if status >= 400:
         raise refused(address, status, headers, body)
     try:
-        return read(request, body)
+        decoder: Decoder[T] = Decoder(request.answer)
+        return decoder.strict(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise strange(address, f"an answer that does not fit ({error})") from error
 
@@ -56,6 +60,18 @@ def refused(
     except (msgspec.DecodeError, UnicodeDecodeError):
         return strange(address, f"status {status}, and not in our words")
     return refusal(error, status=status, headers=headers)
+
+
+@contextmanager
+def translating(address: Address, failure: type[Exception]) -> Iterator[None]:
+    """Whatever is no answer of ours, and a `failure` of the library that moves the bytes, is one error."""
+    try:
+        yield
+    except (OSError, failure, EventTooLong, msgspec.DecodeError) as error:
+        raise strange(address, error) from error
+    except CutOff as error:
+        why = "the answer broke off, and what became of the turn is not known here"
+        raise strange(address, why) from error
 
 
 def strange(address: Address, why: str | BaseException) -> ServerUnreachable:

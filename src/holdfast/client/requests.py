@@ -1,29 +1,28 @@
-"""Everything that a server can be asked for, as values. One function for each line of its table of routes.
-
-A test holds this module against that table, so a route without a function here does not pass.
-"""
+"""One request as a value, and the two ways in which a client can send it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Generic, Literal, TypedDict, TypeVar, Unpack
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from functools import update_wrapper, wraps
+from types import MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from holdfast.core.codec import Decoder
-from holdfast.wire import api, overview
-from holdfast.wire.headers import OnBusy
+from holdfast.client.events import Reader
 
-T_co = TypeVar("T_co", covariant=True)
+P = ParamSpec("P")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Request(msgspec.Struct, Generic[T_co], frozen=True, kw_only=True):
     """One request, ready to be sent, and the type of what is answered."""
 
     route: str
-    """The line of the server's table that it is for: `GET /api/sessions/{name}`."""
+    """The label of the server's route that it is for: `GET /api/sessions/{name}`."""
     target: str
     """Path and query."""
     answer: type[T_co]
@@ -33,245 +32,10 @@ class Request(msgspec.Struct, Generic[T_co], frozen=True, kw_only=True):
 
     @property
     def method(self) -> str:
-        return self.route.split(" ", 1)[0]
+        return self.route.partition(" ")[0]
 
 
-# ── agents and sessions ──────────────────────────────────────────────────────────────────────
-
-
-class Model(api.Told):
-    """An agent, under the name that it is asked by."""
-
-    id: str
-    owned_by: str = ""
-
-
-class Models(api.Told):
-    data: tuple[Model, ...]
-
-
-def models() -> Request[Models]:
-    return _request("GET /v1/models", Models)
-
-
-def agents() -> Request[api.Agents]:
-    return _request("GET /api/agents", api.Agents)
-
-
-class Which(TypedDict, total=False):
-    """Which sessions, and how many of them."""
-
-    q: str | None
-    """What was said in them."""
-    agent: str | None
-    key_prefix: str | None
-    active_from: float | None
-    active_before: float | None
-    busy: bool | None
-    anonymous: bool
-    """Those that nobody named, in place of the others."""
-    cursor: str | None
-    """Where a page before this one ended."""
-    limit: int | None
-
-
-def sessions(**which: Unpack[Which]) -> Request[api.SessionPage]:
-    query: dict[str, object] = {**which, "busy": None, "anonymous": None}
-    if (busy := which.get("busy")) is not None:
-        query["busy"] = str(busy).lower()
-    if which.get("anonymous"):
-        query["anonymous"] = "true"
-    return _request("GET /api/sessions", api.SessionPage, query=query)
-
-
-def session(name: str) -> Request[api.Session]:
-    return _request("GET /api/sessions/{name}", api.Session, name)
-
-
-def change(
-    name: str, *, title: str | None = None, attributes: Mapping[str, str | None] | None = None
-) -> Request[api.Session]:
-    given = None if attributes is None else dict(attributes)
-    changes = api.Changes(title=title, attributes=given)
-    return _request("PATCH /api/sessions/{name}", api.Session, name, body=changes)
-
-
-def delete(name: str) -> Request[api.Deleted]:
-    return _request("DELETE /api/sessions/{name}", api.Deleted, name)
-
-
-def items(name: str, *, view: Literal["people", "model"] = "people") -> Request[api.Items]:
-    return _request("GET /api/sessions/{name}/items", api.Items, name, query={"view": view})
-
-
-def turns(name: str) -> Request[api.Turns]:
-    return _request("GET /api/sessions/{name}/turns", api.Turns, name)
-
-
-def export(name: str) -> Request[bytes]:
-    return _request("GET /api/sessions/{name}/export", bytes, name)
-
-
-def take_in(
-    exported: bytes, *, on_conflict: Literal["stop", "skip"] = "stop"
-) -> Request[api.Imported]:
-    query = {"on_conflict": on_conflict}
-    return _request("POST /api/sessions/import", api.Imported, query=query, body=exported)
-
-
-def fork(name: str, *, version: int | None = None) -> Request[api.Session]:
-    place = api.Place(version=version)
-    return _request("POST /api/sessions/{name}/fork", api.Session, name, body=place)
-
-
-def reset(key: str) -> Request[api.Session]:
-    return _request("POST /api/sessions/{name}/reset", api.Session, key)
-
-
-def rewind(key: str, *, version: int) -> Request[api.Session]:
-    place = api.Place(version=version)
-    return _request("POST /api/sessions/{name}/rewind", api.Session, key, body=place)
-
-
-def compact(name: str) -> Request[api.Compacted]:
-    return _request("POST /api/sessions/{name}/compact", api.Compacted, name)
-
-
-# ── looking closely ──────────────────────────────────────────────────────────────────────────
-
-
-def me() -> Request[overview.Me]:
-    return _request("GET /api/me", overview.Me)
-
-
-def nodes() -> Request[overview.Nodes]:
-    return _request("GET /api/nodes", overview.Nodes)
-
-
-def history(
-    name: str, *, before: str | None = None, limit: int | None = None
-) -> Request[overview.History]:
-    query = {"before": before, "limit": limit}
-    return _request("GET /api/sessions/{name}/history", overview.History, name, query=query)
-
-
-def lineage(name: str) -> Request[overview.Line]:
-    return _request("GET /api/sessions/{name}/lineage", overview.Line, name)
-
-
-def chain(name: str) -> Request[overview.Chain]:
-    return _request("GET /api/sessions/{name}/chain", overview.Chain, name)
-
-
-def annotate(name: str, remark: overview.Remark) -> Request[overview.Annotations]:
-    route = "POST /api/sessions/{name}/annotations"
-    return _request(route, overview.Annotations, name, body=remark)
-
-
-# ── turns ────────────────────────────────────────────────────────────────────────────────────
-
-
-def turn(turn_id: str) -> Request[api.Turn]:
-    return _request("GET /api/turns/{id}", api.Turn, turn_id)
-
-
-def events(turn_id: str, *, after: int = -1) -> Request[bytes]:
-    query = {"starting_after": after}
-    return _request("GET /api/turns/{id}/events", bytes, turn_id, query=query)
-
-
-def cancel(turn_id: str) -> Request[api.Turn]:
-    return _request("POST /api/turns/{id}/cancel", api.Turn, turn_id)
-
-
-def continue_turn(turn_id: str, *, idempotency_key: str | None = None) -> Request[api.Turn]:
-    route, headers = "POST /api/turns/{id}/continue", {"idempotency-key": idempotency_key}
-    return _request(route, api.Turn, turn_id, headers=headers)
-
-
-def approvals(turn_id: str) -> Request[api.WaitingCalls]:
-    return _request("GET /api/turns/{id}/approvals", api.WaitingCalls, turn_id)
-
-
-def decide(
-    turn_id: str, decisions: Mapping[str, api.Decision], *, idempotency_key: str | None = None
-) -> Request[api.Turn]:
-    return _request(
-        "POST /api/turns/{id}/approvals",
-        api.Turn,
-        turn_id,
-        body=api.Decisions(decisions=dict(decisions)),
-        headers={"idempotency-key": idempotency_key},
-    )
-
-
-def decide_one(turn_id: str, call: str, decision: api.Decision) -> Request[api.Turn]:
-    route = "POST /api/turns/{id}/approvals/{call}"
-    return _request(route, api.Turn, turn_id, call, body=decision)
-
-
-def grants(*, agent: str | None = None, after: str | None = None) -> Request[api.Grants]:
-    return _request("GET /api/grants", api.Grants, query={"agent": agent, "after": after})
-
-
-def revoke_grant(grant_id: str) -> Request[api.Grant]:
-    return _request("DELETE /api/grants/{grant}", api.Grant, grant_id)
-
-
-# ── a turn of its own ────────────────────────────────────────────────────────────────────────
-
-
-class _Message(msgspec.Struct, frozen=True):
-    role: str
-    content: str
-
-
-class _Options(msgspec.Struct, frozen=True):
-    include_usage: bool = True
-
-
-class _Chat(msgspec.Struct, frozen=True):
-    model: str
-    messages: tuple[_Message, ...]
-    stream: bool = True
-    stream_options: _Options = _Options()
-
-
-class Manner(TypedDict, total=False):
-    """How a turn is to be treated; each is a header of the request."""
-
-    session: str | None
-    """The conversation that it belongs to; without one nothing is stored."""
-    idempotency_key: str | None
-    if_match: int | None
-    """The version that the conversation has to be at."""
-    on_busy: OnBusy | None
-    policy: str | None
-    """How it ends, as `X-Turn-Policy` says it."""
-
-
-def ask(model: str, prompt: str, **manner: Unpack[Manner]) -> Request[bytes]:
-    """A turn, answered as a stream."""
-    if_match = manner.get("if_match")
-    return _request(
-        "POST /v1/chat/completions",
-        bytes,
-        body=_Chat(model=model, messages=(_Message("user", prompt),)),
-        headers={
-            "x-conversation-id": manner.get("session"),
-            "idempotency-key": manner.get("idempotency_key"),
-            "if-match": None if if_match is None else f'"{if_match}"',
-            "x-on-busy": manner.get("on_busy"),
-            "x-turn-policy": manner.get("policy"),
-            "x-show-tools": "true",
-        },
-    )
-
-
-# ── pieces ───────────────────────────────────────────────────────────────────────────────────
-
-
-def _request(
+def request(
     route: str,
     answer: type[T],
     *names: str,
@@ -279,7 +43,8 @@ def _request(
     body: msgspec.Struct | bytes = b"",
     headers: Mapping[str, str | None] | None = None,
 ) -> Request[T]:
-    path = route.split(" ", 1)[1]
+    """A request for a route, with `names` in the places of its path. What is None is not sent."""
+    path = route.partition(" ")[2]
     for name in names:
         before, _, rest = path.partition("{")
         path = before + quote(name, safe="") + rest.partition("}")[2]
@@ -297,7 +62,81 @@ def _request(
     )
 
 
-def read(request: Request[T], body: bytes) -> T:
-    """The answer, from its bytes. Raises msgspec.DecodeError if they are not what was asked for."""
-    decoder: Decoder[T] = Decoder(request.answer)
-    return decoder.strict(body)
+# ── senders ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Blocking(ABC):
+    """A client whose calls wait."""
+
+    @abstractmethod
+    def _call(self, request: Request[T]) -> T:
+        """Send a request, and read its whole answer."""
+
+    @abstractmethod
+    def _read(self, stream: Stream[T]) -> Iterator[T]:
+        """Send a request when the first event is wanted, and read its answer as it comes."""
+
+
+class Awaited(ABC):
+    """A client whose calls are awaited."""
+
+    @abstractmethod
+    async def _call(self, request: Request[T]) -> T: ...
+
+    @abstractmethod
+    def _read(self, stream: Stream[T]) -> AsyncIterator[T]: ...
+
+
+class Stream(msgspec.Struct, Generic[T], frozen=True):
+    """A request whose answer is read as it comes."""
+
+    request: Request[bytes]
+    reader: Reader[T]
+
+
+R = TypeVar("R")
+
+
+class Call(Generic[P, R]):
+    """A method of both clients, from a function that makes its request.
+
+    `Client` returns an answer, or an iterator of it; `AsyncClient` returns what is awaited, or iterated by `async for`.
+    On the class it makes the request, and sends nothing.
+    """
+
+    def __init__(self, make: Callable[Concatenate[Any, P], R]) -> None:
+        @wraps(make)
+        def send(client: Any, *args: P.args, **options: P.kwargs) -> Any:
+            made = make(client, *args, **options)
+            return client._read(made) if isinstance(made, Stream) else client._call(made)
+
+        self._make = make
+        self._send = send
+        update_wrapper(self, make)
+
+    def __call__(self, *args: P.args, **options: P.kwargs) -> R:
+        return self._make(None, *args, **options)
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self: Call[P, Request[T]], client: Blocking, owner: type) -> Callable[P, T]: ...
+
+    @overload
+    def __get__(
+        self: Call[P, Stream[T]], client: Blocking, owner: type
+    ) -> Callable[P, Iterator[T]]: ...
+
+    @overload
+    def __get__(
+        self: Call[P, Request[T]], client: Awaited, owner: type
+    ) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+    @overload
+    def __get__(
+        self: Call[P, Stream[T]], client: Awaited, owner: type
+    ) -> Callable[P, AsyncIterator[T]]: ...
+
+    def __get__(self, client: Any, owner: type) -> Any:
+        return self if client is None else MethodType(self._send, client)

@@ -1,0 +1,294 @@
+"""The methods of both clients: what each sends, and what it is answered with.
+
+Each is for one route of the server. A test holds them against the server's routes: no route of `/api` is without a
+method, and no method sends or expects what its route does not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypedDict, Unpack
+
+import msgspec
+
+from holdfast.client.events import PieceReader, RecordReader
+from holdfast.client.requests import Call, Request, Stream, request
+from holdfast.core.journal import Record
+from holdfast.wire import api, overview
+from holdfast.wire.headers import OnBusy
+
+
+class Model(api.Told):
+    """An agent, under the name that it is asked by."""
+
+    id: str
+    owned_by: str = ""
+
+
+class Models(api.Told):
+    data: tuple[Model, ...]
+
+
+class Which(TypedDict, total=False):
+    """Which sessions, and how many of them."""
+
+    q: str | None
+    """What was said in them."""
+    agent: str | None
+    key_prefix: str | None
+    active_from: float | None
+    active_before: float | None
+    busy: bool | None
+    anonymous: bool
+    """Those that nobody named, in place of the others."""
+    cursor: str | None
+    """Where a page before this one ended."""
+    limit: int | None
+
+
+class Methods:
+    """A server. Every method raises ServerRefused if it says no, and ServerUnreachable if nobody does."""
+
+    # ── agents and sessions ──
+
+    @Call
+    def models(self) -> Request[Models]:
+        """The agents, by the names that they are asked by."""
+        return request("GET /v1/models", Models)
+
+    @Call
+    def agents(self) -> Request[api.Agents]:
+        """The agents, with what they say about themselves, and sources that cannot be loaded."""
+        return request("GET /api/agents", api.Agents)
+
+    @Call
+    def sessions(self, **which: Unpack[Which]) -> Request[api.SessionPage]:
+        """A page of sessions, the last active first; with `q` those in which it was said."""
+        query: dict[str, object] = {**which, "busy": None, "anonymous": None}
+        if (busy := which.get("busy")) is not None:
+            query["busy"] = str(busy).lower()
+        if which.get("anonymous"):
+            query["anonymous"] = "true"
+        return request("GET /api/sessions", api.SessionPage, query=query)
+
+    @Call
+    def session(self, name: str) -> Request[api.Session]:
+        """A session, by its key or id."""
+        return request("GET /api/sessions/{name}", api.Session, name)
+
+    @Call
+    def change(
+        self,
+        name: str,
+        *,
+        title: str | None = None,
+        attributes: Mapping[str, str | None] | None = None,
+    ) -> Request[api.Session]:
+        """Say something about a session, beside its history."""
+        given = None if attributes is None else dict(attributes)
+        changes = api.Changes(title=title, attributes=given)
+        return request("PATCH /api/sessions/{name}", api.Session, name, body=changes)
+
+    @Call
+    def delete(self, name: str) -> Request[api.Deleted]:
+        """Delete a session for good."""
+        return request("DELETE /api/sessions/{name}", api.Deleted, name)
+
+    @Call
+    def items(
+        self, name: str, *, view: Literal["people", "model"] = "people"
+    ) -> Request[api.Items]:
+        """What was said in a session: all of it, or what its model sees now."""
+        return request("GET /api/sessions/{name}/items", api.Items, name, query={"view": view})
+
+    @Call
+    def turns(self, name: str) -> Request[api.Turns]:
+        """The turns of a session, discarded ones too."""
+        return request("GET /api/sessions/{name}/turns", api.Turns, name)
+
+    @Call
+    def export(self, name: str) -> Stream[bytes]:
+        """A session and its past as lines of JSON, in pieces as they come."""
+        return Stream(request("GET /api/sessions/{name}/export", bytes, name), PieceReader())
+
+    @Call
+    def take_in(
+        self, exported: bytes, *, on_conflict: Literal["stop", "skip"] = "stop"
+    ) -> Request[api.Imported]:
+        """Take in sessions that were exported."""
+        query = {"on_conflict": on_conflict}
+        return request("POST /api/sessions/import", api.Imported, query=query, body=exported)
+
+    @Call
+    def fork(self, name: str, *, version: int | None = None) -> Request[api.Session]:
+        """A new session that begins as this one stands, or stood at a version."""
+        place = api.Place(version=version)
+        return request("POST /api/sessions/{name}/fork", api.Session, name, body=place)
+
+    @Call
+    def reset(self, key: str) -> Request[api.Session]:
+        """Make a key mean a new session. The old one stays, under its id."""
+        return request("POST /api/sessions/{name}/reset", api.Session, key)
+
+    @Call
+    def rewind(self, key: str, *, version: int) -> Request[api.Session]:
+        """Make a key mean its session as it was. What came after stays, under the old id."""
+        place = api.Place(version=version)
+        return request("POST /api/sessions/{name}/rewind", api.Session, key, body=place)
+
+    @Call
+    def compact(self, name: str) -> Request[api.Compacted]:
+        """Let a session's model see a summary in place of its past."""
+        return request("POST /api/sessions/{name}/compact", api.Compacted, name)
+
+    # ── looking closely ──
+
+    @Call
+    def me(self) -> Request[overview.Me]:
+        """Who asks, and what they may."""
+        return request("GET /api/me", overview.Me)
+
+    @Call
+    def nodes(self) -> Request[overview.Nodes]:
+        """The processes that hold leases on the server's store."""
+        return request("GET /api/nodes", overview.Nodes)
+
+    @Call
+    def history(
+        self, name: str, *, before: str | None = None, limit: int | None = None
+    ) -> Request[overview.History]:
+        """Some turns of a session in every state, with their items, the newest first."""
+        query = {"before": before, "limit": limit}
+        return request("GET /api/sessions/{name}/history", overview.History, name, query=query)
+
+    @Call
+    def lineage(self, name: str) -> Request[overview.Line]:
+        """Where a session's line comes from, and where others leave it."""
+        return request("GET /api/sessions/{name}/lineage", overview.Line, name)
+
+    @Call
+    def chain(self, name: str) -> Request[overview.Chain]:
+        """Check a session's chain of hashes, and all that the store can show of it."""
+        return request("GET /api/sessions/{name}/chain", overview.Chain, name)
+
+    @Call
+    def annotate(self, name: str, remark: overview.Remark) -> Request[overview.Annotations]:
+        """Say something about an item or a session, beside its history."""
+        route = "POST /api/sessions/{name}/annotations"
+        return request(route, overview.Annotations, name, body=remark)
+
+    # ── turns ──
+
+    @Call
+    def turn(self, turn_id: str) -> Request[api.Turn]:
+        """A turn, and what became of it."""
+        return request("GET /api/turns/{id}", api.Turn, turn_id)
+
+    @Call
+    def records(self, turn_id: str, *, after: int = -1) -> Stream[Record]:
+        """A turn's events as its journal has them: every one, numbered, until the turn has ended."""
+        return Stream(watching(turn_id, after=after), RecordReader())
+
+    @Call
+    def cancel(self, turn_id: str) -> Request[api.Turn]:
+        """Stop a turn, and say what became of it: also if it had ended before."""
+        return request("POST /api/turns/{id}/cancel", api.Turn, turn_id)
+
+    @Call
+    def continue_turn(
+        self, turn_id: str, *, idempotency_key: str | None = None
+    ) -> Request[api.Turn]:
+        """Go on with a turn that broke off. The turn that does so is answered; it plays by itself."""
+        headers = {"idempotency-key": idempotency_key}
+        return request("POST /api/turns/{id}/continue", api.Turn, turn_id, headers=headers)
+
+    @Call
+    def approvals(self, turn_id: str) -> Request[api.WaitingCalls]:
+        """The calls of a turn that wait for a person."""
+        return request("GET /api/turns/{id}/approvals", api.WaitingCalls, turn_id)
+
+    @Call
+    def decide(
+        self,
+        turn_id: str,
+        decisions: Mapping[str, api.Decision],
+        *,
+        idempotency_key: str | None = None,
+    ) -> Request[api.Turn]:
+        """Decide on all calls of a turn that wait. The turn that begins with it is answered."""
+        body = api.Decisions(decisions=dict(decisions))
+        headers = {"idempotency-key": idempotency_key}
+        route = "POST /api/turns/{id}/approvals"
+        return request(route, api.Turn, turn_id, body=body, headers=headers)
+
+    @Call
+    def decide_one(self, turn_id: str, call: str, decision: api.Decision) -> Request[api.Turn]:
+        """Decide on the only call of a turn that waits."""
+        route = "POST /api/turns/{id}/approvals/{call}"
+        return request(route, api.Turn, turn_id, call, body=decision)
+
+    @Call
+    def grants(self, *, agent: str | None = None, after: str | None = None) -> Request[api.Grants]:
+        """The approvals that are remembered for agents, the oldest first; `after` goes on after one."""
+        return request("GET /api/grants", api.Grants, query={"agent": agent, "after": after})
+
+    @Call
+    def revoke_grant(self, grant_id: str) -> Request[api.Grant]:
+        """Take a remembered approval back, from now on and for ever."""
+        return request("DELETE /api/grants/{grant}", api.Grant, grant_id)
+
+
+# ── turns as their events come ───────────────────────────────────────────────────────────────
+
+
+def watching(turn_id: str, *, after: int = -1) -> Request[bytes]:
+    """The events of a turn."""
+    query = {"starting_after": after}
+    return request("GET /api/turns/{id}/events", bytes, turn_id, query=query)
+
+
+class _Message(msgspec.Struct, frozen=True):
+    role: str
+    content: str
+
+
+class _Options(msgspec.Struct, frozen=True):
+    include_usage: bool = True
+
+
+class _Chat(msgspec.Struct, frozen=True):
+    model: str
+    messages: tuple[_Message, ...]
+    stream: bool = True
+    stream_options: _Options = _Options()
+
+
+class Manner(TypedDict, total=False):
+    """How a turn is to be treated; each is a header of the request."""
+
+    session: str | None
+    """The conversation that it belongs to; without one nothing is stored."""
+    idempotency_key: str | None
+    if_match: int | None
+    """The version that the conversation has to be at."""
+    on_busy: OnBusy | None
+    policy: str | None
+    """How it ends, as `X-Turn-Policy` says it."""
+
+
+def asking(model: str, prompt: str, **manner: Unpack[Manner]) -> Request[bytes]:
+    """A turn, answered as a stream."""
+    if_match = manner.get("if_match")
+    return request(
+        "POST /v1/chat/completions",
+        bytes,
+        body=_Chat(model=model, messages=(_Message("user", prompt),)),
+        headers={
+            "x-conversation-id": manner.get("session"),
+            "idempotency-key": manner.get("idempotency_key"),
+            "if-match": None if if_match is None else f'"{if_match}"',
+            "x-on-busy": manner.get("on_busy"),
+            "x-turn-policy": manner.get("policy"),
+            "x-show-tools": "true",
+        },
+    )
