@@ -89,7 +89,7 @@ class Api:
         """The agents with their sources, and the sources that cannot be loaded."""
         agents = tuple(map(_agent, self._directory.entries(call.tenant)))
         broken = tuple(map(_broken, self._directory.broken(call.tenant)))
-        await _say(call, api.Agents(agents=agents, broken=broken))
+        await call.say(api.Agents(agents=agents, broken=broken))
 
     # ── sessions ──
 
@@ -136,11 +136,11 @@ class Api:
                         tenant, sought, where=where, cursor=cursor, limit=limit
                     )
             found = tuple(map(match_shown, results.matches))
-            await _say(call, api.SessionPage(sessions=found, cursor=results.cursor))
+            await call.say(api.SessionPage(sessions=found, cursor=results.cursor))
             return
         page = await self._store.sessions(tenant, where=where, cursor=cursor, limit=limit)
         listed = tuple(map(session_shown, page.sessions))
-        await _say(call, api.SessionPage(sessions=listed, cursor=page.cursor))
+        await call.say(api.SessionPage(sessions=listed, cursor=page.cursor))
 
     @Route(
         "POST /api/sessions/import",
@@ -165,13 +165,13 @@ class Api:
         See its [format](export-format.md).
         """
         how = call.query.get("on_conflict", "stop")
-        await _say(call, await take_sessions(self._store, call.tenant, call.body, how))
+        await call.say(await take_sessions(self._store, call.tenant, call.body, how))
 
     @Route("GET /api/sessions/{name}", "read", "retrieveSession", _SESSION)
     async def session(self, call: Call) -> None:
         """A session, by its key or its id."""
         info = await self._find(call)
-        await _say(call, session_shown(info), etag=info.session.head.etag)
+        await call.say(session_shown(info), etag=info.session.head.etag)
 
     @Route(
         "PATCH /api/sessions/{name}",
@@ -207,7 +207,7 @@ class Api:
         info = await self._find(call)
         await self._operations.delete(call.tenant, info.session.id)
         await self._farewells.say(info.session)
-        await _say(call, api.Deleted(id=info.session.id, deleted=True))
+        await call.say(api.Deleted(id=info.session.id, deleted=True))
 
     @Route(
         "GET /api/sessions/{name}/items",
@@ -234,7 +234,7 @@ class Api:
         snapshot = await self._snapshot(call)
         items_max = self._directory.history_items_max(snapshot)
         as_model = view == "model"
-        await _say(call, api.items_of(snapshot, as_model=as_model, items_max=items_max))
+        await call.say(api.items_of(snapshot, as_model=as_model, items_max=items_max))
 
     @Route(
         "GET /api/sessions/{name}/turns",
@@ -248,7 +248,7 @@ class Api:
         rows = await self._store.turns(call.tenant, info.session.id)
         used = sum((row.usage for row in rows), Usage())
         turns = tuple(map(turn_shown, rows))
-        await _say(call, api.Turns(turns=turns, usage=api.Usage.of(used)))
+        await call.say(api.Turns(turns=turns, usage=api.Usage.of(used)))
 
     @Route(
         "GET /api/sessions/{name}/export",
@@ -317,7 +317,7 @@ class Api:
         info = await self._store.info(call.tenant, session_id)
         if info is None or info.session.state == "deleted":  # by somebody else, meanwhile
             raise SessionGone(session_id, why="deleted")
-        await _say(call, session_shown(info), etag=info.session.head.etag)
+        await call.say(session_shown(info), etag=info.session.head.etag)
 
     @Route(
         "POST /api/sessions/{name}/compact",
@@ -332,7 +332,7 @@ class Api:
         """Let the model see a summary in place of the past."""
         snapshot = await self._snapshot(call)
         made = await call.exchange.unless_gone(self._compacting.compact(call.tenant, snapshot))
-        await _say(call, made)
+        await call.say(made)
 
     async def _snapshot(self, call: Call) -> Snapshot:
         info = await self._find(call)
@@ -350,7 +350,7 @@ class Api:
     @Route("GET /api/turns/{id}", "read", "retrieveTurn", Answer("The turn.", api.Turn))
     async def turn(self, call: Call) -> None:
         """A turn, and what became of it."""
-        await _say(call, turn_shown(await self._row(call.tenant, _turn_id(call))))
+        await call.say(turn_shown(await self._row(call.tenant, _turn_id(call))))
 
     @Route(
         "GET /api/turns/{id}/events",
@@ -401,7 +401,7 @@ class Api:
         """
         outcome = await self._operations.cancel(call.tenant, _turn_id(call))
         row = await self._row(call.tenant, _turn_id(call))
-        await _say(call, turn_shown(row), status=202 if isinstance(outcome, StillRunning) else 200)
+        await call.say(turn_shown(row), status=202 if isinstance(outcome, StillRunning) else 200)
 
     @Route(
         "POST /api/turns/{id}/continue",
@@ -436,7 +436,7 @@ class Api:
             call.tenant, turn_id, attempt=attempt, deadline_s=self._deadline_s
         )
         row = await self._row(call.tenant, watch.admission.turn_id)
-        await _say(call, turn_shown(row), status=202)
+        await call.say(turn_shown(row), status=202)
 
     @Route(
         "GET /api/turns/{id}/approvals",
@@ -447,7 +447,7 @@ class Api:
     async def approvals(self, call: Call) -> None:
         """The calls of a turn that wait for a decision."""
         waiting = await self._approvals.waiting(call.tenant, _turn_id(call))
-        await _say(call, api.WaitingCalls(approvals=waiting))
+        await call.say(api.WaitingCalls(approvals=waiting))
 
     @Route(
         "POST /api/turns/{id}/approvals",
@@ -488,7 +488,7 @@ class Api:
 
     async def _decide(self, call: Call, decisions: api.Decisions) -> None:
         begun = await self._approvals.decide(call, _turn_id(call), decisions)
-        await _say(call, turn_shown(await self._row(call.tenant, begun.turn_id)), status=202)
+        await call.say(turn_shown(await self._row(call.tenant, begun.turn_id)), status=202)
 
     async def _row(self, tenant: Tenant, turn_id: TurnId) -> TurnRow:
         row = await self._store.turn(tenant, turn_id)
@@ -576,8 +576,3 @@ def _agent(entry: ModelEntry) -> api.Agent:
 
 def _broken(broken: BrokenSource) -> api.BrokenSource:
     return api.BrokenSource(source=broken.source, problems=broken.problems, serving=broken.serving)
-
-
-async def _say(call: Call, body: msgspec.Struct, *, status: int = 200, etag: str = "") -> None:
-    headers = {"etag": etag} if etag else None
-    await call.exchange.answer(status, encode(body), headers=headers)

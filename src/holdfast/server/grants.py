@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from holdfast import limits
 from holdfast.agents.fetch import shown_key
-from holdfast.core.codec import encode
 from holdfast.core.grants import canonical, held_by, holder
 from holdfast.core.items import ToolCall
 from holdfast.errors import InvalidId, SessionMissing
@@ -66,7 +65,7 @@ class Grants:
         where = GrantFilter(agent=call.query.get("agent"))
         rows = await self._store.grants(call.tenant, where, after=after, limit=limit + 1)
         page = api.Grants(grants=tuple(map(_shown, rows[:limit])), has_more=len(rows) > limit)
-        await call.exchange.answer(200, encode(page))
+        await call.say(page)
 
     @Route(
         "DELETE /api/grants/{grant}",
@@ -84,7 +83,7 @@ class Grants:
         row = await self._store.revoke_grant(call.tenant, _grant_id(text))
         if row is None:
             raise SessionMissing("grant", text)
-        await call.exchange.answer(200, encode(_shown(row)))
+        await call.say(_shown(row))
 
     async def prepare(
         self,

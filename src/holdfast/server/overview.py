@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast import limits
-from holdfast.core.codec import encode
 from holdfast.core.conversation import Segment, Snapshot, seen_by_model, summary_seen
 from holdfast.core.items import StoredItem, item_id
 from holdfast.errors import InvalidId, SessionMissing
@@ -27,7 +26,6 @@ from holdfast.store.base import SessionInfo
 from holdfast.store.rows import TurnRow
 from holdfast.store.verify import check_session
 from holdfast.wire import overview as shown
-from holdfast.wire.api import Told
 from holdfast.wire.pages import read_page
 from holdfast.wire.problems import bad_request
 from holdfast.wire.reading import read_body
@@ -46,7 +44,7 @@ class Overview:
     async def me(self, call: Call) -> None:
         """Who asks, and what they may."""
         caller = call.caller
-        await _say(call, shown.Me(tenant=caller.tenant, key=caller.key_id, scopes=caller.scopes))
+        await call.say(shown.Me(tenant=caller.tenant, key=caller.key_id, scopes=caller.scopes))
 
     @Route(
         "GET /api/nodes",
@@ -66,7 +64,7 @@ class Overview:
             )
             for row in await self._store.nodes()
         ]
-        await _say(call, shown.Nodes(nodes=tuple(nodes), now=time.time()))
+        await call.say(shown.Nodes(nodes=tuple(nodes), now=time.time()))
 
     # ── one session ──
 
@@ -93,8 +91,7 @@ class Overview:
         past = await self._past(call.tenant, snapshot, before, limit - len(own))
         rows = (*own, *past)
         seen = frozenset(each.id for each in seen_by_model(snapshot))
-        await _say(
-            call,
+        await call.say(
             shown.History(
                 session_id=info.session.id,
                 pages=tuple(_page(snapshot, row, seen) for row in rows),
@@ -139,8 +136,7 @@ class Overview:
             for last in each.session.lineage[-1:]
             if last.session_id == row.id  # from this very session, and not from a fork of it
         ]
-        await _say(
-            call,
+        await call.say(
             shown.Line(
                 session_id=row.id,
                 version=row.head,
@@ -162,8 +158,7 @@ class Overview:
         problems = [
             shown.Damage(code=each.code, where=each.where, what=each.what) for each in found
         ]
-        await _say(
-            call,
+        await call.say(
             shown.Chain(
                 session_id=row.id,
                 version=row.head,
@@ -196,7 +191,7 @@ class Overview:
         await self._sessions.operations.annotate(
             call.tenant, session_id, [(item, each) for each in patches]
         )
-        await _say(call, _annotations(await self._snapshot(call.tenant, session_id)))
+        await call.say(_annotations(await self._snapshot(call.tenant, session_id)))
 
     async def _find(self, call: Call) -> SessionInfo:
         return await find_session(self._store, call.tenant, call.names[0])
@@ -271,7 +266,3 @@ def _before(call: Call) -> TurnId | None:
         return None if name is None else TurnId(name)
     except InvalidId as error:
         raise bad_request("invalid_value", str(error), param="before") from error
-
-
-async def _say(call: Call, answer: Told) -> None:
-    await call.exchange.answer(200, encode(answer))

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from holdfast import limits
-from holdfast.core.codec import Value
+from holdfast.core.codec import Value, encode
 from holdfast.ids import KeyId, Tenant
 from holdfast.server.exchange import Exchange
 from holdfast.server.parameters import Kind, Parameter
@@ -72,6 +72,11 @@ class Call(Struct, frozen=True):
         """The query of the request; of what is there twice, the last."""
         found = parse_qs(self.exchange.query.decode("utf-8", "replace"))
         return {name: values[-1] for name, values in found.items()}
+
+    async def say(self, body: Struct, *, status: int = 200, etag: str = "") -> None:
+        """Answer with a value of `/api`, as JSON."""
+        headers = {"etag": etag} if etag else None
+        await self.exchange.answer(status, encode(body), headers=headers)
 
 
 def refuse_nul(exchange: Exchange) -> None:
