@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -21,6 +21,7 @@ from holdfast.server.app import App
 from holdfast.server.openapi_errors import CODES
 from holdfast.server.routing import Routes
 from holdfast.store.memory import MemoryStore
+from holdfast.wire.headers import HEADERS
 
 HERE = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -144,10 +145,31 @@ def document() -> Iterator[str]:
     yield openapi.rendered(openapi.document(routes())).decode().removesuffix("\n")
 
 
+def headers() -> Iterator[str]:
+    """Every header of requests and of answers."""
+    yield "# Headers"
+    yield ""
+    yield "A header of a request that is ours but for a slip is a 400, which says which one was probably meant."
+    yield "Pages of origins that [`cors_origins`](cli.md#holdfast-serve) allows may send and see all of these."
+    yield from ("", "## Of a request", "")
+    yield from ("| header | values | says | without it |", "|---|---|---|---|")
+    for each in HEADERS:
+        if each.request:
+            names = ", ".join(f"`{name.title()}`" for name in (each.name, *each.aliases))
+            yield f"| {names} | {_values(each.kind)} | {each.request} | {each.absent} |"
+    yield from ("", "## Of an answer", "", "| header | says |", "|---|---|")
+    yield from (f"| `{each.title}` | {each.answer} |" for each in HEADERS if each.answer)
+
+
+def _values(kind: object) -> str:
+    return ", ".join(f"`{each}`" for each in get_args(kind) if get_origin(kind) is Literal)
+
+
 PAGES = {
     "errors.md": errors,
     "limits.md": bounds,
     "events.md": events,
+    "headers.md": headers,
     "http.md": http,
     "openapi.json": document,
 }

@@ -88,7 +88,7 @@ class Config(Value):
     cors_origins: frozenset[str]
     """The pages that may use this server from a browser, besides its own; `*` is all of them."""
     trusted_proxies: frozenset[str]
-    """Addresses whose word we take for where a request comes from (`X-Forwarded-*`)."""
+    """Addresses whose word we take for where a request comes from (`X-Forwarded-For`)."""
     tls: tuple[str, str] | None
     """The files with a certificate and its key. None: plain HTTP."""
     tenant_quota: Quota
@@ -290,7 +290,7 @@ def _header_names(text: str) -> tuple[str, ...]:
     wrong = [each for each in others if not re.fullmatch(r"[a-z0-9!#$%&'*+.^_`|~-]+", each)]
     if wrong:
         raise InvalidValue(f"conversation_headers: {wrong[0]!r} is not the name of a header")
-    return (CONVERSATION_ID, *(each for each in dict.fromkeys(others) if each != CONVERSATION_ID))
+    return tuple(dict.fromkeys((CONVERSATION_ID.name, *others)))
 
 
 def _seconds(name: str, text: str, *, least_s: float = 0.001, most_s: float = 86_400.0) -> float:

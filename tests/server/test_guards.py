@@ -7,6 +7,7 @@ import pytest
 from holdfast.server.exchange import Exchange, Message
 from holdfast.server.guards import Guard
 from holdfast.testing import ScriptedModel
+from holdfast.wire.headers import NAMES
 from holdfast.wire.problems import Refused
 from tests.server.stubs import agent, chat_body, serving
 
@@ -149,6 +150,15 @@ async def test_a_page_that_is_allowed_may_send_and_see_our_headers(origins: froz
     exposed = set(answer.headers["access-control-expose-headers"].split(", "))
     ours = {name.lower() for name in answer.headers if name.lower().startswith(("x-", "openai-"))}
     assert ours - {"x-content-type-options"} <= exposed
+    assert {"x-token-count", "content-disposition"} <= exposed
+
+
+async def test_a_page_may_name_a_conversation_by_every_header_that_names_one() -> None:
+    for names in (NAMES, ("x-conversation-id", "x-mine")):
+        guard = Guard(origins=frozenset({PAGE}), names=names)
+        async with serving(agent(ScriptedModel()), guard=guard) as server:
+            asked = await server.request("OPTIONS", "/v1/chat/completions", headers=ASKING)
+        assert set(names) <= set(asked.headers["access-control-allow-headers"].split(", "))
 
 
 async def test_a_page_that_is_not_among_them_is_refused() -> None:

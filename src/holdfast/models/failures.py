@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 from holdfast import limits
 from holdfast.models.base import ModelFailed
 from holdfast.wire.chunks import ErrorObject
+from holdfast.wire.headers import RETRY_AFTER, RETRY_AFTER_MS, SHOULD_RETRY
 
 UNREACHABLE = "upstream_unreachable"
 TIMEOUT = "upstream_timeout"
@@ -55,11 +56,11 @@ def is_transient(status: int, reason: str, *, should_retry: str | None = None) -
 
 def retry_hint(headers: Mapping[str, str], *, now_s: float) -> float | None:
     """How long an upstream wants to be left alone, in seconds. Header names in lower case."""
-    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+    for name, unit_s in ((RETRY_AFTER_MS.name, 0.001), (RETRY_AFTER.name, 1.0)):
         seconds = _number(headers.get(name, ""))
         if seconds is not None:
             return max(0.0, seconds * unit_s)
-    until_s = _date_s(headers.get("retry-after", ""))
+    until_s = _date_s(headers.get(RETRY_AFTER.name, ""))
     if until_s is None:
         return None
     # By the upstream's own clock, if it says what that shows.
@@ -80,7 +81,7 @@ def refused(
         status=status,
         reason=reason,
         retry_after_s=retry_hint(headers, now_s=now_s),
-        transient=is_transient(status, reason, should_retry=headers.get("x-should-retry")),
+        transient=is_transient(status, reason, should_retry=headers.get(SHOULD_RETRY.name)),
     )
 
 

@@ -31,6 +31,7 @@ from holdfast.models.connections import Connections, proxy_from_environment
 from holdfast.models.headers import request_headers
 from holdfast.observe.events import trace_headers
 from holdfast.wire.chunks import ErrorObject
+from holdfast.wire.headers import CLIENT_REQUEST_ID, RETRY_AFTER
 from holdfast.wire.hearing import Failing, Garbled
 
 REUSE_WAIT_S = 0.02
@@ -237,7 +238,7 @@ class HttpModel:
             del failure
 
     async def _post(self, url: str, body: bytes, call_key: str) -> aiohttp.ClientResponse:
-        headers = {**self._headers, "X-Client-Request-Id": call_key} if call_key else self._headers
+        headers = {**self._headers, CLIENT_REQUEST_ID: call_key} if call_key else self._headers
         headers = {**headers, **trace_headers()}
         return await self._connections.session.post(
             url,
@@ -263,7 +264,7 @@ class HttpModel:
             error = ErrorObject(message=f"it redirects to {to}; set base_url to where it is")
         headers = {name.lower(): value for name, value in response.headers.items()}
         if hint_s is not None:
-            headers.setdefault("retry-after", f"{hint_s:g}")
+            headers.setdefault(RETRY_AFTER.name, f"{hint_s:g}")
         return failures.refused(
             response.status, self._without_secrets(error), headers, now_s=self._now_s()
         )

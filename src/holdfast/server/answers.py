@@ -18,7 +18,15 @@ from holdfast.sessions.watch import Watch, journaled
 from holdfast.store.home import Store
 from holdfast.store.rows import TurnRow
 from holdfast.wire.chat_answer import AnswerEnd
-from holdfast.wire.headers import Naming
+from holdfast.wire.headers import (
+    CONVERSATION_BASE,
+    CONVERSATION_CREATED,
+    CONVERSATION_DIVERGED,
+    SESSION_ID,
+    TURN_CONTINUES,
+    TURN_ID,
+    Naming,
+)
 from holdfast.wire.problems import Problem
 
 
@@ -193,16 +201,16 @@ async def set_aside_in(store: Store, tenant: Tenant, watch: Watch) -> frozenset[
 def conversation_headers(naming: Naming, watch: Watch) -> dict[str, str]:
     """What every answer says about its conversation. A request that named none is told of none."""
     admission = watch.admission
-    headers = {"x-turn-id": str(admission.turn_id)}
+    headers = {TURN_ID.name: str(admission.turn_id)}
     if admission.continues is not None:
-        headers["x-turn-continues"] = str(admission.continues)
+        headers[TURN_CONTINUES.name] = str(admission.continues)
     if naming.name is None:
         return headers
-    headers["x-session-id"] = str(admission.session_id)
+    headers[SESSION_ID.name] = str(admission.session_id)
     if admission.base is not None:
-        headers["x-conversation-base"] = str(int(admission.base))
+        headers[CONVERSATION_BASE.name] = str(int(admission.base))
     if admission.created:
-        headers["x-conversation-created"] = "true"
+        headers[CONVERSATION_CREATED.name] = "true"
     if admission.diverged:
-        headers["x-conversation-diverged"] = "true"
+        headers[CONVERSATION_DIVERGED.name] = "true"
     return headers

@@ -45,7 +45,7 @@ from holdfast.server.seals import Seals
 from holdfast.server.socket_responses import Sockets, request_id
 from holdfast.server.sockets import WebSocket
 from holdfast.sessions.sessions import Sessions
-from holdfast.wire.headers import NAMES
+from holdfast.wire.headers import NAMES, TURN_ID
 from holdfast.wire.problems import BusyStatus, Refused
 from holdfast.wire.trace import read_trace
 
@@ -167,7 +167,7 @@ class App:
             problem = refused.problem
         except HoldfastError as error:
             problem = problem_of(error, busy_status=self._busy_status)
-            if "x-turn-id" in exchange.about:
+            if TURN_ID.name in exchange.about:
                 problem = after_begin(problem, exchange.headers)
             if problem.status == 500 or isinstance(error, StoreFault):
                 log.exception("%s %s (%s)", exchange.method, exchange.path, exchange.request_id)

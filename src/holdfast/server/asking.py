@@ -11,11 +11,10 @@ from holdfast.server.directory import Directory
 from holdfast.server.exchange import Exchange
 from holdfast.sessions.ask import AgentChoice
 from holdfast.wire.chat_request import Given, ignored
+from holdfast.wire.headers import IGNORED_PARAMS
 from holdfast.wire.problems import Refused
 
 Met: TypeAlias = Callable[[AgentChoice], None]
-
-IGNORED = "x-ignored-params"
 
 
 def heeding(
@@ -39,9 +38,9 @@ def heeding(
     def met(choice: AgentChoice) -> None:
         knows = frozenset(each.ours for each in given) if choice.knows is None else choice.knows
         unheeded = (*ignored(given, knows), *left_alone)
-        exchange.about.pop(IGNORED, None)
+        exchange.about.pop(IGNORED_PARAMS.name, None)
         if unheeded:
-            exchange.about[IGNORED] = ", ".join(unheeded)
+            exchange.about[IGNORED_PARAMS.name] = ", ".join(unheeded)
 
     try:
         met(directory.named(model, tenant))

@@ -11,9 +11,9 @@ from hashlib import sha256
 
 from holdfast.server.routing import Call
 from holdfast.store.base import Attempt
-from holdfast.wire.headers import APPROVE, DENY, Naming
+from holdfast.wire.headers import HEADERS, Naming
 
-SHAPING = ("x-turn-policy", "x-show-tools", "x-show-reasoning", APPROVE, DENY)
+SHAPING = tuple(each.name for each in HEADERS if each.shapes_answer)
 """Headers that an answer depends on. Retry counters, tracing and busy policy are not among them."""
 
 

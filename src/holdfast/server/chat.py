@@ -25,7 +25,13 @@ from holdfast.wire import api_openai as openai
 from holdfast.wire.api_requests import ChatBody
 from holdfast.wire.chat_answer import AnswerEnd, AnswerHead, ChatStream, completion
 from holdfast.wire.chat_request import ChatAsk, read_chat_request
-from holdfast.wire.headers import NAMES, Naming, read_naming
+from holdfast.wire.headers import (
+    CONVERSATION_ID,
+    CONVERSATION_VERSION,
+    NAMES,
+    Naming,
+    read_naming,
+)
 from holdfast.wire.problems import ErrorAnswer, Problem
 
 
@@ -75,7 +81,7 @@ class Chat:
         exchange = call.exchange
         naming = read_naming(exchange.headers, names=self._names)
         if naming.name is not None:
-            exchange.about["x-conversation-id"] = str(naming.name)
+            exchange.about[CONVERSATION_ID.name] = str(naming.name)
         asked = read_chat_request(call.body)
         if asked.stream:
             call.occupy("streams")
@@ -158,7 +164,7 @@ class _Answering:
             await self._exchange.refuse(end)
             return
         if end.version is not None:
-            self._exchange.about["x-conversation-version"] = str(int(end.version))
+            self._exchange.about[CONVERSATION_VERSION.name] = str(int(end.version))
         await self._showing.answer(completion(self._head, end))
 
     async def stream(self) -> None:

@@ -26,6 +26,7 @@ from holdfast.wire.api_openai import Compaction, TokenCount
 from holdfast.wire.api_requests import CompactBody, ContextBody
 from holdfast.wire.chat import ChatDialect
 from holdfast.wire.conversations import unknown_conversation
+from holdfast.wire.headers import TOKEN_COUNT
 from holdfast.wire.problems import bad_request
 from holdfast.wire.responses_answer import usage_object
 from holdfast.wire.responses_items import item_object
@@ -108,7 +109,7 @@ class Contexts:
         items = [*seen_by_model(snapshot), *brought]
         counting = self._counters.count(call.tenant, asked, snapshot, items)
         tokens = await call.exchange.unless_gone(counting)
-        call.exchange.about["x-token-count"] = "estimate" if tokens is None else "provider"
+        call.exchange.about[TOKEN_COUNT.name] = "estimate" if tokens is None else "provider"
         if tokens is None:
             tokens = _estimate(asked, items)
         said = {"object": "response.input_tokens", "input_tokens": tokens}

@@ -48,7 +48,7 @@ from holdfast.wire.conversations import (
     unknown_conversation,
     unknown_item,
 )
-from holdfast.wire.headers import Naming, read_naming
+from holdfast.wire.headers import ETAG, Naming, read_naming
 from holdfast.wire.pages import PageAsk, page_object, read_page
 from holdfast.wire.problems import Refused
 from holdfast.wire.responses_items import ItemObject, item_object, read_address
@@ -340,7 +340,9 @@ class Conversations:
 
     async def _say(self, call: Call, row: SessionRow) -> None:
         said = conversation_object(row.id, created_s=row.created_ms // 1000, settings=row.settings)
-        await call.exchange.answer(200, msgspec.json.encode(said), headers={"etag": row.head.etag})
+        await call.exchange.answer(
+            200, msgspec.json.encode(said), headers={ETAG.name: row.head.etag}
+        )
 
     async def _say_json(self, call: Call, session_id: SessionId, said: ItemObject) -> None:
         body = msgspec.json.encode(said)

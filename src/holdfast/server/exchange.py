@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from holdfast import limits
 from holdfast.server.bodies import READ, Bodies
+from holdfast.wire.headers import OPENAI_PROCESSING_MS, OPENAI_VERSION, REQUEST_ID, problem_headers
 from holdfast.wire.problems import Problem, Refused
 from holdfast.wire.sse import data_frame
 
@@ -232,7 +233,7 @@ class Exchange:
     async def refuse(self, problem: Problem) -> None:
         """Answer with a problem."""
         self.code = problem.code
-        await self.answer(problem.status, problem.body(), headers=problem.headers())
+        await self.answer(problem.status, problem.body(), headers=problem_headers(problem))
 
     async def start_answer(
         self,
@@ -311,7 +312,7 @@ class Exchange:
     def upgraded(self) -> Mapping[str, str]:
         """It is no request any more: the headers that its connection begins anew with."""
         self._state, self.status = "done", 101
-        return {**self.about, "x-request-id": self.request_id}
+        return {**self.about, REQUEST_ID.name: self.request_id}
 
     def _let_go(self) -> None:
         if self._room is not None:
@@ -321,12 +322,12 @@ class Exchange:
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         assert self._state == "reading", "one request, one answer"
         self._state, self.status = "answering", status
-        said = {**SAFE, **headers, **self.about, "x-request-id": self.request_id}
+        said = {**SAFE, **headers, **self.about, REQUEST_ID.name: self.request_id}
         if self.scheme == "https":
             said["strict-transport-security"] = "max-age=31536000"
         if self.path.startswith("/v1/"):
-            said["openai-version"] = "2020-10-01"
-            said["openai-processing-ms"] = str(round(self.age_s * 1000))
+            said[OPENAI_VERSION.name] = "2020-10-01"
+            said[OPENAI_PROCESSING_MS.name] = str(round(self.age_s * 1000))
         await self._send(
             {
                 "type": "http.response.start",

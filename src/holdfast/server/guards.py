@@ -20,28 +20,8 @@ from ipaddress import IPv6Address
 from urllib.parse import urlsplit
 
 from holdfast.server.exchange import Exchange
+from holdfast.wire.headers import EXPOSED, NAMES, allowed
 from holdfast.wire.problems import Problem, Refused, bad_request
-
-ALLOWED_HEADERS = ", ".join(
-    """
-    authorization content-type idempotency-key if-match openai-beta openai-organization openai-project
-    x-conversation-id x-conversation-create x-turn-policy x-on-busy x-show-tools x-show-reasoning x-approve x-deny
-    x-client-request-id x-stainless-retry-count x-stainless-timeout x-stainless-lang x-stainless-package-version
-    x-stainless-os x-stainless-arch x-stainless-runtime x-stainless-runtime-version x-stainless-helper-method
-    traceparent
-    """.split()
-)
-"""What pages may send: our headers, and those that the SDKs send by themselves."""
-
-EXPOSED_HEADERS = ", ".join(
-    """
-    x-request-id x-conversation-id x-session-id x-turn-id x-conversation-base x-conversation-version
-    x-conversation-created x-conversation-diverged x-turn-continues x-ignored-params x-should-retry retry-after retry-after-ms
-    x-ratelimit-limit-requests x-ratelimit-remaining-requests x-ratelimit-reset-requests etag
-    openai-processing-ms openai-version
-    """.split()
-)
-"""What pages may see of an answer."""
 
 
 class Guard:
@@ -53,14 +33,16 @@ class Guard:
         *,
         origins: frozenset[str] = frozenset(),
         proxies: frozenset[str] = frozenset(),
+        names: tuple[str, ...] = NAMES,
     ) -> None:
         """`hosts` are the names that we go by; None if nobody knows them, as behind a proxy.
 
-        `origins` are the pages that may use us besides our own, or `*`.
+        `origins` are the pages that may use us besides our own, or `*`; `names` are the headers that name a conversation.
         """
         self._hosts = hosts
         self._origins = origins
         self._proxies = proxies
+        self._names = names
 
     def check(self, exchange: Exchange) -> None:
         """Raise Refused: 403 for a request that is not meant for us, or that a strange page has made; 400 for
@@ -82,7 +64,7 @@ class Guard:
             self._refuse_other_sites(exchange)
         elif origin.lower() in self._origins or "*" in self._origins:
             exchange.about["access-control-allow-origin"] = origin
-            exchange.about["access-control-expose-headers"] = EXPOSED_HEADERS
+            exchange.about["access-control-expose-headers"] = EXPOSED
             exchange.about["vary"] = "origin"
         elif not addressed or _netloc(origin) != addressed.lower():
             raise _refused(
@@ -111,7 +93,7 @@ class Guard:
         """What a browser is told that asks before it sends something for a page that may."""
         return {
             "access-control-allow-methods": ", ".join(methods),
-            "access-control-allow-headers": ALLOWED_HEADERS,
+            "access-control-allow-headers": allowed(self._names),
             "access-control-max-age": "600",
         }
 

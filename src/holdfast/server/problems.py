@@ -35,6 +35,7 @@ from holdfast.errors import (
 )
 from holdfast.ids import TurnId
 from holdfast.sessions.ask import Ending
+from holdfast.wire.headers import CONVERSATION_VERSION, IDEMPOTENCY_KEY, IF_MATCH, ON_BUSY
 from holdfast.wire.problems import BusyStatus, Problem, busy
 
 STORE_RETRY_S = 2.0
@@ -63,8 +64,8 @@ def problem_of(error: HoldfastError, *, busy_status: BusyStatus = 409) -> Proble
                 should_retry=True,
             )
         case SessionConflict():
-            version = (("x-conversation-version", str(error.found)),)
-            return _no(412, error.code, message, param="if-match", more_headers=version)
+            version = ((CONVERSATION_VERSION.name, str(error.found)),)
+            return _no(412, error.code, message, param=IF_MATCH.name, more_headers=version)
         case ImportConflict():
             return _no(409, error.code, message, kind="conflict_error")
         case SessionMissing():
@@ -72,7 +73,7 @@ def problem_of(error: HoldfastError, *, busy_status: BusyStatus = 409) -> Proble
         case SessionGone():
             return _no(410, error.code, message)
         case KeyReused():
-            return _no(422, error.code, message, param="idempotency-key")
+            return _no(422, error.code, message, param=IDEMPOTENCY_KEY.name)
         case CannotContinue():
             return _no(409, error.reason, message, kind="conflict_error")
         case TurnRejected() if error.reason in APPROVALS_OVER:
@@ -120,7 +121,7 @@ def unexpected(request_id: str) -> Problem:
 def after_begin(problem: Problem, headers: Mapping[str, str]) -> Problem:
     """The same, told to a client whose turn has begun: it may have been kept, so that nothing but a key makes a
     retry safe. An SDK's own is recognised, and SDKs retry by the status."""
-    if problem.should_retry and "idempotency-key" not in headers:
+    if problem.should_retry and IDEMPOTENCY_KEY.name not in headers:
         return msgspec.structs.replace(problem, should_retry=None)
     return problem
 
@@ -131,7 +132,7 @@ def shutting_down(headers: Mapping[str, str]) -> Problem:
     Whether anything of its request was kept is not known here. Under an idempotency key a retry is told; an SDK's own
     is recognised, and SDKs retry by the status; words that were steered into a turn would be heard again.
     """
-    keyed, steers = "idempotency-key" in headers, headers.get("x-on-busy") == "steer"
+    keyed, steers = IDEMPOTENCY_KEY.name in headers, headers.get(ON_BUSY.name) == "steer"
     return Problem(
         status=503,
         code="server_shutting_down",

@@ -20,6 +20,7 @@ from holdfast.ids import Tenant
 from holdfast.server.accounts import Accounts, Bucket, OwnAccounts, Payer
 from holdfast.server.exchange import Exchange
 from holdfast.server.routing import Caller, Load
+from holdfast.wire.headers import RATE_LIMIT, RATE_REMAINING, RATE_RESET
 from holdfast.wire.problems import Problem, Refused
 
 # ── the decision ─────────────────────────────────────────────────────────────────────────────
@@ -179,9 +180,9 @@ class Visit(Struct, frozen=True):
 
 def _told(limit: int, drawn: Drawn) -> dict[str, str]:
     return {
-        "x-ratelimit-limit-requests": str(limit),
-        "x-ratelimit-remaining-requests": str(drawn.remaining),
-        "x-ratelimit-reset-requests": f"{drawn.reset_s:.3f}s",
+        RATE_LIMIT.name: str(limit),
+        RATE_REMAINING.name: str(drawn.remaining),
+        RATE_RESET.name: f"{drawn.reset_s:.3f}s",
     }
 
 

@@ -38,7 +38,14 @@ from holdfast.sessions.stateless import Loose
 from holdfast.sessions.watch import Watch
 from holdfast.wire import api_openai as openai
 from holdfast.wire.api_requests import ResponsesBody
-from holdfast.wire.headers import NAMES, Naming, read_naming
+from holdfast.wire.headers import (
+    CONVERSATION_ID,
+    CONVERSATION_VERSION,
+    IDEMPOTENCY_KEY,
+    NAMES,
+    Naming,
+    read_naming,
+)
 from holdfast.wire.problems import Refused, bad_request
 from holdfast.wire.responses_answer import (
     ResponseEnd,
@@ -110,7 +117,7 @@ class Responses:
             call.occupy("streams")
         naming = self._naming(call, asked)
         if naming.name is not None:
-            exchange.about["x-conversation-id"] = str(naming.name)
+            exchange.about[CONVERSATION_ID.name] = str(naming.name)
         asked = _with_echo(asked, naming)
         if not asked.store and loose is None and asked.previous is not None:
             loose = await self._loosened(call.tenant, asked.previous)
@@ -325,7 +332,7 @@ class _Answering:
             await self._exchange.refuse(ended.problem)
             return ended
         if self._stored and ended.ending.version is not None:
-            self._exchange.about["x-conversation-version"] = str(int(ended.ending.version))
+            self._exchange.about[CONVERSATION_VERSION.name] = str(int(ended.ending.version))
         await self._showing.answer(msgspec.json.encode(whole_response(self._head, ended.response)))
         return ended
 
@@ -379,7 +386,7 @@ def _named(naming: Naming, asked: ResponsesAsk) -> Naming:
     ways = {
         "conversation": asked.conversation,
         "previous_response_id": asked.previous,
-        "X-Conversation-Id": naming.name,
+        CONVERSATION_ID.title: naming.name,
     }
     used = [name for name, value in ways.items() if value is not None]
     if len(used) > 1:
@@ -388,7 +395,7 @@ def _named(naming: Naming, asked: ResponsesAsk) -> Naming:
         )
     if not asked.store:
         needing = [each for each in used if each != "previous_response_id"]
-        for given in (*needing, *(["Idempotency-Key"] if naming.idempotency_key else [])):
+        for given in (*needing, *([IDEMPOTENCY_KEY.title] if naming.idempotency_key else [])):
             raise bad_request(
                 "invalid_value",
                 f"store: false leaves nothing behind, and {given} needs something to come back to; "

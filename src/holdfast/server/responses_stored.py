@@ -18,6 +18,7 @@ from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.watch import Watch
 from holdfast.wire import api_openai as openai
+from holdfast.wire.headers import TURN_ID
 from holdfast.wire.pages import page_object, read_page
 from holdfast.wire.problems import bad_request
 from holdfast.wire.responses_answer import response_object, whole_response
@@ -142,7 +143,7 @@ class StoredResponses:
         stream = ResponseStream(kept.head, after=after, before=kept.before)
         exchange.say_failure = stream.failed
         watch = await self._turns.watch(call.tenant, kept)
-        await exchange.start_stream({"x-turn-id": str(kept.row.turn_id)})
+        await exchange.start_stream({TURN_ID.name: str(kept.row.turn_id)})
         with exchange.while_present():
             if first := stream.first():
                 await exchange.write(first)

@@ -102,7 +102,10 @@ async def serve(
                     expire_after_s=config.expire_after_s,
                     busy_status=config.busy_status,
                     guard=Guard(
-                        config.hosts, origins=config.cors_origins, proxies=config.trusted_proxies
+                        config.hosts,
+                        origins=config.cors_origins,
+                        proxies=config.trusted_proxies,
+                        names=config.names,
                     ),
                     door=door,
                     quotas=quotas,

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from holdfast import limits
 from holdfast.server.exchange import CONNECTION, Exchange, Message, Receive, Send
+from holdfast.wire.headers import HEADERS, problem_headers
 from holdfast.wire.problems import Problem
 from holdfast.wire.responses_socket import (
     error_event,
@@ -28,9 +29,9 @@ from holdfast.wire.responses_socket import (
 )
 from holdfast.wire.sse import bodies
 
-ONE_REQUEST_ONLY = frozenset(
-    b"idempotency-key if-match x-approve x-deny x-stainless-retry-count content-length".split()
-)
+ONE_REQUEST_ONLY = frozenset(each.name.encode() for each in HEADERS if each.once) | {
+    b"content-length"
+}
 """Headers that are about one request. Those that open a socket are about all that it will carry."""
 
 GOING_AWAY, NOT_ALLOWED, RESTARTING = 1001, 1008, 1012
@@ -122,7 +123,7 @@ class WebSocket:
         await self._say({"type": "websocket.send", "text": event.decode()})
 
     async def say_problem(self, problem: Problem, lane: str | None = None) -> None:
-        event = error_event(problem.status, problem.body(), problem.headers())
+        event = error_event(problem.status, problem.body(), problem_headers(problem))
         await self.say(with_lane(event, lane))
 
     async def _wait_for_news(self, ends_at: float) -> bool:

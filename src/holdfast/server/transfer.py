@@ -11,6 +11,7 @@ from holdfast.store.exports import Exported, export
 from holdfast.store.home import Store
 from holdfast.store.imports import OnConflict, take_in
 from holdfast.wire.api import Dropped, Imported, Skipped
+from holdfast.wire.headers import DISPOSITION
 from holdfast.wire.problems import bad_request
 
 PIECE_BYTES = 64 * 1024
@@ -27,7 +28,7 @@ async def send_session(
     await exchange.start_stream(
         {
             "content-type": "application/jsonl",
-            "content-disposition": f'attachment; filename="{session_id}.jsonl"',
+            DISPOSITION.name: f'attachment; filename="{session_id}.jsonl"',
         }
     )
     with exchange.while_present():

@@ -35,8 +35,11 @@ from holdfast.errors import InvalidValue
 from holdfast.models.failures import without_secrets
 from holdfast.testing.upstream.replies import Reply, Request, refuses
 from holdfast.testing.upstream.server import FakeUpstream, Line
+from holdfast.wire.headers import RETRY_AFTER, RETRY_AFTER_MS, SHOULD_RETRY
 
-KEPT = frozenset("content-type retry-after retry-after-ms x-should-retry".split())
+KEPT = frozenset(
+    {"content-type", *(each.name for each in (RETRY_AFTER, RETRY_AFTER_MS, SHOULD_RETRY))}
+)
 """Headers of responses that mean something to whoever asks."""
 
 PASSED_ON_NOT = frozenset(

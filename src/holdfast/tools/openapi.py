@@ -36,6 +36,7 @@ from holdfast.tools.run import failure
 from holdfast.tools.schema import InvalidTool
 from holdfast.tools.threads import in_thread
 from holdfast.tools.web import Web
+from holdfast.wire.headers import IDEMPOTENCY_KEY
 
 
 class Api(Value):
@@ -180,7 +181,7 @@ class OpenApiToolset:
         if operation.has_body and "body" in run.arguments:
             ours["Content-Type"] = "application/json"
         if not operation.only_reads:
-            ours["Idempotency-Key"] = run.call_key
+            ours[IDEMPOTENCY_KEY.title] = run.call_key
         theirs = request_headers(operation, run.arguments)
         reserved = {name.lower() for name in (*ours, *self._api.headers)}
         return {

@@ -1,30 +1,337 @@
-"""What a request's headers say about its conversation. Parsed once, into values; a bad one is a 400."""
+"""The headers of requests and answers: each stands once, in this table.
+
+A row says everything about its header: how a request's is parsed, whether pages may send or see it (CORS), what
+OpenAPI and docs/reference/headers.md say about it. The check for misspelt names compares with the same rows.
+A new header is a row here, and a field of `Naming` if requests have it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Literal, TypeVar
+from math import ceil
+from typing import Annotated, Generic, Literal, TypeAlias, TypeVar, get_args
 
+from msgspec import Meta, Struct
+
+from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.policy import Policy, parse_policy
-from holdfast.errors import InvalidId, InvalidPolicy
+from holdfast.errors import InvalidValue
 from holdfast.ids import CallId, IdempotencyKey, SessionId, SessionKey, Version
-from holdfast.wire.problems import bad_request
+from holdfast.wire.problems import Problem, bad_request
+from holdfast.wire.trace import TRACEPARENT
 
-CONVERSATION_ID = "x-conversation-id"
-NAMES = (CONVERSATION_ID, "x-openclaw-session-key")
-"""The headers that name a session. Others, that clients send unasked, never do."""
+T = TypeVar("T")
+S = TypeVar("S", bound=str)
 
-APPROVE, DENY = "x-approve", "x-deny"
-"""Calls that wait for a person's leave, by their ids, with commas between them."""
+
+class Header(Struct, frozen=True):
+    """A header, and what is told of it. Which way it goes is said by the sentences that it has."""
+
+    name: str
+    """In lower case, as headers of requests are looked up and those of answers written."""
+    aliases: tuple[str, ...] = ()
+    """Other names that a request may call it by."""
+    request: str = ""
+    """What it says in a request. Empty: it is no header of requests."""
+    absent: str = ""
+    """What a request without it gets."""
+    answer: str = ""
+    """What it says in an answer. Empty: it is no header of answers."""
+    kind: object = str
+    """The type of its value, as OpenAPI tells it."""
+    example: str | None = None
+    of_turn: bool = False
+    """It belongs to requests that begin a turn, or to their answers."""
+    shapes_answer: bool = False
+    """A request that says something else here is another request, also under the same idempotency key."""
+    once: bool = False
+    """It is about a single request: requests on a socket do not have it from the one that opened the socket."""
+
+    @property
+    def title(self) -> str:
+        """Its name as people write it."""
+        return self.name.title()
+
+
+class RequestHeader(Header, Generic[T], frozen=True, kw_only=True):
+    """A header whose value in a request becomes a value of ours."""
+
+    parse: Callable[[str], T]
+    """Raises InvalidValue."""
+    default: T
+    code: str = "invalid_header"
+    """The error of a request whose value cannot be parsed."""
+
+    def read(self, headers: Mapping[str, str]) -> T:
+        """The value in a request, or the default. Raises Refused."""
+        text = headers.get(self.name)
+        return self.default if text is None else self.value_of(text)
+
+    def value_of(self, text: str) -> T:
+        try:
+            return self.parse(text)
+        except InvalidValue as error:
+            raise bad_request(self.code, f"{self.name}: {error}", param=self.name) from error
+
+
+# ── how values are parsed ────────────────────────────────────────────────────────────────────
 
 OnBusy = Literal["wait", "reject", "interrupt", "steer"]
-BUSY: tuple[OnBusy, ...] = ("wait", "reject", "interrupt", "steer")
+Create: TypeAlias = Literal["auto", "never"]
+Flag: TypeAlias = Literal["true", "false"]
+Key: TypeAlias = Annotated[
+    str, Meta(pattern=r"^[\x21-\x7e]+$", min_length=1, max_length=limits.session_key_chars_max)
+]
+Once: TypeAlias = Annotated[
+    str, Meta(pattern=r"^[\x21-\x7e]+$", min_length=1, max_length=limits.idempotency_key_chars_max)
+]
+Etag: TypeAlias = Annotated[str, Meta(pattern='^"(0|[1-9][0-9]{0,17})"$')]
+Calls: TypeAlias = Annotated[str, Meta(pattern="^(fc_[0-7][0-9a-hjkmnp-tv-z]{25}(, ?|$))*$")]
 
 
-T = TypeVar("T", bound=str)
+def _one_of(known: tuple[S, ...]) -> Callable[[str], S]:
+    def parse(text: str) -> S:
+        said = text.strip().lower()
+        for each in known:
+            if each == said:
+                return each
+        raise InvalidValue(f"{text[:100]!r} is not one of {', '.join(known)}")
+
+    return parse
+
+
+def _switch(on: str, off: str) -> Callable[[str], bool]:
+    parse = _one_of((on, off))
+    return lambda text: parse(text) == on
+
+
+def _conversation(text: str) -> SessionKey | SessionId:
+    return SessionId(text) if text.startswith("conv_") else SessionKey(text)
+
+
+def _calls(text: str) -> tuple[CallId, ...]:
+    return tuple(CallId(each) for each in map(str.strip, text.split(",")) if each)
+
+
+def _count(text: str) -> int:
+    """A counter that an SDK keeps. What is no number counts as none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+
+
+# ── the table ────────────────────────────────────────────────────────────────────────────────
+
+AUTHORIZATION = Header(
+    "authorization",
+    request="The API key: `Bearer hf_…`.",
+    absent="It is refused, unless keys are off.",
+)
+CONVERSATION_ID = RequestHeader[SessionKey | SessionId | None](
+    "x-conversation-id",
+    aliases=("x-openclaw-session-key",),
+    request="The conversation: a key of your own choosing (1–200 visible ASCII characters), or an id that begins with "
+    "`conv_` and must exist.",
+    absent="Chat stores nothing; a response begins a line of its own.",
+    answer="What the request called the conversation.",
+    kind=Key,
+    example="trip-to-oslo",
+    of_turn=True,
+    parse=_conversation,
+    default=None,
+    code="invalid_conversation_key",
+)
+CONVERSATION_CREATE = RequestHeader(
+    "x-conversation-create",
+    request="`never`: an unknown key is a 404.",
+    absent="It begins a conversation.",
+    kind=Create,
+    of_turn=True,
+    parse=_switch(*get_args(Create)),
+    default=True,
+)
+IDEMPOTENCY_KEY = RequestHeader[IdempotencyKey | None](
+    "idempotency-key",
+    request="This is one request, however often it arrives.",
+    absent="A retry is a new request, unless an SDK's own counter shows that it is one.",
+    kind=Once,
+    example="4f9c0d1e",
+    of_turn=True,
+    once=True,
+    parse=IdempotencyKey.from_header,
+    default=None,
+    code="invalid_idempotency_key",
+)
+IF_MATCH = RequestHeader[Version | None](
+    "if-match",
+    request='Only if the conversation is at this version, in quotes: `"7"`.',
+    absent="At any version.",
+    kind=Etag,
+    of_turn=True,
+    once=True,
+    parse=Version.from_etag,
+    default=None,
+    code="invalid_version",
+)
+TURN_POLICY = RequestHeader(
+    "x-turn-policy",
+    request="What becomes of a turn that does not complete: `cancel=keep, disconnect=finish`.",
+    absent="The agent's policy, then the server's.",
+    of_turn=True,
+    shapes_answer=True,
+    parse=parse_policy,
+    default=Policy(),
+    code="invalid_turn_policy",
+)
+ON_BUSY = RequestHeader[OnBusy](
+    "x-on-busy",
+    request="What to do when another turn runs.",
+    absent="`wait`, for 30 s.",
+    kind=OnBusy,
+    of_turn=True,
+    parse=_one_of(get_args(OnBusy)),
+    default="wait",
+)
+SHOW_TOOLS = RequestHeader(
+    "x-show-tools",
+    request="Show the agent's own calls as well.",
+    absent="They stay inside.",
+    kind=Flag,
+    of_turn=True,
+    shapes_answer=True,
+    parse=_switch(*get_args(Flag)),
+    default=False,
+)
+SHOW_REASONING = RequestHeader(
+    "x-show-reasoning",
+    request="On chat: show what the agent's model thinks, as `reasoning_content` of the message and of deltas.",
+    absent="It stays inside.",
+    kind=Flag,
+    of_turn=True,
+    shapes_answer=True,
+    parse=_switch(*get_args(Flag)),
+    default=False,
+)
+APPROVE = RequestHeader[tuple[CallId, ...]](
+    "x-approve",
+    request="Ids of calls that wait for a decision, with commas: they may run.",
+    absent="A message closes them as refused.",
+    kind=Calls,
+    of_turn=True,
+    shapes_answer=True,
+    once=True,
+    parse=_calls,
+    default=(),
+)
+DENY = RequestHeader[tuple[CallId, ...]](
+    "x-deny",
+    request="Ids of calls that wait for a decision, with commas: they may not.",
+    absent="A message closes them as refused.",
+    kind=Calls,
+    of_turn=True,
+    shapes_answer=True,
+    once=True,
+    parse=_calls,
+    default=(),
+)
+RETRY_COUNT = RequestHeader(
+    "x-stainless-retry-count",
+    request="How often an SDK has sent this request before; OpenAI's SDKs say it by themselves.",
+    absent="It is the first attempt.",
+    once=True,
+    parse=_count,
+    default=0,
+)
+TRACE = Header(
+    TRACEPARENT,
+    request="The trace that the request belongs to, as W3C Trace Context has it.",
+    absent="It begins a trace.",
+)
+REQUEST_ID = Header("x-request-id", answer="What the server's log knows this request by.")
+TURN_ID = Header(
+    "x-turn-id", answer="The turn; `resp_…` with the same letters is the response.", of_turn=True
+)
+TURN_CONTINUES = Header(
+    "x-turn-continues", answer="The unfinished turn that this one goes on with.", of_turn=True
+)
+SESSION_ID = Header("x-session-id", answer="The conversation's id.", of_turn=True)
+CONVERSATION_BASE = Header(
+    "x-conversation-base", answer="The version that the turn began from.", of_turn=True
+)
+CONVERSATION_VERSION = Header(
+    "x-conversation-version", answer="The version that the turn made; on JSON.", of_turn=True
+)
+CONVERSATION_CREATED = Header(
+    "x-conversation-created", answer="`true`: the conversation is new with this turn.", of_turn=True
+)
+CONVERSATION_DIVERGED = Header(
+    "x-conversation-diverged",
+    answer="`true`: the request told a history that is not ours; only what came after its last answer was taken, "
+    "or without any answer what the conversation has not begun with.",
+    of_turn=True,
+)
+IGNORED_PARAMS = Header(
+    "x-ignored-params",
+    answer="Parameters that the agent's model does nothing about, and what only other servers know: tools, values of "
+    "`include`.",
+    of_turn=True,
+)
+TOKEN_COUNT = Header(
+    "x-token-count",
+    answer="Who has counted the tokens: the model's `provider`, or this server as an `estimate`.",
+)
+SHOULD_RETRY = Header(
+    "x-should-retry", answer="Whether sending the same request again makes sense."
+)
+RETRY_AFTER = Header("retry-after", answer="When it makes sense, in seconds.")
+RETRY_AFTER_MS = Header("retry-after-ms", answer="The same, in milliseconds.")
+RATE_LIMIT = Header(
+    "x-ratelimit-limit-requests",
+    answer="How many requests a minute the tenant or the key may make, where they are counted.",
+)
+RATE_REMAINING = Header("x-ratelimit-remaining-requests", answer="How many of them are left.")
+RATE_RESET = Header(
+    "x-ratelimit-reset-requests", answer="When all of them are there again: `12.500s`."
+)
+ETAG = Header("etag", answer="The conversation's version, in quotes.")
+DISPOSITION = Header("content-disposition", answer="The name of the file that an export makes.")
+OPENAI_VERSION = Header("openai-version", answer="The version of OpenAI's API; on `/v1`.")
+OPENAI_PROCESSING_MS = Header(
+    "openai-processing-ms", answer="How long the answer took to begin; on `/v1`."
+)
+
+HEADERS: tuple[Header, ...] = tuple(each for each in globals().values() if isinstance(each, Header))
+"""The rows, in the order in which they stand above, which is that of every list and page."""
+
+CLIENT_REQUEST_ID = "x-client-request-id"
+SENT_BY_SDKS = (
+    CLIENT_REQUEST_ID,
+    *"""
+    content-type openai-beta openai-organization openai-project x-stainless-timeout x-stainless-lang
+    x-stainless-package-version x-stainless-os x-stainless-arch x-stainless-runtime x-stainless-runtime-version
+    x-stainless-helper-method
+    """.split(),
+)
+"""Headers that OpenAI's SDKs send by themselves, in pages too, and that mean nothing here."""
+
+NAMES = (CONVERSATION_ID.name, *CONVERSATION_ID.aliases)
+"""The headers that name a session, unless the operator has chosen others."""
+
+ASKED = tuple(each.name for each in HEADERS if each.request and each.of_turn)
+"""What a request for a turn can say."""
+
+EXPOSED = ", ".join(each.name for each in HEADERS if each.answer)
+"""What pages may see of an answer (CORS)."""
+
+
+def allowed(names: Iterable[str]) -> str:
+    """What pages may send (CORS): headers of ours, these that name a conversation, and what SDKs send."""
+    ours = (each.name for each in HEADERS if each.request)
+    return ", ".join(dict.fromkeys((*ours, *names, *SENT_BY_SDKS)))
+
+
+# ── the headers of a request ─────────────────────────────────────────────────────────────────
 
 
 class Naming(Value):
@@ -43,51 +350,51 @@ class Naming(Value):
     """A person's answers to calls of the conversation that wait for one."""
 
 
-OURS = ("x-conversation-", "x-turn-")
-ASKED = (
-    CONVERSATION_ID,
-    "x-conversation-create",
-    "x-turn-policy",
-    "x-on-busy",
-    "x-show-tools",
-    "x-show-reasoning",
-    APPROVE,
-    DENY,
-    "idempotency-key",
-    "if-match",
-)
-TOLD = (
-    "x-conversation-base",
-    "x-conversation-version",
-    "x-conversation-created",
-    "x-conversation-diverged",
-    "x-turn-id",
-)
-"""What answers say. A request that says it, too, means nothing by it."""
-THEIRS = ("x-approved", "x-approver")
-"""A slip away from ours, and words that others may mean something by."""
-
-
 def read_naming(headers: Mapping[str, str], *, names: tuple[str, ...] = NAMES) -> Naming:
     """Read the headers, given by lower-case name. Raises Refused."""
     _refuse_unknown(headers, names)
+    approved = ((each, True) for each in APPROVE.read(headers))
+    denied = ((each, False) for each in DENY.read(headers))
     return Naming(
         name=_read_name(headers, names),
-        create=_one_of(headers, "x-conversation-create", ("auto", "never"), "auto") == "auto",
-        if_match=_read_if_match(headers),
-        on_busy=_one_of(headers, "x-on-busy", BUSY, "wait"),
-        policy=_read_policy(headers),
-        idempotency_key=_read_key(headers),
-        client_attempt=_read_count(headers.get("x-stainless-retry-count", "0")),
-        show_tools=_one_of(headers, "x-show-tools", ("true", "false"), "false") == "true",
-        show_reasoning=_one_of(headers, "x-show-reasoning", ("true", "false"), "false") == "true",
-        approvals=(*_read_calls(headers, APPROVE, True), *_read_calls(headers, DENY, False)),
+        create=CONVERSATION_CREATE.read(headers),
+        if_match=IF_MATCH.read(headers),
+        on_busy=ON_BUSY.read(headers),
+        policy=TURN_POLICY.read(headers),
+        idempotency_key=IDEMPOTENCY_KEY.read(headers),
+        client_attempt=RETRY_COUNT.read(headers),
+        show_tools=SHOW_TOOLS.read(headers),
+        show_reasoning=SHOW_REASONING.read(headers),
+        approvals=(*approved, *denied),
     )
 
 
+def _read_name(headers: Mapping[str, str], names: tuple[str, ...]) -> SessionKey | SessionId | None:
+    given = {headers[name] for name in names if name in headers}
+    if len(given) > 1:
+        raise bad_request(
+            CONVERSATION_ID.code,
+            f"the conversation is named twice, and differently: use {names[0]} alone",
+            param=names[0],
+        )
+    return CONVERSATION_ID.value_of(given.pop()) if given else None
+
+
+# ── names that are misspelt ──────────────────────────────────────────────────────────────────
+
+_PREFIXES = ("x-conversation-", "x-turn-")
+_KNOWN = frozenset(each.name for each in HEADERS) | {"x-approved", "x-approver"}
+"""Names that are no mistake: ours, also those of answers, and two a slip away that others may mean something by."""
+
+_LONG = 64
+"""Characters of a name that is neither compared nor remembered."""
+
+
 def _refuse_unknown(headers: Mapping[str, str], names: tuple[str, ...]) -> None:
-    """A header of ours that we do not know is a mistake, and one that would go unnoticed: a conversation
-    that is not named is not continued, and nobody is told."""
+    """Refuse a header that begins like ours and is none, or is one but for a slip.
+
+    It would go unnoticed otherwise: a conversation that is not named is not continued, with status 200.
+    """
     for name in headers:
         # Where no conversation is named by a header, what names one elsewhere is sent all the same.
         comparable = names and len(name) < _LONG
@@ -102,21 +409,15 @@ def _refuse_unknown(headers: Mapping[str, str], names: tuple[str, ...]) -> None:
             )
 
 
-_LONG = 64
-"""Characters of a name that is neither compared nor remembered."""
-
-
 @lru_cache(maxsize=1024)  # a client sends the same names with every request
 def _is_mistake(name: str) -> bool:
-    """Whether a name begins like ours, or is one of them but for a slip, and is none."""
-    if _is_unknown(name):
-        return True
-    known = name in ASKED or name in TOLD or name in THEIRS
-    return not known and any(_is_slip(name, each) for each in ASKED)
+    return name not in _KNOWN and (
+        name.startswith(_PREFIXES) or any(_is_slip(name, each) for each in ASKED)
+    )
 
 
 def _is_unknown(name: str) -> bool:
-    return name.startswith(OURS) and name not in ASKED and name not in TOLD
+    return name.startswith(_PREFIXES) and name not in _KNOWN
 
 
 def _is_slip(name: str, ours: str) -> bool:
@@ -131,67 +432,15 @@ def _is_slip(name: str, ours: str) -> bool:
     return swapped or rest[1:] == our_rest or rest == our_rest[1:] or rest[1:] == our_rest[1:]
 
 
-def _read_name(headers: Mapping[str, str], names: tuple[str, ...]) -> SessionKey | SessionId | None:
-    given = {headers[name] for name in names if name in headers}
-    if not given:
-        return None
-    if len(given) > 1:
-        raise bad_request(
-            "invalid_conversation_key",
-            f"the conversation is named twice, and differently: use {names[0]} alone",
-            param=names[0],
-        )
-    (text,) = given
-    try:
-        return SessionId(text) if text.startswith("conv_") else SessionKey(text)
-    except InvalidId as error:
-        raise bad_request("invalid_conversation_key", str(error), param=names[0]) from error
+# ── the headers of a refusal ─────────────────────────────────────────────────────────────────
 
 
-def _read_if_match(headers: Mapping[str, str]) -> Version | None:
-    text = headers.get("if-match")
-    if text is None:
-        return None
-    try:
-        return Version.from_etag(text)
-    except InvalidId as error:
-        raise bad_request("invalid_version", str(error), param="if-match") from error
-
-
-def _read_policy(headers: Mapping[str, str]) -> Policy:
-    try:
-        return parse_policy(headers.get("x-turn-policy", ""))
-    except InvalidPolicy as error:
-        raise bad_request("invalid_turn_policy", str(error), param="x-turn-policy") from error
-
-
-def _read_key(headers: Mapping[str, str]) -> IdempotencyKey | None:
-    text = headers.get("idempotency-key")
-    if text is None:
-        return None
-    try:
-        return IdempotencyKey.from_header(text)
-    except InvalidId as error:
-        raise bad_request("invalid_idempotency_key", str(error), param="idempotency-key") from error
-
-
-def _read_calls(
-    headers: Mapping[str, str], name: str, allowed: bool
-) -> Iterator[tuple[CallId, bool]]:
-    for text in filter(None, map(str.strip, headers.get(name, "").split(","))):
-        try:
-            yield CallId(text), allowed
-        except InvalidId as error:
-            raise bad_request("invalid_header", f"{name}: {error}", param=name) from error
-
-
-def _read_count(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
-
-
-def _one_of(headers: Mapping[str, str], name: str, known: tuple[T, ...], default: T) -> T:
-    text = headers.get(name, default).strip().lower()
-    for each in known:
-        if each == text:
-            return each
-    raise bad_request("invalid_header", f"{name} is one of {', '.join(known)}", param=name)
+def problem_headers(problem: Problem) -> dict[str, str]:
+    """What tells a client whether, and when, to come back."""
+    found = dict(problem.more_headers)
+    if problem.retry_after_s is not None:
+        found[RETRY_AFTER.name] = str(max(1, ceil(problem.retry_after_s)))
+        found[RETRY_AFTER_MS.name] = str(round(problem.retry_after_s * 1000))
+    if problem.should_retry is not None:
+        found[SHOULD_RETRY.name] = "true" if problem.should_retry else "false"
+    return found

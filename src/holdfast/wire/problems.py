@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -44,16 +43,6 @@ class Problem(Value):
         message = f"{self.message} {self.advice}" if self.advice else self.message
         error = ErrorBody(message=message, type=self.kind, param=self.param, code=self.code)
         return msgspec.json.encode(ErrorAnswer(error=error))
-
-    def headers(self) -> dict[str, str]:
-        """What tells a client whether, and when, to come back."""
-        found = dict(self.more_headers)
-        if self.retry_after_s is not None:
-            found["retry-after"] = str(max(1, ceil(self.retry_after_s)))
-            found["retry-after-ms"] = str(round(self.retry_after_s * 1000))
-        if self.should_retry is not None:
-            found["x-should-retry"] = "true" if self.should_retry else "false"
-        return found
 
 
 BusyStatus: TypeAlias = Literal[409, 400]

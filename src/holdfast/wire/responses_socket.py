@@ -12,6 +12,12 @@ import msgspec
 from msgspec import Raw, Struct
 
 from holdfast import limits
+from holdfast.wire.headers import (
+    CONVERSATION_VERSION,
+    RETRY_AFTER,
+    RETRY_AFTER_MS,
+    SHOULD_RETRY,
+)
 from holdfast.wire.problems import Problem, bad_request
 from holdfast.wire.reading import read_body, unsupported
 
@@ -74,7 +80,9 @@ def with_lane(event: bytes, lane: str | None) -> bytes:
     return b'{"stream_id":' + msgspec.json.encode(lane) + b"," + event[1:]
 
 
-_TOLD = ("retry-after", "retry-after-ms", "x-should-retry", "x-conversation-version")
+_TOLD = tuple(
+    each.name for each in (RETRY_AFTER, RETRY_AFTER_MS, SHOULD_RETRY, CONVERSATION_VERSION)
+)
 
 
 def error_event(status: int, envelope: bytes, headers: Mapping[str, str]) -> bytes:

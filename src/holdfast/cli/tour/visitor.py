@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from holdfast.core.codec import Value
+from holdfast.wire.headers import CONVERSATION_ID, IDEMPOTENCY_KEY, SESSION_ID, TURN_ID
 
 PATIENCE_S = 60.0
 
@@ -32,11 +33,11 @@ class Reply(Value):
 
     @property
     def session(self) -> str:
-        return self.headers["x-session-id"]
+        return self.headers[SESSION_ID.name]
 
     @property
     def turn(self) -> str:
-        return self.headers["x-turn-id"]
+        return self.headers[TURN_ID.name]
 
 
 class Turn(Value):
@@ -115,7 +116,7 @@ class Stream:
 
     def __init__(self, answer: http.client.HTTPResponse) -> None:
         self._answer = answer
-        self.turn = answer.headers.get("X-Turn-Id", "")
+        self.turn = answer.headers.get(TURN_ID.name, "")
 
     def pieces(self) -> Iterator[str]:
         """What is said, piece by piece; ends with the stream, however that ends."""
@@ -137,8 +138,8 @@ def _chat(text: str, **more: object) -> bytes:
 
 
 def _named(name: str, key: str | None) -> dict[str, str]:
-    headers = {"X-Conversation-Id": name, "Content-Type": "application/json"}
-    return headers | ({"Idempotency-Key": key} if key else {})
+    headers = {CONVERSATION_ID.title: name, "Content-Type": "application/json"}
+    return headers | ({IDEMPOTENCY_KEY.title: key} if key else {})
 
 
 # ── what is read of the wire ─────────────────────────────────────────────────────────────────
