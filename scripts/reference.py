@@ -14,7 +14,9 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from holdfast import Sessions, limits, nobody_plays
+from holdfast.config import SETTINGS, flag_of
 from holdfast.core import events as ev
+from holdfast.environment import COMMANDS, MARKS, variable
 from holdfast.server import openapi
 from holdfast.server.agents import load_directory
 from holdfast.server.app import App
@@ -47,7 +49,7 @@ def bounds() -> Iterator[str]:
     yield "# Limits"
     yield ""
     yield "Every bound that somebody may meet, with its unit at the end of its name, and its reason."
-    yield "Some can be changed: [the settings of `serve`](cli.md#holdfast-serve) say which."
+    yield "Some can be changed: [the settings](settings.md) say which."
     source = Path(limits.__file__).read_text(encoding="utf-8")
     body = ast.parse(source).body
     headings = {
@@ -150,7 +152,7 @@ def headers() -> Iterator[str]:
     yield "# Headers"
     yield ""
     yield "A header of a request that is ours but for a slip is a 400, which says which one was probably meant."
-    yield "Pages of origins that [`cors_origins`](cli.md#holdfast-serve) allows may send and see all of these."
+    yield "Pages of origins that [`cors_origins`](settings.md) allows may send and see all of these."
     yield from ("", "## Of a request", "")
     yield from ("| header | values | says | without it |", "|---|---|---|---|")
     for each in HEADERS:
@@ -165,6 +167,36 @@ def _values(kind: object) -> str:
     return ", ".join(f"`{each}`" for each in get_args(kind) if get_origin(kind) is Literal)
 
 
+def settings() -> Iterator[str]:
+    """Every setting of a server, and the other variables."""
+    yield "# Settings"
+    yield ""
+    yield "What [`holdfast serve`](cli.md#holdfast-serve) can be told, by a flag or by a variable of the environment."
+    yield "A flag beats the environment, and the environment beats the default; an empty variable means the default."
+    yield "`holdfast serve --print-config` shows every setting, its value and who said it, and stops."
+    yield ""
+    yield "| setting | variable | flag | default | is |"
+    yield "|---|---|---|---|---|"
+    for name, row in SETTINGS.items():
+        flag = f"`{flag_of(name)}`" if row.flag else ""
+        defaults = f"`{row.default}`" if row.default else ""
+        defaults += f"; `{row.beyond}` beyond loopback" if row.beyond else ""
+        words = "; ".join(filter(None, (row.words, row.more))).replace("|", "\\|")
+        yield f"| `{name}` | `{variable(name)}` | {flag} | {defaults} | {words} |"
+    yield ""
+    yield "The bounds for tenants and keys are kept by each server, all its workers together: with three replicas a tenant may do three times as much."
+    yield "Without a number there is none."
+    yield "What is too much is a 429 with `Retry-After`, and where requests are counted, every answer has `x-ratelimit-*` headers."
+    yield ""
+    yield "A variable that begins like these and that no setting has is told at start, with the name that was probably meant: `config.unknown` in the log."
+    for title, variables in (
+        ("Variables of commands", COMMANDS),
+        ("Variables that a server sets", MARKS),
+    ):
+        yield from ("", f"## {title}", "", "| variable | says |", "|---|---|")
+        yield from (f"| `{name}` | {words} |" for name, words in variables.items())
+
+
 PAGES = {
     "errors.md": errors,
     "limits.md": bounds,
@@ -172,6 +204,7 @@ PAGES = {
     "headers.md": headers,
     "http.md": http,
     "openapi.json": document,
+    "settings.md": settings,
 }
 
 

@@ -18,12 +18,13 @@ ROOT = "holdfast"
 MODULE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 100
 
-BASE = frozenset({"errors", "ids", "limits", "printable"})
+BASE = frozenset({"environment", "errors", "ids", "limits", "printable"})
 VALUES = BASE | {"core", "wire"}
 SHELL = VALUES | {"observe", "libraries", "version"}
 PARTS = SHELL | {"models", "tools", "agents", "loop", "store", "sessions"}
 
 ROOMS: Mapping[str, frozenset[str]] = {
+    "environment": frozenset(),
     "errors": frozenset(),
     "limits": frozenset(),
     "libraries": frozenset(),

@@ -1,4 +1,4 @@
-"""What is declared in a table is written nowhere else: the names of headers.
+"""What is declared in a table is written nowhere else: the names of headers, and variables of the environment.
 
 Prose may mention a name, in docstrings, help and messages; then it has to be one that exists.
 """
@@ -13,10 +13,12 @@ from functools import cache
 from pathlib import Path
 
 import holdfast
+from holdfast.config import SETTINGS
+from holdfast.environment import COMMANDS, MARKS, variable
 from holdfast.wire.headers import HEADERS, SENT_BY_SDKS
 
 SOURCE = Path(holdfast.__file__).parent
-TABLES = {"wire/headers.py"}
+TABLES = {"environment.py", "wire/headers.py"}
 
 PENDING = {
     "client/events.py",
@@ -63,6 +65,24 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
         name = path.relative_to(SOURCE).as_posix()
         if name not in TABLES | PENDING:
             yield name, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_a_variable_is_written_in_its_table_alone() -> None:
+    found = [
+        (name, text)
+        for name, tree in modules()
+        for text in constants(tree)
+        if re.search(r"HOLDFAST_\w", text)
+    ]
+    assert found == []
+
+
+def test_every_variable_that_prose_mentions_and_every_setting_that_the_code_names_exists() -> None:
+    known = {*COMMANDS, *MARKS, *map(variable, SETTINGS)}
+    for path in sorted(SOURCE.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        named = {variable(each) for each in re.findall(r"""\bvariable\(["'](\w+)["']\)""", text)}
+        assert named | set(re.findall(r"\bHOLDFAST_[A-Z_]*[A-Z]\b", text)) <= known, path
 
 
 @cache

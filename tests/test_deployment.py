@@ -103,8 +103,8 @@ def test_its_settings_are_ours() -> None:
     environment = final.environment
     assert {name for name in environment if name.startswith("HOLDFAST_")} <= SETTINGS
     config = load_config({}, environment, ())
-    assert str(config.port) == final.last("EXPOSE").rest
-    assert f"127.0.0.1:{config.port}/readyz" in final.last("HEALTHCHECK").rest
+    assert str(config.listen.port) == final.last("EXPOSE").rest
+    assert f"127.0.0.1:{config.listen.port}/readyz" in final.last("HEALTHCHECK").rest
     assert config.store.startswith("sqlite:///" + final.last("VOLUME").rest)
     assert isinstance(parse_url(config.store), InFile)
 

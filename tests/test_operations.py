@@ -11,7 +11,6 @@ import pytest
 import yaml
 from prometheus_client.core import Metric
 
-from holdfast.config import load_config
 from holdfast.server.metrics import counted, current, staffed
 from holdfast.server.numbers import OwnNumbers
 from holdfast.testing import ScriptedModel
@@ -76,12 +75,6 @@ def test_the_alerts_ask_for_metrics_that_there_are_and_say_where_to_look(
 def test_a_metric_that_there_is_not_is_seen(metrics: list[Metric]) -> None:
     asked = "rate(holdfast_turns_total[5m]) / holdfast_turns + holdfast_commit_seconds_max"
     assert strangers(asked, metrics) == {"holdfast_turns", "holdfast_commit_seconds_max"}
-
-
-def test_every_setting_is_in_the_reference() -> None:
-    page = _read("reference/cli.md")
-    settings = {each.name for each in load_config({}, {}, ()).origins}
-    assert {each for each in settings if f"`{each}`" not in page} == set()
 
 
 def test_every_line_of_the_threat_model_is_held_by_a_test_that_exists() -> None:

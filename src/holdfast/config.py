@@ -1,5 +1,8 @@
 """Settings: from flags, the environment and defaults, into one frozen value, once.
 
+Each setting is a field of `Config`, and its row says everything about it: flags, variables, `--print-config`, errors
+and docs/reference/settings.md are made of these rows.
+
 The nearer to the person who starts the server, the stronger: a flag beats the environment, the environment
 beats a default. Where each value came from is kept, so that `--print-config` can say. A variable that is empty means
 its default; a variable of ours that no setting has is kept to be told, with the name that was probably meant.
@@ -8,43 +11,80 @@ its default; a variable of ours that no setting has is kept to be told, with the
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
-from typing import Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, get_args
+
+from msgspec import Struct
 
 from holdfast.core.codec import Value
 from holdfast.core.policy import Policy, parse_policy
+from holdfast.environment import COMMANDS, MARKS, PREFIX, variable
 from holdfast.errors import InvalidValue
 from holdfast.limits import background_turns_max, lease_ttl_s, turn_deadline_s, workers_max
 from holdfast.observe.events import LogFormat
 from holdfast.store.open import DEFAULT_URL, without_password
 from holdfast.tools.sandbox.sandbox import Mode
-from holdfast.wire.headers import CONVERSATION_ID, NAMES
+from holdfast.wire.headers import CONVERSATION_ID
 from holdfast.wire.problems import BusyStatus
 
-DEFAULT_LISTEN = "127.0.0.1:8484"
-DEFAULT_NAMES = " ".join(NAMES[1:])
-
+T = TypeVar("T")
 
 Auth: TypeAlias = Literal["auto", "required", "off"]
+RemoteSources: TypeAlias = Literal["guarded", "trusted"]
 
 
-class Origin(Value):
-    """A setting, and who said it."""
+class Setting(Struct, Generic[T], frozen=True):
+    """What can be set, and all that is told of it."""
 
-    name: str
-    value: str
-    origin: str
+    read: Callable[[str], T]
+    """Raises WrongValue, or InvalidValue with words of its own."""
+    default: str
+    words: str
+    """What it is, for `--help` and for the page of all settings."""
+    more: str
+    """What else the page says."""
+    flag: str
+    """The flag's placeholder. Empty: there is no flag."""
+    beyond: str
+    """The default where others than this machine can reach the server, if it is another one."""
 
 
-class Unknown(Value):
-    """A variable with our prefix that no setting has."""
+class WrongValue(ValueError):
+    """A text that a setting does not take. The message says what it takes."""
 
-    variable: str
-    nearest: str
-    """The setting's variable that was probably meant; empty if none is near."""
+
+def setting(
+    read: Callable[[str], T],
+    default: str,
+    words: str,
+    *,
+    more: str = "",
+    flag: str = "",
+    beyond: str = "",
+) -> T:
+    """A row, in the place of a field's default; `load_config` fills every field with a value."""
+    return cast("T", Setting(read, default, words, more, flag, beyond))
+
+
+# ── values ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Address(Value):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        try:
+            return self.host == "localhost" or ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
 
 class Quota(Value):
@@ -72,310 +112,109 @@ class TenantAgents(Value):
         return patterns is None or any(fnmatchcase(model, each) for each in patterns)
 
 
-class Config(Value):
-    """Everything that can be set."""
+class Origin(Value):
+    """A setting, and who said it."""
 
-    sources: tuple[str, ...]
-    host: str
-    port: int
-    workers: int
-    """Processes that serve this port."""
-    store: str
-    auth: Auth
-    """Who has to show a key: everybody, nobody, or everybody as soon as there is one."""
-    hosts: frozenset[str] | None
-    """The names that requests may be addressed to. None: any."""
-    cors_origins: frozenset[str]
-    """The pages that may use this server from a browser, besides its own; `*` is all of them."""
-    trusted_proxies: frozenset[str]
-    """Addresses whose word we take for where a request comes from (`X-Forwarded-For`)."""
-    tls: tuple[str, str] | None
-    """The files with a certificate and its key. None: plain HTTP."""
-    tenant_quota: Quota
-    """What each tenant may ask for."""
-    key_quota: Quota
-    """What each API key may ask for."""
-    names: tuple[str, ...]
-    """The headers that name a conversation, in lower case; ours first, then what else clients may call it."""
-    policy: Policy
-    """How turns end, where neither an agent nor a request says otherwise."""
-    turn_deadline_s: float
-    """How long a turn may take."""
-    background_turns: int
-    """Turns that nobody waits for, played here at a time."""
-    lease_ttl_s: float
-    """How long a server that says nothing is taken for alive by the others on its store."""
-    expire_after_s: float | None
-    """How long a conversation may rest before it answers 410 until it is reset. None: for ever."""
-    busy_status: BusyStatus
-    """What a conversation answers that stays busy."""
-    log_format: LogFormat
-    """Lines for people, or every event as JSON."""
-    sandbox: Mode
-    """Whether commands of agents run in a sandbox: they have to, they do where there is one, they do not."""
-    trust_remote: bool
-    """Whether agent files from URLs are trusted like those on this machine."""
-    model_aliases: tuple[tuple[str, str], ...]
-    """For clients with hard-wired names: what they ask for, and the agent that they get."""
-    tenant_agents: TenantAgents
-    """Which agents each tenant may use."""
-    origins: tuple[Origin, ...]
-    unknown: tuple[Unknown, ...] = ()
-    """Variables that look like settings, and are none."""
-
-    @property
-    def beyond_loopback(self) -> bool:
-        """Whether others than this machine may reach us."""
-        return not _is_loopback(self.host)
+    name: str
+    value: str
+    origin: str
 
 
-def load_config(
-    flags: Mapping[str, str], environment: Mapping[str, str], sources: tuple[str, ...]
-) -> Config:
-    """Put the settings together. Raises InvalidValue, with the way out."""
-    origins: list[Origin] = []
+class Unknown(Value):
+    """A variable with our prefix that no setting has."""
 
-    def setting(name: str, default: str) -> str:
-        variable = _variable(name)
-        if name in flags:
-            value, origin = flags[name], f"--{name.replace('_', '-')}"
-        elif environment.get(variable):
-            value, origin = environment[variable], variable
-        else:
-            value, origin = default, "default"
-        origins.append(Origin(name=name, value=without_password(value), origin=origin))
-        return value
-
-    host, port = _address(setting("listen", DEFAULT_LISTEN))
-    workers = _workers(setting("workers", "1"))
-    store = setting("store", DEFAULT_URL)
-    if workers > 1 and store == "memory:":
-        raise InvalidValue(
-            "a memory store belongs to one process; with --workers use sqlite:///PATH or postgresql://…"
-        )
-    auth = _auth(setting("auth", "auto"))
-    hosts = _hosts(host, setting("allowed_hosts", ""))
-    origins_allowed = _origins(setting("cors_origins", ""))
-    proxies = _proxies(setting("trusted_proxies", ""))
-    tls = _tls(setting("tls_cert", ""), setting("tls_key", ""))
-    quotas = [
-        Quota(
-            **{each: _count(f"{whose}_{each}", setting(f"{whose}_{each}", "")) for each in _BOUNDS}
-        )
-        for whose in ("tenant", "key")
-    ]
-    names = _header_names(setting("conversation_headers", DEFAULT_NAMES))
-    policy = parse_policy(setting("turn_policy", ""))
-    deadline_s = _seconds("turn_deadline_s", setting("turn_deadline_s", f"{turn_deadline_s:g}"))
-    lease_s = _seconds(
-        "lease_ttl_s", setting("lease_ttl_s", f"{lease_ttl_s:g}"), least_s=1.0, most_s=300.0
-    )
-    background = _count("background_turns", setting("background_turns", str(background_turns_max)))
-    expiry = setting("expire_after_s", "never")
-    expire_after_s = None if expiry == "never" else _seconds("expire_after_s", expiry, most_s=1e9)
-    busy_status = _busy_status(setting("busy_status", "409"))
-    log_format = _log_format(setting("log_format", "text"))
-    sandbox = _sandbox(setting("sandbox", "auto" if _is_loopback(host) else "required"))
-    trust_remote = _trust_remote(setting("remote_sources", "guarded"))
-    aliases = _aliases(setting("model_aliases", ""))
-    tenant_agents = _tenant_agents(setting("tenant_agents", ""))
-    from_environment = tuple(setting("sources", "demo").split())
-    named = sources or from_environment
-    if sources:
-        origins[-1:] = [Origin(name="sources", value=" ".join(sources), origin="arguments")]
-    return Config(
-        sources=named,
-        host=host,
-        port=port,
-        workers=workers,
-        store=store,
-        auth=auth,
-        hosts=hosts,
-        cors_origins=origins_allowed,
-        trusted_proxies=proxies,
-        tls=tls,
-        tenant_quota=quotas[0],
-        key_quota=quotas[1],
-        names=names,
-        policy=policy,
-        turn_deadline_s=deadline_s,
-        lease_ttl_s=lease_s,
-        background_turns=background or background_turns_max,
-        expire_after_s=expire_after_s,
-        busy_status=busy_status,
-        log_format=log_format,
-        sandbox=sandbox,
-        trust_remote=trust_remote,
-        model_aliases=aliases,
-        tenant_agents=tenant_agents,
-        origins=tuple(origins),
-        unknown=_unknown(environment, {_variable(each.name) for each in origins}),
-    )
+    variable: str
+    nearest: str
+    """The setting's variable that was probably meant; empty if none is near."""
 
 
-_PREFIX = "HOLDFAST_"
-
-NOT_SETTINGS = frozenset({"HOLDFAST_SERVER", "HOLDFAST_API_KEY"})
-"""Variables that commands read which talk to a server."""
-
-MARKS = frozenset({"HOLDFAST_CALL_KEY", "HOLDFAST_MCP_SERVER"})
-"""Variables that processes have which a server starts; one of them may start another server."""
-
-_OF_KUBERNETES = re.compile(r"\w+_SERVICE_(HOST|PORT\w*)|\w+_PORT_\d+_(TCP|UDP|SCTP)\w*", re.ASCII)
+# ── how texts become values ──────────────────────────────────────────────────────────────────
 
 
-def _variable(name: str) -> str:
-    return f"{_PREFIX}{name.upper()}"
+def _words(text: str) -> list[str]:
+    return text.replace(",", " ").split()
 
 
-def _unknown(environment: Mapping[str, str], settings: Set[str]) -> tuple[Unknown, ...]:
-    """The variables that are probably mistyped. Those that Kubernetes makes of a Service with our name are not."""
-    known = {each.removeprefix(_PREFIX): each for each in sorted(settings)}
+def _one_of(known: tuple[Any, ...]) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        for each in known:
+            if str(each) == text:
+                return each
+        *others, last = map(str, known)
+        raise WrongValue(f"{', '.join(others)} or {last}")
 
-    def nearest(name: str) -> str:
-        return "".join(
-            known[each] for each in get_close_matches(name.removeprefix(_PREFIX), known, n=1)
-        )
-
-    return tuple(
-        Unknown(variable=name, nearest=nearest(name))
-        for name, value in sorted(environment.items())
-        if name.startswith(_PREFIX)
-        and name not in {*settings, *NOT_SETTINGS, *MARKS}
-        and not _OF_KUBERNETES.fullmatch(name)
-        and not re.match(r"(tcp|udp|sctp)://", value)
-    )
+    return read
 
 
-def _hosts(host: str, text: str) -> frozenset[str] | None:
-    """Names for loopback are known; beyond it only the operator can know them."""
-    others = {each.lower() for each in text.replace(",", " ").split()}
-    if _is_loopback(host):
-        return frozenset({"localhost", "127.0.0.1", "::1", host.lower(), *others})
-    return frozenset(others) or None
+def _number(most: int = 10**9) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= most:
+            raise WrongValue(f"a number from 1 to {most}")
+        return int(text)
+
+    return read
 
 
-def _origins(text: str) -> frozenset[str]:
-    given = [each.rstrip("/").lower() for each in text.replace(",", " ").split()]
-    wrong = [each for each in given if each != "*" and not _ORIGIN.fullmatch(each)]
-    if wrong:
-        raise InvalidValue(
-            f"cors_origins takes origins such as https://app.example, or *, not {wrong[0]!r}"
-        )
-    return frozenset(given)
+def _bound(text: str) -> int | None:
+    return _number()(text) if text else None
+
+
+def _seconds(least_s: float = 0.001, most_s: float = 86_400.0) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = 0.0
+        if not least_s <= seconds <= most_s:
+            raise WrongValue(f"seconds, at least {least_s:g} and at most {most_s:g}")
+        return seconds
+
+    return read
+
+
+def _expiry(text: str) -> float | None:
+    return None if text == "never" else _seconds(most_s=1e9)(text)
+
+
+def _address(text: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or not 0 <= int(port) <= 65535:
+        raise WrongValue(f"HOST:PORT, such as {SETTINGS['listen'].default}")
+    return Address(host=host.strip("[]") or "127.0.0.1", port=int(port))
+
+
+def _hosts(text: str) -> frozenset[str]:
+    return frozenset(_words(text.lower()))
 
 
 _ORIGIN = re.compile(r"https?://[^/\s?#@]+")
 
 
+def _origins(text: str) -> frozenset[str]:
+    given = [each.rstrip("/") for each in _words(text.lower())]
+    if not all(each == "*" or _ORIGIN.fullmatch(each) for each in given):
+        raise WrongValue("origins such as https://app.example, or *")
+    return frozenset(given)
+
+
 def _proxies(text: str) -> frozenset[str]:
-    given = text.replace(",", " ").split()
     try:
-        return frozenset(str(ip_address(each)) for each in given)
+        return frozenset(str(ip_address(each)) for each in _words(text))
     except ValueError as error:
-        raise InvalidValue(f"trusted_proxies takes addresses: {error}") from error
-
-
-def _tls(cert: str, key: str) -> tuple[str, str] | None:
-    if bool(cert) != bool(key):
-        raise InvalidValue(
-            "TLS needs both: --tls-cert with a certificate and --tls-key with its key"
-        )
-    return (cert, key) if cert else None
+        raise WrongValue("addresses such as 10.0.0.1") from error
 
 
 def _header_names(text: str) -> tuple[str, ...]:
-    """Ours, and the other names in a list. Raises InvalidValue for what cannot be a header's name."""
-    others = [each.lower() for each in text.replace(",", " ").split()]
-    wrong = [each for each in others if not re.fullmatch(r"[a-z0-9!#$%&'*+.^_`|~-]+", each)]
-    if wrong:
-        raise InvalidValue(f"conversation_headers: {wrong[0]!r} is not the name of a header")
+    others = _words(text.lower())
+    if not all(re.fullmatch(r"[a-z0-9!#$%&'*+.^_`|~-]+", each) for each in others):
+        raise WrongValue("names of headers")
     return tuple(dict.fromkeys((CONVERSATION_ID.name, *others)))
 
 
-def _seconds(name: str, text: str, *, least_s: float = 0.001, most_s: float = 86_400.0) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not least_s <= seconds <= most_s:
-        raise InvalidValue(
-            f"{name} takes seconds, at least {least_s:g} and at most {most_s:g}, not {text!r}"
-        )
-    return seconds
-
-
-_BOUNDS = Quota.__struct_fields__
-
-
-def _count(name: str, text: str) -> int | None:
-    """A bound; nothing, if none is set."""
-    if not text:
-        return None
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10**9:
-        raise InvalidValue(f"{name} is a number from 1, or empty for no bound, not {text!r}")
-    return int(text)
-
-
-def _workers(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= workers_max:
-        raise InvalidValue(f"workers is a number from 1 to {workers_max}, not {text!r}")
-    return int(text)
-
-
-def _auth(text: str) -> Auth:
-    match text:
-        case "auto" | "required" | "off":
-            return text
-        case _:
-            raise InvalidValue(
-                f"auth is auto (keys are needed once there is one), required or off, not {text!r}"
-            )
-
-
-def _log_format(text: str) -> LogFormat:
-    match text:
-        case "text" | "json":
-            return text
-        case _:
-            raise InvalidValue(f"log_format is text or json, not {text!r}")
-
-
-def _sandbox(text: str) -> Mode:
-    match text:
-        case "required" | "auto" | "off":
-            return text
-        case _:
-            raise InvalidValue(
-                f"sandbox is required, auto (where there is one) or off, not {text!r}"
-            )
-
-
-def _trust_remote(text: str) -> bool:
-    match text:
-        case "guarded" | "trusted":
-            return text == "trusted"
-        case _:
-            raise InvalidValue(f"remote_sources is guarded or trusted, not {text!r}")
-
-
-def _busy_status(text: str) -> BusyStatus:
-    match text:
-        case "409":
-            return 409
-        case "400":
-            return 400
-        case _:
-            raise InvalidValue(
-                "busy_status is 409, which every SDK retries, or 400 as the hosted service has it, "
-                f"not {text!r}"
-            )
-
-
 def _aliases(text: str) -> tuple[tuple[str, str], ...]:
-    pairs = [each.partition("=") for each in text.replace(",", " ").split()]
+    pairs = [each.partition("=") for each in _words(text)]
     if not all(name and equals and agent for name, equals, agent in pairs):
-        raise InvalidValue("model_aliases takes NAME=AGENT pairs, such as gpt-4o=butler")
+        raise WrongValue("NAME=AGENT pairs, such as gpt-4o=butler")
     return tuple((name, agent) for name, _, agent in pairs)
 
 
@@ -383,24 +222,232 @@ def _tenant_agents(text: str) -> TenantAgents:
     pairs = [each.partition("=") for each in text.split()]
     rules = tuple((tenant, tuple(filter(None, agents.split(",")))) for tenant, _, agents in pairs)
     if not all(tenant and agents for tenant, agents in rules) or len(dict(rules)) < len(rules):
-        raise InvalidValue(
-            "tenant_agents takes TENANT=AGENT[,AGENT…] once for each tenant, with spaces between them, "
-            f"such as 'acme=support,shop/* *=demo', not {text!r}"
+        raise WrongValue(
+            "TENANT=AGENT[,AGENT…] once for each tenant, with spaces between them, "
+            "such as 'acme=support,shop/* *=demo'"
         )
     return TenantAgents(rules=rules)
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or not 0 <= int(port) <= 65535:
-        raise InvalidValue(f"--listen takes HOST:PORT, such as {DEFAULT_LISTEN}, not {text!r}")
-    return host.strip("[]") or "127.0.0.1", int(port)
+def _sources(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+# ── the table ────────────────────────────────────────────────────────────────────────────────
+
+
+class Config(Value):
+    """Everything that can be set, each with its row. Made by `load_config` alone."""
+
+    listen: Address = setting(_address, "127.0.0.1:8484", "where to listen", flag="HOST:PORT")
+    workers: int = setting(
+        _number(workers_max),
+        "1",
+        "how many processes serve that port",
+        more="see [one machine](../guides/one-machine.md)",
+        flag="N",
+    )
+    store: str = setting(str, DEFAULT_URL, "where conversations live", flag="URL")
+    auth: Auth = setting(
+        _one_of(get_args(Auth)),
+        "auto",
+        "who has to show a key: auto, required or off",
+        more="`auto` is everybody as soon as there is an [API key](cli.md#holdfast-keys), `required` everybody, "
+        "`off` nobody",
+        flag="WHEN",
+    )
+    allowed_hosts: frozenset[str] = setting(
+        _hosts, "", "more names that requests may be addressed to"
+    )
+    cors_origins: frozenset[str] = setting(
+        _origins,
+        "",
+        "pages that may use the server from a browser: `https://app.example`, or `*` for all",
+    )
+    trusted_proxies: frozenset[str] = setting(
+        _proxies,
+        "",
+        "addresses of proxies whose `X-Forwarded-For` and `X-Forwarded-Host` are believed",
+    )
+    tls_cert: str = setting(str, "", "a PEM file: the certificate to serve HTTPS with", flag="FILE")
+    tls_key: str = setting(str, "", "a PEM file: the certificate's key", flag="FILE")
+    tenant_requests_per_minute: int | None = setting(
+        _bound, "", "how many requests each tenant may make in a minute"
+    )
+    tenant_turns: int | None = setting(
+        _bound,
+        "",
+        "how many turns each tenant may have at once",
+        more="those in the background count",
+    )
+    tenant_streams: int | None = setting(_bound, "", "how many of these may stream")
+    tenant_watchers: int | None = setting(
+        _bound, "", "how many turns each tenant may watch at once"
+    )
+    key_requests_per_minute: int | None = setting(
+        _bound, "", "how many requests each API key may make in a minute"
+    )
+    key_turns: int | None = setting(_bound, "", "how many turns each API key may have at once")
+    key_streams: int | None = setting(_bound, "", "how many of these may stream")
+    key_watchers: int | None = setting(_bound, "", "how many turns each API key may watch at once")
+    conversation_headers: tuple[str, ...] = setting(
+        _header_names,
+        " ".join(CONVERSATION_ID.aliases),
+        f"headers that name a conversation, besides `{CONVERSATION_ID.title}`",
+    )
+    turn_policy: Policy = setting(
+        parse_policy,
+        "",
+        "how turns end where neither agent nor request says: `disconnect=keep, cancel=discard`",
+    )
+    turn_deadline_s: float = setting(_seconds(), f"{turn_deadline_s:g}", "how long a turn may take")
+    lease_ttl_s: float = setting(
+        _seconds(least_s=1.0, most_s=300.0),
+        f"{lease_ttl_s:g}",
+        "how long the other servers on a store wait for one that says nothing before they end or finish its turns",
+        more="1 to 300, renewed three times in between",
+    )
+    background_turns: int = setting(
+        _number(),
+        str(background_turns_max),
+        "responses in the background that this server plays at a time",
+        more="others wait in the store for a server that has room",
+    )
+    expire_after_s: float | None = setting(
+        _expiry, "never", "how long a conversation may rest before it answers 410 until it is reset"
+    )
+    busy_status: BusyStatus = setting(
+        _one_of(get_args(BusyStatus)),
+        "409",
+        "what a busy conversation answers: 409, or 400",
+        more="every SDK retries 409; 400 has the words of the hosted service, which the Agents SDK retries on its own "
+        "account",
+        flag="STATUS",
+    )
+    log_format: LogFormat = setting(
+        _one_of(get_args(LogFormat)),
+        "text",
+        "how the log is written: text, or json with an event for each decision",
+        more="`text` is for people, on stderr; `json` goes to stdout",
+        flag="FORMAT",
+    )
+    sandbox: Mode = setting(
+        _one_of(get_args(Mode)),
+        "auto",
+        "whether commands run in a sandbox: required, auto or off",
+        more="`auto` is where [there is one](../guides/sandbox.md), and the default is `required` also with keys of "
+        "several tenants",
+        flag="WHEN",
+        beyond="required",
+    )
+    remote_sources: RemoteSources = setting(
+        _one_of(get_args(RemoteSources)),
+        "guarded",
+        "`trusted`: agent files from URLs come from any address, and may do what files on this machine may",
+    )
+    model_aliases: tuple[tuple[str, str], ...] = setting(
+        _aliases, "", "for clients with hard-wired names: `gpt-4o=butler`"
+    )
+    tenant_agents: TenantAgents = setting(
+        _tenant_agents,
+        "",
+        "which agents a tenant may use, by model ids and patterns of them: `acme=support,shop/* *=demo`",
+        more="`*` is every tenant that is not named; a tenant without a rule may use every agent",
+    )
+    sources: tuple[str, ...] = setting(_sources, "demo", "what to serve; the arguments of `serve`")
+    origins: tuple[Origin, ...] = ()
+    unknown: tuple[Unknown, ...] = ()
+    """Variables that look like settings, and are none."""
+
+    @property
+    def hosts(self) -> frozenset[str] | None:
+        """The names that requests may be addressed to; None: any. Beyond loopback only the operator knows them."""
+        if self.listen.is_loopback:
+            near = {"localhost", "127.0.0.1", "::1", self.listen.host.lower()}
+            return self.allowed_hosts | near
+        return self.allowed_hosts or None
+
+    @property
+    def tls(self) -> tuple[str, str] | None:
+        """The files with a certificate and its key. None: plain HTTP."""
+        return (self.tls_cert, self.tls_key) if self.tls_cert else None
+
+    @property
+    def trust_remote(self) -> bool:
+        """Whether agent files from URLs are trusted like those on this machine."""
+        return self.remote_sources == "trusted"
+
+    def quota(self, whose: Literal["tenant", "key"]) -> Quota:
+        """What each tenant, or each API key, may ask for."""
+        bounds = Quota.__struct_fields__
+        return Quota(**{each: getattr(self, f"{whose}_{each}") for each in bounds})
+
+
+SETTINGS: dict[str, Setting[Any]] = {
+    name: row
+    for name, row in zip(Config.__struct_fields__, Config.__struct_defaults__, strict=True)
+    if isinstance(row, Setting)
+}
+
+
+# ── putting them together ────────────────────────────────────────────────────────────────────
+
+
+def load_config(
+    flags: Mapping[str, str], environment: Mapping[str, str], sources: tuple[str, ...]
+) -> Config:
+    """Put the settings together. Raises InvalidValue, with the way out."""
+    values: dict[str, Any] = {}
+    origins = []
+    for name, row in SETTINGS.items():
+        if name == "sources" and sources:
+            text, origin = " ".join(sources), "arguments"
+        elif name in flags:
+            text, origin = flags[name], flag_of(name)
+        elif environment.get(variable(name)):
+            text, origin = environment[variable(name)], variable(name)
+        else:
+            far = row.beyond and not values["listen"].is_loopback
+            text, origin = row.beyond if far else row.default, "default"
+        origins.append(Origin(name=name, value=without_password(text), origin=origin))
+        try:
+            values[name] = row.read(text)
+        except WrongValue as error:
+            raise InvalidValue(f"{origin} takes {error}, not {text!r}") from error
+    values["sources"] = sources or values["sources"]
+    config = Config(**values, origins=tuple(origins), unknown=tuple(_unknown(environment)))
+    _refuse_contradictions(config)
+    return config
+
+
+def flag_of(name: str) -> str:
+    """The flag of a setting."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _refuse_contradictions(config: Config) -> None:
+    if config.workers > 1 and config.store == "memory:":
+        raise InvalidValue(
+            "a memory store belongs to one process; with --workers use sqlite:///PATH or postgresql://…"
+        )
+    if bool(config.tls_cert) != bool(config.tls_key):
+        raise InvalidValue(
+            "TLS needs both: --tls-cert with a certificate and --tls-key with its key"
+        )
+
+
+_OF_KUBERNETES = re.compile(r"\w+_SERVICE_(HOST|PORT\w*)|\w+_PORT_\d+_(TCP|UDP|SCTP)\w*", re.ASCII)
+
+
+def _unknown(environment: Mapping[str, str]) -> Iterator[Unknown]:
+    """The variables that are probably mistyped. Those that Kubernetes makes of a Service with our name are not."""
+    known = {name.upper(): variable(name) for name in sorted(SETTINGS)}
+    for name, value in sorted(environment.items()):
+        if (
+            name.startswith(PREFIX)
+            and name not in {*known.values(), *COMMANDS, *MARKS}
+            and not _OF_KUBERNETES.fullmatch(name)
+            and not re.match(r"(tcp|udp|sctp)://", value)
+        ):
+            near = get_close_matches(name.removeprefix(PREFIX), known, n=1)
+            yield Unknown(variable=name, nearest="".join(known[each] for each in near))

@@ -211,7 +211,7 @@ async def test_workers_on_a_database(world: World) -> None:
         (("--store", "memory:"), "belongs to one process"),
         (("--listen", "0.0.0.0:0"), "lets others in"),
         (("nowhere.yaml",), "nowhere.yaml"),
-        (("--workers", "0"), "workers is a number from 1 to 64"),
+        (("--workers", "0"), "--workers takes a number from 1 to 64"),
     ],
 )
 async def test_what_cannot_work_is_said_once(

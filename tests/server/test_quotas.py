@@ -167,8 +167,8 @@ def test_quotas_are_set_by_name() -> None:
     config = load_config(
         {}, {"HOLDFAST_TENANT_TURNS": "20", "HOLDFAST_KEY_REQUESTS_PER_MINUTE": "60"}, ()
     )
-    assert config.tenant_quota == Quota(turns=20)
-    assert config.key_quota == Quota(requests_per_minute=60)
+    assert config.quota("tenant") == Quota(turns=20)
+    assert config.quota("key") == Quota(requests_per_minute=60)
 
 
 async def test_accounts_of_those_who_have_rested_are_forgotten(

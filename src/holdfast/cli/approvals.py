@@ -11,13 +11,14 @@ from holdfast.cli.options import json_option
 from holdfast.cli.telling import when
 from holdfast.client.sync import Client
 from holdfast.core.codec import encode
+from holdfast.environment import API_KEY, SERVER
 from holdfast.wire.api import Decision, Grant
 
 
 @click.group()
 @click.option(
     "--server",
-    envvar="HOLDFAST_SERVER",
+    envvar=SERVER,
     default="http://127.0.0.1:8484",
     show_default=True,
     show_envvar=True,
@@ -26,7 +27,7 @@ from holdfast.wire.api import Decision, Grant
 )
 @click.option(
     "--key",
-    envvar="HOLDFAST_API_KEY",
+    envvar=API_KEY,
     show_envvar=True,
     metavar="KEY",
     help="The API key that it wants, if it does.",

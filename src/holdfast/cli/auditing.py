@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 
+from holdfast.environment import variable
 from holdfast.observe.events import Field, audit, configure
 
 
@@ -16,7 +17,7 @@ def audit_command(action: str, /, **fields: Field) -> None:
 
     In JSON if the servers here log that (`HOLDFAST_LOG_FORMAT`), so that one collector reads both.
     """
-    is_json = os.environ.get("HOLDFAST_LOG_FORMAT") == "json"
+    is_json = os.environ.get(variable("log_format")) == "json"
     handler = configure("json" if is_json else "text", stream=sys.stderr)
     try:
         audit(action, by=_user(), host=socket.gethostname(), **fields)

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from holdfast import limits
 from holdfast.cli.showing import size
 from holdfast.core.codec import Value
+from holdfast.environment import variable
 from holdfast.store.condition import Condition, Replication
 from holdfast.tools.sandbox.backend import WAY_OUT, Backend
 from holdfast.tools.sandbox.sandbox import Mode
@@ -79,7 +80,7 @@ def judge_sandbox(mode: Mode, backend: Backend) -> Finding:
         return warning(
             check,
             "switched off: a command can do whatever the server's user can",
-            "leave HOLDFAST_SANDBOX out, or set it to auto or required",
+            f"leave {variable('sandbox')} out, or set it to auto or required",
         )
     if backend.kind != "none":
         return ok(check, f"{mode}: {backend.words}")

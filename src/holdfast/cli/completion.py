@@ -6,9 +6,10 @@ import click
 from click.shell_completion import get_completion_class
 
 from holdfast.cli import output
+from holdfast.environment import PREFIX
 
 PROGRAM = "holdfast"
-VARIABLE = "_HOLDFAST_COMPLETE"
+VARIABLE = f"_{PREFIX}COMPLETE"
 """By which the shell asks, as click names it."""
 
 

@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from holdfast.core.codec import Value
+from holdfast.environment import API_KEY, SERVER, variable
 from holdfast.store.open import DEFAULT_URL
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -19,7 +20,7 @@ def store_option(command: F) -> F:
     return click.option(
         "--store",
         "url",
-        envvar="HOLDFAST_STORE",
+        envvar=variable("store"),
         default=DEFAULT_URL,
         show_default=True,
         show_envvar=True,
@@ -74,7 +75,7 @@ def _said(name: str) -> bool:
 
 _server_option = click.option(
     "--server",
-    envvar="HOLDFAST_SERVER",
+    envvar=SERVER,
     show_envvar=True,
     metavar="URL",
     help="A server that runs, in place of a store: http://HOST:PORT.",
@@ -82,7 +83,7 @@ _server_option = click.option(
 _key_option = click.option(
     "--key",
     "api_key",
-    envvar="HOLDFAST_API_KEY",
+    envvar=API_KEY,
     show_envvar=True,
     metavar="KEY",
     help="The API key that the server wants, if it does.",

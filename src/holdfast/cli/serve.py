@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
 import uvloop
 
 from holdfast.cli import output
-from holdfast.config import Config, Quota, load_config
+from holdfast.config import SETTINGS, Config, Quota, flag_of, load_config
 from holdfast.observe.events import configure, event, warn
 from holdfast.observe.exporting import tracing
 from holdfast.observe.supervisor import TaskSupervisor
@@ -29,41 +29,24 @@ GARBAGE = (10_000, 10, 10)
 """How many new objects it takes until the youngest are looked through; and how many such looks, for older ones."""
 
 
+def setting_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """The flags of a command, one for each setting that has one."""
+    for name, row in reversed(SETTINGS.items()):
+        if row.flag:
+            beyond = f", {row.beyond} beyond loopback" if row.beyond else ""
+            default = f"; {row.default} by default{beyond}" if row.default else ""
+            words = f"{row.words[:1].upper()}{row.words[1:]}{default}."
+            command = click.option(flag_of(name), metavar=row.flag, help=words)(command)
+    return command
+
+
 @click.command()
 @click.argument("sources", nargs=-1)
-@click.option("--listen", metavar="HOST:PORT", help="Where to listen; 127.0.0.1:8484 by default.")
-@click.option("--workers", metavar="N", help="How many processes serve that port; 1 by default.")
-@click.option(
-    "--store", metavar="URL", help="Where conversations live; sqlite:///holdfast.db by default."
-)
-@click.option("--auth", metavar="WHEN", help="Who has to show a key: auto, required or off.")
-@click.option(
-    "--busy-status", metavar="STATUS", help="What a busy conversation answers: 409, or 400."
-)
-@click.option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate, and …")
-@click.option("--tls-key", metavar="FILE", help="… its key.")
-@click.option(
-    "--log-format", metavar="FORMAT", help="text, or json with an event for each decision."
-)
-@click.option(
-    "--sandbox", metavar="WHEN", help="Whether commands run in a sandbox: required, auto or off."
-)
+@setting_flags
 @click.option(
     "--print-config", is_flag=True, help="Show each setting and where it comes from, and stop."
 )
-def serve(
-    sources: tuple[str, ...],
-    listen: str | None,
-    workers: str | None,
-    store: str | None,
-    auth: str | None,
-    busy_status: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-    log_format: str | None,
-    sandbox: str | None,
-    print_config: bool,
-) -> None:
+def serve(sources: tuple[str, ...], print_config: bool, **flags: str | None) -> None:
     """Serve agents from SOURCES: agent files, directories, URLs, module:attribute, or `demo`.
 
     \b
@@ -72,19 +55,8 @@ def serve(
       holdfast serve butler.yaml             an agent file
       holdfast serve work=agents/ --store sqlite:////var/lib/holdfast/store.db
     """
-    given = {
-        "listen": listen,
-        "workers": workers,
-        "store": store,
-        "auth": auth,
-        "busy_status": busy_status,
-        "tls_cert": tls_cert,
-        "tls_key": tls_key,
-        "log_format": log_format,
-        "sandbox": sandbox,
-    }
-    flags = {name: value for name, value in given.items() if value is not None}
-    config = load_config(flags, os.environ, sources)
+    given = {name: value for name, value in flags.items() if value is not None}
+    config = load_config(given, os.environ, sources)
     if print_config:
         for each in config.origins:
             output.say(f"{each.name:24} {each.value:40} {each.origin}")
@@ -115,9 +87,9 @@ def _station(config: Config) -> Station | int:
         _say_ready(ready, config)
 
     if config.workers == 1:
-        return Alone(config.host, config.port, on_ready=on_ready)
-    port = Port(config.host, config.port)
-    bounded = any(each != Quota() for each in (config.tenant_quota, config.key_quota))
+        return Alone(config.listen.host, config.listen.port, on_ready=on_ready)
+    port = Port(config.listen.host, config.listen.port)
+    bounded = any(config.quota(whose) != Quota() for whose in ("tenant", "key"))
     return Supervisor(config.workers, port, bounded=bounded, on_ready=on_ready).run()
 
 

@@ -22,6 +22,7 @@ from math import inf
 from typing import Literal, TypeAlias
 
 from holdfast import limits
+from holdfast.environment import variable
 from holdfast.observe.events import warn
 
 Cause: TypeAlias = Literal["total", "address"]
@@ -140,7 +141,7 @@ class ConnectionRegister:
             cause=cause,
             address=address,
             connections=self._of[address] if cause == "address" else self.count,
-            hint="if this is a proxy of yours, name it in HOLDFAST_TRUSTED_PROXIES"
+            hint=f"if this is a proxy of yours, name it in {variable('trusted_proxies')}"
             if cause == "address"
             else "raise the limit of open files (ulimit -n)",
         )

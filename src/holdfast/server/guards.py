@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from ipaddress import IPv6Address
 from urllib.parse import urlsplit
 
+from holdfast.environment import variable
 from holdfast.server.exchange import Exchange
 from holdfast.wire.headers import EXPOSED, NAMES, allowed
 from holdfast.wire.problems import Problem, Refused, bad_request
@@ -57,7 +58,7 @@ class Guard:
             raise _refused(
                 "host_not_allowed",
                 f"this server does not go by the name {addressed or ''!r:.100}; "
-                "if it should, start it with HOLDFAST_ALLOWED_HOSTS",
+                f"if it should, start it with {variable('allowed_hosts')}",
             )
         origin = exchange.headers.get("origin")
         if origin is None:
@@ -70,7 +71,7 @@ class Guard:
             raise _refused(
                 "origin_not_allowed",
                 f"pages of {origin[:100]!r} may not use this server; if they should, start it with "
-                "HOLDFAST_CORS_ORIGINS",
+                f"{variable('cors_origins')}",
             )
 
     def check_open(self, exchange: Exchange) -> None:
@@ -86,7 +87,7 @@ class Guard:
             raise _refused(
                 "origin_not_allowed",
                 "a page of another site may not use this server; if pages of some origins should, start it with "
-                "HOLDFAST_CORS_ORIGINS",
+                f"{variable('cors_origins')}",
             )
 
     def preflight(self, methods: tuple[str, ...]) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ import errno
 import socket
 import sys
 
+from holdfast.environment import variable
 from holdfast.errors import InvalidValue
 
 BALANCED = sys.platform == "linux"
@@ -29,7 +30,7 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
             at = f"[{host}]" if ":" in host else host
             raise InvalidValue(
                 f"port {port} on {host} is taken; stop what uses it, or choose another: "
-                f"--listen {at}:0, or HOLDFAST_LISTEN={at}:0 in the environment (0 is any that is free)"
+                f"--listen {at}:0, or {variable('listen')}={at}:0 in the environment (0 is any that is free)"
             ) from error
         raise InvalidValue(f"cannot listen on {host}:{port}: {error.strerror}") from error
     listener.set_inheritable(False)

@@ -68,7 +68,7 @@ async def serve(
             door = await open_door(
                 store,
                 config.auth,
-                beyond_loopback=config.beyond_loopback,
+                beyond_loopback=not config.listen.is_loopback,
                 now_ms=ambient.now_ms,
             )
             if sandbox is not None:
@@ -88,16 +88,16 @@ async def serve(
                 background_max=config.background_turns,
             ) as sessions:
                 quotas = Quotas(
-                    tenant=config.tenant_quota,
-                    key=config.key_quota,
+                    tenant=config.quota("tenant"),
+                    key=config.quota("key"),
                     playing=sessions.turns_of,
                     accounts=station.accounts,
                 )
                 app = App(
                     sessions,
                     directory,
-                    names=config.names,
-                    policy=config.policy,
+                    names=config.conversation_headers,
+                    policy=config.turn_policy,
                     deadline_s=config.turn_deadline_s,
                     expire_after_s=config.expire_after_s,
                     busy_status=config.busy_status,
@@ -105,7 +105,7 @@ async def serve(
                         config.hosts,
                         origins=config.cors_origins,
                         proxies=config.trusted_proxies,
-                        names=config.names,
+                        names=config.conversation_headers,
                     ),
                     door=door,
                     quotas=quotas,

@@ -23,10 +23,11 @@ from typing import IO
 
 from holdfast import limits
 from holdfast.core.codec import Value
+from holdfast.environment import CALL_KEY
 from holdfast.tools.sandbox.sandbox import Cell
 from holdfast.tools.threads import in_thread
 
-MARK = "HOLDFAST_CALL_KEY"
+MARK = CALL_KEY
 """The variable by which a command knows its call, and by which its processes are found."""
 
 _READ_BYTES = 64 * 1024

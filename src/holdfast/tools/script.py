@@ -17,6 +17,7 @@ import msgspec
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.items import Text
+from holdfast.environment import PREFIX
 from holdfast.tools.base import Json, Tool, ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.process import Exit, run_command
 from holdfast.tools.run import clean, failure
@@ -30,7 +31,7 @@ PASSED_ON = frozenset(
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _RESERVED = re.compile(
-    r"HOLDFAST_.*|LD_.*|DYLD_.*|LC_.*|BASH_ENV|ENV|IFS|PS4|SHELLOPTS|BASHOPTS|CDPATH|GLOBIGNORE"
+    rf"{PREFIX}.*|LD_.*|DYLD_.*|LC_.*|BASH_ENV|ENV|IFS|PS4|SHELLOPTS|BASHOPTS|CDPATH|GLOBIGNORE"
     r"|PYTHON(PATH|HOME|STARTUP)|PERL5(LIB|OPT)|RUBYOPT|NODE_OPTIONS|GIT_(SSH|SSH_COMMAND|EXTERNAL_DIFF)"
 )
 """Variables that decide what code runs. An argument with such a name would hand that decision to a model."""

@@ -15,6 +15,7 @@ from typing import NoReturn, Protocol
 
 import msgspec
 
+from holdfast.environment import PREFIX
 from holdfast.errors import HoldfastError
 
 AGENT = """\
@@ -110,7 +111,7 @@ class OwnServer:
 
 def _without_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """The tour is about what a server does that nobody has told anything."""
-    return {name: value for name, value in environ.items() if not name.startswith("HOLDFAST_")}
+    return {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from pydantic import ValidationError
 
 from holdfast import limits
 from holdfast.core.items import Audio, File, Image, Inline, Part, Parts, Text
+from holdfast.environment import MCP_SERVER
 from holdfast.observe.events import trace_headers
 from holdfast.tools.base import Json, ToolOutput
 from holdfast.tools.mcp.config import Remote, Server, Stdio
@@ -53,7 +54,6 @@ from holdfast.version import VERSION
 CALL_KEY = "holdfast/call_key"
 """Where in a request's `_meta` the stable key of a call is: what a server can tell a repetition by."""
 
-_MARK = "HOLDFAST_MCP_SERVER"
 _GRACE_S = 1.0
 """From SIGTERM until a server's launcher ends all of it: before the SDK would end the launcher, after 2 s."""
 _GONE = (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT)
@@ -120,7 +120,7 @@ async def _over_stdio(program: Stdio, errors: _Stderr, sandbox: Sandbox) -> Asyn
         network=program.network,
         home=program.home,
     )
-    argv, environment = [program.command, *program.args], {**program.env, _MARK: mark}
+    argv, environment = [program.command, *program.args], {**program.env, MCP_SERVER: mark}
     argv = await cell.launched(argv, environment, grace_s=_GRACE_S) or argv
     parameters = StdioServerParameters(
         command=argv[0],
@@ -135,7 +135,7 @@ async def _over_stdio(program: Stdio, errors: _Stderr, sandbox: Sandbox) -> Asyn
             yield streams
     finally:
         # The SDK ends its process group; whoever has left that is found by the mark.
-        await in_thread(lambda: kill_marked(mark, variable=_MARK), name="holdfast mcp")
+        await in_thread(lambda: kill_marked(mark, variable=MCP_SERVER), name="holdfast mcp")
 
 
 @asynccontextmanager

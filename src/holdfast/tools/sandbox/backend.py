@@ -12,6 +12,7 @@ from functools import cache
 from typing import Literal, TypeAlias
 
 from holdfast.core.codec import Value
+from holdfast.environment import variable
 
 Kind: TypeAlias = Literal["bubblewrap", "landlock", "none"]
 
@@ -54,7 +55,7 @@ class Backend(Value):
 
 WAY_OUT = (
     "run on Linux 5.13 or later, or install bubblewrap (apt-get install bubblewrap); "
-    "HOLDFAST_SANDBOX=off runs commands as this user, who can do whatever the server can"
+    f"{variable('sandbox')}=off runs commands as this user, who can do whatever the server can"
 )
 
 
