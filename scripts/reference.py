@@ -181,8 +181,7 @@ def settings() -> Iterator[str]:
         flag = f"`{flag_of(name)}`" if row.flag else ""
         defaults = f"`{row.default}`" if row.default else ""
         defaults += f"; `{row.beyond}` beyond loopback" if row.beyond else ""
-        words = "; ".join(filter(None, (row.words, row.more))).replace("|", "\\|")
-        yield f"| `{name}` | `{variable(name)}` | {flag} | {defaults} | {words} |"
+        yield f"| `{name}` | `{variable(name)}` | {flag} | {defaults} | {row.words} |"
     yield ""
     yield "The bounds for tenants and keys are kept by each server, all its workers together: with three replicas a tenant may do three times as much."
     yield "Without a number there is none."

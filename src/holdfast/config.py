@@ -43,9 +43,7 @@ class Setting(Struct, Generic[T], frozen=True):
     """Raises WrongValue, or InvalidValue with words of its own."""
     default: str
     words: str
-    """What it is, for `--help` and for the page of all settings."""
-    more: str
-    """What else the page says."""
+    """What it is. A flag's help has what comes before the first semicolon, the page of settings has all of it."""
     flag: str
     """The flag's placeholder. Empty: there is no flag."""
     beyond: str
@@ -57,16 +55,10 @@ class WrongValue(ValueError):
 
 
 def setting(
-    read: Callable[[str], T],
-    default: str,
-    words: str,
-    *,
-    more: str = "",
-    flag: str = "",
-    beyond: str = "",
+    read: Callable[[str], T], default: str, words: str, *, flag: str = "", beyond: str = ""
 ) -> T:
     """A row, in the place of a field's default; `load_config` fills every field with a value."""
-    return cast("T", Setting(read, default, words, more, flag, beyond))
+    return cast("T", Setting(read, default, words, flag, beyond))
 
 
 # ── values ───────────────────────────────────────────────────────────────────────────────────
@@ -243,16 +235,14 @@ class Config(Value):
     workers: int = setting(
         _number(workers_max),
         "1",
-        "how many processes serve that port",
-        more="see [one machine](../guides/one-machine.md)",
+        "how many processes serve that port; see [one machine](../guides/one-machine.md)",
         flag="N",
     )
     store: str = setting(str, DEFAULT_URL, "where conversations live", flag="URL")
     auth: Auth = setting(
         _one_of(get_args(Auth)),
         "auto",
-        "who has to show a key: auto, required or off",
-        more="`auto` is everybody as soon as there is an [API key](cli.md#holdfast-keys), `required` everybody, "
+        "who has to show a key: auto, required or off; `auto` is everybody as soon as there is an [API key](cli.md#holdfast-keys), `required` everybody, "
         "`off` nobody",
         flag="WHEN",
     )
@@ -277,8 +267,7 @@ class Config(Value):
     tenant_turns: int | None = setting(
         _bound,
         "",
-        "how many turns each tenant may have at once",
-        more="those in the background count",
+        "how many turns each tenant may have at once; those in the background count",
     )
     tenant_streams: int | None = setting(_bound, "", "how many of these may stream")
     tenant_watchers: int | None = setting(
@@ -304,14 +293,12 @@ class Config(Value):
     lease_ttl_s: float = setting(
         _seconds(least_s=1.0, most_s=300.0),
         f"{lease_ttl_s:g}",
-        "how long the other servers on a store wait for one that says nothing before they end or finish its turns",
-        more="1 to 300, renewed three times in between",
+        "how long the other servers on a store wait for one that says nothing before they end or finish its turns; 1 to 300, renewed three times in between",
     )
     background_turns: int = setting(
         _number(),
         str(background_turns_max),
-        "responses in the background that this server plays at a time",
-        more="others wait in the store for a server that has room",
+        "responses in the background that this server plays at a time; others wait in the store for a server that has room",
     )
     expire_after_s: float | None = setting(
         _expiry, "never", "how long a conversation may rest before it answers 410 until it is reset"
@@ -319,23 +306,20 @@ class Config(Value):
     busy_status: BusyStatus = setting(
         _one_of(get_args(BusyStatus)),
         "409",
-        "what a busy conversation answers: 409, or 400",
-        more="every SDK retries 409; 400 has the words of the hosted service, which the Agents SDK retries on its own "
+        "what a busy conversation answers: 409, or 400; every SDK retries 409; 400 has the words of the hosted service, which the Agents SDK retries on its own "
         "account",
         flag="STATUS",
     )
     log_format: LogFormat = setting(
         _one_of(get_args(LogFormat)),
         "text",
-        "how the log is written: text, or json with an event for each decision",
-        more="`text` is for people, on stderr; `json` goes to stdout",
+        "how the log is written: text, or json with an event for each decision; `text` is for people, on stderr; `json` goes to stdout",
         flag="FORMAT",
     )
     sandbox: Mode = setting(
         _one_of(get_args(Mode)),
         "auto",
-        "whether commands run in a sandbox: required, auto or off",
-        more="`auto` is where [there is one](../guides/sandbox.md), and the default is `required` also with keys of "
+        "whether commands run in a sandbox: required, auto or off; `auto` is where [there is one](../guides/sandbox.md), and the default is `required` also with keys of "
         "several tenants",
         flag="WHEN",
         beyond="required",
@@ -351,8 +335,7 @@ class Config(Value):
     tenant_agents: TenantAgents = setting(
         _tenant_agents,
         "",
-        "which agents a tenant may use, by model ids and patterns of them: `acme=support,shop/* *=demo`",
-        more="`*` is every tenant that is not named; a tenant without a rule may use every agent",
+        "which agents a tenant may use, by model ids and patterns of them: `acme=support,shop/* *=demo`; `*` is every tenant that is not named; a tenant without a rule may use every agent",
     )
     sources: tuple[str, ...] = setting(_sources, "demo", "what to serve; the arguments of `serve`")
     origins: tuple[Origin, ...] = ()

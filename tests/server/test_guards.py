@@ -211,29 +211,15 @@ async def test_a_body_that_is_compressed_is_refused() -> None:
 # ── headers of ours ──────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("header", "meant"),
-    [
-        ("X-Conversation", None),
-        ("X-Conversation-Key", "x-conversation-id"),
-        ("X-Conversation-ID-", "x-conversation-id"),
-        ("X-Conversation-Crate", "x-conversation-create"),
-        ("X-Turn-Polcy", "x-turn-policy"),
-        ("X-On-Bussy", "x-on-busy"),
-    ],
-)
-async def test_a_header_of_ours_that_is_misspelt_is_told_which_is_meant(
-    header: str, meant: str | None
-) -> None:
+async def test_a_header_of_ours_that_is_misspelt_is_told_which_is_meant() -> None:
     """Else a conversation would not be continued, with status 200."""
     async with serving(agent(ScriptedModel("Hello."))) as server:
-        answer = await server.chat("Hi", headers={header: "trip"})
-    if meant is None:  # not one of our names, though near
-        assert answer.status == 200
-        return
+        answer = await server.chat("Hi", headers={"X-Conversation-Key": "trip"})
+        near = await server.chat("Hi", headers={"X-Conversation": "trip"})
     assert (answer.status, answer.error["code"]) == (400, "unknown_header")
-    assert answer.error["param"] == header.lower()
-    assert f"did you mean {meant}?" in answer.error["message"]
+    assert answer.error["param"] == "x-conversation-key"
+    assert "did you mean x-conversation-id?" in answer.error["message"]
+    assert near.status == 200
 
 
 async def test_what_an_answer_said_may_be_sent_back() -> None:

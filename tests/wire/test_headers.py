@@ -93,6 +93,8 @@ def test_a_header_that_cannot_be_meant_is_refused(name: str, value: str, code: s
     [
         ("x-conversation-idd", "x-conversation-id"),
         ("x-conversatoin-id", "x-conversation-id"),
+        ("x-conversation-crate", "x-conversation-create"),
+        ("x-turn-polcy", "x-turn-policy"),
         ("x-conversationid", "x-conversation-id"),
         ("x-on-bussy", "x-on-busy"),
         ("x-on-bsuy", "x-on-busy"),

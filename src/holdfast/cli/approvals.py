@@ -7,11 +7,11 @@ from typing import Literal
 import click
 
 from holdfast.cli import output, showing
-from holdfast.cli.options import json_option
+from holdfast.cli.options import json_option, key_option
 from holdfast.cli.telling import when
 from holdfast.client.sync import Client
 from holdfast.core.codec import encode
-from holdfast.environment import API_KEY, SERVER
+from holdfast.environment import SERVER
 from holdfast.wire.api import Decision, Grant
 
 
@@ -25,15 +25,9 @@ from holdfast.wire.api import Decision, Grant
     metavar="URL",
     help="Which server.",
 )
-@click.option(
-    "--key",
-    envvar=API_KEY,
-    show_envvar=True,
-    metavar="KEY",
-    help="The API key that it wants, if it does.",
-)
+@key_option
 @click.pass_context
-def approvals(ctx: click.Context, server: str, key: str | None) -> None:
+def approvals(ctx: click.Context, server: str, api_key: str | None) -> None:
     """Decide on calls that wait for a person, and see what is remembered.
 
     An answer with such calls names its turn (X-Turn-Id) and the calls; `holdfast chat` asks about them in place.
@@ -42,7 +36,7 @@ def approvals(ctx: click.Context, server: str, key: str | None) -> None:
     Example:
       holdfast approvals --server https://agents.example list TURN
     """
-    ctx.obj = Client(server, key=key)
+    ctx.obj = Client(server, key=api_key)
 
 
 @approvals.command("list", short_help="Which calls of a turn wait.")

@@ -63,7 +63,7 @@ def where_options(command: Callable[..., None]) -> Callable[..., None]:
         found = None if said[0] else server
         command(*args, at=Where(server=found, key=api_key, store=url, tenant=tenant), **rest)
 
-    for option in (_server_option, _key_option):
+    for option in (_server_option, key_option):
         placed = option(placed)
     return store_option(placed)
 
@@ -80,7 +80,7 @@ _server_option = click.option(
     metavar="URL",
     help="A server that runs, in place of a store: http://HOST:PORT.",
 )
-_key_option = click.option(
+key_option = click.option(
     "--key",
     "api_key",
     envvar=API_KEY,

@@ -35,8 +35,10 @@ def setting_flags(command: Callable[..., None]) -> Callable[..., None]:
         if row.flag:
             beyond = f", {row.beyond} beyond loopback" if row.beyond else ""
             default = f"; {row.default} by default{beyond}" if row.default else ""
-            words = f"{row.words[:1].upper()}{row.words[1:]}{default}."
-            command = click.option(flag_of(name), metavar=row.flag, help=words)(command)
+            words = row.words.partition(";")[0]
+            command = click.option(
+                flag_of(name), metavar=row.flag, help=f"{words[:1].upper()}{words[1:]}{default}."
+            )(command)
     return command
 
 

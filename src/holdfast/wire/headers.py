@@ -121,6 +121,33 @@ def _count(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 
+def _flag(name: str, request: str, absent: str) -> RequestHeader[bool]:
+    return RequestHeader(
+        name,
+        request=request,
+        absent=absent,
+        kind=Flag,
+        of_turn=True,
+        shapes_answer=True,
+        parse=_switch(*get_args(Flag)),
+        default=False,
+    )
+
+
+def _decision(name: str, words: str) -> RequestHeader[tuple[CallId, ...]]:
+    return RequestHeader(
+        name,
+        request=f"Ids of calls that wait for a decision, with commas: {words}.",
+        absent="A message closes them as refused.",
+        kind=Calls,
+        of_turn=True,
+        shapes_answer=True,
+        once=True,
+        parse=_calls,
+        default=(),
+    )
+
+
 # ── the table ────────────────────────────────────────────────────────────────────────────────
 
 AUTHORIZATION = Header(
@@ -193,48 +220,14 @@ ON_BUSY = RequestHeader[OnBusy](
     parse=_one_of(get_args(OnBusy)),
     default="wait",
 )
-SHOW_TOOLS = RequestHeader(
-    "x-show-tools",
-    request="Show the agent's own calls as well.",
-    absent="They stay inside.",
-    kind=Flag,
-    of_turn=True,
-    shapes_answer=True,
-    parse=_switch(*get_args(Flag)),
-    default=False,
-)
-SHOW_REASONING = RequestHeader(
+SHOW_TOOLS = _flag("x-show-tools", "Show the agent's own calls as well.", "They stay inside.")
+SHOW_REASONING = _flag(
     "x-show-reasoning",
-    request="On chat: show what the agent's model thinks, as `reasoning_content` of the message and of deltas.",
-    absent="It stays inside.",
-    kind=Flag,
-    of_turn=True,
-    shapes_answer=True,
-    parse=_switch(*get_args(Flag)),
-    default=False,
+    "On chat: show what the agent's model thinks, as `reasoning_content` of the message and of deltas.",
+    "It stays inside.",
 )
-APPROVE = RequestHeader[tuple[CallId, ...]](
-    "x-approve",
-    request="Ids of calls that wait for a decision, with commas: they may run.",
-    absent="A message closes them as refused.",
-    kind=Calls,
-    of_turn=True,
-    shapes_answer=True,
-    once=True,
-    parse=_calls,
-    default=(),
-)
-DENY = RequestHeader[tuple[CallId, ...]](
-    "x-deny",
-    request="Ids of calls that wait for a decision, with commas: they may not.",
-    absent="A message closes them as refused.",
-    kind=Calls,
-    of_turn=True,
-    shapes_answer=True,
-    once=True,
-    parse=_calls,
-    default=(),
-)
+APPROVE = _decision("x-approve", "they may run")
+DENY = _decision("x-deny", "they may not")
 RETRY_COUNT = RequestHeader(
     "x-stainless-retry-count",
     request="How often an SDK has sent this request before; OpenAI's SDKs say it by themselves.",
@@ -387,7 +380,7 @@ _KNOWN = frozenset(each.name for each in HEADERS) | {"x-approved", "x-approver"}
 """Names that are no mistake: ours, also those of answers, and two a slip away that others may mean something by."""
 
 _LONG = 64
-"""Characters of a name that is neither compared nor remembered."""
+"""Characters of a name that is not compared, and of which no more is remembered."""
 
 
 def _refuse_unknown(headers: Mapping[str, str], names: tuple[str, ...]) -> None:
@@ -395,11 +388,10 @@ def _refuse_unknown(headers: Mapping[str, str], names: tuple[str, ...]) -> None:
 
     It would go unnoticed otherwise: a conversation that is not named is not continued, with status 200.
     """
+    # Where no conversation is named by a header, what names one elsewhere is sent all the same.
+    mistake = _is_mistake if names else _is_unknown
     for name in headers:
-        # Where no conversation is named by a header, what names one elsewhere is sent all the same.
-        comparable = names and len(name) < _LONG
-        wrong = _is_mistake(name) if comparable else _is_unknown(name)
-        if wrong and name not in names:
+        if mistake(name[:_LONG]) and name not in names:
             known = dict.fromkeys((*ASKED, *names))
             near = get_close_matches(name, known, n=1, cutoff=0.0)[0]
             raise bad_request(
@@ -411,9 +403,8 @@ def _refuse_unknown(headers: Mapping[str, str], names: tuple[str, ...]) -> None:
 
 @lru_cache(maxsize=1024)  # a client sends the same names with every request
 def _is_mistake(name: str) -> bool:
-    return name not in _KNOWN and (
-        name.startswith(_PREFIXES) or any(_is_slip(name, each) for each in ASKED)
-    )
+    near = len(name) < _LONG and name not in _KNOWN and any(_is_slip(name, each) for each in ASKED)
+    return near or _is_unknown(name)
 
 
 def _is_unknown(name: str) -> bool:
