@@ -18,6 +18,14 @@ from holdfast.errors import ServerRefused
 from holdfast.ids import TurnId
 from holdfast.wire import api
 from holdfast.wire.chat_answer import AnswerHead, ChatStream
+from holdfast.wire.headers import (
+    CONVERSATION_BASE,
+    CONVERSATION_CREATED,
+    RETRY_AFTER_MS,
+    SESSION_ID,
+    SHOULD_RETRY,
+    TURN_ID,
+)
 from holdfast.wire.problems import ErrorAnswer, ErrorBody
 from holdfast.wire.sse import SseParser
 
@@ -174,12 +182,12 @@ class ChatReader(Reader[AnswerEvent]):
         """The version that the turn stands on; known as soon, if it is in a session."""
 
     def begin(self, headers: Mapping[str, str]) -> Iterator[AnswerEvent]:
-        base = headers.get("x-conversation-base")
+        base = headers.get(CONVERSATION_BASE.name)
         began = Began(
-            turn_id=headers.get("x-turn-id", ""),
-            session_id=headers.get("x-session-id"),
+            turn_id=headers.get(TURN_ID.name, ""),
+            session_id=headers.get(SESSION_ID.name),
             base=None if base is None else int(base),
-            created=headers.get("x-conversation-created") == "true",
+            created=headers.get(CONVERSATION_CREATED.name) == "true",
         )
         self.turn_id, self.base = began.turn_id, began.base
         yield began
@@ -232,13 +240,13 @@ def refusal(
 ) -> ServerRefused:
     """What to raise for an answer that says no. `headers` are by lower-case name."""
     said = headers or {}
-    wait_ms, should = said.get("retry-after-ms"), said.get("x-should-retry")
+    wait_ms, should = said.get(RETRY_AFTER_MS.name), said.get(SHOULD_RETRY.name)
     return ServerRefused(
         error.message,
         status=status,
         reason=error.code or "",
         param=error.param,
-        turn_id=turn_id or said.get("x-turn-id"),
+        turn_id=turn_id or said.get(TURN_ID.name),
         retry_after_s=int(wait_ms) / 1000 if wait_ms and wait_ms.isdigit() else None,
         should_retry=None if should is None else should == "true",
     )

@@ -15,7 +15,15 @@ from holdfast.client.events import PieceReader, RecordReader
 from holdfast.client.requests import Call, Request, Stream, request
 from holdfast.core.journal import Record
 from holdfast.wire import api, overview
-from holdfast.wire.headers import OnBusy
+from holdfast.wire.headers import (
+    CONVERSATION_ID,
+    IDEMPOTENCY_KEY,
+    IF_MATCH,
+    ON_BUSY,
+    SHOW_TOOLS,
+    TURN_POLICY,
+    OnBusy,
+)
 
 
 class Model(api.Told):
@@ -199,7 +207,7 @@ class Methods:
         self, turn_id: str, *, idempotency_key: str | None = None
     ) -> Request[api.Turn]:
         """Go on with a turn that broke off. The turn that does so is answered; it plays by itself."""
-        headers = {"idempotency-key": idempotency_key}
+        headers = {IDEMPOTENCY_KEY.name: idempotency_key}
         return request("POST /api/turns/{id}/continue", api.Turn, turn_id, headers=headers)
 
     @Call
@@ -217,7 +225,7 @@ class Methods:
     ) -> Request[api.Turn]:
         """Decide on all calls of a turn that wait. The turn that begins with it is answered."""
         body = api.Decisions(decisions=dict(decisions))
-        headers = {"idempotency-key": idempotency_key}
+        headers = {IDEMPOTENCY_KEY.name: idempotency_key}
         route = "POST /api/turns/{id}/approvals"
         return request(route, api.Turn, turn_id, body=body, headers=headers)
 
@@ -284,11 +292,11 @@ def asking(model: str, prompt: str, **manner: Unpack[Manner]) -> Request[bytes]:
         bytes,
         body=_Chat(model=model, messages=(_Message("user", prompt),)),
         headers={
-            "x-conversation-id": manner.get("session"),
-            "idempotency-key": manner.get("idempotency_key"),
-            "if-match": None if if_match is None else f'"{if_match}"',
-            "x-on-busy": manner.get("on_busy"),
-            "x-turn-policy": manner.get("policy"),
-            "x-show-tools": "true",
+            CONVERSATION_ID.name: manner.get("session"),
+            IDEMPOTENCY_KEY.name: manner.get("idempotency_key"),
+            IF_MATCH.name: None if if_match is None else f'"{if_match}"',
+            ON_BUSY.name: manner.get("on_busy"),
+            TURN_POLICY.name: manner.get("policy"),
+            SHOW_TOOLS.name: "true",
         },
     )

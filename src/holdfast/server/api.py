@@ -43,13 +43,13 @@ from holdfast.store.base import Attempt, Query, SessionFilter, SessionInfo
 from holdfast.store.matches import parse_query
 from holdfast.store.rows import TurnRow
 from holdfast.wire import api
-from holdfast.wire.headers import read_naming
+from holdfast.wire.headers import ETAG, TURN_ID, read_naming
 from holdfast.wire.pages import read_limit
 from holdfast.wire.problems import ErrorAnswer, bad_request
 from holdfast.wire.reading import read_body
 from holdfast.wire.sse import HEARTBEAT, data_frame
 
-_SESSION = Answer("The session.", api.Session, headers=("etag",))
+_SESSION = Answer("The session.", api.Session, headers=(ETAG.name,))
 _BEGUN = Answer("The turn that carries it out.", api.Turn, 202)
 _DECIDING = (
     *errors.TURN,
@@ -359,7 +359,7 @@ class Api:
         Answer(
             "Events, each with its number; what the turn became is the last.",
             events=(api.TurnEvent, api.TurnEnded, ErrorAnswer),
-            headers=("x-turn-id",),
+            headers=(TURN_ID.name,),
         ),
         parameters=(
             Parameter("starting_after", "Leave out the events up to this number.", AfterRecord),
@@ -376,7 +376,7 @@ class Api:
         if not re.fullmatch(r"-1|[0-9]{1,15}", after, re.ASCII):
             raise bad_request("invalid_value", "starting_after is a number", param="starting_after")
         watch = await self._sessions.watch(call.tenant, turn_id)
-        await exchange.start_stream({"x-turn-id": turn_id})
+        await exchange.start_stream({TURN_ID.name: turn_id})
         batches = watch.batches(int(after) + 1, quiet_s=limits.heartbeat_s)
         with exchange.while_present():
             async with aclosing(batches):

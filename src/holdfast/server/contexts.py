@@ -92,7 +92,7 @@ class Contexts:
         "POST /v1/responses/input_tokens",
         "chat",
         "countInputTokens",
-        Answer("So many, or about so many.", TokenCount, headers=("x-token-count",)),
+        Answer("So many, or about so many.", TokenCount, headers=(TOKEN_COUNT.name,)),
         body=Body(ContextBody, {"model": "root", "input": "Where is Oslo?"}),
         codes=errors.CONTEXT,
         body_bytes_max=limits.body_bytes_max,

@@ -64,7 +64,7 @@ _ADDING = Policy(crash="discard", disconnect="finish")
 """Nobody may go on with it by asking a model; a retry adds the items again."""
 
 
-_CONVERSATION = Answer("The conversation.", openai.Conversation, headers=("etag",))
+_CONVERSATION = Answer("The conversation.", openai.Conversation, headers=(ETAG.name,))
 _ADDING_CODES = (*errors.CONTEXT, *errors.TURN, "turn_limit_reached")
 
 

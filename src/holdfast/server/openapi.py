@@ -19,6 +19,7 @@ from holdfast.server.parameters import ANSWER_HEADERS, PLACES, Kind, Parameter
 from holdfast.server.routing import Answer, Body, Call, Route, Routes
 from holdfast.version import VERSION
 from holdfast.wire.api import TurnEvent, Usage
+from holdfast.wire.headers import REQUEST_ID, RETRY_AFTER, SHOULD_RETRY
 from holdfast.wire.problems import ErrorAnswer
 
 Schema: TypeAlias = dict[str, Any]
@@ -52,6 +53,8 @@ def document(routes: Iterable[Route]) -> Schema:
     """The whole document."""
     table = [each for each in routes if each.name]
     shapes = _Shapes(kind for route in table for kind in _kinds(route))
+    told = {each for route in table for answer in route.answers for each in answer.headers}
+    told |= {REQUEST_ID.name, SHOULD_RETRY.name, RETRY_AFTER.name}
     paths: dict[str, Schema] = {}
     for route in table:
         path = route.pattern.replace("...}", "}")
@@ -76,6 +79,7 @@ def document(routes: Iterable[Route]) -> Schema:
             "headers": {
                 name: {"description": words, "schema": {"type": "string"}}
                 for name, words in ANSWER_HEADERS.items()
+                if name in told
             },
             "securitySchemes": {
                 "key": {
@@ -165,7 +169,7 @@ def _codes(route: Route) -> Iterable[str]:
 
 
 def _answer(answer: Answer) -> Schema:
-    named = ("x-request-id", *answer.headers)
+    named = (REQUEST_ID.name, *answer.headers)
     return {
         "description": answer.words,
         "headers": {each: {"$ref": f"#/components/headers/{each}"} for each in named},
@@ -217,9 +221,9 @@ def _refusal(status: int, codes: tuple[str, ...], *, closed: bool) -> Schema:
         schema = {"allOf": [schema, {"properties": {"error": code}}]}
     else:
         words += "\n- what the model's server says about the request, as it says it"
-    headers = ["x-request-id", "x-should-retry"]
+    headers = [REQUEST_ID.name, SHOULD_RETRY.name]
     if status in (409, 429, 503):
-        headers.append("retry-after")
+        headers.append(RETRY_AFTER.name)
     return {
         "description": words,
         "headers": {each: {"$ref": f"#/components/headers/{each}"} for each in headers},

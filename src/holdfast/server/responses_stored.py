@@ -45,7 +45,7 @@ class StoredResponses:
             "Its events again, with `stream=true`, and on until its end.",
             events=openai.RESPONSE_EVENTS,
             done=True,
-            headers=("x-turn-id",),
+            headers=(TURN_ID.name,),
         ),
         parameters=(
             Parameter("stream", "Tell it as events.", Flag),

@@ -25,6 +25,7 @@ from holdfast.core.codec import Value, encode
 from holdfast.ids import KeyId, Tenant
 from holdfast.server.exchange import Exchange
 from holdfast.server.parameters import Kind, Parameter
+from holdfast.wire.headers import ETAG
 from holdfast.wire.problems import Problem, Refused, bad_request
 
 Scope: TypeAlias = Literal["chat", "read", "admin", "metrics"]
@@ -75,7 +76,7 @@ class Call(Struct, frozen=True):
 
     async def say(self, body: Struct, *, status: int = 200, etag: str = "") -> None:
         """Answer with a value of `/api`, as JSON."""
-        headers = {"etag": etag} if etag else None
+        headers = {ETAG.name: etag} if etag else None
         await self.exchange.answer(status, encode(body), headers=headers)
 
 
