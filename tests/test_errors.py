@@ -26,9 +26,12 @@ from holdfast.errors import (
     ServerUnreachable,
     SessionBusy,
     SessionConflict,
+    SessionDamaged,
     SessionGone,
     SessionMissing,
     SourceUnusable,
+    StoreDamaged,
+    StoreReadOnly,
     Superseded,
     TurnFailed,
     TurnRejected,
@@ -44,6 +47,35 @@ def family(kind: type[HoldfastError] = HoldfastError) -> Iterator[type[HoldfastE
 OURS = [kind for kind in family() if kind.__module__ == errors.__name__]
 
 CASES: list[tuple[HoldfastError, str, dict[str, object]]] = [
+    (
+        StoreReadOnly("page 7 of item is not as it was written"),
+        (
+            "the store is damaged (page 7 of item is not as it was written), so it is only read until `holdfast db "
+            "verify` has found it sound; nothing changed; the operator's way out is in docs/guides/damage.md"
+        ),
+        {"reason": "page 7 of item is not as it was written"},
+    ),
+    (
+        StoreDamaged("the table node", "DecodeError: truncated"),
+        (
+            "the table node is damaged in the store and cannot be read (DecodeError: truncated); nothing changed, and "
+            "trying again will not help; the operator's way out is in docs/guides/damage.md"
+        ),
+        {"what": "the table node", "why": "DecodeError: truncated", "in_pages": False},
+    ),
+    (
+        SessionDamaged("conv_4f", "IOError: disk I/O error", in_pages=True),
+        (
+            "conversation 'conv_4f' is damaged in the store and cannot be read (IOError: disk I/O error); nothing changed, "
+            "and trying again will not help; the operator's way out is in docs/guides/damage.md"
+        ),
+        {
+            "what": "conversation 'conv_4f'",
+            "name": "conv_4f",
+            "why": "IOError: disk I/O error",
+            "in_pages": True,
+        },
+    ),
     (
         InvalidId("tenant", "Acme!", expected="small letters"),
         "'Acme!' is not a valid tenant: expected small letters",

@@ -30,7 +30,10 @@ HoldfastError
     ├── StoreUnavailable   the store did not answer in time; nothing is known to have changed
     │   ├── StorageFull    no room left; nothing changed, reading still works
     │   ├── StoreFault     it failed in a way that we do not know; asking again is right
+    │   ├── StoreReadOnly  it was found damaged where everything meets; reading goes on until it was verified
     │   └── InDoubt        the answer was lost; it may have happened, and asking again may do it twice
+    ├── StoreDamaged       something that is stored cannot be read; everything else goes on
+    │   └── SessionDamaged   … and one conversation alone needs it
     ├── StorePoisoned      the store lost its footing (EIO, failed fsync); reopen it, recovery runs then
     ├── StoreClosed        the store was closed, or belongs to the process that we were forked from
     └── StoreUnusable      this store cannot be opened here: wrong version, wrong file system, damaged
@@ -438,10 +441,49 @@ class StoreFault(StoreUnavailable):
     code = "storage_fault"
 
 
+class StoreReadOnly(StoreUnavailable):
+    """The store was found damaged in a place that everything shares, and takes no writes. Nothing changed."""
+
+    code = "storage_read_only"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the store is damaged ({reason}), so it is only read until `holdfast db verify` has found it sound; "
+            "nothing changed; the operator's way out is in docs/guides/damage.md"
+        )
+        self.reason = reason
+
+
 class InDoubt(StoreUnavailable):
     """The answer was lost. What was asked for may have happened, and asking again may do it a second time."""
 
     code = "outcome_unknown"
+
+
+class StoreDamaged(StoreError):
+    """`what` cannot be read, and `why` says how that shows. Whatever does not need it goes on."""
+
+    code = "storage_damaged"
+
+    def __init__(self, what: str, why: str, *, in_pages: bool = False) -> None:
+        super().__init__(
+            f"{what} is damaged in the store and cannot be read ({why}); nothing changed, and trying again will not "
+            "help; the operator's way out is in docs/guides/damage.md"
+        )
+        self.what = what
+        self.why = why
+        self.in_pages = in_pages
+        """The database says so of its own pages; else one row has values that cannot be."""
+
+
+class SessionDamaged(StoreDamaged):
+    """One conversation cannot be read: `name` is its id, its key or the id of its turn. All others go on."""
+
+    code = "conversation_damaged"
+
+    def __init__(self, name: str, why: str, *, in_pages: bool = False) -> None:
+        super().__init__(f"conversation '{name}'", why, in_pages=in_pages)
+        self.name = name
 
 
 class StorePoisoned(StoreError):

@@ -47,7 +47,7 @@ from holdfast.ids import (
     Version,
 )
 from holdfast.store.base import Attempt, Signalled, Taken
-from holdfast.store.exports import Exported, export
+from holdfast.store.exports import Exported, LeftOut, export
 from holdfast.store.home import Store
 from holdfast.store.imports import take_in
 from holdfast.store.rows import ApiKeyRow, GrantRow, SealKeyRow
@@ -361,6 +361,7 @@ async def _for_another_tenant(player: Player) -> None:
     moved = await Player(player.store, player.mint).id_of("mind")
     file: list[bytes] = []
     async for each in export(player.store, ACME, moved):
+        assert not isinstance(each, LeftOut)
         file += each.lines if isinstance(each, Exported) else [each]
     assert [each async for each in take_in(player.store, player.tenant, file)]
 

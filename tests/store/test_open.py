@@ -171,7 +171,7 @@ async def test_somebody_elses_database_is_left_as_it_is(tmp_path: Path) -> None:
 async def test_what_is_no_database_is_left_as_it_is(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "diary.txt"
     path.write_bytes(content)
-    with pytest.raises(StoreUnusable, match="not a SQLite database"):
+    with pytest.raises(StoreUnusable, match="is no SQLite database"):
         await open_store(f"sqlite:///{path}")
     assert path.read_bytes() == content
 

@@ -117,6 +117,7 @@ def judge_store(condition: Condition) -> Iterator[Finding]:
     yield _judge_step(condition)
     if condition.kind == "SQLite":
         yield _judge_damage(condition)
+        yield _judge_checksums(condition)
         yield _judge_log(condition)
     yield _judge_nodes(condition)
     yield _judge_clocks(condition)
@@ -142,9 +143,25 @@ def _judge_damage(condition: Condition) -> Finding:
         return problem(
             "integrity",
             f"SQLite finds damage: {'; '.join(condition.damage)}",
-            "stop the server, keep this file, and restore a backup beside it; holdfast db verify says whose",
+            "holdfast db verify says whose; docs/guides/damage.md says what to do",
+        )
+    if condition.read_only:
+        return problem(
+            "integrity",
+            f"the store is only read: {condition.read_only}",
+            "holdfast db verify, which lets it be written again if it is sound; else docs/guides/damage.md",
         )
     return ok("integrity", "SQLite's quick check finds nothing")
+
+
+def _judge_checksums(condition: Condition) -> Finding:
+    if condition.step and not condition.checksums:
+        return warning(
+            "checksums",
+            "the pages of this file have none, so that a flipped bit may be noticed by `db verify` alone",
+            "holdfast db copy into a new file, which has them",
+        )
+    return ok("checksums", "every page has one")
 
 
 def _judge_log(condition: Condition) -> Finding:

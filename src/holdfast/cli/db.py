@@ -66,7 +66,8 @@ def migrate(url: str) -> None:
 def verify_command(ctx: click.Context, url: str, as_json: bool) -> None:
     """Check every promise that a store can show, and name what is broken.
 
-    Reads only, in short steps. Ends with 0 if all is well, and with 1 if something is broken.
+    Reads only, in short steps. Ends with 0 if all is well, and with 1 if something is broken. A store that was
+    only read because of damage takes writes again if nothing is found.
 
     \b
     Example:
@@ -108,6 +109,9 @@ async def _verify(url: str, seen: Seen, tell: showing.Tell) -> None:
                 case Progress(what=what, done=done, of=of):
                     tell(what, done, of)
                     seen.sessions = done if what == "sessions" else seen.sessions
+        if not seen.findings and store.read_only is not None:
+            await store.declare_sound()
+            output.say("the store was only read, and takes writes again", err=True)
     finally:
         await store.close()
 
@@ -149,7 +153,9 @@ def _verified(seen: Seen) -> dict[str, object]:
 def _judged(seen: Seen) -> str:
     if not seen.findings:
         return "all is well"
-    return f"{showing.counted(len(seen.findings), 'finding')}; keep this store, and restore a backup beside it"
+    return (
+        f"{showing.counted(len(seen.findings), 'finding')}; docs/guides/damage.md says what to do"
+    )
 
 
 # ── backup ───────────────────────────────────────────────────────────────────────────────────

@@ -15,9 +15,9 @@ from holdfast.cli import output, showing
 from holdfast.cli.finding import find_session, find_tenant
 from holdfast.cli.options import store_option, tenant_option
 from holdfast.ids import SessionId, SessionKey, Tenant
-from holdfast.store.copies import Copied
+from holdfast.store.copies import Copied, NotCopied
 from holdfast.store.copies import copy as copy_store
-from holdfast.store.exports import Exported
+from holdfast.store.exports import Exported, LeftOut
 from holdfast.store.exports import export as export_sessions
 from holdfast.store.home import Store
 from holdfast.store.imports import OnConflict, take_in
@@ -35,10 +35,14 @@ FOUND = 1
 @click.option("--key", metavar="KEY", help="Only the session that this key means, and its past.")
 @tenant_option
 @store_option
-def export(session_id: str | None, key: str | None, tenant: str | None, url: str) -> None:
+@click.pass_context
+def export(
+    ctx: click.Context, session_id: str | None, key: str | None, tenant: str | None, url: str
+) -> None:
     """Write all sessions, or one, to stdout as lines of JSON, for `import`.
 
-    Turns go on meanwhile. A file that lacks its last line is not whole, and `import` says so.
+    Turns go on meanwhile. A file that lacks its last line is not whole, and `import` says so. Sessions that are
+    damaged are left out and named; it ends with 1 then.
 
     \b
     Example:
@@ -47,8 +51,13 @@ def export(session_id: str | None, key: str | None, tenant: str | None, url: str
     if session_id is not None and key is not None:
         raise click.UsageError("--session and --key name one session each; use one of them")
     with showing.bar() as tell:
-        sessions = asyncio.run(_export(url, tenant, session_id, key, sys.stdout.buffer, tell))
+        sessions, left_out = asyncio.run(
+            _export(url, tenant, session_id, key, sys.stdout.buffer, tell)
+        )
+    for each in left_out:
+        output.say(f"{each.session_id} left out: it is damaged ({each.why})", err=True)
     output.say(f"{showing.counted(sessions, 'session')} exported", err=True)
+    ctx.exit(FOUND if left_out else 0)
 
 
 async def _export(
@@ -58,19 +67,22 @@ async def _export(
     key: str | None,
     output: BinaryIO,
     tell: showing.Tell,
-) -> int:
+) -> tuple[int, list[LeftOut]]:
     store = await open_existing(url)
     try:
         tenant = await find_tenant(store, named)
         only = await _only(store, tenant, session_id, key)
-        sessions = 0
+        sessions, left_out = 0, list[LeftOut]()
         async for each in export_sessions(store, tenant, only):
+            if isinstance(each, LeftOut):
+                left_out.append(each)
+                continue
             if isinstance(each, Exported):
                 sessions += 1
                 tell("sessions", each.done, each.of)
             output.writelines(each.lines if isinstance(each, Exported) else (each,))
         output.flush()
-        return sessions
+        return sessions, left_out
     finally:
         await store.close()
 
@@ -164,7 +176,8 @@ def copy(ctx: click.Context, source: str, target: str) -> None:
     """Copy everything from the store FROM into the store TO, whatever their kinds, and check the copy.
 
     TO has to be there: `holdfast db migrate` makes it. A copy that broke off is made again, and goes on
-    where it stopped. No server should use FROM meanwhile.
+    where it stopped. No server should use FROM meanwhile. What is damaged in FROM is left out and named; it ends
+    with 1 then, and with 1 if something in TO is broken.
 
     \b
     Example:
@@ -173,27 +186,35 @@ def copy(ctx: click.Context, source: str, target: str) -> None:
     if source == target:
         raise click.UsageError("FROM and TO are the same store")
     with showing.bar() as tell:
-        copied, findings = asyncio.run(_copy(source, target, tell))
+        copied, left_out, findings = asyncio.run(_copy(source, target, tell))
+    for each in left_out:
+        output.say(f"{each.tenant}/{each.what} left out: it is damaged ({each.why})", err=True)
     for finding in findings:
         output.say(str(finding))
     told = "0 sessions" if copied is None else showing.counted(copied.done, "session")
     fresh = 0 if copied is None else copied.fresh
     judged = "all is well" if not findings else showing.counted(len(findings), "finding")
-    output.say(f"{told} there, {fresh:,} of them new; checked, {judged}", err=True)
-    ctx.exit(FOUND if findings else 0)
+    lost = f", {len(left_out):,} left out" if left_out else ""
+    output.say(f"{told} there, {fresh:,} of them new{lost}; checked, {judged}", err=True)
+    ctx.exit(FOUND if findings or left_out else 0)
 
 
 async def _copy(
     source: str, target: str, tell: showing.Tell
-) -> tuple[Copied | None, list[Finding]]:
+) -> tuple[Copied | None, list[NotCopied], list[Finding]]:
     copied: Copied | None = None
+    left_out: list[NotCopied] = []
     findings: list[Finding] = []
     read = await open_existing(source)
     try:
         written = await open_existing(target)
         try:
-            async for copied in copy_store(read, written):
-                tell("sessions", copied.done, copied.of)
+            async for each in copy_store(read, written):
+                if isinstance(each, NotCopied):
+                    left_out.append(each)
+                    continue
+                copied = each
+                tell("sessions", each.done, each.of)
             async for report in verify(written):
                 match report:
                     case Finding():
@@ -204,4 +225,4 @@ async def _copy(
             await written.close()
     finally:
         await read.close()
-    return copied, findings
+    return copied, left_out, findings

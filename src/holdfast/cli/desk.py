@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Literal, Protocol, TypeVar, Unpack
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast import limits
 from holdfast.cli.auditing import audit_command
@@ -32,7 +33,7 @@ from holdfast.server.shown import match_shown, session_shown, turn_shown
 from holdfast.server.transfer import take_sessions
 from holdfast.sessions.queue import last_words
 from holdfast.store.base import SessionFilter, TooLate
-from holdfast.store.exports import Exported
+from holdfast.store.exports import Exported, LeftOut
 from holdfast.store.exports import export as export_session
 from holdfast.store.home import Store
 from holdfast.store.matches import parse_query
@@ -140,13 +141,17 @@ class StoreDesk:
                 )
             )
             return api.SessionPage(
-                sessions=tuple(map(match_shown, found.matches)), cursor=found.cursor
+                sessions=tuple(map(match_shown, found.matches)),
+                cursor=found.cursor,
+                damaged=found.damaged or UNSET,
             )
         page = self._do(
             self._store.sessions(self._tenant, where=chosen, cursor=cursor, limit=limit)
         )
         return api.SessionPage(
-            sessions=tuple(map(session_shown, page.sessions)), cursor=page.cursor
+            sessions=tuple(map(session_shown, page.sessions)),
+            cursor=page.cursor,
+            damaged=page.damaged or UNSET,
         )
 
     def session(self, name: str) -> api.Session:
@@ -178,6 +183,7 @@ class StoreDesk:
     def export(self, name: str) -> Iterator[bytes]:
         going = export_session(self._store, self._tenant, self._find(name))
         while (each := self._do(_next(going))) is not None:
+            assert not isinstance(each, LeftOut), "one session is there, or it is an error"
             yield b"".join(each.lines) if isinstance(each, Exported) else each
 
     # ── writing ──

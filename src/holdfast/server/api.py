@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Literal, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast import limits
 from holdfast.core.codec import encode
@@ -136,11 +137,13 @@ class Api:
                         tenant, sought, where=where, cursor=cursor, limit=limit
                     )
             found = tuple(map(match_shown, results.matches))
-            await call.say(api.SessionPage(sessions=found, cursor=results.cursor))
+            damaged = results.damaged or UNSET
+            await call.say(api.SessionPage(sessions=found, cursor=results.cursor, damaged=damaged))
             return
         page = await self._store.sessions(tenant, where=where, cursor=cursor, limit=limit)
         listed = tuple(map(session_shown, page.sessions))
-        await call.say(api.SessionPage(sessions=listed, cursor=page.cursor))
+        damaged = page.damaged or UNSET
+        await call.say(api.SessionPage(sessions=listed, cursor=page.cursor, damaged=damaged))
 
     @Route(
         "POST /api/sessions/import",

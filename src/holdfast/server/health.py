@@ -40,11 +40,16 @@ class Health:
         """
         if self.draining:
             status, why = 503, "draining"
+        elif self._sessions.store.read_only is not None:
+            # Reading goes on, so it is worth sending requests here.
+            status, why = 200, "read-only"
         elif not self._sessions.lease.is_live:
             status, why = 503, "the store has not been reached for a while"
         else:
             status, why = 200, "ready"
         said: dict[str, object] = {"status": why}
+        if why == "read-only":
+            said["reason"] = self._sessions.store.read_only
         if failing := self._sessions.supervisor.failing:
             said["failing"] = failing
         await call.exchange.answer(status, msgspec.json.encode(said))

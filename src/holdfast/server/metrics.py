@@ -137,6 +137,8 @@ def current(load: Load) -> Iterator[prometheus.Metric]:
         ("holdfast_lane_waiting", "Requests that wait for a session.", load.waiting),
         ("holdfast_watchers", "Those who watch a turn that is played here.", load.watchers),
         ("holdfast_store_queue", "Calls that wait for the store.", load.store_queue),
+        ("holdfast_store_read_only", "1 if it is damaged and not written.", int(load.read_only)),
+        ("holdfast_store_damaged", "Conversations that cannot be read there.", load.damaged),
         ("holdfast_lease_live", "1 if all of them may hold sessions.", int(load.live)),
         ("holdfast_tasks_failing", "Tasks whose last round failed.", len(load.failing)),
     ):

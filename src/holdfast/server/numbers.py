@@ -104,6 +104,8 @@ def _load(loads: Sequence[Load]) -> Load:
         queued=max((each.queued for each in loads), default=0),  # each sees all that there are
         watchers=sum(each.watchers for each in loads),
         store_queue=sum(each.store_queue for each in loads),
+        read_only=any(each.read_only for each in loads),
+        damaged=max((each.damaged for each in loads), default=0),
         live=all(each.live for each in loads),
         failing=tuple(sorted({name for each in loads for name in each.failing})),
     )

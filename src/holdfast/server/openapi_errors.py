@@ -100,7 +100,12 @@ CODES: Mapping[str, Meaning] = {
         rate_limit_exceeded="too many requests, here or at the model's server",
     ),
     **_all(431, request_head_too_large="the headers are too large"),
-    **_all(500, internal_error="a bug; the server's log knows more by the request's id"),
+    **_all(
+        500,
+        conversation_damaged="the conversation cannot be read in the store; all others go on",
+        internal_error="a bug; the server's log knows more by the request's id",
+        storage_damaged="something that the request needs cannot be read in the store",
+    ),
     **_all(
         502,
         tool_error="a tool ended the turn",
@@ -118,6 +123,7 @@ CODES: Mapping[str, Meaning] = {
         server_overloaded="as many large requests are being read as there is memory for",
         server_shutting_down="another server goes on",
         storage_full="there is no room left; reading still works",
+        storage_read_only="the store is damaged, and is only read until it was verified",
         storage_unavailable="the store does not answer, or refuses in a way that we do not know",
         too_many_connections="there is no room for another connection",
         turn_crashed="the turn was lost with its server",
@@ -152,7 +158,10 @@ LET_IN = (
     "rate_limit_exceeded",
     "server_overloaded",
     "server_shutting_down",
+    "conversation_damaged",
+    "storage_damaged",
     "storage_full",
+    "storage_read_only",
     "storage_unavailable",
 )
 """Where somebody has to be let in."""

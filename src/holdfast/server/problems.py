@@ -30,7 +30,9 @@ from holdfast.errors import (
     SessionGone,
     SessionMissing,
     StorageFull,
+    StoreDamaged,
     StoreError,
+    StoreReadOnly,
     TurnRejected,
 )
 from holdfast.ids import TurnId
@@ -89,6 +91,10 @@ def problem_of(error: HoldfastError, *, busy_status: BusyStatus = 409) -> Proble
         case InDoubt():
             problem = _no(503, error.code, message, kind="server_error")
             return msgspec.structs.replace(problem, retry_after_s=STORE_RETRY_S)
+        case StoreReadOnly():
+            return _no(503, error.code, message, kind="server_error")
+        case StoreDamaged():
+            return _no(500, error.code, message, kind="server_error")
         case StoreError():
             return Problem(
                 status=503,
@@ -167,6 +173,9 @@ CAUSES: dict[str, Cause] = {
     "upstream_timeout": Cause(status=504),
     "storage_unavailable": Cause(status=503, words="the store could not be asked"),
     "storage_full": Cause(status=503, words="the store had no room for the turn"),
+    "storage_read_only": Cause(status=503, words="the store is damaged and takes no turns"),
+    "storage_damaged": Cause(status=500, words="the store is damaged"),
+    "conversation_damaged": Cause(status=500, words="the conversation is damaged in the store"),
     "agent_not_found": Cause(status=409, kind="conflict_error"),
     "internal_error": Cause(status=500),
 }

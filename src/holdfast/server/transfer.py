@@ -7,7 +7,7 @@ from io import BytesIO
 
 from holdfast.ids import SessionId, Tenant
 from holdfast.server.exchange import Exchange
-from holdfast.store.exports import Exported, export
+from holdfast.store.exports import Exported, LeftOut, export
 from holdfast.store.home import Store
 from holdfast.store.imports import OnConflict, take_in
 from holdfast.wire.api import Dropped, Imported, Skipped
@@ -33,6 +33,7 @@ async def send_session(
     )
     with exchange.while_present():
         async for each in export(store, tenant, session_id):
+            assert not isinstance(each, LeftOut), "one session is there, or it is an error"
             for piece in _pieces(each.lines if isinstance(each, Exported) else (each,)):
                 await exchange.write(piece)
     await exchange.finish()

@@ -22,7 +22,7 @@ from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.conversation import Snapshot
 from holdfast.core.ports import Play
-from holdfast.errors import SessionMissing, StoreError, StoreUnavailable
+from holdfast.errors import SessionMissing, StoreError, StoreReadOnly, StoreUnavailable
 from holdfast.ids import Minter, SessionId, Tenant, TurnId, Version
 from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor
 from holdfast.sessions.admission import Admissions
@@ -56,6 +56,10 @@ class Load(Value):
     live: bool
     failing: tuple[str, ...] = ()
     """Supervised tasks whose last round ended in an error."""
+    read_only: bool = False
+    """The store is damaged, and takes no writes until it was verified."""
+    damaged: int = 0
+    """Conversations and other things in the store that could not be read since it was opened."""
 
 
 class Sessions:
@@ -219,12 +223,15 @@ class Sessions:
             queued=self._queue.seen,
             watchers=self._owner.watchers,
             store_queue=self.store.queue_length,
+            read_only=self.store.read_only is not None,
+            damaged=len(self.store.damages),
             live=self.lease.is_live,
             failing=self.supervisor.failing,
         )
 
     async def __aenter__(self) -> Self:
-        await self.lease.renew()
+        with suppress(StoreReadOnly):  # what is read needs no lease
+            await self.lease.renew()
         try:
             self._heart = (await self._start_heart(),)
             await self._recovery.sweep()

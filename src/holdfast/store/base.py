@@ -385,6 +385,8 @@ class Page(Value):
 
     sessions: tuple[SessionInfo, ...]
     cursor: str | None
+    damaged: tuple[str, ...] = ()
+    """The ids of sessions that would be among them, perhaps, and cannot be read."""
 
 
 # ── searching ────────────────────────────────────────────────────────────────────────────────
@@ -436,6 +438,8 @@ class Results(Value):
 
     matches: tuple[Match, ...]
     cursor: str | None
+    damaged: tuple[str, ...] = ()
+    """The ids of sessions that were to be looked through and cannot be read."""
 
 
 class Indexed(Value):

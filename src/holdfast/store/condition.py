@@ -39,6 +39,10 @@ class Condition(Value):
     """SQLite: what is in the log and not yet in the file."""
     damage: tuple[str, ...] = ()
     """SQLite: the first things that its own quick check finds."""
+    read_only: str = ""
+    """SQLite: why it takes no writes until it was verified; empty if it does."""
+    checksums: bool = True
+    """SQLite: every page has one."""
     nodes: int = 0
     """Processes that are alive."""
     nodes_gone: int = 0

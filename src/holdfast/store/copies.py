@@ -2,7 +2,8 @@
 
 Each session and each memory is taken in whole or not at all, and one that is there already stays. So a copy that
 broke off is made again, and goes on where it stopped. Not copied: leases, the search index, which is made anew, and
-what was said to turns while they ran. Damage moves along, and `verify` names it there as here.
+what was said to turns while they ran. Damage inside of an item moves along, and `verify` names it there as here; what
+cannot be read at all is left out, and named.
 The source should be at rest: a session that goes on after it was copied is a different one the next time.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from holdfast.core.codec import Value
-from holdfast.errors import ImportConflict
+from holdfast.errors import ImportConflict, StoreDamaged
 from holdfast.ids import GrantId, KeyId, Tenant
 from holdfast.store import exports
 from holdfast.store.base import Refused
@@ -32,7 +33,15 @@ class Copied(Value):
     memories: int
 
 
-async def copy(source: Store, target: Store) -> AsyncIterator[Copied]:
+class NotCopied(Value):
+    """Something that is not in the copy, because it cannot be read: a session, or a kind of rows of a tenant."""
+
+    tenant: str
+    what: str
+    why: str
+
+
+async def copy(source: Store, target: Store) -> AsyncIterator[Copied | NotCopied]:
     """Copy everything that lasts. Raises ImportConflict where something else is in the way."""
     everyone = {
         tenant: await exports.session_ids(source, tenant) for tenant in await source.tenants()
@@ -43,9 +52,18 @@ async def copy(source: Store, target: Store) -> AsyncIterator[Copied]:
         await target.put_seal_key(row)
     done = fresh = memories = 0
     for tenant, ids in everyone.items():
-        memories += await _copy_memories(source, target, tenant)
-        await _copy_grants(source, target, tenant)
+        try:
+            memories += await _copy_memories(source, target, tenant)
+        except StoreDamaged as damage:
+            yield NotCopied(tenant=tenant, what="memories, from one on", why=damage.why)
+        try:
+            await _copy_grants(source, target, tenant)
+        except StoreDamaged as damage:
+            yield NotCopied(tenant=tenant, what="approvals, from one on", why=damage.why)
         async for dump in exports.dumps(source, tenant, ids, tombstones=True):
+            if isinstance(dump, exports.LeftOut):
+                yield NotCopied(tenant=tenant, what=dump.session_id, why=dump.why)
+                continue
             outcome = await target.restore(tenant, dump)
             if isinstance(outcome, Refused):
                 raise ImportConflict(dump.session.id, outcome.why)

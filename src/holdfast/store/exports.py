@@ -3,15 +3,18 @@
 1. A fork comes after the sessions that it goes on from, so that whoever takes them in can do it one by one.
 2. All that is read at once is one session. Besides it, the ids of all sessions are held.
 3. Of a deleted session nothing is taken out but what a live one still reads as its past.
-4. Sessions move on meanwhile. Each is as it was when it was read, and none is newer than a fork of it needs.
+4. A session that cannot be read is left out and named, and so is a fork that goes on from it.
+5. Sessions move on meanwhile. Each is as it was when it was read, and none is newer than a fork of it needs.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 
 from holdfast.core.codec import Value
+from holdfast.errors import SessionDamaged, StoreDamaged
 from holdfast.ids import SessionId, Tenant, Version
 from holdfast.store import lines, transfer
 from holdfast.store.base import SessionDump
@@ -31,18 +34,33 @@ class Exported(Value):
     of: int
 
 
+class LeftOut(Value):
+    """A session that does not go out, because it cannot be read."""
+
+    session_id: SessionId
+    why: str
+
+
 async def export(
     store: Store, tenant: Tenant, only: SessionId | None = None
-) -> AsyncIterator[Exported | bytes]:
-    """The lines of a file with all sessions of a tenant, or one and its past: a block or a single line at a time."""
+) -> AsyncIterator[Exported | LeftOut | bytes]:
+    """The lines of a file with all sessions of a tenant, or one and its past: a block or a single line at a time; and
+    the sessions that are not in it. Raises SessionDamaged if the one that is wanted, or its past, cannot be read."""
     ids = await session_ids(store, tenant) if only is None else (only,)
     yield lines.HEADER
     done = 0
+    left_out: list[str] = []
     async for dump in dumps(store, tenant, ids):
+        if isinstance(dump, LeftOut):
+            if only is not None:
+                raise SessionDamaged(dump.session_id, dump.why)
+            left_out.append(dump.session_id)
+            yield dump
+            continue
         done += 1
         block = await asyncio.to_thread(tuple[bytes, ...], lines.block_of(transfer.portable(dump)))
         yield Exported(session_id=dump.session.id, lines=block, done=done, of=max(done, len(ids)))
-    yield lines.to_line(lines.Last(sessions=done))
+    yield lines.to_line(lines.Last(sessions=done, left_out=tuple(left_out)))
 
 
 async def session_ids(store: Store, tenant: Tenant) -> tuple[SessionId, ...]:
@@ -55,7 +73,7 @@ async def session_ids(store: Store, tenant: Tenant) -> tuple[SessionId, ...]:
 
 async def dumps(
     store: Store, tenant: Tenant, ids: Iterable[SessionId], *, tombstones: bool = False
-) -> AsyncIterator[SessionDump]:
+) -> AsyncIterator[SessionDump | LeftOut]:
     """These sessions and their pasts, each once, what others go on from first.
 
     Deleted ones only as far as these need them; with `tombstones`, at least that they are deleted, and to whom a
@@ -63,14 +81,31 @@ async def dumps(
     """
     ids = tuple(ids)
     seen: set[SessionId] = set()
+    damaged: set[SessionId] = set()
     needs: Needs | None = None
     for session_id in ids:
-        row = await store.session(tenant, session_id)
+        try:
+            row = await store.session(tenant, session_id)
+        except StoreDamaged as damage:
+            damaged.add(session_id)
+            yield LeftOut(session_id=session_id, why=damage.why)
+            continue
         past = () if row is None else tuple(each.session_id for each in row.lineage)
         is_wanted = row is not None and (row.state == "live" or tombstones)
         for each in (*past, session_id) if is_wanted else ():
-            dump = None if each in seen else await store.dump(tenant, each)
+            if each in seen:
+                continue
             seen.add(each)
+            if lost := damaged.intersection(past):
+                damaged.add(each)
+                yield LeftOut(session_id=each, why=f"it goes on from {min(lost)}, which is damaged")
+                continue
+            try:
+                dump = await store.dump(tenant, each)
+            except StoreDamaged as damage:
+                damaged.add(each)
+                yield LeftOut(session_id=each, why=damage.why)
+                continue
             if dump is not None and dump.session.state == "deleted":
                 needs = needs or await Needs.of(store, tenant, ids)
                 dump = needs.cut(dump, claims=tombstones)
@@ -96,9 +131,10 @@ class Needs:
     async def of(cls, store: Store, tenant: Tenant, ids: Iterable[SessionId]) -> Needs:
         needs = cls()
         for each in ids:
-            row = await store.session(tenant, each)
-            if row is not None and row.state == "live":
-                needs._add(row)
+            with suppress(StoreDamaged):  # it does not go out, and needs nothing
+                row = await store.session(tenant, each)
+                if row is not None and row.state == "live":
+                    needs._add(row)
         return needs
 
     def _add(self, row: SessionRow) -> None:

@@ -20,20 +20,21 @@ Outcomes that a caller must decide on are values; errors are for what a caller c
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import suppress
-from functools import partial, wraps
+from contextlib import asynccontextmanager, suppress
+from functools import cached_property, partial, wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from holdfast import limits
-from holdfast.core.codec import DAMAGE
+from holdfast.core.check import Violation
 from holdfast.core.conversation import Snapshot
-from holdfast.errors import InvalidValue
+from holdfast.errors import InvalidValue, SessionDamaged, StoreDamaged
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId, Version
 from holdfast.store import base, pages
 from holdfast.store.assemble import extended
+from holdfast.store.damage import DamageLog
 from holdfast.store.effort import Effort
-from holdfast.store.findings import Progress, Report
+from holdfast.store.findings import Finding, Progress, Report
 from holdfast.store.operations import (
     access,
     arrivals,
@@ -62,7 +63,11 @@ def by_write(operation: Callable[P, Operation[T]], *, once: bool = False) -> Met
     """The method that runs this operation, and says what it says; see `Store._write`."""
 
     async def method(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._write(partial(operation, *args, **kwargs), once=once)
+        try:
+            return await self._write(partial(operation, *args, **kwargs), once=once)
+        except StoreDamaged as damage:
+            await self._meet(damage, writing=True)
+            raise
 
     return _told(method, operation)
 
@@ -71,7 +76,11 @@ def by_read(operation: Callable[P, Operation[T]], *, one_moment: bool = False) -
     """The same for an operation that writes nothing; see `Store._read`."""
 
     async def method(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._read(partial(operation, *args, **kwargs), one_moment=one_moment)
+        try:
+            return await self._read(partial(operation, *args, **kwargs), one_moment=one_moment)
+        except StoreDamaged as damage:
+            await self._meet(damage)
+            raise
 
     return _told(method, operation)
 
@@ -96,6 +105,31 @@ class Store:
     def _read(self, start: Start[T], *, one_moment: bool = False) -> Coroutine[None, None, T]:
         """Run an operation that writes nothing. `one_moment`: all its steps see what the first one saw."""
         raise NotImplementedError
+
+    @cached_property
+    def damages(self) -> DamageLog:
+        """What could not be read since this store was opened."""
+        return DamageLog()
+
+    async def _meet(self, damage: StoreDamaged, *, writing: bool = False) -> None:
+        """Something could not be read, or was in the way of a write: the operator is told, once."""
+        self.damages.note(damage)
+
+    async def _asked(self, doing: Coroutine[None, None, T], *, writing: bool = False) -> T:
+        """What an operation that runs gives back; damage that it meets is told."""
+        try:
+            return await doing
+        except StoreDamaged as damage:
+            await self._meet(damage, writing=writing)
+            raise
+
+    @property
+    def read_only(self) -> str | None:
+        """Why the store takes no writes, if it is damaged where everything meets; None if it takes them."""
+        return None
+
+    async def declare_sound(self) -> None:
+        """`verify` has found nothing wrong: a store that was only read takes writes again."""
 
     def _is_held(self, slot: int) -> bool:
         """Whether the process of a slot lives; see `sqlite/locks.py`."""
@@ -128,7 +162,8 @@ class Store:
 
         Those that `node` itself holds are among them: it knows which of them it plays.
         """
-        return await self._read(partial(sweeps.orphans, node, limit=limit, is_held=self._is_held))
+        start = partial(sweeps.orphans, node, limit=limit, is_held=self._is_held)
+        return await self._asked(self._read(start))
 
     # turns that wait for their session
     queued = by_read(sweeps.queued)
@@ -184,7 +219,24 @@ class Store:
     remove = by_write(session_operations.remove)
     put_blob = by_write(session_operations.put_blob)
     blob = by_read(reads.blob)
-    sessions = by_read(lists.sessions, one_moment=True)
+    _sessions = by_read(lists.sessions, one_moment=True)
+
+    async def sessions(
+        self,
+        tenant: Tenant,
+        *,
+        where: base.SessionFilter = base.EVERYTHING,
+        cursor: str | None = None,
+        limit: int = limits.page_size_default,
+    ) -> base.Page:
+        """List sessions with a committed turn by last activity. Raises InvalidCursor."""
+        page = await self._sessions(tenant, where=where, cursor=cursor, limit=limit)
+        self._note_left_out(page.damaged)
+        return page
+
+    def _note_left_out(self, ids: tuple[str, ...]) -> None:
+        for each in ids:
+            self.damages.note(SessionDamaged(each, "a list has left it out"))
 
     async def snapshot(
         self,
@@ -198,8 +250,8 @@ class Store:
 
         `known` is an earlier snapshot of it: only what came after is read.
         """
-        found = await self._read(
-            partial(reads.snapshot, tenant, session_id, version=version, known=known)
+        found = await self._asked(
+            self._read(partial(reads.snapshot, tenant, session_id, version=version, known=known))
         )
         return None if found is None else extended(found)
 
@@ -230,7 +282,10 @@ class Store:
         effort = Effort()
         page = partial(search.search, tenant, query, where=where, before=before, within=within)
         try:
-            return await self._read(partial(page, limit=limit, effort=effort), one_moment=True)
+            start = partial(page, limit=limit, effort=effort)
+            found = await self._asked(self._read(start, one_moment=True))
+            self._note_left_out(found.damaged)
+            return found
         finally:
             effort.given_up = True
 
@@ -242,9 +297,9 @@ class Store:
         which turns are committed, and on how many machines, none is left out. Any number of callers may do
         this at once.
         """
-        plan = await self._read(partial(search.plan, bytes_max=bytes_max))
+        plan = await self._asked(self._read(partial(search.plan, bytes_max=bytes_max)))
         if plan.steps:
-            await self._write(partial(search.take, plan))
+            await self._asked(self._write(partial(search.take, plan)), writing=True)
         return base.Indexed(sessions=len(plan.steps), more=plan.more)
 
     # memories
@@ -272,7 +327,12 @@ class Store:
         for done, check in enumerate(checks, start=1):
             after: inspection.PageStart | None = inspection.FIRST_PAGE
             while after is not None:
-                page = await self._read(partial(check, after), one_moment=True)
+                try:
+                    page = await self._read(partial(check, after), one_moment=True)
+                except StoreDamaged as damage:
+                    what = f"{damage.what}: {damage.why}"
+                    yield Finding(violation=Violation(code="unreadable", where="", what=what))
+                    break
                 for finding in page.findings:
                     yield finding
                 after = page.last
@@ -291,15 +351,28 @@ class Store:
         gone = 0
         for step in retention.STEPS:
             if gone < limit:
-                gone += await self._write(partial(step, horizon, limit=limit - gone))
+                async with self._past_damage():
+                    gone += await self._write(partial(step, horizon, limit=limit - gone))
         for which, step_of_one in retention.SESSION_STEPS:
             if gone < limit:
-                for place in await self._read(partial(which, horizon, limit=limit - gone)):
+                places: tuple[retention.SessionPlace, ...] = ()
+                async with self._past_damage():
+                    places = await self._read(partial(which, horizon, limit=limit - gone))
+                for place in places:
                     if gone < limit:
                         step = partial(step_of_one, place, horizon, limit=limit - gone)
-                        with suppress(*DAMAGE, InvalidValue):  # `verify` names it; others go
-                            gone += await self._write(step)
+                        with suppress(InvalidValue):  # an id that is none: `verify` names it
+                            async with self._past_damage():
+                                gone += await self._write(step)
         return base.Pruned(rows=gone, more=gone >= limit, behind_ms=horizon.behind_ms)
+
+    @asynccontextmanager
+    async def _past_damage(self) -> AsyncIterator[None]:
+        """What cannot be read is told, and delays no other."""
+        try:
+            yield
+        except StoreDamaged as damage:
+            await self._meet(damage, writing=True)
 
     @property
     def queue_length(self) -> int:

@@ -73,6 +73,8 @@ class Last(Value):
     """The end of a file."""
 
     sessions: int
+    left_out: tuple[str, ...] = ()
+    """The ids of sessions that are not in it, because they could not be read."""
 
 
 Row: TypeAlias = (

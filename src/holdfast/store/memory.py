@@ -14,7 +14,7 @@ from typing import TypeVar
 import apsw
 from apsw import Connection
 
-from holdfast.errors import StoreClosed
+from holdfast.errors import StoreClosed, StoreDamaged
 from holdfast.store.home import Store
 from holdfast.store.sqlite.connection import STATEMENTS_CACHED
 from holdfast.store.sqlite.driver import DRIVER
@@ -92,13 +92,16 @@ def _empty() -> bytes:
 
 def _piece(operation: Operation[T]) -> Operation[T | Pausing]:
     """An operation up to where it gives way, or to its end."""
-    came: object = None
     try:
-        while True:
-            step = operation.send(came)
-            if type(step) is Pausing:
-                return step
-            came = yield step
+        step = next(operation)
+        while type(step) is not Pausing:
+            try:
+                came = yield step
+            except StoreDamaged as damage:
+                step = operation.throw(damage)
+            else:
+                step = operation.send(came)
+        return step
     except StopIteration as end:
         done: T = end.value
         return done

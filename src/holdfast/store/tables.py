@@ -126,7 +126,9 @@ def _column(name: str, hint: Any) -> Column:
         nullable = True
     if get_origin(hint) is Annotated and hint.__metadata__[0] in _SAID:
         return Column(name=name, holds=_SAID[hint.__metadata__[0]], nullable=nullable)
-    if get_origin(hint) is Literal or hint is str:
+    if get_origin(hint) is Literal:
+        return Column(name=name, holds="text", nullable=nullable, parse=_one_of(get_args(hint)))
+    if hint is str:
         return Column(name=name, holds="text", nullable=nullable)
     if hint in _PLAIN:
         return Column(name=name, holds=_PLAIN[hint], nullable=nullable)
@@ -135,6 +137,17 @@ def _column(name: str, hint: Any) -> Column:
         return Column(name=name, holds=holds, nullable=nullable, parse=hint, trust=trusted(hint))
     decode = Decoder[object](hint).strict
     return Column(name=name, holds="json", nullable=nullable, parse=decode, trust=decode)
+
+
+def _one_of(words: tuple[str, ...]) -> Callable[[Any], object]:
+    known = {word: word for word in words}
+
+    def parse(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"{text!r} is none of {', '.join(known)}")
+        return text
+
+    return parse
 
 
 _SAID: dict[object, Holds] = {WORDS: "words", LEXEMES: "lexemes"}

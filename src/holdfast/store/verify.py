@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator
 from holdfast.core.check import Violation
 from holdfast.core.codec import Unreadable
 from holdfast.core.journal import decode_records
-from holdfast.errors import StoreError
+from holdfast.errors import StoreDamaged, StoreError
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.store.audit import audit, judge_open_turns, judge_queued_turns
 from holdfast.store.base import SessionDump
@@ -43,13 +43,25 @@ async def verify(store: Store) -> AsyncIterator[Report]:
         useless |= isinstance(report, Finding) and report.violation.code in USELESS_TO_GO_ON
     if useless:
         return
-    done, of = 0, (await store.stats()).sessions
-    for tenant in await store.tenants():
-        async for session_id in _session_ids(store, tenant):
-            for violation in await check_session(store, tenant, session_id):
-                yield Finding(violation=violation, tenant=tenant, session_id=session_id)
-            done += 1
-            yield Progress(what="sessions", done=done, of=max(done, of))
+    done, of = 0, await _count(store)
+    try:
+        for tenant in await store.tenants():
+            async for session_id in _session_ids(store, tenant):
+                for violation in await check_session(store, tenant, session_id):
+                    yield Finding(violation=violation, tenant=tenant, session_id=session_id)
+                done += 1
+                yield Progress(what="sessions", done=done, of=max(done, of))
+    except StoreDamaged as damage:
+        # Neither the sessions nor their turns tell which ones there are.
+        yield Finding(violation=Violation(code="unreadable", where="session", what=damage.why))
+
+
+async def _count(store: Store) -> int:
+    """About how many sessions there are; 0 if that cannot be read."""
+    try:
+        return (await store.stats()).sessions
+    except StoreDamaged:
+        return 0
 
 
 async def _session_ids(store: Store, tenant: Tenant) -> AsyncIterator[SessionId]:
@@ -77,6 +89,8 @@ async def _look(store: Store, tenant: Tenant, session_id: SessionId) -> list[Vio
             *await _keys(store, dump),
             *await _unended_turns(store, tenant, session_id),
         ]
+    except StoreDamaged as error:
+        return [Violation(code="unreadable", where=session_id, what=error.why)]
     except StoreError:
         raise
     except Exception as error:

@@ -134,6 +134,8 @@ class SessionPage(Told):
 
     sessions: tuple[Session, ...]
     cursor: str | None
+    damaged: tuple[str, ...] | UnsetType = UNSET
+    """The ids of conversations that may belong here and cannot be read; left out where there are none."""
 
 
 class Deleted(Told):

@@ -218,6 +218,6 @@ async def test_a_disk_that_fails_is_told_of_and_leaves_nothing(
 async def test_what_is_no_store_is_not_copied(tmp_path: Path) -> None:
     diary = tmp_path / "diary.txt"
     diary.write_text("Dear diary")
-    with pytest.raises(StoreUnusable, match="not a SQLite database"):
+    with pytest.raises(StoreUnusable, match="is no SQLite database"):
         back_up(diary, tmp_path / "copy.db")
     assert left_in(tmp_path) == {"diary.txt"}

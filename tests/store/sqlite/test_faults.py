@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 import pytest
 
-from holdfast.errors import StorageFull, StoreFault, StorePoisoned, StoreUnavailable
+from holdfast.errors import StorageFull, StoreDamaged, StoreFault, StorePoisoned, StoreUnavailable
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.faults import translated
 
@@ -14,7 +14,7 @@ from holdfast.store.sqlite.faults import translated
     ("error", "ours"),
     [
         (apsw.IOError("disk I/O error"), StorePoisoned),
-        (apsw.CorruptError("malformed"), StorePoisoned),
+        (apsw.CorruptError("malformed"), StoreDamaged),
         (apsw.FullError("full"), StorageFull),
         (apsw.BusyError("busy"), StoreUnavailable),
         (apsw.PermissionsError("access denied"), StoreUnavailable),

@@ -128,7 +128,7 @@ def test_a_system_that_tells_nothing_is_allowed() -> None:
 
 def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
     path.write_text("Dear diary, " * 100)
-    with pytest.raises(StoreUnusable, match="is not a SQLite database"):
+    with pytest.raises(StoreUnusable, match="is no SQLite database"):
         Engine.open(path)
     assert path.read_text() == "Dear diary, " * 100
 

@@ -40,7 +40,6 @@ WALKS = {
     "stale_nodes": "there are as many nodes as boots in a day",
     "stale_signals": "walks the signals, of which there are never many",
     "stray_blobs": "walks an index; blobs of sessions that never were have nothing to be found by",
-    "sessions_behind": "walks the index of sessions that are not indexed, which are few",
     "search_hits": "walks what FTS5 has found",
     "forks_of": "walks the sessions that it was given",
     "listed_sessions": "walks the attributes that it was given",

@@ -15,6 +15,7 @@ from holdfast.store.sqlite.connection import ensure_log, open_writer
 from holdfast.store.sqlite.health import Health
 from holdfast.store.sqlite.jobs import Job, JobQueue, Work
 from holdfast.store.sqlite.locks import WriteTurn
+from holdfast.store.sqlite.protection import Protection
 from holdfast.store.sqlite.writer import Bounds, Writer
 
 MakeWriter = Callable[..., Writer]
@@ -39,7 +40,8 @@ async def make_writer(path: Path) -> AsyncIterator[MakeWriter]:
         ensure_log(connection)
         queue = JobQueue(Health("test"), clock or Ticking(), inline=True)
         turn = WriteTurn(path.with_name("turn"))
-        writer = Writer(path, connection, turn, queue, bounds or Bounds())
+        protection = Protection(path.with_name("damage"))
+        writer = Writer(path, connection, turn, queue, bounds or Bounds(), protection)
         queue.start("writer", writer)
         writers.append(writer)
         return writer

@@ -1,11 +1,18 @@
-"""Lists: of a session's turns, of sessions, memories and tenants. None reads more than it returns, and one row."""
+"""Lists: of a session's turns, of sessions, memories and tenants. None reads more than it returns, and one row.
+
+A session that cannot be read is left out and named. Where many are read together and one is damaged, they are read one
+by one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+import msgspec
+
 from holdfast import limits
 from holdfast.core.codec import Value
+from holdfast.errors import StoreDamaged
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
 from holdfast.store import pages
 from holdfast.store.base import EVERYTHING, Page, SessionFilter, SessionInfo, StoreStats
@@ -26,7 +33,16 @@ def turns(
 
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────
 
+
+class ListedPlace(Value):
+    """Where a session is in the list."""
+
+    id: SessionId
+    active_ms: int
+
+
 LISTED = Question("listed_sessions", SessionRow)
+LISTED_PLACES = Question("listed_places", ListedPlace)
 KEYED = Question("keyed_sessions", SessionName)
 PLACES = Question("named_places", SessionName)
 NAMED = Question("named_sessions", SessionRow)
@@ -50,7 +66,8 @@ def sessions(
     found: list[SessionInfo] = []
     while len(found) <= limit and not walk.at_end:
         found += yield from walk.next(limit + 1 - len(found))
-    return pages.page_of(tuple(found[: limit + 1]), limit=limit)
+    shown = pages.page_of(tuple(found[: limit + 1]), limit=limit)
+    return msgspec.structs.replace(shown, damaged=tuple(walk.damaged)) if walk.damaged else shown
 
 
 def _keyed(tenant: Tenant, prefix: str | None) -> Operation[set[SessionId] | None]:
@@ -85,6 +102,8 @@ class Walk:
         self._places: list[SessionId] | None = None
         """What is left of the ids, in the order of the list."""
         self.at_end = False
+        self.damaged: list[SessionId] = []
+        """What was left out so far, because it cannot be read."""
 
     def next(self, limit: int) -> Operation[tuple[SessionInfo, ...]]:
         """The next ones, about so many. There may be none although it is not at its end."""
@@ -97,13 +116,48 @@ class Walk:
             self._places = [each.id for each in found]
         some, self._places = self._places[:NAMED_AT_ONCE], self._places[NAMED_AT_ONCE:]
         self.at_end = not self._places
-        rows = (yield from ask(NAMED, tenant=self._tenant, ids=some)) if some else ()
-        shown = yield from self._with_keys(rows)
+        try:
+            rows = (yield from ask(NAMED, tenant=self._tenant, ids=some)) if some else ()
+            shown = yield from self._with_keys(rows)
+        except StoreDamaged:
+            shown = yield from self._one_by_one(some)
+        return self._fitting(shown)
+
+    def _fitting(self, shown: tuple[SessionInfo, ...]) -> tuple[SessionInfo, ...]:
         return tuple(
             each for each in shown if pages.is_listed(each.session, each.keys, self._where)
         )
 
+    def _one_by_one(self, ids: list[SessionId]) -> Operation[tuple[SessionInfo, ...]]:
+        """Those of these sessions that can be read."""
+        found: list[SessionInfo] = []
+        for each in ids:
+            try:
+                rows = yield from ask(NAMED, tenant=self._tenant, ids=[each])
+                found += yield from self._with_keys(rows)
+            except StoreDamaged:
+                self.damaged.append(each)
+        return tuple(found)
+
     def _listed(self, limit: int) -> Operation[tuple[SessionInfo, ...]]:
+        before = self._before
+        try:
+            return (yield from self._listed_together(limit))
+        except StoreDamaged:
+            self._before = before
+        places = yield from ask(
+            LISTED_PLACES,
+            tenant=self._tenant,
+            anonymous=self._where.anonymous,
+            limit=limit,
+            **self._after(),
+        )
+        self.at_end = len(places) < limit
+        if places:
+            self._before = places[-1].active_ms, places[-1].id
+        return self._fitting((yield from self._one_by_one([each.id for each in places])))
+
+    def _listed_together(self, limit: int) -> Operation[tuple[SessionInfo, ...]]:
         where = self._where
         rows = yield from ask(
             LISTED,
@@ -145,6 +199,7 @@ class TenantName(Value):
 
 ALL_MEMORIES = Question("all_memories", MemoryRow)
 NEXT_TENANT = Question("next_tenant", TenantName)
+NEXT_TENANT_WITH_TURNS = Question("next_tenant_with_turns", TenantName)
 COUNTS = Question("counts", StoreStats)
 
 
@@ -159,9 +214,16 @@ def all_memories(
 def tenants() -> Operation[tuple[Tenant, ...]]:
     """The tenants that have a session, a memory or a remembered approval. For operators: verify, copy, stats."""
     found: list[Tenant] = []
-    while rows := (yield from ask(NEXT_TENANT, after=found[-1] if found else "")):
+    while rows := (yield from _next_tenant(found[-1] if found else "")):
         found += [each.tenant for each in rows]
     return tuple(found)
+
+
+def _next_tenant(after: str) -> Operation[tuple[TenantName, ...]]:
+    try:
+        return (yield from ask(NEXT_TENANT, after=after))
+    except StoreDamaged:
+        return (yield from ask(NEXT_TENANT_WITH_TURNS, after=after))
 
 
 def stats() -> Operation[StoreStats]:

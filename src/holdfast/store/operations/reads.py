@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.conversation import Lineage, Snapshot
+from holdfast.errors import StoreDamaged
 from holdfast.ids import SessionId, Tenant, TurnId, Version
 from holdfast.store import decisions, shapes
 from holdfast.store.assemble import Later, empty_snapshot, later
@@ -14,11 +15,12 @@ from holdfast.store.rows import (
     ItemBody,
     JournalRow,
     MemoryRow,
+    SessionName,
     SessionRow,
     StateRow,
     TurnRow,
 )
-from holdfast.store.steps import Facts, Finder, Operation, find, look, one
+from holdfast.store.steps import Facts, Finder, Operation, Question, ask, find, look, one
 from holdfast.store.tables import (
     BLOBS,
     CLAIMS,
@@ -183,6 +185,7 @@ def _own(
 
 # ── ids ──────────────────────────────────────────────────────────────────────────────────────
 
+IDS_BY_TURN = Question("sessions_with_turns", SessionName)
 IDS_OF = Finder(SESSION_NAMES, tenant=":tenant", order=("id",), over="id")
 FORKS_OF = Finder(PASTS, tenant=":tenant", ancestor=":ancestor", order=("session_id",))
 
@@ -190,8 +193,12 @@ FORKS_OF = Finder(PASTS, tenant=":tenant", ancestor=":ancestor", order=("session
 def session_ids(
     tenant: Tenant, *, after: SessionId | None, limit: int
 ) -> Operation[tuple[SessionId, ...]]:
-    """Every session, by id, deleted ones included. For operators."""
-    rows = yield from find(IDS_OF, tenant=tenant, above=after, limit=limit)
+    """Every session, by id, deleted ones included. For operators. Where they cannot be read, those that have a turn:
+    turns know their session."""
+    try:
+        rows = yield from find(IDS_OF, tenant=tenant, above=after, limit=limit)
+    except StoreDamaged:
+        rows = yield from ask(IDS_BY_TURN, tenant=tenant, after=after or "", limit=limit)
     return tuple(row.id for row in rows)
 
 

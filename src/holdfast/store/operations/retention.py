@@ -12,6 +12,8 @@ Every age is judged by `horizon.py`, and never by the clock alone: one that leap
 
 Each operation finds some rows, and removes them if they are as it has read them. Several nodes may prune at once: rows
 are locked in the order of their keys, and a node whose rows were removed meanwhile looks for others.
+
+A row that cannot be read stays and delays no other: then an index tells what there is, and rows are read one by one.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any, Literal
 
 from holdfast import limits
 from holdfast.core.codec import Value
+from holdfast.errors import StoreDamaged
 from holdfast.ids import SessionId, Tenant, mint
 from holdfast.store.horizon import Horizon, believed, looked
 from holdfast.store.operations.sessions import remove_if
@@ -52,6 +55,7 @@ from holdfast.store.tables import (
     STATE,
     TOMBSTONES,
     TURNS,
+    R,
     Table,
 )
 
@@ -110,16 +114,54 @@ class NodeName(Value):
     expires_ms: int
 
 
+class NextMoment(Value):
+    """When the next row of a kind ended."""
+
+    at_ms: int | None
+
+
 STALE_DISCARDED = Question("stale_discarded", TurnName)
 STALE_REPLAYS = Question("stale_replays", TurnName)
 STALE_CLAIMS = Question("stale_claims", ClaimName)
+NEXT_DISCARDED = Question("next_discarded", NextMoment)
+NEXT_REPLAY = Question("next_replay", NextMoment)
+NEXT_CLAIM = Question("next_claim", NextMoment)
 STALE_SIGNALS = Question("stale_signals", SignalName)
 STALE_NODES = Question("stale_nodes", NodeName)
 
 
+def _stale(
+    which: Question[R], following: Question[NextMoment], before_ms: int, limit: int
+) -> Operation[tuple[R, ...]]:
+    """Rows whose time is over, the oldest first. If some cannot be read, those of each moment by themselves."""
+    try:
+        return (yield from ask(which, after_ms=EVER_MS, before_ms=before_ms, limit=limit))
+    except StoreDamaged:
+        found: list[R] = []
+    after_ms = EVER_MS
+    for _ in range(MOMENTS_MAX):
+        moment = (yield from ask(following, after_ms=after_ms))[0].at_ms
+        if moment is None or moment > before_ms or len(found) >= limit:
+            break
+        left = limit - len(found)
+        try:
+            found += yield from ask(which, after_ms=moment - 1, before_ms=moment, limit=left)
+        except StoreDamaged:
+            pass  # it stays; `verify` names it
+        after_ms = moment
+    return tuple(found)
+
+
+EVER_MS = -1
+"""Before any time that a row has."""
+
+MOMENTS_MAX = 10_000
+"""So many rows that cannot be read may come before one that can; looking at each of them takes microseconds."""
+
+
 def discarded_turns(horizon: Horizon, *, limit: int) -> Operation[int]:
     before_ms = horizon.before_ms(limits.discarded_keep_s)
-    turns = yield from ask(STALE_DISCARDED, before_ms=before_ms, limit=limit)
+    turns = yield from _stale(STALE_DISCARDED, NEXT_DISCARDED, before_ms, limit)
     said = [each for turn in turns for each in _events(turn.tenant, turn.turn_id)]
     return (yield from _removed(TURNS, turns, also=said))
 
@@ -129,13 +171,13 @@ def claims(horizon: Horizon, *, limit: int) -> Operation[int]:
     # A claim says when it expires: a day after its end.
     day_s = limits.idempotency_keep_s
     before_ms = horizon.before_ms(day_s) + int(day_s * 1000)
-    found = yield from ask(STALE_CLAIMS, before_ms=before_ms, limit=limit)
+    found = yield from _stale(STALE_CLAIMS, NEXT_CLAIM, before_ms, limit)
     return (yield from _removed(CLAIMS, found, "state", "expires_ms"))
 
 
 def replays(horizon: Horizon, *, limit: int) -> Operation[int]:
     before_ms = horizon.before_ms(limits.idempotency_keep_s)
-    turns = yield from ask(STALE_REPLAYS, before_ms=before_ms, limit=limit)
+    turns = yield from _stale(STALE_REPLAYS, NEXT_REPLAY, before_ms, limit)
     forgotten: list[Change] = []
     for turn in turns:
         key = turn.tenant, turn.turn_id
@@ -269,13 +311,19 @@ class SessionPart(Value):
 
 STALE_LINES = Question("stale_lines", SessionPlace)
 CLEARABLE_SESSIONS = Question("clearable_sessions", SessionPlace)
+PLACES_OF_LINES = Question("places_of_lines", SessionPlace)
+PLACES_TO_CLEAR = Question("places_to_clear", SessionPlace)
 LIVE_READER = Question("live_reader", SessionPlace)
 CLEARABLE_ROWS = Question("clearable_rows", SessionPart)
 
 
 def stale_lines(horizon: Horizon, *, limit: int) -> Operation[tuple[SessionPlace, ...]]:
     before_ms = horizon.before_ms(limits.anonymous_keep_s)
-    return (yield from ask(STALE_LINES, before_ms=before_ms, limit=limit))
+    try:
+        return (yield from ask(STALE_LINES, before_ms=before_ms, limit=limit))
+    except StoreDamaged:
+        most = limit + MOMENTS_MAX
+        return (yield from ask(PLACES_OF_LINES, before_ms=before_ms, limit=most))
 
 
 def remove_line(place: SessionPlace, horizon: Horizon, *, limit: int) -> Operation[int]:
@@ -290,7 +338,10 @@ def remove_line(place: SessionPlace, horizon: Horizon, *, limit: int) -> Operati
 
 
 def clearable_sessions(horizon: Horizon, *, limit: int) -> Operation[tuple[SessionPlace, ...]]:
-    return (yield from ask(CLEARABLE_SESSIONS, limit=limit))
+    try:
+        return (yield from ask(CLEARABLE_SESSIONS, limit=limit))
+    except StoreDamaged:
+        return (yield from ask(PLACES_TO_CLEAR, limit=limit + MOMENTS_MAX))
 
 
 def clear_session(place: SessionPlace, horizon: Horizon, *, limit: int) -> Operation[int]:

@@ -20,11 +20,13 @@ from collections.abc import Iterable
 from hashlib import sha256
 from itertools import islice
 
+import msgspec
 from msgspec import Struct
 
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.items import item_decoder
+from holdfast.errors import StoreDamaged
 from holdfast.ids import ItemId, SessionId, Tenant
 from holdfast.store import matches
 from holdfast.store.assemble import notes_of
@@ -78,13 +80,29 @@ def search(
     narrowed = yield from _narrowed(tenant, query)
     ids = None if narrowed is None else (yield from _may_be_found(tenant, narrowed))
     walk = lists.Walk(tenant, where=where, before=before, ids=ids)
-    sought = Sought(query)
+    found = yield from _found(walk, Sought(query), narrowed, within, limit=limit, effort=effort)
+    return msgspec.structs.replace(found, damaged=tuple(walk.damaged)) if walk.damaged else found
+
+
+def _found(
+    walk: lists.Walk,
+    sought: Sought,
+    narrowed: Narrowed | None,
+    within: Within | None,
+    *,
+    limit: int,
+    effort: Effort,
+) -> Operation[Results]:
     found: list[Match] = []
     while not walk.at_end:
         some = yield from walk.next(lists.NAMED_AT_ONCE)
         lookup = SessionSearch(some, sought, narrowed, within, effort)
         for info in some:
-            match = yield from lookup.match(info)
+            try:
+                match = yield from lookup.match(info)
+            except StoreDamaged:
+                walk.damaged.append(info.session.id)
+                continue
             if match is not None and len(found) == limit:
                 return page_upto(found, found[-1].info)
             if match is not None:
@@ -95,10 +113,13 @@ def search(
 
 
 def _narrowed(tenant: Tenant, query: Query) -> Operation[Narrowed | None]:
-    """What the index says; None if that is too much to be of use."""
+    """What the index says; None if that is too much to be of use, or cannot be read."""
     most = limits.search_hits_max
-    hits = yield from ask(HITS, tenant=tenant, words=_needed(tenant, query), limit=most + 1)
-    unknown = yield from ask(UNKNOWN, tenant=tenant, limit=most + 1)
+    try:
+        hits = yield from ask(HITS, tenant=tenant, words=_needed(tenant, query), limit=most + 1)
+        unknown = yield from ask(UNKNOWN, tenant=tenant, limit=most + 1)
+    except StoreDamaged:
+        return None
     if len(hits) > most or len(unknown) > most:
         return None
     return Narrowed(hits=hits, unknown=unknown)
@@ -232,7 +253,11 @@ class SpanReader:
         if span not in self._known:
             later = (each for each in self._spans[self._at + 1 :] if each not in self._known)
             some = [span, *islice(later, SPANS_AT_ONCE - 1)]
-            self._known |= yield from _tails(tenant, some)
+            try:
+                self._known |= yield from _tails(tenant, some)
+            except StoreDamaged:
+                # One of them cannot be read, and whether it is this one is seen by reading it alone.
+                self._known |= yield from _tails(tenant, [span])
         return self._known[span]
 
 
@@ -302,7 +327,16 @@ class IndexPlan(Value):
     more: bool
 
 
+class IndexPlace(Value):
+    """A session by its names, which are not parsed."""
+
+    tenant: str
+    id: str
+
+
 BEHIND = Question("sessions_behind", Behind)
+PLACES_BEHIND = Question("places_behind", IndexPlace)
+ONE_BEHIND = Question("session_behind", Behind)
 WEIGHED = Question("items_after", Weighed)
 
 
@@ -311,16 +345,44 @@ def plan(*, bytes_max: int) -> Operation[IndexPlan]:
 
     Words are made of texts here, so that `take` only writes them.
     """
-    behind = yield from ask(BEHIND, limit=PAGE + 1)
     steps: list[IndexStep] = []
     left = bytes_max
-    for each in behind[:PAGE]:
-        if left <= 0:
-            break
-        steps.append((yield from _step(each, bytes_max=left)))
-        left -= steps[-1].size
-    cut = any(step.upto < step.behind.length for step in steps)
-    return IndexPlan(steps=tuple(steps), more=cut or len(steps) < len(behind))
+    place = IndexPlace(tenant="", id="")
+    more = True
+    while more and left > 0 and len(steps) < PAGE:
+        behind, place, more = yield from _behind(place)
+        for each in behind:
+            if left <= 0:
+                more = True
+                break
+            try:
+                steps.append((yield from _step(each, bytes_max=left)))
+            except StoreDamaged:
+                continue  # it stays behind, and delays no other
+            left -= steps[-1].size
+            more |= steps[-1].upto < steps[-1].behind.length
+    return IndexPlan(steps=tuple(steps), more=more and bool(steps))
+
+
+def _behind(after: IndexPlace) -> Operation[tuple[tuple[Behind, ...], IndexPlace, bool]]:
+    """Some sessions that are behind, in the order of their names: those that can be read; the last place that was looked
+    at, and whether there are more after it."""
+    given = {"after_tenant": after.tenant, "after_id": after.id, "limit": PAGE}
+    try:
+        rows = yield from ask(BEHIND, **given)
+    except StoreDamaged:
+        pass
+    else:
+        last = IndexPlace(tenant=rows[-1].tenant, id=rows[-1].session_id) if rows else after
+        return rows, last, len(rows) == PAGE
+    places = yield from ask(PLACES_BEHIND, **given)
+    readable: list[Behind] = []
+    for each in places:
+        try:
+            readable += yield from ask(ONE_BEHIND, tenant=each.tenant, session_id=each.id)
+        except StoreDamaged:
+            continue
+    return tuple(readable), places[-1] if places else after, len(places) == PAGE
 
 
 def _step(behind: Behind, *, bytes_max: int) -> Operation[IndexStep]:

@@ -12,10 +12,13 @@ from functools import cache
 from itertools import count, takewhile
 from typing import Any, TypeAlias, TypeVar
 
+import asyncpg
+
 from holdfast.core.codec import Value
 from holdfast.errors import HoldfastError
 from holdfast.ids import SessionKey
 from holdfast.store.codecs import Codec
+from holdfast.store.damage import damage_of, is_damage
 from holdfast.store.dialects import POSTGRES, text_of
 from holdfast.store.postgres.cache import FIRST_STAMP, Cache, Known, known_after
 from holdfast.store.postgres.compiler import (
@@ -29,7 +32,8 @@ from holdfast.store.postgres.compiler import (
     stored,
 )
 from holdfast.store.postgres.engine import Db, Engine
-from holdfast.store.postgres.faults import Stale
+from holdfast.store.postgres.faults import Stale, described
+from holdfast.store.postgres.faults import is_damage as is_page_damage
 from holdfast.store.postgres.groups import Gathering
 from holdfast.store.postgres.queries import Query, Row, compiled
 from holdfast.store.rows import KeyRow
@@ -61,6 +65,10 @@ Proposed: TypeAlias = tuple[Asked, Writing, Known]
 
 AT_ONCE = 2
 """Statements of one kind on their way: while one is waiting for the disk, the next is worked on."""
+
+
+_OF_GIVEN = asyncpg.InterfaceError
+"""What the driver says of a value that it was given: no row was read."""
 
 
 @cache
@@ -96,24 +104,42 @@ class Steps:
     async def take(self, db: Db, operation: Operation[T], run: Run | None = None) -> T:
         """Take the steps of an operation. Raises Stale if what it has read was not so any more."""
         run = run or Run()
-        came: object = None
         try:
+            step = next(operation)
             while True:
-                match operation.send(came):
-                    case Looking() as step:
-                        came = await self._look(db, step, run)
-                    case Finding() as step:
-                        came = await self._find(db, step, run.stamps)
-                    case Asking() as step:
-                        came = await self._ask(db, step)
-                    case Writing() as step:
-                        came = await self._write(db, step, run)
-                    case Pausing():
-                        await asyncio.sleep(0)
-                        came = None
+                try:
+                    came = await self._take_step(db, step, run)
+                except Exception as error:
+                    in_pages = is_page_damage(error)
+                    is_given = isinstance(error, _OF_GIVEN)
+                    if is_given or not is_damage(step, error, in_pages=in_pages):
+                        raise
+                    if isinstance(step, Writing):
+                        raise damage_of(
+                            step, error, in_pages=in_pages, why=described(error)
+                        ) from error
+                    step = operation.throw(
+                        damage_of(step, error, in_pages=in_pages, why=described(error))
+                    )
+                else:
+                    step = operation.send(came)
         except StopIteration as end:
             done: T = end.value
             return done
+
+    async def _take_step(self, db: Db, step: Step, run: Run) -> object:
+        match step:
+            case Looking():
+                return await self._look(db, step, run)
+            case Finding():
+                return await self._find(db, step, run.stamps)
+            case Asking():
+                return await self._ask(db, step)
+            case Writing():
+                return await self._write(db, step, run)
+            case Pausing():
+                await asyncio.sleep(0)
+                return None
 
     # reading
 

@@ -79,6 +79,11 @@ def fault_of(error: BaseException) -> Fault | None:
     return "unknown" if is_theirs else None
 
 
+def is_damage(error: BaseException) -> bool:
+    """Whether PostgreSQL cannot read a page or an index as it was written."""
+    return isinstance(error, pg.DataCorruptedError | pg.IndexCorruptedError)
+
+
 def is_harmless(error: BaseException) -> bool:
     """Whether the connection that this happened on is as good as before: the server has answered, and goes on."""
     clean = (Stale, pg.SerializationError, pg.DeadlockDetectedError, pg.UniqueViolationError)

@@ -33,6 +33,13 @@ select s.{session}
                    and a.name = attributes.name and a.value = attributes.value))
  order by s.active_ms desc, s.id desc limit :limit;
 
+-- listed_places
+-- The ids of sessions by last activity, from a place on: what an index tells, without the sessions themselves.
+select s.id, s.active_ms from @session s {indexed session_listed}
+ where s.tenant = :tenant and s.state = 'live' and s.head > 0 and s.anonymous = :anonymous
+   and (s.active_ms, s.id) < (:before_ms::bigint, :before_id::text)
+ order by s.active_ms desc, s.id desc limit :limit;
+
 -- keyed_sessions
 -- The sessions that some keys mean which lie between two. In their order, PostgreSQL finds them side by side.
 select session_id from @session_key
@@ -70,6 +77,15 @@ select tenant from (
   union all select min(tenant) from @memory where tenant > :after
   union all select min(tenant) from @tool_grant where tenant > :after) found
  where tenant is not null order by tenant limit 1;
+
+-- sessions_with_turns
+-- The ids of a tenant's sessions, as their turns have them.
+select distinct session_id from @turn {indexed turn_by_session}
+ where tenant = :tenant and session_id > :after order by session_id limit :limit;
+
+-- next_tenant_with_turns
+-- The tenant that comes after another and has turns.
+select tenant from @turn {indexed turn_by_session} where tenant > :after order by tenant limit 1;
 
 -- counts
 -- What is there, in numbers.

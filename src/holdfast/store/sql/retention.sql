@@ -3,18 +3,30 @@
 -- stale_discarded
 -- Discarded turns whose time is over.
 select tenant, turn_id from @turn
- where state = 'discarded' and ended_ms <= :before_ms order by ended_ms limit :limit;
+ where state = 'discarded' and ended_ms > :after_ms and ended_ms <= :before_ms order by ended_ms limit :limit;
+
+-- next_discarded
+-- When the next discarded turn ended, as an index tells it.
+select min(ended_ms) from @turn {indexed turn_discarded} where state = 'discarded' and ended_ms > :after_ms;
 
 -- stale_replays
 -- Committed turns whose events no request may ask for any more.
 select tenant, turn_id from @turn
- where replayable = {true} and state = 'committed' and ended_ms <= :before_ms
+ where replayable = {true} and state = 'committed' and ended_ms > :after_ms and ended_ms <= :before_ms
  order by ended_ms limit :limit;
+
+-- next_replay
+-- When the next turn ended whose events are kept, as an index tells it.
+select min(ended_ms) from @turn {indexed turn_replayable} where replayable = {true} and ended_ms > :after_ms;
 
 -- stale_claims
 -- Idempotency rows a day after the end.
 select tenant, key, state, expires_ms from @idempotency
- where state <> 'running' and expires_ms <= :before_ms order by expires_ms limit :limit;
+ where state <> 'running' and expires_ms > :after_ms and expires_ms <= :before_ms order by expires_ms limit :limit;
+
+-- next_claim
+-- When the next idempotency row expires, as an index tells it.
+select min(expires_ms) from @idempotency {indexed idempotency_to_prune} where state <> 'running' and expires_ms > :after_ms;
 
 -- stale_signals
 -- What was said to committed turns, a day after their end. There are never many, so they are gone through,
@@ -72,6 +84,11 @@ select tenant, id from @session
  where anonymous = {true} and state = 'live' and active_ms <= :before_ms and open_turn is null
  order by active_ms limit :limit;
 
+-- places_of_lines
+-- The same lines and those in which a turn is open, by their names alone: what an index tells.
+select tenant, id from @session {indexed session_anonymous}
+ where anonymous = {true} and state = 'live' and active_ms <= :before_ms order by active_ms limit :limit;
+
 -- clearable_sessions
 -- Deleted sessions that no live one reads, and of which more can go than turns with an idempotency key.
 -- Those would stand in line before all others until their keys expire.
@@ -94,6 +111,11 @@ select d.tenant, d.id from @session d
              and not exists (
                    select 1 from @idempotency i where i.tenant = t.tenant and i.turn_id = t.turn_id)))
  limit :limit;
+
+-- places_to_clear
+-- Deleted sessions of which something is left, by their names alone: what an index tells.
+select tenant, id from @session {indexed session_to_clear}
+ where tenant > '' and state = 'deleted' and bytes_gone = {false} order by tenant, id limit :limit;
 
 -- live_reader
 -- A live session that reads another one as its past.

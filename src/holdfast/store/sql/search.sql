@@ -6,7 +6,21 @@
 select tenant, id, state, length, meta_rev, indexed_length, indexed_rev,
        case when title <> '' then title else opening end
   from @session {indexed session_to_index}
- where indexed_length <> length or indexed_rev <> meta_rev order by tenant, id limit :limit;
+ where (indexed_length <> length or indexed_rev <> meta_rev) and (tenant, id) > (:after_tenant::text, :after_id::text)
+ order by tenant, id limit :limit;
+
+-- places_behind
+-- The same sessions by their names alone: what an index tells, without the sessions themselves.
+select tenant, id from @session {indexed session_to_index}
+ where (indexed_length <> length or indexed_rev <> meta_rev) and (tenant, id) > (:after_tenant::text, :after_id::text)
+ order by tenant, id limit :limit;
+
+-- session_behind
+-- How one of them stands.
+select tenant, id, state, length, meta_rev, indexed_length, indexed_rev,
+       case when title <> '' then title else opening end
+  from @session
+ where tenant = :tenant and id = :session_id and (indexed_length <> length or indexed_rev <> meta_rev);
 
 -- tenants_behind
 -- Sessions of a tenant that are not indexed up to their ends: from where to where.

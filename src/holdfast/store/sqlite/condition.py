@@ -8,6 +8,7 @@ from pathlib import Path
 
 import apsw
 
+from holdfast.errors import StoreDamaged
 from holdfast.ids import NodeId
 from holdfast.store.condition import Condition
 from holdfast.store.operations.nodes import nodes
@@ -15,9 +16,11 @@ from holdfast.store.operations.sweeps import holders
 from holdfast.store.sqlite.connection import open_reader, unusable
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.engine import beside
+from holdfast.store.sqlite.faults import described, is_damage
 from holdfast.store.sqlite.gates import check_all
 from holdfast.store.sqlite.locks import Liveness
-from holdfast.store.sqlite.migrate import newest_step, step_of
+from holdfast.store.sqlite.migrate import has_checksums, newest_step, step_of
+from holdfast.store.sqlite.protection import Protection
 
 DAMAGE_MAX = 5
 """How many findings of SQLite's quick check are worth reading; `holdfast db verify` has all of them."""
@@ -36,7 +39,7 @@ def examine(path: Path) -> Condition:
 
 def _examine(db: apsw.Connection, path: Path) -> Condition:
     step = step_of(db)
-    lines = [str(line) for (line,) in db.execute(f"PRAGMA quick_check({DAMAGE_MAX})")]
+    lines = _quick_check(db)
     log = path.with_name(path.name + "-wal")
     condition = Condition(
         kind="SQLite",
@@ -46,8 +49,22 @@ def _examine(db: apsw.Connection, path: Path) -> Condition:
         bytes=path.stat().st_size,
         log_bytes=log.stat().st_size if log.exists() else 0,
         damage=() if lines == ["ok"] else tuple(lines),
+        read_only=Protection(beside(path, "damage"), quiet=True).reason or "",
+        checksums=has_checksums(db),
     )
-    return condition if step == 0 else _with_nodes(db, path, condition)
+    try:
+        return condition if step == 0 else _with_nodes(db, path, condition)
+    except StoreDamaged:
+        return condition
+
+
+def _quick_check(db: apsw.Connection) -> list[str]:
+    try:
+        return [str(line) for (line,) in db.execute(f"PRAGMA quick_check({DAMAGE_MAX})")]
+    except apsw.Error as error:
+        if not is_damage(error):
+            raise
+        return [described(error)]
 
 
 def _with_nodes(db: apsw.Connection, path: Path, condition: Condition) -> Condition:

@@ -8,6 +8,10 @@ and closing it could check-point or reset a log that the parent is writing. So t
 calls SQLite on an inherited connection, not even to close it at exit: it is leaked on purpose.
 Nor may the child open the same file anew, because SQLite keeps its record of locks per process
 and would trust the inherited one.
+
+Every page of a file that we make ends with a checksum, which SQLite's own `cksumvfs` writes and checks: a flipped bit is
+an error of the read that meets it, and not another word in an answer. Files from before have none, and are used as they
+are; `docs/decisions/0038-damage-is-local.md` says what it costs.
 """
 
 from __future__ import annotations
@@ -19,11 +23,11 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import apsw
-from apsw import Connection
+from apsw import Connection, sqlite_extra
 
 from holdfast import limits
 from holdfast.errors import StoreUnusable
-from holdfast.store.sqlite.faults import translated
+from holdfast.store.sqlite.faults import described, is_damage, translated
 from holdfast.store.sqlite.locks import WriteTurn
 
 STATEMENTS_CACHED = 256
@@ -40,6 +44,13 @@ BUSY_BACKSTOP_S = 0.1
 
 OPENING_BUSY_S = 5.0
 """Opening may meet another process that recovers the log, which takes as long as the log is."""
+
+
+CHECKSUM_BYTES = 8
+"""What a checksum takes at the end of each page."""
+
+CHECKSUMS = sqlite_extra.has("cksumvfs") is not None
+"""Whether this build of SQLite's driver brings checksums along; all that are on PyPI do."""
 
 
 def open_writer(path: Path, *, vfs: str | None = None) -> Connection:
@@ -105,6 +116,8 @@ def _open(path: Path, flags: int, vfs: str | None) -> Connection:
         connection = Connection(
             str(path), flags=flags, vfs=vfs, statementcachesize=STATEMENTS_CACHED
         )
+        if CHECKSUMS and path.stat().st_size == 0:
+            connection.reserve_bytes("main", CHECKSUM_BYTES)
         _configure(connection)
     except apsw.Error as error:
         raise unusable(path, error) from error
@@ -134,10 +147,12 @@ def _configure(connection: Connection) -> None:
 
 def unusable(path: Path, error: apsw.Error) -> Exception:
     """What an error at opening means: mostly that this file will not do, whoever tries."""
-    if isinstance(error, apsw.NotADBError):
-        return StoreUnusable(f"{path} is not a SQLite database; name another file, or move it away")
-    if isinstance(error, apsw.CorruptError):
-        return StoreUnusable(f"{path} is damaged ({error}); restore it from a backup")
+    if is_damage(error):
+        what = described(error)
+        return StoreUnusable(
+            f"{path} is no SQLite database, or its beginning is damaged ({what}); name another file, or move this one "
+            "away and restore a backup: docs/guides/damage.md"
+        )
     if isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError | apsw.PermissionsError):
         return StoreUnusable(f"{path} cannot be opened ({error}); look at its permissions")
     return translated(error)
@@ -193,4 +208,7 @@ class _Process:
 
 
 _process = _Process()
+if CHECKSUMS:
+    # For the whole process, and as what opens every file from now on: files without checksums are left as they are.
+    sqlite_extra.load(Connection(":memory:"), "cksumvfs")
 os.register_at_fork(after_in_child=_process.park)

@@ -18,7 +18,10 @@ from msgspec.structs import astuple
 
 from holdfast.core.codec import Value, encode
 from holdfast.store.codecs import Codec, Parse
+from holdfast.store.damage import damage_of, is_damage
 from holdfast.store.dialects import SQLITE, text_of
+from holdfast.store.sqlite.faults import described
+from holdfast.store.sqlite.faults import is_damage as is_page_damage
 from holdfast.store.statements import finding, looking
 from holdfast.store.steps import (
     Asking,
@@ -94,22 +97,36 @@ class Driver:
         is_held: IsHeld = lambda slot: True,
     ) -> T:
         """Take the steps of an operation; `now_ms` may be left out by one that asks for no time."""
-        came: object = None
+        came: object
         try:
+            step = next(operation)
             while True:
-                step = operation.send(came)
-                if type(step) is Looking:
-                    came = self._look(db, step, now_ms, is_held)
-                elif type(step) is Writing:
-                    self._write(db, step.changes, now_ms)
-                    came = now_ms
-                elif type(step) is Finding:
-                    came = self._find(db, step)
-                elif type(step) is Asking:
-                    came = self._ask(db, step, now_ms)
+                try:
+                    if type(step) is Looking:
+                        came = self._look(db, step, now_ms, is_held)
+                    elif type(step) is Writing:
+                        self._write(db, step.changes, now_ms)
+                        came = now_ms
+                    elif type(step) is Finding:
+                        came = self._find(db, step)
+                    elif type(step) is Asking:
+                        came = self._ask(db, step, now_ms)
+                    else:
+                        time.sleep(BREATH_S)
+                        came = None
+                except Exception as error:
+                    in_pages = is_page_damage(error)
+                    if not is_damage(step, error, in_pages=in_pages):
+                        raise
+                    if type(step) is Writing:
+                        raise damage_of(
+                            step, error, in_pages=in_pages, why=described(error)
+                        ) from error
+                    step = operation.throw(
+                        damage_of(step, error, in_pages=in_pages, why=described(error))
+                    )
                 else:
-                    time.sleep(BREATH_S)
-                    came = None
+                    step = operation.send(came)
         except StopIteration as end:
             done: T = end.value
             return done

@@ -7,8 +7,10 @@
 
 1. What `write` returned for survives `kill -9` and power loss.
 2. What it raised for left nothing behind; only after StorePoisoned the outcome is not known.
-3. After a failure that it cannot judge, the engine refuses everything until it is opened anew.
-4. Any number of processes may have the file open; a forked child may not use what it inherited.
+3. A damaged page stops what needs it and nothing else, unless everything meets there: then the file is only read,
+   until it was verified (`protection.py`).
+4. After a failure that it cannot judge, the engine refuses everything until it is opened anew.
+5. Any number of processes may have the file open; a forked child may not use what it inherited.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from holdfast.store.sqlite.connection import open_reader, open_with_log
 from holdfast.store.sqlite.health import Health, OnPoison
 from holdfast.store.sqlite.jobs import Clock, JobQueue
 from holdfast.store.sqlite.locks import Liveness, WriteTurn
+from holdfast.store.sqlite.protection import Protection
 from holdfast.store.sqlite.readers import Reader
 from holdfast.store.sqlite.writer import Bounds, Stats, Writer
 
@@ -57,6 +60,7 @@ class Engine:
         self.path = path
         self.liveness = liveness
         """Which nodes' processes live; see `locks.py`."""
+        self.protection = writer.protection
         self._writer = writer
         self._writes = writer.queue
         self._reads = reads
@@ -99,7 +103,8 @@ class Engine:
             connection = open_with_log(path, turn, timeout_s=TIMEOUT_S, vfs=vfs)
             undo.callback(connection.close, force=True)
             writes, reads = (JobQueue(health, clock, inline=inline) for _ in range(2))
-            writer = Writer(path, connection, turn, writes, bounds or Bounds())
+            protection = Protection(beside(path, "damage"))
+            writer = Writer(path, connection, turn, writes, bounds or Bounds(), protection)
             opener = partial(open_reader, path, vfs=vfs)
             crew = [Reader(opener, reads) for _ in range(1 if inline else readers)]
             undo.pop_all()
@@ -116,10 +121,12 @@ class Engine:
         What `work` raises comes back, and nothing that it wrote remains. It may be run more than
         once: see `jobs.Work` for what it may do.
 
-        Raises StoreUnavailable if it was not begun within `timeout_s`, and StorageFull if there
-        is no room; both mean that nothing changed. Cancelling takes it back if it was not begun;
+        Raises StoreUnavailable if it was not begun within `timeout_s`, StorageFull if there is no room, and
+        StoreReadOnly if the file is damaged; all mean that nothing changed. Cancelling takes it back if it was not begun;
         after that the outcome stands, whether its caller waits for it or not.
         """
+        if self.protection.reason is not None:
+            self.protection.demand_writable()
         return self._writes.ask(work, self._timeout_s if timeout_s is None else timeout_s)
 
     def write_along(self, work: Callable[[Connection], T]) -> Coroutine[None, None, T]:
@@ -128,6 +135,8 @@ class Engine:
         If nothing is for `COMPANY_S`, it is written alone. Like every write it comes after those
         that were asked for before it, and before those that are asked for after it.
         """
+        if self.protection.reason is not None:
+            self.protection.demand_writable()
         return self._writes.ask(work, self._timeout_s, company_s=COMPANY_S)
 
     def read(

@@ -4,6 +4,9 @@
 dropped the pages it could not write and reports success the next time; so we never try again,
 but stop, and let recovery read what is really there.
 
+*Damage* is a page that cannot be read as it was written. Reading another page is as good as before, so it stops nothing
+but what needs the page; if everything meets there, the store is only read from then on (`protection.py`).
+
 *Passing* ones mean that nothing changed, and that asking again is right. So does whatever else SQLite says that we do
 not know: that is a fault of the store. What is left is *ours*: a value that does not fit or breaks a constraint, and
 whatever our own code raises.
@@ -13,9 +16,19 @@ from __future__ import annotations
 
 import apsw
 
-from holdfast.errors import StorageFull, StoreClosed, StoreFault, StorePoisoned, StoreUnavailable
+from holdfast.errors import (
+    StorageFull,
+    StoreClosed,
+    StoreDamaged,
+    StoreFault,
+    StorePoisoned,
+    StoreUnavailable,
+)
 
-_FATAL = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.InternalError)
+_FATAL = (apsw.IOError, apsw.InternalError)
+_DAMAGE = (apsw.CorruptError, apsw.NotADBError)
+_DAMAGE_READ = (apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS)
+"""Errors of a read that are about the page: its checksum, or the file system's own, is not that of its bytes."""
 
 _PASSING = (
     apsw.BusyError,
@@ -46,9 +59,14 @@ class Fatal(Exception):
         self.reason = reason
 
 
+def is_damage(error: BaseException) -> bool:
+    """Whether a page could not be read as it was written."""
+    return isinstance(error, _DAMAGE) or _number(error) in _DAMAGE_READ
+
+
 def is_fatal(error: BaseException) -> bool:
     """Whether nothing may be trusted after `error` but a fresh start."""
-    if isinstance(error, _FATAL):
+    if isinstance(error, _FATAL) and not is_damage(error):
         return True
     # The file was renamed or deleted under us: what we write goes nowhere.
     return _number(error) == apsw.SQLITE_READONLY_DBMOVED
@@ -58,6 +76,9 @@ def translated(error: Exception) -> Exception:
     """Our error for one of SQLite's; one of our own making, a broken constraint included, stays as it is."""
     if is_fatal(error):
         return poisoned(described(error))
+    if is_damage(error):
+        damage = StoreDamaged("something in the database file", described(error), in_pages=True)
+        return caused(damage, error)
     if isinstance(error, apsw.FullError):
         return caused(
             StorageFull("no space is left for the database; free some and retry, nothing changed"),
@@ -100,6 +121,8 @@ def inherited(name: object) -> StoreClosed:
 def described(error: BaseException) -> str:
     """`IOError: disk I/O error` and the like, with SQLite's number where there is one."""
     number = _number(error)
+    if number in _DAMAGE_READ:  # SQLite's own words for it are those of every failed read
+        return f"a page is not as it was written: {type(error).__name__} [{number}]"
     shown = "" if number is None else f" [{number}]"
     return f"{type(error).__name__}: {error}{shown}"
 

@@ -4,7 +4,8 @@ Three things make a SQLite file unsafe in ways that no later check would notice:
 
 1. a SQLite library with the WAL-reset bug, which can lose committed pages;
 2. a network file system, where POSIX locks and the shared memory of WAL do not hold;
-3. a place that we cannot write to, or that is no plain file.
+3. a place that we cannot write to, or that is no plain file;
+4. a log whose database is gone: opening it would make a new one, and remove the log with what is only in there.
 
 Each is checked by a function that raises StoreUnusable with the way out.
 Whether the file *is* a database is left to SQLite: opening it by other means in a process that
@@ -29,6 +30,7 @@ def check_all(path: Path) -> None:
     """Pass if `path`, already resolved, can be our database; raise StoreUnusable if not."""
     check_library(apsw.sqlite_lib_version())
     check_place(path)
+    check_log(path)
     check_file_system(path, read_mounts())
 
 
@@ -42,6 +44,16 @@ def check_library(version: str) -> None:
         f"SQLite {version} can lose committed data when its write-ahead log starts over; "
         "install apsw 3.51.3.0 or later, which brings a SQLite without that bug"
     )
+
+
+def check_log(path: Path) -> None:
+    """Refuse to make a database beside what is left of another one."""
+    log = path.with_name(path.name + "-wal")
+    if not path.exists() and log.exists() and log.stat().st_size:
+        raise StoreUnusable(
+            f"{path} is gone, but its log {log.name} is there, so it was deleted or moved while in use; put it back, or "
+            "move the log away and restore a backup: docs/guides/damage.md"
+        )
 
 
 def check_place(path: Path) -> None:

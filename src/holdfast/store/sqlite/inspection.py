@@ -2,7 +2,7 @@
 
   schema_broken    a table or index of ours is missing, or is not what its migrations made
   schema_foreign   a table, index, view or trigger that is not ours
-  file_damaged     SQLite's own check of a table and its indexes fails
+  file_damaged     SQLite's own check of a table and its indexes fails, or a page has another checksum
 
 SQLite checks one table at a time: no read lasts longer than its largest table's check, and the log can start over in
 between.
@@ -19,7 +19,9 @@ from apsw import Connection
 from holdfast.store.findings import USELESS_TO_GO_ON, Finding, Progress, Report
 from holdfast.store.operations.inspection import stray
 from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.faults import described, is_damage
 from holdfast.store.sqlite.migrate import load_migrations, migrate
+from holdfast.store.sqlite.survey import damaged_pages
 
 
 async def inspect(engine: Engine) -> AsyncIterator[Report]:
@@ -30,11 +32,28 @@ async def inspect(engine: Engine) -> AsyncIterator[Report]:
         broken |= finding.violation.code in USELESS_TO_GO_ON
     if broken:
         return
+    async for report in _pages(engine):
+        yield report
     tables = await engine.read(_table_names)
     for done, name in enumerate(tables, start=1):
         for finding in await engine.read(partial(_integrity, table=name)):
             yield finding
         yield Progress(what="tables", done=done, of=len(tables))
+
+
+async def _pages(engine: Engine) -> AsyncIterator[Report]:
+    """Every page of the file, also those that no table has."""
+    done, more = 0, True
+    while more:
+        damaged, more = await engine.read(partial(damaged_pages, after=done, count=PAGES))
+        for number in damaged:
+            yield stray("file_damaged", f"page {number}", "it is not as it was written")
+        done += PAGES
+        yield Progress(what="pages", done=done, of=done)
+
+
+PAGES = 1_000
+"""Pages in one read: some milliseconds."""
 
 
 def _schema(db: Connection) -> list[Finding]:
@@ -80,7 +99,8 @@ def _integrity(db: Connection, *, table: str) -> list[Finding]:
     quoted = table.replace('"', '""')
     try:
         said = [str(line) for (line,) in db.execute(f'PRAGMA integrity_check("{quoted}")')]
-    except apsw.CorruptError as error:
-        # Caught here, so that it is a finding and does not stop the store.
-        said = [str(error)]
+    except apsw.Error as error:
+        if not is_damage(error):
+            raise
+        said = [described(error)]
     return [stray("file_damaged", table, line) for line in said if line != "ok"]

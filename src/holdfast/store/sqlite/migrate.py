@@ -15,9 +15,13 @@ from apsw import Connection
 from holdfast.errors import StoreUnusable
 from holdfast.store.dialects import SQLITE
 from holdfast.store.migrations import SHARED, Migrated, Migration, failed, missing, read_migrations
+from holdfast.store.sqlite.connection import CHECKSUM_BYTES, CHECKSUMS
 
 APPLICATION_ID = 0x484F4C44
 """'HOLD', in the file's header: how `file` and we tell our databases from others."""
+
+APPLICATION_ID_WITH_CHECKSUMS = 0x484F4C43
+"""'HOLC': the same, of a file whose pages have checksums. A version that writes none does not open it."""
 
 
 def load_migrations(*folders: Path) -> tuple[Migration, ...]:
@@ -39,7 +43,8 @@ def migrate(db: Connection, migrations: tuple[Migration, ...]) -> Migrated:
     before = step_of(db)
     steps = missing(before, migrations)
     if before == 0:
-        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        made = APPLICATION_ID_WITH_CHECKSUMS if has_checksums(db) else APPLICATION_ID
+        db.execute(f"PRAGMA application_id = {made}")
     for migration in steps:
         try:
             db.execute(migration.sql)
@@ -63,10 +68,20 @@ def step_of(db: Connection) -> int:
         )
     )
     assert isinstance(step, int)
-    ours = owner == APPLICATION_ID
-    empty = made == 0 and owner in (0, APPLICATION_ID)
+    ours = owner in (APPLICATION_ID, APPLICATION_ID_WITH_CHECKSUMS)
+    empty = made == 0 and (owner == 0 or ours)
     if not (ours if step else empty):
         raise StoreUnusable(
             "this SQLite file is not a Holdfast store: it has somebody else's tables; name another file"
         )
+    if owner == APPLICATION_ID_WITH_CHECKSUMS and not (CHECKSUMS and has_checksums(db)):
+        raise StoreUnusable(
+            "the pages of this store have checksums, which cannot be checked here: its first page is damaged, or this "
+            "build of apsw has no `cksumvfs`; see docs/guides/damage.md"
+        )
     return step
+
+
+def has_checksums(db: Connection) -> bool:
+    """Whether every page of this file ends with a checksum."""
+    return db.reserve_bytes("main", -1) == CHECKSUM_BYTES

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
 from apsw import Connection
 
+from holdfast.errors import StoreDamaged, StoreError
 from holdfast.ids import NodeId, Tenant, TurnId
 from holdfast.store import base
 from holdfast.store.findings import USELESS_TO_GO_ON, Finding, Report
 from holdfast.store.home import Store
-from holdfast.store.migrations import Migrated
+from holdfast.store.migrations import Migrated, missing
 from holdfast.store.operations import turns
 from holdfast.store.rows import NodeRow
 from holdfast.store.sqlite import inspection
 from holdfast.store.sqlite.driver import DRIVER
 from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.migrate import load_migrations, migrate
+from holdfast.store.sqlite.migrate import load_migrations, migrate, step_of
+from holdfast.store.sqlite.survey import survey
 from holdfast.store.steps import Start
 
 T = TypeVar("T")
@@ -63,7 +66,12 @@ class SqliteStore(Store):
         """
         opened = engine(path)
         try:
-            migrated = await opened.write(partial(migrate, migrations=load_migrations()))
+            migrations = load_migrations()
+            step = await opened.read(step_of)
+            if missing(step, migrations):
+                migrated = await opened.write(partial(migrate, migrations=migrations))
+            else:
+                migrated = Migrated(before=step, after=step)
         except BaseException:
             await opened.close()
             raise
@@ -76,6 +84,23 @@ class SqliteStore(Store):
 
     def _read(self, start: Start[T], *, one_moment: bool = False) -> Coroutine[None, None, T]:
         return self.engine.read(self._work(start))
+
+    async def _meet(self, damage: StoreDamaged, *, writing: bool = False) -> None:
+        """Where everything meets at what is damaged, nothing more is written; so, too, where that cannot be told."""
+        await super()._meet(damage)
+        protection = self.engine.protection
+        if damage.in_pages and protection.reason is None and protection.is_to_survey():
+            with suppress(StoreError):
+                shared = await self.engine.read(partial(survey, writing=writing))
+                if shared is not None:
+                    protection.protect(shared)
+
+    @property
+    def read_only(self) -> str | None:
+        return self.engine.protection.reason
+
+    async def declare_sound(self) -> None:
+        self.engine.protection.lift()
 
     def _work(self, start: Start[T]) -> Callable[[Connection], T]:
         return lambda db: DRIVER.run(db, start(), now_ms=self._now_ms(), is_held=self._is_held)

@@ -27,9 +27,10 @@ from msgspec import Struct
 
 from holdfast.store.sqlite.batch import Batch
 from holdfast.store.sqlite.connection import BUSY_BACKSTOP_S, identity
-from holdfast.store.sqlite.faults import described
+from holdfast.store.sqlite.faults import described, is_damage
 from holdfast.store.sqlite.jobs import Job, JobQueue, too_late
 from holdfast.store.sqlite.locks import WriteTurn
+from holdfast.store.sqlite.protection import Protection
 
 PASSIVE: Final = apsw.SQLITE_CHECKPOINT_PASSIVE
 TRUNCATE: Final = apsw.SQLITE_CHECKPOINT_TRUNCATE
@@ -72,9 +73,16 @@ class Writer:
     """Everything between a queue of jobs and a durable file."""
 
     def __init__(
-        self, path: Path, connection: Connection, turn: WriteTurn, queue: JobQueue, bounds: Bounds
+        self,
+        path: Path,
+        connection: Connection,
+        turn: WriteTurn,
+        queue: JobQueue,
+        bounds: Bounds,
+        protection: Protection,
     ) -> None:
         self.queue = queue
+        self.protection = protection
         self.bounds = bounds
         self.stats = Stats()
         self._path = str(path)
@@ -205,7 +213,11 @@ class Writer:
             # A reader is in there, another process does it, or the disk is full. The log keeps it all.
             return False
         except apsw.Error as error:
-            self._health.poison(f"check-point: {described(error)}")
+            reason = f"check-point: {described(error)}"
+            if is_damage(error):
+                self.protection.protect(reason)
+            else:
+                self._health.poison(reason)
             return False
         if mode == TRUNCATE:
             stats.log_pages = self._pages_tried = 0

@@ -1,0 +1,109 @@
+"""What is stored and cannot be read: judged here, and nowhere else.
+
+1. A row that cannot be made of what a database gives, or a page that a database cannot read, is damage of what the step
+   was about: of one conversation where the step names one, else of something that conversations share.
+2. The operation is told where it stands, as an error that it may catch: a list goes on without the conversation. What no
+   operation catches is told to the caller.
+3. A write that meets damage has changed nothing, and is told in the same way; no operation catches that.
+4. Whether a database with damaged pages may still be written is its home's to judge: see `sqlite/survey.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from holdfast.core.codec import DAMAGE
+from holdfast.errors import SessionDamaged, StoreDamaged
+from holdfast.observe.events import warn
+from holdfast.store.steps import (
+    Asking,
+    Change,
+    Finding,
+    Insert,
+    Looking,
+    Pausing,
+    Put,
+    Step,
+    Writing,
+)
+
+_UNMADE = (*DAMAGE, ValueError, TypeError)
+"""What making a row of values raises if they cannot be its own."""
+
+NOTED_MAX = 10_000
+"""Causes that are remembered, so that each is told once; beyond that, some are told again."""
+
+_CONVERSATION = ("session_id", "turn_id", "key", "id")
+"""The given values that name a conversation, the plainest first."""
+
+
+def is_damage(step: Step, error: Exception, *, in_pages: bool) -> bool:
+    """Whether an error of a step means that something stored cannot be read. `in_pages`: the database itself says that it
+    cannot read what it has written."""
+    is_read = isinstance(step, Looking | Finding | Asking)
+    is_unmade = isinstance(error, _UNMADE) and not isinstance(error, UnicodeEncodeError)
+    return in_pages or (is_read and is_unmade)
+
+
+def damage_of(step: Step, error: Exception, *, in_pages: bool, why: str) -> StoreDamaged:
+    """What such an error means for what is stored; `why` is the error in words."""
+    name = _named(step)
+    damage = (
+        StoreDamaged(_subject(step), why, in_pages=in_pages)
+        if name is None
+        else SessionDamaged(name, why, in_pages=in_pages)
+    )
+    damage.__cause__ = error
+    return damage
+
+
+def _named(step: Step) -> str | None:
+    """The conversation that a step is about, by the first name of it that is given, or that it would write on."""
+    match step:
+        case Looking(given=given) | Finding(given=given) | Asking(given=given):
+            return next((str(given[each]) for each in _CONVERSATION if given.get(each)), None)
+        case Writing(on=(session, *_)):
+            return str(session.id)
+        case Writing(changes=changes):
+            return next(_written(changes), None)
+        case _:
+            return None
+
+
+def _written(changes: Iterable[Change]) -> Iterator[str]:
+    for each in changes:
+        if isinstance(each, Insert | Put):
+            yield from (str(row.session_id) for row in each.rows if hasattr(row, "session_id"))
+
+
+def _subject(step: Step) -> str:
+    match step:
+        case Writing() | Pausing():
+            return "a page that is written"
+        case Looking(look=look):
+            return f"what {look.kind.__name__} are read from"
+        case Finding(finder=finder):
+            return f"the table {finder.table.name}"
+        case Asking(question=question):
+            return f"what '{question.name}' is read from"
+
+
+class DamageLog:
+    """The damage that a store has met since it was opened, each cause once."""
+
+    def __init__(self) -> None:
+        self._noted: dict[str, str] = {}
+
+    def note(self, damage: StoreDamaged) -> None:
+        """Tell the operator, unless the same was told before."""
+        if damage.what not in self._noted:
+            if len(self._noted) >= NOTED_MAX:
+                self._noted.clear()
+            self._noted[damage.what] = damage.why
+            warn("store.damaged", what=damage.what, why=damage.why, code=damage.code)
+
+    def __contains__(self, what: str) -> bool:
+        return what in self._noted
+
+    def __len__(self) -> int:
+        return len(self._noted)

@@ -1,0 +1,170 @@
+"""A small SQLite store, its true content, and what a server would serve of it after its file was damaged."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+from struct import unpack_from
+
+import apsw
+import msgspec
+
+from holdfast.core.codec import encode
+from holdfast.errors import StoreDamaged, StoreUnusable
+from holdfast.ids import SessionId, SessionKey
+from holdfast.store.base import SessionDump
+from holdfast.store.findings import Finding
+from holdfast.store.matches import parse_query
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.verify import verify
+from tests.store.builders import ACME, Player
+
+PAGE_BYTES = 4096
+LONG = "a long way " * 1_200
+"""More than fits on a page: its rest lies on pages of its own."""
+
+Truth = dict[SessionId, bytes]
+"""Everything of each session."""
+
+
+async def furnish(store: SqliteStore, player: Player, *, sessions: int) -> None:
+    """Sessions enough for every kind of page: leaves, branches, overflow; and some that were removed, for unused ones."""
+    for n in range(sessions):
+        said = LONG if n % 9 == 0 else f"word{n} " * 60
+        await player.play(f"talk-{n}", f"Question {n}", said, key=f"key-{n}")
+        await player.play(f"talk-{n}", f"And {n}?", f"The answer {n}")
+    while (await store.index()).more:
+        pass
+
+
+async def truth_of(store: SqliteStore) -> Truth:
+    ids = await store.session_ids(ACME, after=None, limit=10_000)
+    return {each: content(await store.dump(ACME, each)) for each in ids}
+
+
+def content(dump: SessionDump | None) -> bytes:
+    """What clients are shown, and what they are told apart by; without what time takes away."""
+    assert dump is not None
+    return encode(msgspec.structs.replace(dump, journals=(), claims=()))
+
+
+class Served(msgspec.Struct):
+    """What came of a damaged store."""
+
+    refused: str = ""
+    """It could not be opened."""
+    wrong: list[str] = []
+    """What was served and is not true."""
+    damaged: set[str] = set()
+    """Sessions that were refused as damaged."""
+    right: int = 0
+    """Sessions that were served as they are."""
+    findings: int = 0
+    read_only: bool = False
+    listed: int = 0
+
+    @property
+    def noticed(self) -> bool:
+        return bool(self.refused or self.damaged or self.findings or self.read_only)
+
+
+async def served_from(path: Path, truth: Truth) -> Served:
+    """Ask a store for everything that it is known to hold, and hold each answer against the truth."""
+    served = Served(wrong=[], damaged=set())
+    try:
+        store = await SqliteStore.open(path)
+    except (StoreUnusable, StoreDamaged) as error:
+        served.refused = str(error)
+        return served
+    try:
+        await _ask(store, truth, served)
+    finally:
+        await store.close()
+    return served
+
+
+async def _ask(store: SqliteStore, truth: Truth, served: Served) -> None:
+    for n, (session_id, whole) in enumerate(truth.items()):
+        try:
+            if content(await store.dump(ACME, session_id)) == whole:
+                served.right += 1
+            else:
+                served.wrong.append(f"{session_id} is another one")
+            snapshot = await store.snapshot(ACME, session_id)
+            assert snapshot is not None
+            row = await store.resolve(ACME, SessionKey(f"talk-{n}"))
+            if row is None or row.session_id != session_id:
+                served.wrong.append(f"talk-{n} leads elsewhere")
+        except StoreDamaged:
+            served.damaged.add(session_id)
+        except AssertionError:
+            served.wrong.append(f"{session_id} is missing")
+    try:
+        page = await store.sessions(ACME, limit=10_000)
+        served.listed = len(page.sessions)
+        served.damaged.update(page.damaged)
+        if served.listed + len(page.damaged) != len(truth):
+            served.wrong.append(f"{served.listed} of {len(truth)} are listed")
+        found = await store.search(ACME, parse_query("question"), limit=10_000)
+        served.damaged.update(found.damaged)
+    except StoreDamaged:
+        served.damaged.add("the list")
+    async for report in verify(store):
+        served.findings += isinstance(report, Finding)
+    served.read_only = store.read_only is not None
+
+
+# ── pages ────────────────────────────────────────────────────────────────────────────────────
+
+KINDS = {0x02: "index branch", 0x05: "table branch", 0x0A: "index leaf", 0x0D: "table leaf"}
+
+
+def kinds_of(path: Path) -> dict[int, str]:
+    """Each page of a file that is at rest, and what it is."""
+    data = path.read_bytes()
+    pages = {n + 1: data[n * PAGE_BYTES :][:PAGE_BYTES] for n in range(len(data) // PAGE_BYTES)}
+    unused = set(_unused(pages))
+    db = apsw.Connection(str(path))
+    trees = {n for (n,) in db.execute("select pageno from dbstat where pagetype <> 'overflow'")}
+    roots = {n for (n,) in db.execute("select rootpage from sqlite_schema where rootpage > 0")}
+    db.close()
+    named: dict[int, str] = {1: "the first page"}
+    for number, page in pages.items():
+        if number in unused:
+            named[number] = "unused"
+        elif number in trees and number != 1:
+            kind = KINDS[page[0]]
+            named[number] = f"root, {kind}" if number in roots else kind
+        elif number != 1:
+            named[number] = "overflow"
+    return named
+
+
+def _unused(pages: dict[int, bytes]) -> Iterator[int]:
+    (trunk,) = unpack_from(">I", pages[1], 32)
+    while trunk:
+        yield trunk
+        following, count = unpack_from(">II", pages[trunk])
+        yield from unpack_from(f">{count}I", pages[trunk], 8)
+        trunk = following
+
+
+def flip(path: Path, at: int, bit: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ (1 << bit)]))
+
+
+async def sweep(
+    source: Path, copy: Path, truth: Truth, places: Iterable[tuple[int, int]]
+) -> AsyncIterator[tuple[int, int, Served]]:
+    """Flip each of these bits (a byte's place and the bit in it), one at a time, and say what came of it."""
+    for at, bit in places:
+        for each in copy.parent.glob(f"{copy.name}*"):
+            each.unlink()
+        shutil.copyfile(source, copy)
+        flip(copy, at, bit)
+        yield at, bit, await served_from(copy, truth)

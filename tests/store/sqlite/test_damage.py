@@ -1,0 +1,281 @@
+"""A SQLite file with flipped bits, a cut log, or none at all: nothing of it is served as true."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from random import Random
+
+import apsw
+import pytest
+
+from holdfast.core.items import StoredItem
+from holdfast.errors import SessionDamaged, StorePoisoned, StoreReadOnly, StoreUnusable
+from holdfast.ids import Minter, SessionId
+from holdfast.store.copies import NotCopied, copy
+from holdfast.store.findings import Finding
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.migrate import has_checksums
+from holdfast.store.verify import verify
+from tests.store.builders import ACME, Player
+from tests.store.sqlite.flips import (
+    PAGE_BYTES,
+    Truth,
+    flip,
+    furnish,
+    kinds_of,
+    served_from,
+    sweep,
+    truth_of,
+)
+
+SESSIONS = 60
+
+
+@pytest.fixture
+async def whole(tmp_path: Path, mint: Minter) -> tuple[Path, Truth]:
+    """A file at rest, and what is in it."""
+    path = tmp_path / "whole.db"
+    store = await SqliteStore.open(path)
+    player = Player(store, mint, tenant=ACME)
+    await player.renew()
+    await furnish(store, player, sessions=SESSIONS)
+    await store.engine.write(_leave_pages_unused)
+    truth = await truth_of(store)
+    await store.close()
+    return path, truth
+
+
+def _leave_pages_unused(db: apsw.Connection) -> None:
+    db.execute(
+        "create table gone (words); insert into gone values (zeroblob(40000)); drop table gone"
+    )
+
+
+async def test_no_flipped_bit_is_served_as_true(whole: tuple[Path, Truth], tmp_path: Path) -> None:
+    """Some bits of every kind of page; `make torture-store` flips one in every so many of a whole file."""
+    path, truth = whole
+    chance = Random(26)
+    places = [
+        ((number - 1) * PAGE_BYTES + chance.randrange(PAGE_BYTES), chance.randrange(8))
+        for number in _some_of_each_kind(kinds_of(path), chance)
+    ]
+    kinds = kinds_of(path)
+    seen: Counter[str] = Counter()
+    async for at, bit, served in sweep(path, tmp_path / "flipped.db", truth, places):
+        kind = kinds[at // PAGE_BYTES + 1]
+        seen[kind] += 1
+        assert not served.wrong, (kind, at, bit, served)
+        assert served.noticed, (kind, at, bit, served)
+        if kind in ("table leaf", "index leaf", "overflow", "unused"):
+            assert served.right > len(truth) // 2, (kind, at, bit, served)
+    assert {"table leaf", "index leaf", "overflow", "unused", "root, index branch"} <= set(seen)
+
+
+def _some_of_each_kind(kinds: dict[int, str], chance: Random) -> list[int]:
+    by_kind: dict[str, list[int]] = defaultdict(list)
+    for number, kind in kinds.items():
+        by_kind[kind].append(number)
+    return [
+        number for pages in by_kind.values() for number in chance.sample(pages, min(len(pages), 5))
+    ]
+
+
+# ── the log ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_log_that_was_cut_or_flipped_gives_a_state_that_there_was(
+    tmp_path: Path, mint: Minter
+) -> None:
+    """What is missing from the end of a log cannot be read; what is left is whole turns, and verifies."""
+    path = tmp_path / "store.db"
+    store = await SqliteStore.open(path)
+    player = Player(store, mint, tenant=ACME)
+    await player.renew()
+    states: list[Histories] = [{}]
+    for n in range(12):
+        await player.play(f"talk-{n % 4}", f"Question {n}", f"Answer {n}")
+        states.append(await _histories(store))
+    file, log = path.read_bytes(), path.with_name("store.db-wal").read_bytes()
+    await store.close()
+    for n in range(40):
+        copy = tmp_path / f"cut-{n}.db"
+        copy.write_bytes(file)
+        cut = log[: len(log) * n // 40]
+        if n % 2:
+            at = Random(n).randrange(len(log))
+            cut = log[:at] + bytes([log[at] ^ 4]) + log[at + 1 :]
+        copy.with_name(f"{copy.name}-wal").write_bytes(cut)
+        again = await SqliteStore.open(copy)
+        assert await _histories(again) in states
+        assert [each async for each in verify(again) if isinstance(each, Finding)] == []
+        await again.close()
+
+
+Histories = dict[SessionId, tuple[StoredItem, ...]]
+
+
+async def _histories(store: SqliteStore) -> Histories:
+    """What was said in each session, if anything was."""
+    found: Histories = {}
+    for each in await store.session_ids(ACME, after=None, limit=100):
+        snapshot = await store.snapshot(ACME, each)
+        assert snapshot is not None
+        if snapshot.items:
+            found[each] = tuple(snapshot.items)
+    return found
+
+
+async def test_a_log_without_its_database_is_no_new_store(tmp_path: Path, mint: Minter) -> None:
+    """Opening it would make an empty store, and remove the log with turns that are in there alone."""
+    path = tmp_path / "store.db"
+    store = await SqliteStore.open(path)
+    player = Player(store, mint, tenant=ACME)
+    await player.renew()
+    await player.play("trip", "To Oslo", "When?")
+    path.unlink()
+    with pytest.raises(StorePoisoned, match="moved or deleted"):
+        await player.play("trip", "On Friday", "Good")
+    await store.close()
+    with pytest.raises(StoreUnusable, match=r"is gone, but its log store\.db-wal is there"):
+        await SqliteStore.open(path)
+    assert path.with_name("store.db-wal").stat().st_size
+
+
+# ── only reading ─────────────────────────────────────────────────────────────────────────────
+
+
+def _page_of(path: Path, *, tree: str, kind: str) -> int:
+    """The first page of this kind in a tree."""
+    db = apsw.Connection(str(path))
+    found = db.execute(
+        "select min(pageno) from dbstat where name = ? and pagetype = ?", (tree, kind)
+    ).get
+    db.close()
+    assert isinstance(found, int)
+    return found
+
+
+async def test_damage_where_everything_meets_makes_the_store_read_only_until_it_is_verified(
+    whole: tuple[Path, Truth], mint: Minter
+) -> None:
+    path, truth = whole
+    at = (_page_of(path, tree="item", kind="internal") - 1) * PAGE_BYTES + 2_000
+    flip(path, at, 3)
+    store = await SqliteStore.open(path)
+    with pytest.raises(SessionDamaged):
+        await store.snapshot(ACME, next(iter(truth)))
+    assert "page" in (store.read_only or "")
+    player = Player(store, mint, tenant=ACME)
+    with pytest.raises(StoreReadOnly, match=r"docs/guides/damage\.md"):
+        await player.renew()
+    page = await store.sessions(ACME, limit=SESSIONS)
+    assert len(page.sessions) == SESSIONS
+    await store.close()
+
+    again = await SqliteStore.open(path)
+    assert again.read_only == store.read_only, "it stays so over a restart"
+    with pytest.raises(StoreReadOnly):
+        await Player(again, mint, tenant=ACME).renew()
+    flip(path, at, 3)  # as an operator would restore the file
+    await again.close()
+    repaired = await SqliteStore.open(path)
+    with pytest.raises(StoreReadOnly):
+        await Player(repaired, mint, tenant=ACME).renew()
+    assert [each async for each in verify(repaired) if isinstance(each, Finding)] == []
+    await repaired.declare_sound()
+    await Player(repaired, mint, tenant=ACME).renew()
+    await repaired.close()
+
+
+async def test_a_server_hears_that_its_store_was_verified_by_another_process(
+    whole: tuple[Path, Truth], mint: Minter
+) -> None:
+    path, _ = whole
+    store, other = await SqliteStore.open(path), await SqliteStore.open(path)
+    store.engine.protection.protect("somebody has seen something")
+    with pytest.raises(StoreReadOnly):
+        await Player(store, mint, tenant=ACME).renew()
+    await other.declare_sound()
+    await Player(store, mint, tenant=ACME).renew()
+    await store.close()
+    await other.close()
+
+
+async def test_a_damaged_leaf_stops_its_conversations_and_no_other(
+    whole: tuple[Path, Truth], mint: Minter
+) -> None:
+    """Its conversations are refused when they are read and when they are written; all others go on."""
+    path, truth = whole
+    flip(path, (_page_of(path, tree="item", kind="leaf") - 1) * PAGE_BYTES + 2_000, 3)
+    store = await SqliteStore.open(path)
+    player = Player(store, mint, tenant=ACME)
+    await player.renew()
+    told: dict[str, str] = {}
+    for n, session_id in enumerate(truth):
+        try:
+            await player.play(f"talk-{n}", "Are you there?", "I am")
+        except SessionDamaged as damage:
+            told[session_id] = str(damage)
+    assert 0 < len(told) < SESSIONS // 2
+    assert all(session_id in words for session_id, words in told.items())
+    assert store.read_only is None
+    await store.close()
+
+
+async def test_what_is_damaged_is_left_out_of_a_copy_that_verifies(
+    whole: tuple[Path, Truth], tmp_path: Path
+) -> None:
+    path, truth = whole
+    flip(path, (_page_of(path, tree="item", kind="leaf") - 1) * PAGE_BYTES + 2_000, 3)
+    source, target = await SqliteStore.open(path), await SqliteStore.open(tmp_path / "copy.db")
+    reports = [each async for each in copy(source, target)]
+    left_out = {each.what for each in reports if isinstance(each, NotCopied)}
+    assert left_out
+    assert await truth_of(target) == {
+        each: whole for each, whole in truth.items() if each not in left_out
+    }
+    assert [each async for each in verify(target) if isinstance(each, Finding)] == []
+    await source.close()
+    await target.close()
+
+
+# ── files from before ────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_file_without_checksums_is_used_as_it_is(
+    tmp_path: Path, mint: Minter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store.db"
+    monkeypatch.setattr("holdfast.store.sqlite.connection.CHECKSUMS", False)
+    before = await SqliteStore.open(path)
+    player = Player(before, mint, tenant=ACME)
+    await player.renew()
+    await player.play("trip", "To Oslo", "When?")
+    await before.close()
+    monkeypatch.undo()
+    store = await SqliteStore.open(path)
+    assert not has_checksums_now(path)
+    player = Player(store, mint, tenant=ACME)
+    await player.renew()
+    await player.play("trip", "On Friday", "Good")
+    assert [each async for each in verify(store) if isinstance(each, Finding)] == []
+    await store.close()
+
+
+def has_checksums_now(path: Path) -> bool:
+    db = apsw.Connection(str(path))
+    try:
+        return has_checksums(db)
+    finally:
+        db.close()
+
+
+async def test_a_flip_that_would_hide_the_checksums_is_noticed(whole: tuple[Path, Truth]) -> None:
+    """The byte of the header that says how much room is left for them."""
+    path, truth = whole
+    for bit in range(8):
+        flip(path, 20, bit)
+        assert "damage.md" in (await served_from(path, truth)).refused
+        flip(path, 20, bit)
+    assert (await served_from(path, truth)).right == len(truth)
