@@ -34,6 +34,7 @@ from msgspec import Struct
 from holdfast import limits
 from holdfast.store.open import open_store
 from holdfast.store.verify import Finding, verify
+from tests.torture import damaged
 from tests.torture.campaign import Campaign, Figures, Progress, Run, play_all
 from tests.torture.serving import HOLDFAST, Served, say, serving
 
@@ -526,6 +527,14 @@ async def _fill_disk(run: Run, folder: Path, progress: Progress) -> Figures:
     return Figures(did, wrong)
 
 
+async def damage(run: Run, progress: Progress) -> Figures:
+    """A tenth of all conversations, damaged in several ways, and what the others notice of it."""
+    async with provider() as upstream:
+        return await damaged.damage(
+            run, progress, run.folder / "damage.db", partial(_served, run, "damage", upstream)
+        )
+
+
 WANTS: dict[str, Want] = {
     "outage": outage,
     "soak": soak,
@@ -533,6 +542,7 @@ WANTS: dict[str, Want] = {
     "files": files,
     "memory": memory,
     "disk": disk,
+    "damage": damage,
 }
 
 

@@ -28,6 +28,7 @@ from tests.crash.zygote import Zygote
 from tests.scratch import scratch_folder
 from tests.torture import backups, postgres
 from tests.torture.campaign import CORES, Campaign, Figures, Progress, Run, gathered, play_all
+from tests.torture.flips import flips
 
 FULL_MINUTES = 25
 """What scale 1 takes, about, on two cores."""
@@ -249,6 +250,7 @@ SQLITE: dict[str, Campaign] = {
     "crowd": crowds,
     "interleavings": interleavings,
     "backups": backups.sqlite_backups,
+    "flips": flips,
 }
 
 POSTGRES: dict[str, Campaign] = {**postgres.CAMPAIGNS, "backups": backups.postgres_backups}

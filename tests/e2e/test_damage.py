@@ -1,0 +1,103 @@
+"""A server on a damaged SQLite file, by the commands of the guide."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import apsw
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import main
+from holdfast.ids import Minter, Tenant
+from holdfast.store.sqlite import SqliteStore
+from tests.store.builders import Player
+from tests.store.sqlite.flips import PAGE_BYTES, flip, furnish
+from tests.torture.serving import say, serving
+
+SESSIONS = 40
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> Path:
+    """A store of the tenant that a server without keys serves."""
+    path = tmp_path / "holdfast.db"
+    store = await SqliteStore.open(path)
+    bits = iter(range(1 << 20))
+    mint = Minter(now_ms=lambda: 1_700_000_000_000, random_bits=lambda _: next(bits))
+    player = Player(store, mint, tenant=Tenant("local"))
+    await player.renew()
+    await furnish(store, player, sessions=SESSIONS)
+    await store.close()
+    return path
+
+
+def place_of(path: Path, *, kind: str) -> int:
+    """A byte of the first page of this kind that has items."""
+    db = apsw.Connection(str(path))
+    asked = "select min(pageno) from dbstat where name = 'item' and pagetype = ?"
+    page = db.execute(asked, (kind,)).get
+    db.close()
+    assert isinstance(page, int)
+    return (page - 1) * PAGE_BYTES + 2_000
+
+
+async def holdfast(*arguments: str) -> Result:
+    return await asyncio.to_thread(CliRunner().invoke, main, arguments)
+
+
+async def test_a_damaged_leaf_is_copied_around_to_a_store_that_verifies(
+    file: Path, tmp_path: Path
+) -> None:
+    flip(file, place_of(file, kind="leaf"), 5)
+    old, new = f"sqlite:///{file}", f"sqlite:///{tmp_path / 'new.db'}"
+    found = await holdfast("db", "verify", "--store", old)
+    assert found.exit_code == 1
+    assert "file_damaged" in found.output and "conv_" in found.output
+    assert (await holdfast("db", "export", "--store", old)).exit_code == 1
+    assert (await holdfast("db", "migrate", "--store", new)).exit_code == 0
+    copied = await holdfast("db", "copy", old, new)
+    assert copied.exit_code == 1
+    assert "left out: it is damaged (a page is not as it was written" in copied.output
+    assert (await holdfast("db", "verify", "--store", new)).exit_code == 0
+    assert "damage.md" in (await holdfast("doctor", "--store", old, "--offline")).output
+
+
+@pytest.mark.slow
+async def test_a_store_with_a_damaged_branch_is_read_and_not_written(
+    file: Path, tmp_path: Path
+) -> None:
+    """Over a restart, and until it was repaired and verified, which a running server hears of."""
+    place = place_of(file, kind="internal")
+    flip(file, place, 5)
+    for name in ("first", "again"):
+        async with (
+            serving(tmp_path, f"sqlite:///{file}", "demo", name=name) as server,
+            aiohttp.ClientSession(server.url) as http,
+        ):
+            async with http.get("/api/sessions/talk-1/items") as damaged:
+                error = (await damaged.json())["error"]
+                assert (damaged.status, error["code"]) == (500, "conversation_damaged")
+                assert damaged.headers["x-should-retry"] == "false"
+            async with http.get("/readyz") as ready:
+                said = await ready.json()
+                assert (ready.status, said["status"]) == (200, "read-only")
+                assert "page" in said["reason"]
+            status, headers, body = await say(http, "new", "hello")
+            code = msgspec.json.decode(body)["error"]["code"]
+            assert (status, code) == (503, "storage_read_only")
+            assert headers["x-should-retry"] == "false"
+            async with http.get("/api/sessions?limit=100") as listed:
+                assert len((await listed.json())["sessions"]) == SESSIONS
+            async with http.get("/metrics") as metrics:
+                assert "holdfast_store_read_only 1.0" in await metrics.text()
+            if name == "again":
+                flip(file, place, 5)  # the same bit again: it is as it was
+                verified = await holdfast("db", "verify", "--store", f"sqlite:///{file}")
+                assert verified.exit_code == 0, verified.output
+                status, _, body = await say(http, "new", "hello")
+                assert status == 200, body
+        assert server.process.returncode == 0, server.log_end()
