@@ -56,11 +56,6 @@ def test_no_query_lists_the_columns_of_a_row(file: Path) -> None:
             assert len(table.names) == 2 or listed not in text, f"write {{{table.name}}}"
 
 
-def test_an_unknown_name_says_what_there_is() -> None:
-    with pytest.raises(KeyError, match="no query 'find_turn'; it has drop_session, find_session"):
-        parse_queries(GOOD)["find_turn"]
-
-
 @pytest.mark.parametrize(
     ("text", "because"),
     [

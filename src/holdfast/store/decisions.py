@@ -59,14 +59,7 @@ from holdfast.store.base import (
     Unfinished,
 )
 from holdfast.store.horizon import Horizon, looked
-from holdfast.store.rows import (
-    IdempotencyRow,
-    KeyRow,
-    NodeRow,
-    SessionRow,
-    SignalRow,
-    TurnRow,
-)
+from holdfast.store.rows import IdempotencyRow, KeyRow, NodeRow, SessionRow, SignalRow, TurnRow
 
 # ── nodes ────────────────────────────────────────────────────────────────────────────────────
 

@@ -17,16 +17,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from hashlib import sha256
-from typing import Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.core.conversation import (
-    SettingsChanged,
-    SettingsMerged,
-    patch_decoder,
-    waiting_calls,
-)
+from holdfast.core.conversation import SettingsChanged, SettingsMerged, patch_decoder, waiting_calls
 from holdfast.core.items import item_decoder
 from holdfast.errors import ImportConflict, InvalidExport
 from holdfast.ids import SessionId, Tenant
@@ -35,14 +30,7 @@ from holdfast.store.audit import audit
 from holdfast.store.base import Restored, SessionDump
 from holdfast.store.home import Store
 from holdfast.store.rows import (
-    AnnotationRow,
-    IdempotencyRow,
-    ItemRow,
-    JournalRow,
-    KeyRow,
     SessionRow,
-    StateRow,
-    TurnRow,
 )
 from holdfast.store.transfer import without_leases
 
@@ -246,15 +234,9 @@ class Block:
 
     def __init__(self, session: SessionRow, line: bytes) -> None:
         self.session = session
-        self._keys: list[KeyRow] = []
-        self._turns: list[TurnRow] = []
-        self._items: list[ItemRow] = []
-        self._state: list[StateRow] = []
-        self._annotations: list[AnnotationRow] = []
-        self._journals: list[JournalRow] = []
-        self._claims: list[IdempotencyRow] = []
+        self._rows: dict[str, list[lines.Row]] = {name: [] for name in lines.ORDER}
         self._blobs: dict[str, bytearray] = {}
-        self._place: tuple[int, tuple[str | int, ...]] = (0, ())
+        self._place: tuple[int, tuple[str | int, ...]] = (-1, ())
         self._digest = sha256(line)
         self._lines, self._bytes = 1, len(line)
 
@@ -273,35 +255,12 @@ class Block:
 
     def _add(self, row: lines.Row) -> tuple[int, tuple[str | int, ...]]:
         """Keep a row; where it belongs in its block."""
-        match row:
-            case KeyRow():
-                self._keys.append(row)
-                return 1, (row.key,)
-            case TurnRow():
-                self._turns.append(row)
-                return 2, (row.turn_id,)
-            case ItemRow():
-                self._items.append(row)
-                return 3, (row.pos,)
-            case StateRow():
-                self._state.append(row)
-                return 4, (row.seq, row.name)
-            case AnnotationRow():
-                self._annotations.append(row)
-                return 5, (row.rev,)
-            case JournalRow():
-                self._journals.append(row)
-                return 6, (row.turn_id, row.n)
-            case IdempotencyRow():
-                self._claims.append(row)
-                return 7, (row.key,)
-            case lines.Piece():
-                self._add_piece(row)
-                return 8, (row.digest, row.at)
-            case SessionRow():  # pragma: no cover
-                raise AssertionError("a session begins a block")
-            case _:  # pragma: no cover
-                assert_never(row)
+        if isinstance(row, lines.Piece):
+            self._add_piece(row)
+            return len(lines.ORDER), (row.digest, row.at)
+        name, by = lines.PLACES[type(row)]
+        self._rows[name].append(row)
+        return lines.ORDER.index(name), by(row)
 
     def _add_piece(self, piece: lines.Piece) -> None:
         held = self._blobs.setdefault(piece.digest, bytearray())
@@ -314,14 +273,6 @@ class Block:
         """The session. Raises Unfit if it is not what went out."""
         if (end.lines, end.sha256) != (self._lines, self._digest.hexdigest()):
             raise lines.Unfit(f"the lines of {self.session.id} are not those that went out")
-        return SessionDump(
-            session=self.session,
-            keys=tuple(self._keys),
-            turns=tuple(self._turns),
-            items=tuple(self._items),
-            state=tuple(self._state),
-            annotations=tuple(self._annotations),
-            blobs=tuple((digest, bytes(data)) for digest, data in self._blobs.items()),
-            journals=tuple(self._journals),
-            claims=tuple(self._claims),
-        )
+        rows: dict[str, Any] = {name: tuple(rows) for name, rows in self._rows.items()}
+        blobs = tuple((digest, bytes(data)) for digest, data in self._blobs.items())
+        return SessionDump(session=self.session, blobs=blobs, **rows)

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -107,12 +107,6 @@ _TYPES = {name: kind for kind, name in _KINDS.items()}
 _DECODERS: dict[str, Decoder[Line]] = {name: Decoder(kind) for name, kind in _TYPES.items()}
 _TEXTS = {"item": "body", "annotation": "patch", "journal": "records"}
 """The field of each kind that is text to people, and bytes to the chain."""
-_OF_TENANT = frozenset(
-    {SessionRow, KeyRow, TurnRow, ItemRow, StateRow, AnnotationRow, JournalRow, IdempotencyRow}
-)
-_OF_SESSION = frozenset({KeyRow, TurnRow, ItemRow, StateRow, AnnotationRow})
-
-
 _IMPLIED = frozenset({"tenant", "session_id", "path"})
 
 
@@ -126,6 +120,20 @@ def _defaults_of(kind: type[Line]) -> Fields:
 
 _DEFAULTS = {name: _defaults_of(kind) for name, kind in _TYPES.items()}
 """What is left out of a line. By itself msgspec leaves out what *is* the default, not all that equals it."""
+
+
+PLACES: dict[type[Row], tuple[str, Callable[[Any], tuple[str | int, ...]]]] = {
+    KeyRow: ("keys", lambda row: (row.key,)),
+    TurnRow: ("turns", lambda row: (row.turn_id,)),
+    ItemRow: ("items", lambda row: (row.pos,)),
+    StateRow: ("state", lambda row: (row.seq, row.name)),
+    AnnotationRow: ("annotations", lambda row: (row.rev,)),
+    JournalRow: ("journals", lambda row: (row.turn_id, row.n)),
+    IdempotencyRow: ("claims", lambda row: (row.key,)),
+}
+"""The rows of a block in their order, blobs left out: where a dump has them, and what they are sorted by."""
+
+ORDER = tuple(name for name, _ in PLACES.values())
 
 
 class Unfit(ValueError):
@@ -149,13 +157,8 @@ def block_of(dump: SessionDump) -> Iterator[bytes]:
 def rows_of(dump: SessionDump) -> Iterator[Row]:
     """Everything in a dump, in the order of the format."""
     yield dump.session
-    yield from dump.keys
-    yield from dump.turns
-    yield from dump.items
-    yield from dump.state
-    yield from dump.annotations
-    yield from dump.journals
-    yield from dump.claims
+    for name in ORDER:
+        yield from getattr(dump, name)
     for digest, data in dump.blobs:
         for at in range(0, max(1, len(data)), BLOB_PIECE_BYTES):
             yield Piece(digest=digest, at=at, data=data[at : at + BLOB_PIECE_BYTES])
@@ -227,10 +230,8 @@ def _row(fields: Fields, *, tenant: Tenant, session_id: SessionId | None) -> Lin
     text = _TEXTS.get(name)
     if text is not None:
         _hide(fields, text)
-    if kind in _OF_TENANT:
-        fields["tenant"] = str(tenant)
-    if kind in _OF_SESSION:
-        fields["session_id"] = str(session_id)
+    own = {"tenant": str(tenant), "session_id": str(session_id)}
+    fields |= {each: value for each, value in own.items() if each in kind.__struct_fields__}
     if kind is ItemRow:
         fields["path"] = path_of(b64decode(str(fields.get("body", ""))))
     return _DECODERS[name].strict(msgspec.json.encode(fields))

@@ -17,9 +17,8 @@ the file is loaded, not when the query is first needed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 
 from holdfast.store.tables import TABLES
 
@@ -27,31 +26,7 @@ _NAME = re.compile(r"--\s*([a-z][a-z0-9_]*)\s*$")
 _COLUMNS = re.compile(r"(?:(\w+)\.)?\{(\w+)\}")
 
 
-class Queries(Mapping[str, str]):
-    """SQL by name. Never changes; a name that is not there is a KeyError that says what there is."""
-
-    def __init__(self, queries: Mapping[str, str], *, origin: str = "queries") -> None:
-        self._queries = MappingProxyType(dict(queries))
-        self._origin = origin
-
-    def __getitem__(self, name: str) -> str:
-        try:
-            return self._queries[name]
-        except KeyError:
-            known = ", ".join(sorted(self._queries))
-            raise KeyError(f"{self._origin} has no query {name!r}; it has {known}") from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._queries)
-
-    def __len__(self) -> int:
-        return len(self._queries)
-
-    def __repr__(self) -> str:
-        return f"<Queries {self._origin} {len(self)}>"
-
-
-def load_queries(*files: Path) -> Queries:
+def load_queries(*files: Path) -> dict[str, str]:
     """Read and join query files. Raises ValueError as `parse_queries` does, and for a name in two."""
     joined: dict[str, str] = {}
     for file in files:
@@ -59,10 +34,10 @@ def load_queries(*files: Path) -> Queries:
         for name in found.keys() & joined.keys():
             raise ValueError(f"{file.name}: the query {name!r} is in another file, too")
         joined.update(found)
-    return Queries(joined, origin=" + ".join(file.name for file in files))
+    return joined
 
 
-def parse_queries(text: str, *, origin: str = "queries") -> Queries:
+def parse_queries(text: str, *, origin: str = "queries") -> dict[str, str]:
     """The queries in `text`. Raises ValueError, with the line, for a text of another form."""
     queries: dict[str, str] = {}
     for line, block in _blocks(text):
@@ -75,7 +50,7 @@ def parse_queries(text: str, *, origin: str = "queries") -> Queries:
         if name in queries:
             raise ValueError(f"{origin}:{line}: the name {name!r} is taken")
         queries[name] = sql
-    return Queries(queries, origin=origin)
+    return queries
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:

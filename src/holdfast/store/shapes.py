@@ -144,6 +144,10 @@ def opened_turn(turn: TurnRow, ask: Opening, fence: Fence, *, now_ms: int) -> Tu
     )
 
 
+OPENED = ("state", "base_head", "lease_token", "agent", "source_digest", "began_ms")
+"""The columns in which it differs."""
+
+
 def first_record(ask: Begin | Opening, *, now_ms: int) -> bytes:
     """The first row of a turn's journal: the request as it was decided."""
     return encode_records(numbered((Began(request=ask.request),), first=0, at_ms=now_ms))
@@ -241,6 +245,13 @@ def deleted_session(session: SessionRow) -> SessionRow:
         opening="",
         settings=SessionSettings(),
     )
+
+
+DELETED = (
+    *("state", "lease_token", "lease_nonce", "lease_node", "open_turn"),
+    *("title", "opening", "settings"),
+)
+"""The columns in which a tombstone differs."""
 
 
 def ended_turns(turns: Iterable[TurnRow]) -> tuple[TurnRow, ...]:

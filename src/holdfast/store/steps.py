@@ -268,6 +268,11 @@ def change(table: Table[R], row: R, **columns: object) -> Update:
     return Update(table, table.key_of(row), columns)
 
 
+def become(table: Table[R], row: R, *columns: str) -> Update:
+    """A row that is there has the values of this one in these columns."""
+    return Update(table, table.key_of(row), {name: getattr(row, name) for name in columns})
+
+
 class AsRead(Struct, frozen=True):
     """A row that has to be as it was read, in these columns."""
 

@@ -8,26 +8,10 @@ from holdfast.ids import Tenant
 from holdfast.store import decisions, transfer
 from holdfast.store.base import Refused, Restored, RestoreOutcome, SessionDump
 from holdfast.store.operations import reads
-from holdfast.store.operations.finders import (
-    claim_under,
-    key_named,
-    session_of,
-    turn_at,
-    turn_of,
-)
+from holdfast.store.operations.finders import claim_under, key_named, session_of, turn_at, turn_of
 from holdfast.store.operations.sessions import made
 from holdfast.store.rows import BlobRow, MemoryRow, SessionRow
-from holdfast.store.steps import (
-    AsRead,
-    Change,
-    Facts,
-    Operation,
-    get,
-    has,
-    insert,
-    look,
-    write,
-)
+from holdfast.store.steps import AsRead, Change, Facts, Operation, get, has, insert, look, write
 from holdfast.store.tables import (
     ANNOTATIONS,
     BLOBS,

@@ -16,6 +16,7 @@ from holdfast.store.steps import (
     Finder,
     Operation,
     Update,
+    become,
     change,
     find,
     get,
@@ -44,7 +45,7 @@ def renew(node: NodeId, *, ttl_ms: int) -> Operation[NodeRow]:
         yield from write(insert(NODES, row))
         return (yield from get(NODES, node)) or row  # a database may have given it a slot
     yield from write(
-        change(NODES, known, ttl_ms=ttl_ms, since_ms=row.since_ms, expires_ms=row.expires_ms),
+        become(NODES, row, "ttl_ms", "since_ms", "expires_ms"),
         as_read=(AsRead(NODES, known, ("expires_ms",)),),
     )
     return msgspec.structs.replace(row, slot=known.slot)
@@ -129,10 +130,9 @@ def takeover(
     assert session is not None and turn is not None
     # A holder that was found dead by the clock may have come back since.
     expired = found.holder if facts.holder == "expired" else None
-    taken = outcome.turn
     yield from write(
         held(session, outcome.fence, node),
-        change(TURNS, turn, lease_token=taken.lease_token, attempt=taken.attempt),
+        become(TURNS, outcome.turn, "lease_token", "attempt"),
         on=(session,),
         as_read=(AsRead(NODES, expired, ("expires_ms",)),) if expired else (),
     )

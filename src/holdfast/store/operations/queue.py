@@ -32,7 +32,7 @@ from holdfast.store.steps import (
     Facts,
     Operation,
     Update,
-    change,
+    become,
     holder,
     insert,
     look,
@@ -118,16 +118,7 @@ def open_queued(ask: Opening) -> Operation[OpenOutcome]:
     records = shapes.first_record(ask, now_ms=now_ms)
     yield from write(
         held(session, fence, ask.node),
-        change(
-            TURNS,
-            turn,
-            state=opened.state,
-            base_head=opened.base_head,
-            lease_token=opened.lease_token,
-            agent=opened.agent,
-            source_digest=opened.source_digest,
-            began_ms=opened.began_ms,
-        ),
+        become(TURNS, opened, *shapes.OPENED),
         Update(JOURNAL, (ask.tenant, turn_id, 0), {"token": fence.token, "records": records}),
         on=(session,),
         live=ask.node,

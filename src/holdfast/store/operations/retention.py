@@ -36,7 +36,7 @@ from holdfast.store.steps import (
     Question,
     Update,
     ask,
-    change,
+    become,
     get,
     insert,
     look_up,
@@ -70,9 +70,7 @@ def look_at_clock(*, trust_clock: bool) -> Operation[Horizon]:
     if before is None:
         yield from write(insert(HORIZON, horizon))
     else:
-        seen = change(
-            HORIZON, before, seen_ms=horizon.seen_ms, ran_ms=horizon.ran_ms, leaps=horizon.leaps
-        )
+        seen = become(HORIZON, horizon, "seen_ms", "ran_ms", "leaps")
         yield from write(seen, as_read=(AsRead(HORIZON, before, ("seen_ms",)),))
     return horizon
 

@@ -31,6 +31,7 @@ from holdfast.store.steps import (
     Facts,
     Finder,
     Operation,
+    become,
     change,
     find,
     insert,
@@ -89,14 +90,7 @@ def annotate(
     )
     yield from write(
         insert(ANNOTATIONS, *stored),
-        change(
-            SESSIONS,
-            session,
-            meta_rev=row.meta_rev,
-            summary_rev=row.summary_rev,
-            title=row.title,
-            settings=row.settings,
-        ),
+        become(SESSIONS, row, "meta_rev", "summary_rev", "title", "settings"),
         *_attributes(row, before=session.settings),
         on=(session,),
     )
@@ -304,18 +298,7 @@ def remove_if(
     changes += (Delete(KEYS, (tenant, each.key)) for each in keys)
     row = shapes.deleted_session(session)
     yield from write(
-        change(
-            SESSIONS,
-            session,
-            state=row.state,
-            lease_token=row.lease_token,
-            lease_nonce=row.lease_nonce,
-            lease_node=row.lease_node,
-            open_turn=row.open_turn,
-            title=row.title,
-            opening=row.opening,
-            settings=row.settings,
-        ),
+        become(SESSIONS, row, *shapes.DELETED),
         Delete(ATTRIBUTES, (tenant, session_id)),
         Delete(CHUNKS, (tenant, session_id, -1)),
         *changes,

@@ -9,24 +9,8 @@ from holdfast.store import decisions
 from holdfast.store.base import Attempt, Signalled, SignalOutcome
 from holdfast.store.operations.finders import claim_of
 from holdfast.store.operations.turns import claim_as_read, claimed
-from holdfast.store.rows import (
-    IdempotencyRow,
-    NodeRow,
-    SessionRow,
-    SignalKind,
-    SignalRow,
-    TurnRow,
-)
-from holdfast.store.steps import (
-    Facts,
-    Operation,
-    get,
-    insert,
-    last,
-    look,
-    one,
-    write,
-)
+from holdfast.store.rows import IdempotencyRow, NodeRow, SessionRow, SignalKind, SignalRow, TurnRow
+from holdfast.store.steps import Facts, Operation, get, insert, last, look, one, write
 from holdfast.store.tables import CLAIMS, NODES, SESSIONS, SIGNALS, TURNS
 
 
