@@ -140,8 +140,12 @@ class Store:
 
     # nodes
     renew = by_write(node_operations.renew)
-    resign = by_write(node_operations.resign)
+    _resigned = by_write(node_operations.resign)
     nodes = by_read(node_operations.nodes)
+
+    async def resign(self, node: NodeId) -> None:
+        """Say that this process is gone. Its open turns can be taken over at once."""
+        await self._resigned(node)
 
     # turns
     find_attempt = by_read(turn_operations.find_attempt)

@@ -52,7 +52,7 @@ def renew(node: NodeId, *, ttl_ms: int) -> Operation[NodeRow]:
 
 
 def resign(node: NodeId) -> Operation[NodeRow | None]:
-    """Say that this process is gone. Its open turns can be taken over at once. What its row was."""
+    """A node is gone, and said so. What its row was."""
     row = yield from get(NODES, node)
     yield from write(Delete(NODES, (node,)))
     return row

@@ -115,11 +115,10 @@ class SqliteStore(Store):
         self.engine.liveness.hold_nowait(row.slot)
         return row
 
-    async def resign(self, node: NodeId) -> NodeRow | None:
-        row = await super().resign(node)
+    async def resign(self, node: NodeId) -> None:
+        row = await self._resigned(node)
         if row is not None:
             self.engine.liveness.release(row.slot)
-        return row
 
     async def find_attempt(
         self, tenant: Tenant, attempt: base.Attempt, target: base.Target | None = None
