@@ -79,7 +79,10 @@ def furnished(elsewhere: Path) -> Path:
 def broken(furnished: Path) -> Path:
     """The same with a head that is ahead, and a key that leads nowhere."""
     damage(furnished, "update session set head = 9 where id = (select min(id) from session)")
-    damage(furnished, "insert into session_key values ('acme', 'lost', 'conv_" + "0" * 26 + "', 1)")
+    damage(
+        furnished,
+        "insert into session_key values ('acme', 'lost', 'conv_" + "0" * 26 + "', 1, null)",
+    )
     return furnished
 
 

@@ -282,3 +282,16 @@ def on_a_terminal(*arguments: str) -> tuple[str, int]:
         pass  # how Linux says that a terminal has nobody left at its other end
     os.close(ours)
     return shown.decode(), process.wait()
+
+
+def test_a_store_is_compared_with_heads_that_were_kept(run: Run, furnished: Path) -> None:
+    assert run("db", "heads", "monday.heads").exit_code == 0
+    assert "there already" in run("db", "heads", "monday.heads").output
+    assert run("db", "backup", "tuesday.db", "--heads", "tuesday.heads").exit_code == 0
+    assert Path("tuesday.heads").read_bytes() == Path("monday.heads").read_bytes()
+    assert run("db", "verify", "--heads", "monday.heads").exit_code == 0
+    lines = Path("monday.heads").read_text(encoding="utf-8").replace('"version":4', '"version":5')
+    Path("later.heads").write_text(lines, encoding="utf-8")
+    told = run("db", "verify", "--heads", "later.heads", "--json")
+    assert told.exit_code == 1
+    assert {each["code"] for each in json.loads(told.stdout)["findings"]} == {"set_back"}

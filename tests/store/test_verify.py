@@ -217,7 +217,7 @@ BROKEN = {
     ),
     "an annotation too many": (
         (
-            f"insert into annotation select tenant, session_id, 9, item, patch, at_ms from annotation"
+            f"insert into annotation select tenant, session_id, 9, item, patch, at_ms, proof from annotation"
             f" where session_id = {FIRST} and rev = 1"
         ),
         "revision_gap",
@@ -378,7 +378,7 @@ async def test_verify_names_rows_of_nobody(table: str, furnished: SqliteStore) -
     )
     if table == "signal":
         await damaged(
-            furnished, f"insert into signal values ('acme', {absent}, 1, 'cancel', x'', 0, 0)"
+            furnished, f"insert into signal values ('acme', {absent}, 1, 'cancel', x'', 0, 0, null)"
         )
     else:
         sql = (

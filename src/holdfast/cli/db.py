@@ -14,6 +14,7 @@ from holdfast.cli import output, showing
 from holdfast.cli.db_moving import copy, export, import_command
 from holdfast.cli.options import json_option, store_option
 from holdfast.errors import StoreError
+from holdfast.store import heads
 from holdfast.store.base import Pruned, StoreStats
 from holdfast.store.home import Store
 from holdfast.store.open import existing_file, migrate_store, open_existing, shown
@@ -60,23 +61,34 @@ def migrate(url: str) -> None:
 
 
 @db.command("verify", short_help="Check everything.")
+@click.option(
+    "--heads",
+    "kept",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Compare with heads that `db heads` or `db backup` wrote.",
+)
 @store_option
 @json_option
 @click.pass_context
-def verify_command(ctx: click.Context, url: str, as_json: bool) -> None:
+def verify_command(ctx: click.Context, url: str, as_json: bool, kept: Path | None) -> None:
     """Check every promise that a store can show, and name what is broken.
 
     Reads only, in short steps. Ends with 0 if all is well, and with 1 if something is broken. A store that was
-    only read because of damage takes writes again if nothing is found.
+    only read because of damage takes writes again if nothing is found. With --heads, a store that was set back to an
+    earlier state, or has lost a conversation, is noticed, too.
 
     \b
-    Example:
+    Examples:
       holdfast db verify --json
+      holdfast db verify --heads monday.heads
     """
     seen = Seen(lines=not as_json and not showing.is_watched())
+    lines = [] if kept is None else kept.read_bytes().splitlines(keepends=True)
+    known = tuple(heads.read(lines)) if kept else ()
     try:
         with showing.bar() as tell:
-            asyncio.run(_verify(url, seen, tell))
+            asyncio.run(_verify(url, seen, tell, known))
     except StoreError:
         # The store stopped on the way. What was found until then is worth the more.
         if seen.findings:
@@ -97,9 +109,13 @@ class Seen(msgspec.Struct):
     complete: bool = False
 
 
-async def _verify(url: str, seen: Seen, tell: showing.Tell) -> None:
+async def _verify(url: str, seen: Seen, tell: showing.Tell, known: tuple[heads.Head, ...]) -> None:
     store = await open_existing(url)
     try:
+        async for finding in heads.compared(store, known):
+            seen.findings.append(finding)
+            if seen.lines:
+                output.say(str(finding))
         async for report in verify(store):
             match report:
                 case Finding():
@@ -158,23 +174,66 @@ def _judged(seen: Seen) -> str:
     )
 
 
+# ── heads ────────────────────────────────────────────────────────────────────────────────────
+
+
+@db.command("heads", short_help="Write where each conversation stands.")
+@click.argument("target", metavar="FILE", type=click.Path(path_type=Path))
+@store_option
+def heads_command(target: Path, url: str) -> None:
+    """Write where each conversation stands into the new file FILE, for `verify --heads`.
+
+    Keep it elsewhere than the store. It holds ids, versions and hashes, and no words.
+
+    \b
+    Example:
+      holdfast db heads monday.heads
+    """
+    sessions = asyncio.run(_write_heads(url, target))
+    output.say(f"{target}: the heads of {showing.counted(sessions, 'session')}")
+
+
+async def _write_heads(url: str, target: Path) -> int:
+    store = await open_existing(url)
+    try:
+        lines = [line async for line in heads.written(store)]
+    finally:
+        await store.close()
+    try:
+        with target.open("xb") as file:
+            file.writelines(lines)
+    except FileExistsError as error:
+        raise click.UsageError(f"{target} is there already; name another file") from error
+    return len(lines) - 2
+
+
 # ── backup ───────────────────────────────────────────────────────────────────────────────────
 
 
 @db.command(short_help="Copy the database into a new file.")
 @click.argument("target", type=click.Path(path_type=Path))
+@click.option(
+    "--heads",
+    "kept",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the heads to this new file, too; keep it elsewhere.",
+)
 @store_option
-def backup(target: Path, url: str) -> None:
+def backup(target: Path, url: str, kept: Path | None) -> None:
     """Copy the database, as it is at this moment, into the new file TARGET.
 
-    Turns go on meanwhile. TARGET appears when the copy is whole and on disk.
+    Turns go on meanwhile. TARGET appears when the copy is whole and on disk. With --heads, where each conversation
+    stood is written to FILE first, for `verify --heads`.
     For SQLite only: PostgreSQL has pg_dump.
 
     \b
     Example:
-      holdfast db backup monday.db
+      holdfast db backup monday.db --heads monday.heads
     """
     source = existing_file(url, any_step=True)
+    if kept is not None:  # before the copy, which then has all of them
+        asyncio.run(_write_heads(url, kept))
     with showing.bar() as tell:
         copied = back_up(source, target, progress=lambda done, of: tell("pages", done, of))
     output.say(f"{target}: {showing.size(copied.bytes)}, a copy of {source}")

@@ -4,9 +4,13 @@ What `core/check.py` says about a history comes first. On top of it, for a sessi
   head_off          the head is not the number of its versions
   length_off        the length is not the number of its positions
   link_off          its link is not that of its last turn
+  agent_off         its agent is not the one that has spoken last
+  active_off        it was not last active when its last turn ended, or it was made
+  unfinished_off    it can be continued at a version whose turn did not break off, or is not there
+  discarded_full    a discarded turn says that it has changed something
   turn_unmarked     an ended turn does not say how it ended, or a committed one which version it made
   continues_off     a turn goes on with another one than the last before it, or with one that was whole
-  item_astray       an item lies in no committed turn, or says that it belongs to another one
+  item_astray       an item lies in no committed turn, or says that it belongs to another one, or to another branch
   state_astray      session state that no committed turn has set, or not to this value
   revision_gap      annotations are not numbered without a gap up to the session's revision
   notes_off         title, settings or summary are not what the annotations say
@@ -16,9 +20,11 @@ What `core/check.py` says about a history comes first. On top of it, for a sessi
   blob_missing      an item names bytes that are not there
   open_off          more than one turn is open, or the session says otherwise than its turns
   queued_off        a turn waits for a session that is deleted, or says that it has begun or ended
-  journal_cut       the journal of an open or queued turn does not begin with its request
+  journal_cut       the journal of an open, queued, replayable or discarded turn does not begin with its request
+  journal_off       a journal is not its turn's: another request, another order, or one that was to be gone
   key_off           a key means another session than the one that has it
   tombstone_full    a deleted session holds what it must not
+  index_off         the search index lacks words that it should know
   unreadable        a row that cannot be read
 
 A fork is judged on top of its past: on that link, version, position, revision, and the calls that waited there.
@@ -28,6 +34,7 @@ Bytes of a deleted session go in small steps, so what is left of it is judged on
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -35,18 +42,19 @@ from holdfast.core import chain
 from holdfast.core.check import StoredTurn, Violation, check_history
 from holdfast.core.codec import Unreadable, Value
 from holdfast.core.conversation import Notes, patch_decoder, waiting_calls
-from holdfast.core.events import StateSet
+from holdfast.core.events import Began, Event, StateSet
 from holdfast.core.items import (
     SessionSettings,
     ToolCall,
     item_decoder,
 )
+from holdfast.core.journal import decode_records
 from holdfast.ids import TurnId, Version
 from holdfast.store.assemble import mark_of, notes_of
 from holdfast.store.base import SessionDump
 from holdfast.store.decisions import owner_of
-from holdfast.store.rows import AnnotationRow, ItemRow, SessionRow, TurnRow
-from holdfast.store.transfer import blobs_named, digest_of
+from holdfast.store.rows import AnnotationRow, ItemRow, JournalRow, SessionRow, TurnRow
+from holdfast.store.transfer import blobs_named, digest_of, path_of
 
 Past = Sequence[SessionDump | None]
 """The sessions of a lineage, in its order; None for one that does not exist."""
@@ -59,6 +67,7 @@ class Base(Value):
     position: int = 0
     rev: int = 0
     link: bytes = chain.GENESIS
+    agent: str = ""
     waiting: tuple[ToolCall, ...] = ()
     notes: Notes = Notes()
 
@@ -72,6 +81,7 @@ def audit(dump: SessionDump, past: Past = ()) -> Iterator[Violation]:
             return
     yield from _past(session, past)
     yield from _marks(dump.turns)
+    yield from _discarded(dump.turns)
     yield from _continuations(dump)
     yield from _items(dump)
     yield from _state(dump)
@@ -101,17 +111,39 @@ def base_of(session: SessionRow, past: Past) -> Base | None:
     if dump is None or turn is None:
         return None
     last = map(item_decoder.lenient, _bodies(dump.items, turn))
-    return msgspec.structs.replace(base, link=turn.link, waiting=waiting_calls(last))
+    return msgspec.structs.replace(
+        base, link=turn.link, agent=turn.agent, waiting=waiting_calls(last)
+    )
 
 
 def judge_open_turns(session: SessionRow, turns: Iterable[TurnRow]) -> Iterator[Violation]:
     """Whether a session and its turns agree on which one is open."""
+    turns = tuple(turns)
+    for turn in turns:
+        if turn.state == "open" and turn.lease_token != session.lease_token:
+            yield _violation(
+                "open_off", turn.turn_id, "it is held under another lease than its session"
+            )
+        if turn.state == "open" and not _is_unended(turn):
+            yield _violation("open_off", turn.turn_id, "it is open, and says that it has ended")
     found = {each.turn_id for each in turns if each.state == "open"}
     said = {session.open_turn} if session.open_turn is not None else set()
     for turn_id in sorted(found - said):
         yield _violation("open_off", turn_id, "it is open, and its session knows nothing of it")
     for turn_id in said - found:
         yield _violation("open_off", turn_id, "its session says that it is open, and it is not")
+
+
+_AT_THE_END = (
+    *("seq", "ended_by", "detail", "start", "end", "rev", "changes", "link", "usage"),
+    *("acked", "ended_ms", "links"),
+)
+_BEFORE = {each.name: each.default for each in msgspec.structs.fields(TurnRow)}
+
+
+def _is_unended(turn: TurnRow) -> bool:
+    """Whether a turn says nothing yet that only its end tells."""
+    return all(getattr(turn, name) == _BEFORE[name] for name in _AT_THE_END)
 
 
 def judge_queued_turns(session: SessionRow, turns: Iterable[TurnRow]) -> Iterator[Violation]:
@@ -121,8 +153,56 @@ def judge_queued_turns(session: SessionRow, turns: Iterable[TurnRow]) -> Iterato
             continue
         if session.state == "deleted":
             yield _violation("queued_off", each.turn_id, "it waits for a session that is deleted")
-        if each.lease_token or each.seq is not None or each.ended_by is not None:
+        if each.lease_token or not _is_unended(each):
             yield _violation("queued_off", each.turn_id, "it waits, and says that it has begun")
+
+
+def judge_unfinished(session: SessionRow, turns: Iterable[TurnRow]) -> Iterator[Violation]:
+    """Whether what a session says can be continued did break off."""
+    at, left = session.unfinished, session.retries_left
+    broke_off = {each.seq for each in turns if each.ended_by != "completed"}
+    if (at is not None and at not in broke_off) or (at is None and left is not None):
+        what = f"it can be continued at version {at}, by {left} retries"
+        yield _violation("unfinished_off", session.id, what)
+
+
+def judge_journal(turn: TurnRow, rows: Sequence[JournalRow]) -> Iterator[Violation]:
+    """Whether a journal is there where it has to be, begins with its turn's request, and can be read."""
+    where = turn.turn_id
+    if turn.state == "committed" and not turn.replayable:
+        if rows:
+            yield _violation("journal_off", where, "no request may ask for its journal any more")
+        return
+    if not rows or rows[0].n != 0:
+        what = f"it is {turn.state}, and its journal does not begin with its request"
+        yield _violation("journal_cut", where, what)
+        return
+    last = -1
+    for row in rows:
+        records = decode_records(row.records)
+        for record in records:
+            if isinstance(record, Unreadable):
+                yield _violation("unreadable", where, f"in journal row {row.n}: {record.why}")
+        numbers = [each.n for each in records if not isinstance(each, Unreadable)]
+        in_order = all(one < next_one for one, next_one in pairwise((last, *numbers)))
+        if not in_order or (numbers and numbers[0] != row.n):
+            yield _violation("journal_off", where, f"the records of row {row.n} are out of order")
+        last = max([last, *numbers])
+    first = decode_records(rows[0].records)[:1]
+    if first and not isinstance(first[0], Unreadable) and not _is_request_of(turn, first[0].event):
+        yield _violation("journal_off", where, "its request is not the one that it has begun with")
+
+
+def _is_request_of(turn: TurnRow, event: Event) -> bool:
+    if not isinstance(event, Began):
+        return False
+    request = event.request
+    said = (request.turn_id, request.base, request.source_digest, request.continues)
+    known = (turn.turn_id, turn.base_head, turn.source_digest, turn.continues)
+    if turn.state in ("open", "queued") and turn.agent != request.agent:
+        return False
+    # A journal is kept, too, for a turn that broke off.
+    return said == known and turn.replayable in (request.replayable, turn.state == "committed")
 
 
 def _violation(code: str, where: str, what: str) -> Violation:
@@ -156,6 +236,14 @@ def _history(dump: SessionDump, base: Base) -> Iterator[Violation]:
         yield _violation("length_off", session.id, what)
     if session.link != link:
         yield _violation("link_off", session.id, "its link is not that of its last turn")
+    agent = ends.agent if ends else base.agent
+    if session.agent != agent:
+        what = f"its agent is {session.agent!r}, and {agent!r} has spoken last"
+        yield _violation("agent_off", session.id, what)
+    active_ms = ends.ended_ms if ends else session.created_ms
+    if session.active_ms != active_ms:
+        what = f"it was active at {session.active_ms}, and nothing has happened then"
+        yield _violation("active_off", session.id, what)
 
 
 def _committed(dump: SessionDump) -> tuple[TurnRow, ...]:
@@ -178,6 +266,13 @@ def _marks(turns: Iterable[TurnRow]) -> Iterator[Violation]:
             yield _violation("turn_unmarked", turn.turn_id, what)
 
 
+def _discarded(turns: Iterable[TurnRow]) -> Iterator[Violation]:
+    for turn in turns:
+        if turn.state == "discarded" and (turn.changes or turn.link):
+            what = "it is discarded, and says that it has changed something"
+            yield _violation("discarded_full", turn.turn_id, what)
+
+
 def _continuations(dump: SessionDump) -> Iterator[Violation]:
     before: TurnRow | None = None
     for turn in _committed(dump):
@@ -196,6 +291,9 @@ def _items(dump: SessionDump) -> Iterator[Violation]:
     for row in dump.items:
         if owners.get(row.pos) != row.turn_id:
             what = f"the item at position {row.pos} says that it is of this turn"
+            yield _violation("item_astray", row.turn_id, what)
+        if path_of(row.body) != row.path:
+            what = f"the item at position {row.pos} is not of the branch {row.path!r}"
             yield _violation("item_astray", row.turn_id, what)
 
 

@@ -212,6 +212,8 @@ class Store:
     info = by_read(reads.info, one_moment=True)
     journal = by_read(reads.journal)
     dump = by_read(reads.dump, one_moment=True)
+    chain_end = by_read(reads.chain_end, one_moment=True)
+    index_flaw = by_read(search.index_flaw, one_moment=True)
     session_ids = by_read(reads.session_ids)
     forks = by_read(reads.forks)
     tenants = by_read(lists.tenants)

@@ -12,12 +12,14 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 from typing import get_type_hints as hints_of
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import fields as struct_fields
 
 from holdfast.core.codec import Decoder, Value
 from holdfast.ids import Name, Version, trusted
+from holdfast.store import proofs
 from holdfast.store.horizon import Horizon
+from holdfast.store.proofs import Proof
 from holdfast.store.rows import (
     LEXEMES,
     WORDS,
@@ -85,9 +87,11 @@ class Table(Generic[R]):
         serial: str | None = None,
         part_of: Table[Any] | None = None,
         index: str | None = None,
+        proofs: tuple[Proof, ...] = (),
     ) -> None:
         """`serial` is a column that a home may give values of its own; `part_of` has the columns that are left out;
-        `index` has the key, where SQLite would rather read all rows of a tenant."""
+        `index` has the key, where SQLite would rather read all rows of a tenant; `proofs` are kept in columns beside
+        those of the fields."""
         self.name = name
         self.kind = kind
         self.key = key
@@ -96,8 +100,13 @@ class Table(Generic[R]):
         hints = hints_of(kind, include_extras=True)
         self.columns = tuple(_column(each, hints[each]) for each in kind.__struct_fields__)
         self.names = kind.__struct_fields__
+        self.proofs = proofs
+        beside = (Column(name=each.column, holds="number", nullable=True) for each in proofs)
         left_out = part_of.by_name if part_of else {}
-        self.by_name: dict[str, Column] = {**left_out, **{each.name: each for each in self.columns}}
+        self.by_name: dict[str, Column] = {
+            **left_out,
+            **{each.name: each for each in (*self.columns, *beside)},
+        }
         self.defaults = tuple((each.name, each.default) for each in struct_fields(kind))
         """Each field, and what it is by default; `NODEFAULT` if it has to be given."""
         self.times = tuple(name for name in self.names if name.endswith("_ms"))
@@ -135,6 +144,8 @@ def _column(name: str, hint: Any) -> Column:
     if isinstance(hint, type) and issubclass(hint, Name | Version):
         holds: Holds = "number" if issubclass(hint, Version) else "text"
         return Column(name=name, holds=holds, nullable=nullable, parse=hint, trust=trusted(hint))
+    if hint is Raw:  # as it is stored
+        return Column(name=name, holds="json", nullable=nullable, parse=Raw, trust=Raw)
     decode = Decoder[object](hint).strict
     return Column(name=name, holds="json", nullable=nullable, parse=decode, trust=decode)
 
@@ -154,15 +165,15 @@ _SAID: dict[object, Holds] = {WORDS: "words", LEXEMES: "lexemes"}
 _PLAIN: dict[object, Holds] = {int: "number", bool: "truth", bytes: "bytes"}
 
 NODES = Table("node", NodeRow, "node_id", serial="slot")
-SESSIONS = Table("session", SessionRow, "tenant", "id")
+SESSIONS = Table("session", SessionRow, "tenant", "id", proofs=(proofs.SESSION, proofs.AGENT))
 SESSION_NAMES = Table("session", SessionName, *SESSIONS.key, part_of=SESSIONS)
 TOMBSTONES = Table("session", Tombstone, *SESSIONS.key)
-KEYS = Table("session_key", KeyRow, "tenant", "key")
-TURNS = Table("turn", TurnRow, "tenant", "turn_id")
-CLAIMS = Table("idempotency", IdempotencyRow, "tenant", "key")
+KEYS = Table("session_key", KeyRow, "tenant", "key", proofs=(proofs.KEY,))
+TURNS = Table("turn", TurnRow, "tenant", "turn_id", proofs=(proofs.TURN, proofs.END))
+CLAIMS = Table("idempotency", IdempotencyRow, "tenant", "key", proofs=(proofs.CLAIM,))
 TURN_CLAIMS = Table("idempotency", IdempotencyRow, "tenant", "turn_id", index="idempotency_by_turn")
-SIGNALS = Table("signal", SignalRow, "tenant", "turn_id", "n")
-JOURNAL = Table("journal", JournalRow, "tenant", "turn_id", "n")
+SIGNALS = Table("signal", SignalRow, "tenant", "turn_id", "n", proofs=(proofs.SIGNAL,))
+JOURNAL = Table("journal", JournalRow, "tenant", "turn_id", "n", proofs=(proofs.JOURNAL,))
 ITEMS = Table("item", ItemRow, "tenant", "session_id", "pos")
 ITEM_BODIES = Table("item", ItemBody, *ITEMS.key, part_of=ITEMS)
 BLOBS = Table("blob", BlobRow, "tenant", "session_id", "digest")
@@ -173,11 +184,13 @@ CHUNKS = Table("search_chunk", ChunkRow, "tenant", "session_id", "from_pos")
 CHUNK_WORDS = Table("search_chunk", ChunkWords, *CHUNKS.key)
 INDEXED = Table("session", IndexedRow, *SESSIONS.key)
 STATE = Table("state", StateRow, "tenant", "session_id", "seq", "name")
-ANNOTATIONS = Table("annotation", AnnotationRow, "tenant", "session_id", "rev")
-MEMORIES = Table("memory", MemoryRow, "tenant", "agent", "memory_id")
-API_KEYS = Table("api_key", ApiKeyRow, "key_id")
-SEAL_KEYS = Table("seal_key", SealKeyRow, "key_id")
-GRANTS = Table("tool_grant", GrantRow, "tenant", "grant_id")
+ANNOTATIONS = Table(
+    "annotation", AnnotationRow, "tenant", "session_id", "rev", proofs=(proofs.ANNOTATION,)
+)
+MEMORIES = Table("memory", MemoryRow, "tenant", "agent", "memory_id", proofs=(proofs.MEMORY,))
+API_KEYS = Table("api_key", ApiKeyRow, "key_id", proofs=(proofs.API_KEY,))
+SEAL_KEYS = Table("seal_key", SealKeyRow, "key_id", proofs=(proofs.SEAL_KEY,))
+GRANTS = Table("tool_grant", GrantRow, "tenant", "grant_id", proofs=(proofs.GRANT,))
 HORIZON = Table("horizon", Horizon, "one")
 
 TABLES: dict[str, Table[Any]] = {

@@ -16,20 +16,26 @@ what only it can see (`Store.inspect`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
 
 from holdfast.core.check import Violation
-from holdfast.core.codec import Unreadable
-from holdfast.core.journal import decode_records
 from holdfast.errors import StoreDamaged, StoreError
 from holdfast.ids import SessionId, Tenant, TurnId
-from holdfast.store.audit import audit, judge_open_turns, judge_queued_turns
+from holdfast.store.audit import (
+    audit,
+    judge_journal,
+    judge_open_turns,
+    judge_queued_turns,
+    judge_unfinished,
+)
 from holdfast.store.base import SessionDump
 from holdfast.store.findings import USELESS_TO_GO_ON, Report
 from holdfast.store.findings import Finding as Finding
 from holdfast.store.findings import Progress as Progress
 from holdfast.store.home import Store
-from holdfast.store.rows import SessionRow, TurnRow
+from holdfast.store.rows import JournalRow, TurnRow
+from holdfast.store.shapes import has_ended
 
 PAGE = 100
 """Ids or turns in one read: some milliseconds."""
@@ -87,7 +93,8 @@ async def _look(store: Store, tenant: Tenant, session_id: SessionId) -> list[Vio
         return [
             *audit(dump, await _past(store, dump)),
             *await _keys(store, dump),
-            *await _unended_turns(store, tenant, session_id),
+            *await _turns_of(store, dump),
+            *await _index(store, tenant, session_id),
         ]
     except StoreDamaged as error:
         return [Violation(code="unreadable", where=session_id, what=error.why)]
@@ -96,6 +103,12 @@ async def _look(store: Store, tenant: Tenant, session_id: SessionId) -> list[Vio
     except Exception as error:
         # Whatever keeps rows from being read, it keeps the session from being read.
         return [Violation(code="unreadable", where=session_id, what=_told(error))]
+
+
+async def _index(store: Store, tenant: Tenant, session_id: SessionId) -> list[Violation]:
+    """What the search index does not know of a session, and should."""
+    flaw = await store.index_flaw(tenant, session_id)
+    return [Violation(code="index_off", where=session_id, what=flaw)] if flaw else []
 
 
 def _told(error: Exception) -> str:
@@ -117,15 +130,26 @@ async def _keys(store: Store, dump: SessionDump) -> list[Violation]:
     return wrong
 
 
-async def _unended_turns(store: Store, tenant: Tenant, session_id: SessionId) -> list[Violation]:
+async def _turns_of(store: Store, dump: SessionDump) -> list[Violation]:
+    """What can be said of a session's turns and journals, those that have not ended included."""
+    tenant, session_id = dump.session.tenant, dump.session.id
     turns = await _turns(store, tenant, session_id)
     session = await store.session(tenant, session_id)
     assert session is not None, "a session that can be dumped has a row"
     wrong = [*judge_open_turns(session, turns), *judge_queued_turns(session, turns)]
-    if not wrong:
-        for turn in turns:
-            if turn.state in ("open", "queued"):
-                wrong += await _journal(store, session, turn)
+    if session.state == "deleted":
+        return wrong
+    wrong += judge_unfinished(session, turns)
+    kept: dict[TurnId, list[JournalRow]] = defaultdict(list)
+    for row in dump.journals:
+        kept[row.turn_id].append(row)
+    for turn in turns:
+        rows: Sequence[JournalRow] = kept[turn.turn_id]
+        if not wrong and turn.state in ("open", "queued"):
+            rows = await store.journal(tenant, turn.turn_id)
+        elif not has_ended(turn):
+            continue
+        wrong += judge_journal(turn, rows)
     return wrong
 
 
@@ -136,18 +160,3 @@ async def _turns(store: Store, tenant: Tenant, session_id: SessionId) -> list[Tu
         turns += page
         before = page[-1].turn_id
     return turns
-
-
-async def _journal(store: Store, session: SessionRow, turn: TurnRow) -> list[Violation]:
-    """An open or queued turn can be played by anybody: its request is there, and all its records can be read."""
-    turn_id = turn.turn_id
-    rows = await store.journal(session.tenant, turn_id)
-    if not rows or rows[0].n != 0:
-        what = f"it is {turn.state}, and its journal does not begin with its request"
-        return [Violation(code="journal_cut", where=turn_id, what=what)]
-    return [
-        Violation(code="unreadable", where=turn_id, what=f"in journal row {row.n}: {record.why}")
-        for row in rows
-        for record in decode_records(row.records)
-        if isinstance(record, Unreadable)
-    ]

@@ -125,8 +125,10 @@ def _revoked(table: Table[A], *key: str) -> Operation[A | None]:
     row = found.row
     if row is None or row.revoked_ms is not None:
         return row
+    revoked = msgspec.structs.replace(row, revoked_ms=found.now_ms)
+    (proof,) = table.proofs
     yield from write(
-        change(table, row, revoked_ms=found.now_ms),
+        change(table, row, revoked_ms=found.now_ms, proof=proof.of(revoked)),
         as_read=(AsRead(table, row, ("revoked_ms",)),),
     )
-    return msgspec.structs.replace(row, revoked_ms=found.now_ms)
+    return revoked

@@ -2,6 +2,9 @@
 
   key_astray       a key means a session that is deleted or does not exist
   claim_running    an idempotency key waits for a turn that has ended or does not exist
+  claim_off        an idempotency key has failed, and its turn was committed; or has ended, and its turn has not
+  proof_off        a row is not what was written (`store/proofs.py`)
+  memory_astray    a memory is not what the turn has said that made it
   row_astray       rows belong to a session or turn that does not exist
   derived_off      attributes, or the list of who reads whose items, are not what the session says
 
@@ -15,28 +18,38 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+import msgspec
+from msgspec import Raw
+
 from holdfast.core.check import Violation
 from holdfast.core.codec import Decoder, Unreadable, Value
 from holdfast.core.conversation import Lineage, settings_decoder
+from holdfast.core.events import Change, MemoryAdded
+from holdfast.store import proofs
 from holdfast.store.findings import Finding
 from holdfast.store.rows import Words
 from holdfast.store.steps import Operation, Question, ask
 from holdfast.store.tables import (
     ANNOTATIONS,
+    API_KEYS,
     CHUNKS,
+    GRANTS,
     ITEMS,
     JOURNAL,
+    MEMORIES,
+    SEAL_KEYS,
     SESSIONS,
     SIGNALS,
     STATE,
     TURNS,
+    Column,
     Table,
 )
 
 PAGE = 200
 
-PageStart: TypeAlias = tuple[str, str]
-"""A tenant, and what a page is ordered by: the next page begins after it."""
+PageStart: TypeAlias = tuple[Any, ...]
+"""What a page is ordered by, a tenant mostly, and an id: the next page begins after it."""
 
 FIRST_PAGE: PageStart = ("", "")
 
@@ -82,7 +95,10 @@ class NamedSession(Value):
     tenant: str
     key: str
     session_id: str
+    generation: int
+    proof: int | None
     state: str | None
+    session_proof: int | None
 
 
 class ClaimedTurn(Value):
@@ -92,7 +108,14 @@ class ClaimedTurn(Value):
     key: str
     turn_id: str
     state: str
+    expires_ms: int
+    steer: int | None
+    request_hash: bytes
+    proof: int | None
     turn_state: str | None
+    turn_proof: int | None
+    continued_by: str | None
+    """A turn that was to continue this one, and was discarded."""
 
 
 def _judge_key(row: NamedSession) -> Iterator[Finding]:
@@ -100,6 +123,9 @@ def _judge_key(row: NamedSession) -> Iterator[Finding]:
         became = "is deleted" if row.state == "deleted" else "does not exist"
         what = f"it means {row.session_id}, which {became}"
         yield stray("key_astray", row.key, what, tenant=row.tenant)
+    # An older server binds a key to a session that it makes without a proof, and leaves the key's as it was.
+    elif row.session_proof is not None and row.proof not in (None, proofs.KEY.of(row)):
+        yield _unproven("session_key", row.key, tenant=row.tenant)
 
 
 def _judge_claim(row: ClaimedTurn) -> Iterator[Finding]:
@@ -107,6 +133,26 @@ def _judge_claim(row: ClaimedTurn) -> Iterator[Finding]:
         became = "does not exist" if row.turn_state is None else f"is {row.turn_state}"
         what = f"it waits for {row.turn_id}, which {became}"
         yield stray("claim_running", row.key, what, tenant=row.tenant)
+    if row.state == "failed" and row.turn_state == "committed" and row.steer is None:
+        what = f"it may begin anew, and {row.turn_id} is committed"
+        yield stray("claim_off", row.key, what, tenant=row.tenant)
+    is_running = row.turn_state in ("open", "queued")
+    if is_running and (row.state != "running" or row.expires_ms):
+        what = f"it is {row.state}, and {row.turn_id} has not ended"
+        yield stray("claim_off", row.key, what, tenant=row.tenant)
+    if row.proof is not None and not _leads_where_it_was_led(row):
+        yield _unproven("idempotency", row.key, tenant=row.tenant)
+
+
+def _leads_where_it_was_led(row: ClaimedTurn) -> bool:
+    """An older server that claims a key anew leaves its proof as it was, and begins a turn without one; where it
+    discards a continuation, the keys lead back to the turn before."""
+    if row.turn_state is not None and row.turn_proof is None:
+        return True
+    led_to = [row.turn_id] + ([row.continued_by] if row.continued_by else [])
+    return row.proof in [
+        proofs.CLAIM.of(msgspec.structs.replace(row, turn_id=each)) for each in led_to
+    ]
 
 
 # ── rows and their owners ────────────────────────────────────────────────────────────────────
@@ -144,6 +190,122 @@ def _judge_owner(kind: str) -> Callable[[RowOwner], Iterator[Finding]]:
             yield stray("row_astray", row.owner, what, tenant=row.tenant)
 
     return judge
+
+
+# ── rows and their proofs ────────────────────────────────────────────────────────────────────
+
+_PLAIN: dict[str, Any] = {
+    "text": str,
+    "words": Words,
+    "number": int,
+    "truth": bool,
+    "bytes": bytes,
+    "json": Raw,
+}
+
+
+def _plain(column: Column) -> tuple[str, Any]:
+    """A column as it is stored: a proof is made over that, and damage does not keep it from being read."""
+    kind = _PLAIN[column.holds]
+    return column.name, kind | None if column.nullable else kind
+
+
+def _proven(table: Table[Any]) -> Check:
+    """A check of each row of a table against its proofs."""
+    beside = [(each.column, int | None) for each in table.proofs]
+    fields = [*map(_plain, table.columns), *beside]
+    kind: Any = msgspec.defstruct(f"Plain_{table.name}", fields, bases=(Value,), frozen=True)
+    key = [table.by_name[name] for name in table.key]
+    words = {
+        "rows": table.name,
+        "columns": ", ".join([table.listed(), *(name for name, _ in beside)]),
+        "by": ", ".join(each.quoted for each in key),
+    }
+    types = {"words": "words", "number": "bigint"}
+    after = ", ".join(f":{each.name}::{types.get(each.holds, 'text')}" for each in key)
+    first = Question("rows_page", kind, after="{true}", **words)
+    later = Question("rows_page", kind, after=f"({words['by']}) > ({after})", **words)
+
+    def check(start: PageStart) -> Operation[CheckedPage]:
+        at = {} if start == FIRST_PAGE else dict(zip(table.key, start, strict=True))
+        rows = yield from ask(later if at else first, limit=PAGE, **at)
+        findings = [each for row in rows for each in _judge_proofs(table, row)]
+        last = table.key_of(rows[-1]) if len(rows) == PAGE else None
+        return CheckedPage(findings=tuple(findings), last=last)
+
+    return check
+
+
+def _judge_proofs(table: Table[Any], row: Any) -> Iterator[Finding]:
+    for proof in table.proofs:
+        kept = getattr(row, proof.column)
+        if kept is not None and kept not in _expected(table, proof, row):
+            *_, where = table.key_of(row)
+            whose = getattr(row, "session_id", row.id if table is SESSIONS else "")
+            named = where if isinstance(where, str) else f"{table.key_of(row)[1]} {where}"
+            yield _unproven(table.name, named, tenant=getattr(row, "tenant", ""), session_id=whose)
+
+
+def _expected(table: Table[Any], proof: proofs.Proof, row: Any) -> Iterator[int | None]:
+    yield proof.of(row)
+    if proof is proofs.AGENT and row.state == "deleted":
+        yield getattr(row, proof.column)  # its words are gone
+    if table in (API_KEYS, GRANTS) and row.revoked_ms is not None:
+        yield proof.of(msgspec.structs.replace(row, revoked_ms=None))  # revoked by an older server
+
+
+def _unproven(table: str, where: object, **whose: str) -> Finding:
+    return stray("proof_off", where, f"this row of {table} is not what was written", **whose)
+
+
+PROVEN: tuple[Table[Any], ...] = (
+    *(SESSIONS, TURNS, SIGNALS, JOURNAL, ANNOTATIONS),
+    *(MEMORIES, API_KEYS, SEAL_KEYS, GRANTS),
+)
+"""Tables whose proofs stand for themselves. What leads somewhere is judged with where it leads."""
+
+
+# ── memories ─────────────────────────────────────────────────────────────────────────────────
+
+
+class MadeMemory(Value):
+    """A memory, and what the turn has changed that made it; None if that turn is gone."""
+
+    tenant: str
+    agent: Words
+    memory_id: Words
+    text: Words
+    turn_id: str
+    changes: bytes | None
+
+
+_changes: Decoder[tuple[Change, ...]] = Decoder(tuple[Change, ...])
+MEMORIES_PAGE = Question("memories_page", MadeMemory)
+
+
+def check_memories(after: PageStart) -> Operation[CheckedPage]:
+    """Memories against the turns that made them. They are in no chain: sessions commute in them."""
+    start = ("", "", "") if after == FIRST_PAGE else after
+    given = dict(zip(("tenant", "agent", "memory_id"), start, strict=True))
+    rows = yield from ask(MEMORIES_PAGE, limit=PAGE, **given)
+    findings = [
+        stray(
+            "memory_astray",
+            row.memory_id,
+            f"{row.turn_id} has said no such thing",
+            tenant=row.tenant,
+        )
+        for row in rows
+        if row.changes is not None and not _has_said(row.changes, row)
+    ]
+    last = MEMORIES.key_of(rows[-1]) if len(rows) == PAGE else None  # type: ignore[arg-type]
+    return CheckedPage(findings=tuple(findings), last=last)
+
+
+def _has_said(changes: bytes, row: MadeMemory) -> bool:
+    said = _changes.lenient(changes)
+    added = MemoryAdded(agent=row.agent, memory_id=row.memory_id, text=row.text)
+    return isinstance(said, Unreadable) or added in said
 
 
 # ── what is derived from a session ───────────────────────────────────────────────────────────
@@ -248,5 +410,7 @@ CHECKS: tuple[Check, ...] = (
     _paged(Question("keys_page", NamedSession), _judge_key, by="key"),
     _paged(Question("claims_page", ClaimedTurn), _judge_claim, by="key"),
     check_derived,
+    check_memories,
+    *map(_proven, PROVEN),
     *(_paged(each, _judge_owner(kind), by="owner") for kind, each in OWNERS.items()),
 )

@@ -7,7 +7,7 @@ import msgspec
 from holdfast.core.items import EndedBy
 from holdfast.errors import SessionMissing
 from holdfast.ids import Tenant, TurnId
-from holdfast.store import decisions, shapes
+from holdfast.store import decisions, proofs, shapes
 from holdfast.store.base import (
     Begin,
     EnqueueOutcome,
@@ -31,8 +31,8 @@ from holdfast.store.rows import NodeRow, SessionRow, TurnRow
 from holdfast.store.steps import (
     Facts,
     Operation,
-    Update,
     become,
+    change,
     holder,
     insert,
     look,
@@ -116,10 +116,17 @@ def open_queued(ask: Opening) -> Operation[OpenOutcome]:
     fence = outcome.fence
     opened = shapes.opened_turn(turn, ask, fence, now_ms=now_ms)
     records = shapes.first_record(ask, now_ms=now_ms)
+    request = journal_row(ask.tenant, turn_id, 0, fence.token, records)
     yield from write(
         held(session, fence, ask.node),
         become(TURNS, opened, *shapes.OPENED),
-        Update(JOURNAL, (ask.tenant, turn_id, 0), {"token": fence.token, "records": records}),
+        change(
+            JOURNAL,
+            request,
+            token=request.token,
+            records=request.records,
+            proof=proofs.JOURNAL.of(request),
+        ),
         on=(session,),
         live=ask.node,
     )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from holdfast.core import chain
+from holdfast.core.codec import Value
 from holdfast.core.conversation import Lineage, Snapshot
 from holdfast.errors import StoreDamaged
 from holdfast.ids import SessionId, Tenant, TurnId, Version
 from holdfast.store import decisions, shapes
 from holdfast.store.assemble import Later, empty_snapshot, later
 from holdfast.store.base import SessionDump, SessionInfo
-from holdfast.store.operations.finders import session_of
+from holdfast.store.operations.finders import session_of, turn_at
 from holdfast.store.operations.sessions import ANNOTATIONS_OF, KEYS_OF, annotations_of, find_place
 from holdfast.store.rows import (
+    AnnotationRow,
     BlobRow,
     ItemBody,
     JournalRow,
@@ -181,6 +184,34 @@ def _own(
 ) -> Operation[tuple[R, ...]]:
     """Rows of a session."""
     return find(finder, tenant=tenant, session_id=session_id, above=above, upto=upto)
+
+
+class ChainEnd(Value):
+    """Where a session's chain stands at a version: its link, and its annotations up to a revision."""
+
+    session: SessionRow
+    link: bytes | None
+    """None if there is no such version."""
+    annotations: tuple[AnnotationRow, ...]
+
+
+def chain_end(
+    tenant: Tenant,
+    session_id: SessionId,
+    *,
+    version: Version | None = None,
+    rev: int | None = None,
+) -> Operation[ChainEnd | None]:
+    """The chain at a version and revision, by default the last ones."""
+    session = yield from session_of(tenant, session_id)
+    if session is None:
+        return None
+    at = session.head if version is None else version
+    turn = yield from turn_at(tenant, decisions.owner_of(session, at), at)
+    upto = session.meta_rev if rev is None else rev
+    rows = yield from _own(ANNOTATIONS_OF, tenant, session_id, upto=upto)
+    link = turn.link if turn else (None if at else chain.GENESIS)
+    return ChainEnd(session=session, link=link, annotations=rows)
 
 
 # ── ids ──────────────────────────────────────────────────────────────────────────────────────

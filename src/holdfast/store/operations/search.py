@@ -433,6 +433,92 @@ def _chunk(of: Behind, *, start: int, end: int, words: str) -> Change:
     return Put(CHUNK_WORDS, (row,))
 
 
+# ── checking ─────────────────────────────────────────────────────────────────────────────────
+
+WORDS_AT_ONCE = 200
+
+
+class IndexedUpto(Value):
+    """How far a session is indexed, and how far it goes."""
+
+    length: int
+    rev: int
+    indexed_length: int
+    indexed_rev: int
+    name: Words
+
+
+INDEXED_UPTO = Question("indexed_upto", IndexedUpto)
+CHUNKS_OF = Question("chunks_of", Span)
+CHUNK_WITH = Question("chunk_with", Span)
+
+
+def index_flaw(tenant: Tenant, session_id: SessionId) -> Operation[str | None]:
+    """What is wrong with what the index knows of a session; None if nothing is, or the session is deleted.
+
+    Words too many do no harm: whether a text has what is looked for is seen by reading it.
+    """
+    own = {"tenant": tenant, "session_id": session_id}
+    found = yield from ask(INDEXED_UPTO, **own)
+    if not found:
+        return None
+    session = found[0]
+    if session.indexed_length > session.length or session.indexed_rev > session.rev:
+        return "it is said to be indexed beyond its end"
+    chunks = yield from ask(CHUNKS_OF, **own)
+    words: dict[Span, set[str]] = {}
+    if (session.indexed_length, session.indexed_rev) == (session.length, session.rev):
+        name = Span(session_id=session_id, start=NAME, end=NAME)
+        words[name] = {*words_in(session.name)}
+    upto = 0
+    for chunk in chunks:
+        if chunk.start == NAME:
+            continue
+        between = yield from _words_between(tenant, session_id, upto, chunk.start)
+        if between or not upto <= chunk.start < chunk.end <= session.indexed_length:
+            return f"its words from position {upto} on are not in the index"
+        words[chunk] = yield from _words_between(tenant, session_id, chunk.start, chunk.end)
+        upto = chunk.end
+    if (yield from _words_between(tenant, session_id, upto, session.indexed_length)):
+        return f"its words from position {upto} on are not in the index"
+    for chunk, wanted in words.items():
+        if wanted and not (yield from _has_words(tenant, chunk, wanted)):
+            place = "of its name" if chunk.start == NAME else f"from position {chunk.start} on"
+            return f"words {place} are not in the index"
+    return None
+
+
+def _words_between(
+    tenant: Tenant, session_id: SessionId, start: int, end: int
+) -> Operation[set[str]]:
+    words: set[str] = set()
+    while start < end:
+        rows = yield from ask(
+            WEIGHED, tenant=tenant, session_id=session_id, start=start, limit=PAGE
+        )
+        for row in rows:
+            if row.pos < end and row.body is not None:
+                words.update(words_in(matches.text_seen(item_decoder.lenient(row.body))))
+        start = rows[-1].pos + 1 if len(rows) == PAGE else end
+    return words
+
+
+def _has_words(tenant: Tenant, chunk: Span, words: set[str]) -> Operation[bool]:
+    lexemes = _lexemes(tenant, words).split(" ")
+    for first in range(0, len(lexemes), WORDS_AT_ONCE):
+        some = tuple((each, False) for each in lexemes[first : first + WORDS_AT_ONCE])
+        found = yield from ask(
+            CHUNK_WITH,
+            tenant=tenant,
+            session_id=chunk.session_id,
+            start=chunk.start,
+            words=Needed(words=some, anything=_tag(tenant) + ANYTHING),
+        )
+        if found != (chunk,):
+            return False
+    return True
+
+
 # ── words ────────────────────────────────────────────────────────────────────────────────────
 
 ANYTHING = "~"

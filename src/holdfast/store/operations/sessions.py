@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
+
 from holdfast.core.codec import Value, encode
 from holdfast.core.conversation import Lineage, Patch
 from holdfast.core.items import SessionSettings
 from holdfast.errors import SessionGone, SessionMissing
 from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, Version
-from holdfast.store import decisions, shapes, transfer
+from holdfast.store import decisions, proofs, shapes, transfer
 from holdfast.store.assemble import notes_of
 from holdfast.store.base import Annotated, AnnotateOutcome, SummaryMoved
 from holdfast.store.operations.finders import queued_of, session_of, turn_at, turn_of
@@ -244,7 +246,14 @@ def bind(
     if known is None:
         renamed = insert(KEYS, KeyRow(tenant=tenant, key=key, session_id=fresh))
     else:
-        renamed = change(KEYS, known, session_id=fresh, generation=known.generation + 1)
+        moved = msgspec.structs.replace(known, session_id=fresh, generation=known.generation + 1)
+        renamed = change(
+            KEYS,
+            known,
+            session_id=moved.session_id,
+            generation=moved.generation,
+            proof=proofs.KEY.of(moved),
+        )
     # A node that begins a turn on what the key meant is to notice: that session is written, too.
     yield from write(
         *made(row),

@@ -11,7 +11,7 @@ from holdfast.core.conversation import Commit
 from holdfast.core.events import MemoryAdded, MemoryDeleted, StateSet
 from holdfast.core.items import EndedBy, path_text
 from holdfast.ids import Tenant, TurnId
-from holdfast.store import decisions, shapes
+from holdfast.store import decisions, proofs, shapes
 from holdfast.store.base import (
     Attempt,
     Begin,
@@ -274,8 +274,7 @@ def begin(ask: Begin) -> Operation[BeginOutcome]:
     if ask.request.continues is not None:
         moved = yield from _moved_keys(ask)
         as_read += tuple(map(_leads_there, moved))
-        to = {"turn_id": turn.turn_id, "state": "running", "expires_ms": 0, "steer": None}
-        changes += (change(CLAIMS, row, **to) for row in moved)
+        changes += (_led_to(turn.turn_id, row) for row in moved)
     if ask.attempt.key is not None:
         changes += claimed(ask.attempt, facts.claim, turn.tenant, turn.turn_id)
     yield from write(*changes, on=(session,) if session else (), live=ask.node, as_read=as_read)
@@ -313,6 +312,19 @@ def _moved_keys(ask: Begin) -> Operation[list[IdempotencyRow]]:
     return [row for row in rows if row.state == "done" and row.key != ask.attempt.key]
 
 
+def _led_to(turn_id: TurnId, row: IdempotencyRow) -> Update:
+    """A key leads to another turn that is open, as its own."""
+    moved = msgspec.structs.replace(row, turn_id=turn_id, state="running", expires_ms=0, steer=None)
+    return _replaced(moved)
+
+
+def _replaced(row: IdempotencyRow) -> Update:
+    """What a key leads to is written anew."""
+    fields = msgspec.structs.asdict(row)
+    columns = {name: fields[name] for name in CLAIMS.names if name not in CLAIMS.key}
+    return change(CLAIMS, row, **columns, proof=proofs.CLAIM.of(row))
+
+
 def claimed(
     attempt: Attempt | None,
     claim: decisions.Claim | None,
@@ -337,12 +349,7 @@ def claimed(
     )
     if claim is None:
         return [insert(CLAIMS, row)]
-    fields = msgspec.structs.asdict(row)
-    return [
-        change(
-            CLAIMS, row, **{name: fields[name] for name in CLAIMS.names if name not in CLAIMS.key}
-        )
-    ]
+    return [_replaced(row)]
 
 
 def claim_as_read(claim: decisions.Claim | None) -> tuple[AsRead, ...]:
@@ -494,34 +501,47 @@ def _committed(session: SessionRow, made: Commit) -> Update:
         "retries_left": made.retries_left,
     }
     if not (session.source_key and session.entry_agent and session.opening):
-        columns["source_key"] = session.source_key or made.source_key
-        columns["entry_agent"] = session.entry_agent or made.entry_agent
-        columns["opening"] = session.opening or opening_of(made.items)
+        source_key = session.source_key or made.source_key
+        entry_agent = session.entry_agent or made.entry_agent
+        opening = session.opening or opening_of(made.items)
+        columns |= {"source_key": source_key, "entry_agent": entry_agent, "opening": opening}
+        if source_key and entry_agent and opening:
+            columns["agent_proof"] = proofs.agent_proof(source_key, entry_agent, opening)
     return Update(SESSIONS, (session.tenant, session.id), columns)
 
 
 def _ended(fence: Fence, session: SessionRow, made: Commit, *, keeps: bool) -> Update:
     """The turn that has made a version."""
-    return Update(
-        TURNS,
-        (fence.tenant, fence.turn_id),
-        {
-            "state": "committed",
-            "seq": made.version,
-            "ended_by": made.ended_by,
-            "detail": made.detail,
-            "agent": made.agent,
-            "start": session.length,
-            "end": session.length + len(made.encoded),
-            "rev": session.meta_rev,
-            "changes": made.changes,
-            "link": made.link,
-            "usage": made.usage,
-            "ended_ms": NOW,
-            "links": made.links,
-            "replayable": keeps,
-        },
+    end = session.length + len(made.encoded)
+    columns: dict[str, object] = {
+        "state": "committed",
+        "seq": made.version,
+        "ended_by": made.ended_by,
+        "detail": made.detail,
+        "agent": made.agent,
+        "start": session.length,
+        "end": end,
+        "rev": session.meta_rev,
+        "changes": made.changes,
+        "link": made.link,
+        "usage": made.usage,
+        "ended_ms": NOW,
+        "links": made.links,
+        "replayable": keeps,
+    }
+    columns["end_proof"] = proofs.end_proof(
+        "committed",
+        made.ended_by,
+        made.detail,
+        fence.token,
+        made.agent,
+        session.length,
+        end,
+        session.meta_rev,
+        made.links,
+        made.usage,
     )
+    return Update(TURNS, (fence.tenant, fence.turn_id), columns)
 
 
 def _content(session: SessionRow, made: Commit) -> Iterator[Change]:
@@ -593,7 +613,7 @@ def settled(
         after = decisions.settled(row, settlement, told, expires_ms=expires_ms, back_to=back_to)
         columns: dict[str, object] = {"state": after.state, "expires_ms": expires_ms}
         if after.turn_id != row.turn_id:  # which has an index
-            columns["turn_id"] = after.turn_id
+            columns |= {"turn_id": after.turn_id, "proof": proofs.CLAIM.of(after)}
         changes.append(change(CLAIMS, row, **columns))
     return changes
 
@@ -646,7 +666,13 @@ def discarded(
         back_to=None if ended_by == "deleted" else turn.continues,
     )
     ending = change(
-        TURNS, turn, state="discarded", ended_by=ended_by, detail=detail, ended_ms=now_ms
+        TURNS,
+        turn,
+        state="discarded",
+        ended_by=ended_by,
+        detail=detail,
+        ended_ms=now_ms,
+        end_proof=proofs.END.of(row),
     )
     return row, [ending, *changes]
 

@@ -22,6 +22,7 @@ import msgspec
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId
+from holdfast.store import proofs
 from holdfast.store.operations.turns import Appending, Beginning, Ending
 from holdfast.store.rows import KeyRow, NodeRow, SessionRow
 from holdfast.store.steps import Insert, Looking, Moment, Step, Update, Writing
@@ -206,6 +207,7 @@ def _session_after(writing: Writing, at_ms: int) -> SessionRow | None:
             columns = {
                 name: at_ms + value if type(value) is Moment else value
                 for name, value in each.columns.items()
+                if name != proofs.AGENT.column
             }
             session = msgspec.structs.replace(session, **columns)
     return session

@@ -165,6 +165,10 @@ def _inserted(verb: str, table: Table[Any], row: Any) -> tuple[Slot, list[Any]]:
             defaults.append(name)
         elif name != table.serial:
             values[name] = value
+    for proof in table.proofs:
+        proven = proof.of(row)
+        if proven is not None:
+            values[proof.column] = proven
     return _filled(verb, table, values, tuple(defaults))
 
 

@@ -3,16 +3,17 @@
 
 -- keys_page
 -- Some keys, and the state of the sessions that they mean.
-select k.tenant, k.key, k.session_id,
-       (select s.state from @session s where s.tenant = k.tenant and s.id = k.session_id)
-  from @session_key k
+select k.tenant, k.key, k.session_id, k.generation, k.proof, s.state, s.proof
+  from @session_key k left join @session s on s.tenant = k.tenant and s.id = k.session_id
  where (k.tenant, k.key) > (:tenant, :after) order by k.tenant, k.key limit :limit;
 
 -- claims_page
--- Some idempotency rows, and the state of their turns.
-select i.tenant, i.key, i.turn_id, i.state,
-       (select t.state from @turn t where t.tenant = i.tenant and t.turn_id = i.turn_id)
-  from @idempotency i
+-- Some idempotency rows, their turns, and a discarded turn that was to continue each.
+select i.tenant, i.key, i.turn_id, i.state, i.expires_ms, i.steer, i.request_hash, i.proof, t.state, t.proof,
+       (select max(c.turn_id) from @turn c
+         where c.tenant = t.tenant and c.session_id = t.session_id and c.continues = t.turn_id
+           and c.state = 'discarded' and c.proof is not null)
+  from @idempotency i left join @turn t on t.tenant = i.tenant and t.turn_id = i.turn_id
  where (i.tenant, i.key) > (:tenant, :after) order by i.tenant, i.key limit :limit;
 
 -- sessions_page
@@ -46,3 +47,14 @@ select o.tenant, o.{by},
   from (select distinct tenant, {by} from @{rows}
          where (tenant, {by}) > (:tenant, :after) order by tenant, {by} limit :limit) o
  order by o.tenant, o.{by};
+
+-- rows_page
+-- Some rows of a table, as they are stored, with their proofs.
+select {columns} from @{rows} where {after} order by {by} limit :limit;
+
+-- memories_page
+-- Some memories, and what the turns have changed that made them.
+select m.tenant, m.agent, m.memory_id, m.text, m.turn_id,
+       (select t.changes from @turn t where t.tenant = m.tenant and t.turn_id = m.turn_id)
+  from @memory m where (m.tenant, m.agent, m.memory_id) > (:tenant::text, :agent::words, :memory_id::words)
+ order by m.tenant, m.agent, m.memory_id limit :limit;

@@ -55,3 +55,18 @@ select weighed.nth, i.pos, i.body
   {then} @item i on i.tenant = :tenant and i.session_id = weighed.session_id and i.pos = weighed.pos
  where weighed.lighter < :bytes
  order by weighed.nth, i.pos desc;
+
+-- indexed_upto
+-- How far a live session is indexed, and how far it goes.
+select length, meta_rev, indexed_length, indexed_rev, case when title <> '' then title else opening end
+  from @session where tenant = :tenant and id = :session_id and state = 'live';
+
+-- chunks_of
+-- All chunks of a session.
+select session_id, from_pos, upto_pos from @search_chunk
+ where tenant = :tenant and session_id = :session_id order by from_pos;
+
+-- chunk_with
+-- A chunk, if it has all these words.
+select c.session_id, c.from_pos, c.upto_pos from {found words}
+   and c.tenant = :tenant and c.session_id = :session_id and c.from_pos = :start;

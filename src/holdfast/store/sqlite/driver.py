@@ -211,6 +211,9 @@ class Driver:
             elif type(change) is Insert:
                 shape = (_insert, change.table, change.if_absent)
                 rows = [list(astuple(row)) for row in change.rows]
+                for proof in change.table.proofs:
+                    for row, values in zip(change.rows, rows, strict=True):
+                        values.append(proof.of(row))
             elif type(change) is Delete:
                 # The words of a chunk go with it, by the same key.
                 shape = (_delete, change.table, len(change.key))
@@ -247,8 +250,10 @@ def _plain(value: Any) -> Any:
 def _insert(table: Table[Any], if_absent: bool) -> _Written:
     # What SQLite numbers by itself begins where a row leaves it out: at nought.
     own = [each for each in table.columns if each.holds != "lexemes"]
-    listed = ", ".join([each.quoted for each in own])
+    beside = [each.column for each in table.proofs]
+    listed = ", ".join([*(each.quoted for each in own), *beside])
     values = ", ".join(["nullif(?, 0)" if each.name == table.serial else "?" for each in own])
+    values += ", ?" * len(beside)
     done = " on conflict do nothing" if if_absent else ""
     sql = f"insert into {table.name} ({listed}) values ({values}){done}"
     if len(own) < len(table.columns):

@@ -1,0 +1,131 @@
+"""Proofs of rows: checksums that are written with a row, and tell `verify` that it is not what was written.
+
+1. A proof covers columns that promises rest on, and that no server changes without writing the proof anew. Leases, caches
+   and times that the database fills in are not covered.
+2. It lies in a column of its own that may be empty, and is no field of the row: operations decide nothing by it, and
+   exports leave it out. Servers that do not know it leave it empty; a row without it is taken for an older server's.
+3. Drivers make the proofs of each row that they insert. An operation that changes covered columns brings the new one.
+4. It shows damage, not forgery: 32 bits (CRC-32), which whatever writes the row as it should makes anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+from zlib import crc32
+
+from msgspec import Struct
+
+from holdfast.core.codec import encode
+from holdfast.core.events import Usage
+from holdfast.store.rows import GrantRow
+
+
+class Proof(Struct, frozen=True):
+    """A checksum in a column of its own. `of` makes it of a row; None for a row that has none yet."""
+
+    column: str
+    of: Callable[[Any], int | None]
+
+
+def over(*columns: str) -> Callable[[Any], int]:
+    """Makes a proof over some columns. Those of each turn have functions of their own, which take half as long."""
+    found = attrgetter(*columns)
+    return lambda row: crc32(encode(found(row)))
+
+
+# ── what a session or turn begins with, and what it comes to ─────────────────────────────────
+
+
+def _agent(row: Any) -> int | None:
+    known = row.source_key, row.entry_agent, row.opening
+    return agent_proof(*known) if all(known) else None
+
+
+def agent_proof(source_key: str, entry_agent: str, opening: str) -> int:
+    """Of a session that knows whose it is: none of the three is empty, and none changes any more."""
+    return crc32(encode((source_key, entry_agent, opening)))
+
+
+def _turn(row: Any) -> int:
+    # Most turns are no retries, and go on with none.
+    ids = row.session_id
+    if row.retry_of or row.continues:
+        ids = f"{ids} {row.retry_of} {row.continues}"
+    return crc32(row.request_hash, crc32(ids.encode(), row.client_attempt))
+
+
+def _end(row: Any) -> int | None:
+    if row.state not in ("committed", "discarded"):
+        return None
+    return end_proof(
+        row.state,
+        row.ended_by,
+        row.detail,
+        row.lease_token,
+        row.agent,
+        row.start,
+        row.end,
+        row.rev,
+        row.links,
+        row.usage,
+    )
+
+
+def end_proof(
+    state: str,
+    ended_by: str | None,
+    detail: str,
+    lease_token: int,
+    agent: str,
+    start: int,
+    end: int,
+    rev: int,
+    links: int | None,
+    usage: Usage,
+) -> int:
+    """Of a turn that has ended. Its items, changes and place in the history are in the chain."""
+    told = (state, ended_by, detail, lease_token, agent, start, end, rev, links, usage)
+    return crc32(encode(told))
+
+
+SESSION = Proof("proof", over("tenant", "id", "lineage", "anonymous", "created_ms"))
+AGENT = Proof("agent_proof", _agent)
+TURN = Proof("proof", _turn)
+END = Proof("end_proof", _end)
+
+# ── what belongs to them ─────────────────────────────────────────────────────────────────────
+
+
+def _claim(row: Any) -> int:
+    led = f"{row.tenant} {row.key} {row.turn_id} {row.steer}".encode()
+    return crc32(row.request_hash, crc32(led))
+
+
+_REPLAYABLE = b'"replayable":true'
+"""In a request: clients come back for the journal."""
+
+
+def _journal(row: Any) -> int | None:
+    # The request of a queued turn is written anew, and that of most turns goes with their end: it is compared with
+    # the turn meanwhile.
+    if not row.token or (not row.n and _REPLAYABLE not in row.records):
+        return None
+    return crc32(row.records, crc32(row.turn_id.encode(), (row.token << 16) + row.n))
+
+
+KEY = Proof("proof", over("key", "session_id", "generation"))
+CLAIM = Proof("proof", _claim)
+SIGNAL = Proof("proof", over("turn_id", "n", "kind", "at_ms", "payload"))
+JOURNAL = Proof("proof", _journal)
+ANNOTATION = Proof("proof", over("session_id", "rev", "item", "at_ms", "patch"))
+
+# ── what belongs to nobody's turn ────────────────────────────────────────────────────────────
+
+MEMORY = Proof("proof", over("tenant", "agent", "memory_id", "text", "turn_id"))
+API_KEY = Proof(
+    "proof", over("key_id", "tenant", "name", "scopes", "digest", "expires_ms", "revoked_ms")
+)
+SEAL_KEY = Proof("proof", over("key_id", "secret"))
+GRANT = Proof("proof", over(*GrantRow.__struct_fields__))
