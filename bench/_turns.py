@@ -7,11 +7,11 @@ import time
 
 from msgspec import Struct
 
-from holdfast.core import chain
-from holdfast.core import events as ev
-from holdfast.core.conversation import Commit, commit_of
+from holdfast.core.history import chain
+from holdfast.core.history.conversation import Commit, commit_of
 from holdfast.core.items import AssistantMessage, UserMessage, plain_text
-from holdfast.core.turn import advance, begin
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.turn import advance, begin
 from holdfast.ids import (
     IdempotencyKey,
     MessageId,

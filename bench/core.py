@@ -17,11 +17,11 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.core.conversation import Snapshot, commit_of, seen_by_model
-from holdfast.core.events import Answered, Began, Ended, StepStarted, TurnRequest
+from holdfast.core.history.conversation import Snapshot, commit_of, seen_by_model
+from holdfast.core.history.reconciliation import Incoming, reconcile
 from holdfast.core.items import AssistantMessage, Text, UserMessage
-from holdfast.core.reconcile import Incoming, reconcile
-from holdfast.core.turn import Turn, advance, begin
+from holdfast.core.turns.events import Answered, Began, Ended, StepStarted, TurnRequest
+from holdfast.core.turns.turn import Turn, advance, begin
 from holdfast.ids import MessageId, Minter, SessionId, TurnId
 
 SHORT, LONG = 10, 10_000

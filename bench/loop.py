@@ -22,13 +22,13 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.agents.base import Agent, Team
-from holdfast.core import events as ev
-from holdfast.core.accumulate import Accumulator, Delta
-from holdfast.core.conversation import Snapshot, commit_of
 from holdfast.core.grants import Grant
+from holdfast.core.history.conversation import Snapshot, commit_of
 from holdfast.core.items import AssistantMessage, Blob, Text, UserMessage
-from holdfast.core.journal import numbered
-from holdfast.core.turn import Turn, advance, advance_all, begin
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.deltas import Accumulator, Delta
+from holdfast.core.turns.journal import numbered
+from holdfast.core.turns.turn import Turn, advance, advance_all, begin
 from holdfast.ids import MessageId, Minter, SessionId, Tenant, TurnId
 from holdfast.loop.context import prompt_for, view_for
 from holdfast.loop.histories import Histories

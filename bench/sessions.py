@@ -16,10 +16,10 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.core import events as ev
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import AssistantMessage, plain_text
 from holdfast.core.ports import OpenTurn
-from holdfast.core.reconcile import Incoming
+from holdfast.core.turns import events as ev
 from holdfast.ids import MessageId, SessionKey, Tenant
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast import Sessions, limits, nobody_plays
 from holdfast.config import SETTINGS, flag_of
-from holdfast.core import events as ev
+from holdfast.core.turns import events as ev
 from holdfast.environment import COMMANDS, MARKS, variable
 from holdfast.server import openapi
 from holdfast.server.agents import load_directory
@@ -112,7 +112,12 @@ def _paragraph(kind: type) -> list[str]:
 
 def _type(hint: object) -> str:
     text = str(hint) if get_args(hint) else getattr(hint, "__name__", str(hint))
-    for prefix in ("holdfast.core.items.", "holdfast.core.events.", "holdfast.ids.", "typing."):
+    for prefix in (
+        "holdfast.core.items.",
+        "holdfast.core.turns.events.",
+        "holdfast.ids.",
+        "typing.",
+    ):
         text = text.replace(prefix, "")
     return text.replace("|", "\\|")
 

@@ -169,7 +169,7 @@ def read_package(package: Path) -> dict[str, Module]:
 
 
 def room_of(name: str) -> str:
-    """The room a module of ours is in: `core` for `holdfast.core.turn`."""
+    """The room a module of ours is in: `core` for `holdfast.core.turns.turn`."""
     parts = name.split(".")
     return parts[1] if len(parts) > 1 else ROOT
 

@@ -55,8 +55,8 @@ KNOWN = frozenset(
 @pytest.mark.parametrize(
     ("importer", "line"),
     [
-        ("holdfast.core.turn", "from holdfast.core.items import Item"),
-        ("holdfast.core.turn", "from holdfast import limits"),
+        ("holdfast.core.turns.turn", "from holdfast.core.items import Item"),
+        ("holdfast.core.turns.turn", "from holdfast import limits"),
         ("holdfast.wire.chat", "import holdfast.core.items"),
         ("holdfast.store.sqlite.writer", "from holdfast.store.base import Store"),
         ("holdfast.sessions.lanes", "from holdfast.store.base import Store"),
@@ -74,9 +74,9 @@ def test_a_room_may_lean_on_those_below(importer: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("importer", "line"),
     [
-        ("holdfast.core.turn", "from holdfast.wire.chat import Chunk"),
-        ("holdfast.core.turn", "from holdfast.store import base"),
-        ("holdfast.core.turn", "from holdfast import Turn"),
+        ("holdfast.core.turns.turn", "from holdfast.wire.chat import Chunk"),
+        ("holdfast.core.turns.turn", "from holdfast.store import base"),
+        ("holdfast.core.turns.turn", "from holdfast import Turn"),
         ("holdfast.ids", "import holdfast.core"),
         ("holdfast.wire.chat", "import holdfast.observe"),
         ("holdfast.models.base", "from holdfast.tools.base import Tool"),
@@ -154,7 +154,7 @@ def test_a_clock_a_die_or_a_file_in_a_pure_room_is_seen(room: str, source: str) 
 def test_waiting_belongs_to_the_shell_and_ports_only_describe_it() -> None:
     waiting = "async def wait(): ..."
     assert architecture.purity_rule(parse("holdfast.wire.sse", waiting))
-    assert architecture.purity_rule(parse("holdfast.core.turn", waiting))
+    assert architecture.purity_rule(parse("holdfast.core.turns.turn", waiting))
     assert architecture.purity_rule(parse("holdfast.core.ports", waiting)) == []
 
 

@@ -13,9 +13,9 @@ import uvloop
 from loop import Upstream, frames, mint, player_on
 from still import sessions_of
 
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import plain_text
-from holdfast.core.journal import Record
-from holdfast.core.reconcile import Incoming
+from holdfast.core.turns.journal import Record
 from holdfast.ids import SessionKey, Tenant, TurnId
 from holdfast.loop.histories import Histories
 from holdfast.sessions.ask import Ask

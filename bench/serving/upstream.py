@@ -21,7 +21,7 @@ from functools import cache
 
 import uvloop
 
-from holdfast.core.events import Usage
+from holdfast.core.turns.events import Usage
 from holdfast.wire.chunks import ChunkWriter, encode_json, usage_object
 from holdfast.wire.sse import DONE
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.client.aio import AsyncClient as AsyncClient
     from holdfast.client.sync import Client as Client
-    from holdfast.core.conversation import Snapshot as Snapshot
+    from holdfast.core.history.conversation import Snapshot as Snapshot
+    from holdfast.core.history.reconciliation import Incoming as Incoming
     from holdfast.core.items import AssistantMessage as AssistantMessage
     from holdfast.core.items import UserMessage as UserMessage
     from holdfast.core.items import plain_text as plain_text
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from holdfast.core.policy import Policy as Policy
     from holdfast.core.ports import OpenTurn as OpenTurn
     from holdfast.core.ports import Play as Play
-    from holdfast.core.reconcile import Incoming as Incoming
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.errors import TurnFailed as TurnFailed
     from holdfast.ids import IdempotencyKey as IdempotencyKey
@@ -50,7 +50,7 @@ HOMES = {
     "Hand": "holdfast.sessions.embed",
     "HoldfastError": "holdfast.errors",
     "IdempotencyKey": "holdfast.ids",
-    "Incoming": "holdfast.core.reconcile",
+    "Incoming": "holdfast.core.history.reconciliation",
     "LOCAL": "holdfast.sessions.embed",
     "OpenTurn": "holdfast.core.ports",
     "Play": "holdfast.core.ports",
@@ -58,7 +58,7 @@ HOMES = {
     "SessionId": "holdfast.ids",
     "SessionKey": "holdfast.ids",
     "Sessions": "holdfast.sessions.sessions",
-    "Snapshot": "holdfast.core.conversation",
+    "Snapshot": "holdfast.core.history.conversation",
     "Store": "holdfast.store.home",
     "Tenant": "holdfast.ids",
     "TurnFailed": "holdfast.errors",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 
 from holdfast.agents.base import ModelConfig
-from holdfast.core.accumulate import Delta
+from holdfast.core.turns.deltas import Delta
 from holdfast.errors import InvalidValue
 from holdfast.models.base import Dialect, Prompt
 from holdfast.wire.chat import ChatDialect

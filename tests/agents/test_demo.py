@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.agents.demo import demo_team
 from holdfast.agents.sources import DemoSource, Supplies
-from holdfast.core.events import StateSet
+from holdfast.core.turns.events import StateSet
 from holdfast.errors import InvalidValue, SourceUnusable
 from holdfast.tools.base import Tool, ToolRun
 from holdfast.tools.permissions import permission_for

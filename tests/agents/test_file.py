@@ -22,9 +22,9 @@ from holdfast.agents.shape import (
     FileShape,
     ModelShape,
 )
-from holdfast.core.events import Parameters
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy
+from holdfast.core.turns.events import Parameters
 from holdfast.errors import SourceUnusable
 from holdfast.models.choosing import OutputSchema, read_schema
 from holdfast.models.price import Price

@@ -30,9 +30,9 @@ from holdfast.agents.sources import (
     Supplies,
     UrlSource,
 )
-from holdfast.core.conversation import Snapshot
-from holdfast.core.events import TurnRequest
+from holdfast.core.history.conversation import Snapshot
 from holdfast.core.ports import OpenTurn
+from holdfast.core.turns.events import TurnRequest
 from holdfast.errors import (
     AgentAmbiguous,
     AgentMismatch,

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast import limits
 from holdfast.cli.showing import size
-from holdfast.core import check
+from holdfast.core.history import checks
 from holdfast.errors import StorePoisoned
 from holdfast.store import audit
 from holdfast.store.migrations import Migration
@@ -124,7 +124,7 @@ def test_every_code_has_its_place_in_the_reference() -> None:
     page = (SOURCES.parent / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     listed = [
         code
-        for module in (check, audit, inspection, file_inspection)
+        for module in (checks, audit, inspection, file_inspection)
         for code in re.findall(r"^  ([a-z_]+)  ", module.__doc__ or "", re.MULTILINE)
     ]
     assert len(listed) > 30

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.conversation import SettingsChanged
+from holdfast.core.history.conversation import SettingsChanged
 from holdfast.core.items import Permissions, SessionSettings
 from holdfast.ids import Minter, SessionKey, Tenant
 from holdfast.store import base

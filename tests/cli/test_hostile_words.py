@@ -140,7 +140,7 @@ def test_what_lies_on_this_machine_is_shown_and_does_nothing(elsewhere: Path, wh
         assert "k\u00e9y" in run("keys list").stdout
 
 
-MAY_PRINT = {"output.py", "showing.py", "screens.py", "lines.py"}
+MAY_PRINT = {"output.py", "display.py", "screens.py", "input_lines.py"}
 
 
 def test_commands_print_through_one_place() -> None:

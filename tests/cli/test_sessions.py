@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.conversation import Summarized
+from holdfast.core.history.conversation import Summarized
 from holdfast.core.items import Summary
 from holdfast.ids import NoteId
 from holdfast.store.sqlite import SqliteStore

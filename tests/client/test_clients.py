@@ -13,8 +13,8 @@ import pytest
 from holdfast.client.aio import AsyncClient
 from holdfast.client.events import AnswerEvent, Began, Finished, Said, ToolFinished, ToolStarted
 from holdfast.client.sync import Client
-from holdfast.core.events import Ended
 from holdfast.core.items import AssistantMessage, UserMessage, text_of
+from holdfast.core.turns.events import Ended
 from holdfast.errors import ServerRefused, ServerUnreachable
 from holdfast.models.base import ModelFailed
 from holdfast.testing import Gate, ScriptedModel, says

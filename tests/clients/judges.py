@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from holdfast.core.events import Usage
+from holdfast.core.turns.events import Usage
 from holdfast.models.base import ModelFailed
 from holdfast.testing import Script, says
 from holdfast.testing.upstream import Request

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from holdfast.core.events import Usage
+from holdfast.core.turns.events import Usage
 from holdfast.testing import Script, says
 from holdfast.testing.upstream import Request
 from tests.e2e.world import AGENT

@@ -16,9 +16,9 @@ import msgspec
 from playwright.async_api import Browser, async_playwright, expect
 
 from holdfast.agents.base import Agent
-from holdfast.core.accumulate import Delta
-from holdfast.core.events import Usage
 from holdfast.core.items import Permissions, plain_text
+from holdfast.core.turns.deltas import Delta
+from holdfast.core.turns.events import Usage
 from holdfast.ids import Tenant
 from holdfast.models.base import ModelFailed, Prompt
 from holdfast.store.memory import MemoryStore

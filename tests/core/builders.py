@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import events as ev
+from holdfast.core.history.log import Log
 from holdfast.core.items import (
     AssistantMessage,
     Completeness,
@@ -31,8 +31,8 @@ from holdfast.core.items import (
     WaitsFor,
     plain_text,
 )
-from holdfast.core.log import Log
-from holdfast.core.turn import Turn, advance, begin
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.turn import Turn, advance, begin
 from holdfast.ids import (
     CallId,
     MessageId,

@@ -12,14 +12,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import msgspec
 from hypothesis import strategies as st
 
-from holdfast.core import events as ev
-from holdfast.core.check import StoredTurn
-from holdfast.core.closing import advanced, closing
 from holdfast.core.codec import Unreadable
-from holdfast.core.conversation import Annotation, Commit, Patch, Snapshot, commit_of
+from holdfast.core.history.checks import StoredTurn
+from holdfast.core.history.conversation import Annotation, Commit, Patch, Snapshot, commit_of
+from holdfast.core.history.log import Log
 from holdfast.core.items import Item, StoredItem, ToolCall
-from holdfast.core.log import Log
-from holdfast.core.turn import Turn
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import advanced, closing
+from holdfast.core.turns.turn import Turn
 from holdfast.ids import ItemId, SessionId
 from tests.core.builders import (
     after,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from holdfast.core import effects as wish
-from holdfast.core import events as ev
-from holdfast.core.closing import advanced, closing
-from holdfast.core.effects import wanted
 from holdfast.core.items import EndedBy
-from holdfast.core.turn import Turn
+from holdfast.core.turns import effects as wish
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import advanced, closing
+from holdfast.core.turns.effects import wanted
+from holdfast.core.turns.turn import Turn
 from tests.core.builders import (
     answered,
     asked,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.conversation import Snapshot, Summarized, seen_after, seen_by_agent
+from holdfast.core.history.conversation import Snapshot, Summarized, seen_after, seen_by_agent
 from holdfast.core.items import Summary, TurnLimits, UserMessage, text_of
 from tests.core.builders import summary, user
 from tests.core.histories import new_session, noted, with_turn

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core.chain import Header
 from holdfast.core.codec import Decoder, Unreadable, encode
-from holdfast.core.conversation import Annotation, Notes, patch_decoder
+from holdfast.core.history.chain import Header
+from holdfast.core.history.conversation import Annotation, Notes, patch_decoder
 from holdfast.core.items import Item, Opaque, SessionSettings, UserMessage, item_decoder
-from holdfast.core.journal import Record, decode_records, encode_records
+from holdfast.core.turns.journal import Record, decode_records, encode_records
 from holdfast.ids import MessageId, TurnId, Version
 from tests.core.builders import mint, user
 from tests.core.strategies import minted, values

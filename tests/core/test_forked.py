@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.conversation import Notes, Segment, Snapshot
-from holdfast.core.log import Log
+from holdfast.core.history.conversation import Notes, Segment, Snapshot
+from holdfast.core.history.log import Log
 from holdfast.ids import SessionId, Version
 from tests.core.builders import mint, said
 

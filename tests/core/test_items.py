@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast import limits
 from holdfast.core.codec import Unreadable, encode
-from holdfast.core.conversation import settings_decoder
+from holdfast.core.history.conversation import settings_decoder
 from holdfast.core.items import (
     Audio,
     File,

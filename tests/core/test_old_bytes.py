@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from holdfast.core.codec import Decoder, Unreadable, encode
-from holdfast.core.conversation import Patch, patch_decoder
-from holdfast.core.events import Event
+from holdfast.core.history.conversation import Patch, patch_decoder
 from holdfast.core.items import Item, Part, Source, item_decoder
-from holdfast.core.journal import Record, decode_records, encode_records
+from holdfast.core.turns.events import Event
+from holdfast.core.turns.journal import Record, decode_records, encode_records
 
 DATA = Path(__file__).parent / "data"
 

@@ -8,15 +8,15 @@ from typing import assert_never
 
 import pytest
 
-from holdfast.core import effects as wish
-from holdfast.core.closing import advanced
-from holdfast.core.conversation import Snapshot
-from holdfast.core.effects import wanted
-from holdfast.core.events import Event
 from holdfast.core.grants import Grant
+from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import Blob, ToolResult, TurnLimits, UserMessage
 from holdfast.core.ports import OpenTurn, Play
-from holdfast.core.turn import Turn
+from holdfast.core.turns import effects as wish
+from holdfast.core.turns.closure import advanced
+from holdfast.core.turns.effects import wanted
+from holdfast.core.turns.events import Event
+from holdfast.core.turns.turn import Turn
 from holdfast.errors import IllegalEvent
 from holdfast.ids import SessionId, Tenant
 from tests.core.builders import (

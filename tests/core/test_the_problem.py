@@ -1,7 +1,7 @@
 """The table in the design's first section, as far as pure functions decide it.
 
 Each part names what happens in other systems, and shows at every moment of one turn's life that it does not
-happen here. What depends on comparing requests with history is in `test_reconcile.py`, what depends on
+happen here. What depends on comparing requests with history is in `history/test_reconciliation.py`, what depends on
 addresses in `test_identity.py`, the rest needs a store.
 """
 
@@ -13,12 +13,9 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core import events as ev
-from holdfast.core.check import check_turn
-from holdfast.core.closing import NOT_RUN, UNKNOWN, advanced, closing, note_for_model, resuming
 from holdfast.core.codec import Unreadable
-from holdfast.core.conversation import Snapshot, commit_of
-from holdfast.core.effects import Close, wanted
+from holdfast.core.history.checks import check_turn
+from holdfast.core.history.conversation import Snapshot, commit_of
 from holdfast.core.items import (
     AssistantMessage,
     EndedBy,
@@ -29,9 +26,19 @@ from holdfast.core.items import (
     UserMessage,
     text_of,
 )
-from holdfast.core.journal import Record, decode_records, encode_records, fold, numbered
 from holdfast.core.policy import decide, resolve_policy
-from holdfast.core.turn import Turn, advance, begin, committed_items
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import (
+    NOT_RUN,
+    UNKNOWN,
+    advanced,
+    closing,
+    note_for_model,
+    resuming,
+)
+from holdfast.core.turns.effects import Close, wanted
+from holdfast.core.turns.journal import Record, decode_records, encode_records, fold, numbered
+from holdfast.core.turns.turn import Turn, advance, begin, committed_items
 from holdfast.errors import IllegalEvent
 from holdfast.ids import CallId, MessageId, SessionId
 from tests.core.builders import (

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core import events as ev
-from holdfast.core.check import check_turn
-from holdfast.core.conversation import (
+from holdfast.core.history.checks import check_turn
+from holdfast.core.history.conversation import (
     Flagged,
     Snapshot,
     Summarized,
@@ -19,9 +18,10 @@ from holdfast.core.conversation import (
     seen_by_model,
     seen_by_people,
 )
+from holdfast.core.history.reconciliation import Fresh, Incoming, NothingNew, reconcile
 from holdfast.core.identity import Ambiguous, Found, NotFound, find_source
 from holdfast.core.items import Interruption, Item, Text, ToolResult, text_of
-from holdfast.core.reconcile import Fresh, Incoming, NothingNew, reconcile
+from holdfast.core.turns import events as ev
 from holdfast.errors import IllegalEvent
 from tests.core.builders import (
     after,

@@ -24,23 +24,9 @@ from hypothesis.stateful import (
 )
 
 from holdfast import limits
-from holdfast.core import effects as wish
-from holdfast.core import events as ev
-from holdfast.core.accumulate import (
-    Accumulator,
-    CallDelta,
-    Delta,
-    ExtraDelta,
-    FinishDelta,
-    ReasoningDelta,
-    TextDelta,
-    UsageDelta,
-)
-from holdfast.core.check import StoredTurn, check_history, check_turn
-from holdfast.core.closing import advanced, closing, resuming
 from holdfast.core.codec import encode
-from holdfast.core.conversation import Snapshot, commit_of, waiting_calls
-from holdfast.core.effects import wanted
+from holdfast.core.history.checks import StoredTurn, check_history, check_turn
+from holdfast.core.history.conversation import Snapshot, commit_of, waiting_calls
 from holdfast.core.items import (
     AssistantMessage,
     EndedBy,
@@ -55,9 +41,23 @@ from holdfast.core.items import (
     WaitsFor,
     text_of,
 )
-from holdfast.core.journal import Record, decode_records, encode_records, fold, numbered
-from holdfast.core.retrying import retrying
-from holdfast.core.turn import (
+from holdfast.core.turns import effects as wish
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import advanced, closing, resuming
+from holdfast.core.turns.deltas import (
+    Accumulator,
+    CallDelta,
+    Delta,
+    ExtraDelta,
+    FinishDelta,
+    ReasoningDelta,
+    TextDelta,
+    UsageDelta,
+)
+from holdfast.core.turns.effects import wanted
+from holdfast.core.turns.journal import Record, decode_records, encode_records, fold, numbered
+from holdfast.core.turns.retries import retrying
+from holdfast.core.turns.turn import (
     Branch,
     Pending,
     Turn,

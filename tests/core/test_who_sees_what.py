@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import events as ev
 from holdfast.core.codec import Unreadable
-from holdfast.core.conversation import (
+from holdfast.core.history.conversation import (
     Commit,
     Snapshot,
     Summarized,
@@ -23,8 +22,9 @@ from holdfast.core.conversation import (
     seen_in_turn,
     settled_to,
 )
+from holdfast.core.history.log import Log
 from holdfast.core.items import Item, StoredItem, Summary, ToolCall, ToolResult, item_id
-from holdfast.core.log import Log
+from holdfast.core.turns import events as ev
 from holdfast.ids import ItemId
 from tests.core.builders import (
     after,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.core.events import Interrupted
-from holdfast.core.journal import encode_records, numbered
+from holdfast.core.turns.events import Interrupted
+from holdfast.core.turns.journal import encode_records, numbered
 from holdfast.errors import Superseded
 from holdfast.store.base import Started
 from holdfast.store.home import Store

@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 from msgspec import Struct
 
-from holdfast.core.conversation import Titled
+from holdfast.core.history.conversation import Titled
 from holdfast.ids import Minter, SessionId, SessionKey, Version
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.engine import Engine

@@ -18,12 +18,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Literal, Protocol, assert_never
 
-from holdfast.core import effects as wish
-from holdfast.core import events as ev
-from holdfast.core.closing import advanced, closing, resuming
 from holdfast.core.codec import Decoder, Unreadable, Value, encode
-from holdfast.core.conversation import Snapshot, commit_of
-from holdfast.core.effects import wanted
+from holdfast.core.history.conversation import Snapshot, commit_of
 from holdfast.core.items import (
     AssistantMessage,
     EndedBy,
@@ -34,9 +30,13 @@ from holdfast.core.items import (
     plain_text,
     text_of,
 )
-from holdfast.core.journal import decode_records, encode_records, fold, numbered
-from holdfast.core.turn import Turn, begin
-from holdfast.core.unfinished import links_after
+from holdfast.core.turns import effects as wish
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import advanced, closing, resuming
+from holdfast.core.turns.effects import wanted
+from holdfast.core.turns.journal import decode_records, encode_records, fold, numbered
+from holdfast.core.turns.turn import Turn, begin
+from holdfast.core.turns.unfinished_turns import links_after
 from holdfast.ids import (
     CallId,
     IdempotencyKey,

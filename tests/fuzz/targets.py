@@ -17,8 +17,8 @@ from msgspec import Struct
 from holdfast.agents import file as agent_file
 from holdfast.agents.document import Document, Mark, Node, Plain, read_document
 from holdfast.agents.schema import DESCRIPTIONS
-from holdfast.core import events as ev
-from holdfast.core.journal import Record
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record
 from holdfast.ids import CallId, MessageId, TurnId
 from holdfast.server.openapi_errors import CODES
 from holdfast.testing import says

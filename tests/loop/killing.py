@@ -20,8 +20,8 @@ from pathlib import Path
 import msgspec
 
 from holdfast.agents.base import Agent, Team
-from holdfast.core import events as ev
-from holdfast.core.conversation import Snapshot
+from holdfast.core.history.conversation import Snapshot
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import (
     AssistantMessage,
     Permissions,
@@ -31,7 +31,7 @@ from holdfast.core.items import (
     plain_text,
 )
 from holdfast.core.ports import OpenTurn, Play
-from holdfast.core.reconcile import Incoming
+from holdfast.core.turns import events as ev
 from holdfast.ids import IdempotencyKey, SessionKey, Tenant
 from holdfast.loop.play import Player
 from holdfast.sessions.ask import Ask

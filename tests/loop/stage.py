@@ -17,13 +17,9 @@ from hashlib import sha256
 import msgspec
 
 from holdfast.agents.base import Agent, Team
-from holdfast.core import events as ev
-from holdfast.core.accumulate import Delta
-from holdfast.core.check import check_turn
-from holdfast.core.closing import advanced, closing
-from holdfast.core.conversation import Snapshot
-from holdfast.core.effects import Finish, wanted
 from holdfast.core.grants import Grant
+from holdfast.core.history.checks import check_turn
+from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import (
     Blob,
     Item,
@@ -34,8 +30,12 @@ from holdfast.core.items import (
     UserMessage,
     text_of,
 )
-from holdfast.core.journal import Record, numbered
-from holdfast.core.turn import Turn
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import advanced, closing
+from holdfast.core.turns.deltas import Delta
+from holdfast.core.turns.effects import Finish, wanted
+from holdfast.core.turns.journal import Record, numbered
+from holdfast.core.turns.turn import Turn
 from holdfast.ids import MessageId, Tenant
 from holdfast.loop.histories import Histories
 from holdfast.loop.play import Player

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from holdfast.agents.base import Agent
-from holdfast.core import events as ev
-from holdfast.core.closing import advanced, resuming
-from holdfast.core.conversation import SettingsChanged
 from holdfast.core.grants import Grant
+from holdfast.core.history.conversation import SettingsChanged
 from holdfast.core.items import Permissions, SessionSettings, ToolCall, text_of
-from holdfast.core.turn import begin
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import advanced, resuming
+from holdfast.core.turns.turn import begin
 from holdfast.testing import says
 from tests.core.builders import after, answered, asked, call, mint, result, started, user
 from tests.core.histories import noted, turn_on

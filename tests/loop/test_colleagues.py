@@ -8,8 +8,6 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.core import events as ev
-from holdfast.core.closing import closing
 from holdfast.core.items import (
     AssistantMessage,
     HandOff,
@@ -18,6 +16,8 @@ from holdfast.core.items import (
     UserMessage,
     text_of,
 )
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import closing
 from holdfast.models.base import Prompt
 from holdfast.testing import Gate, Script, fails, says
 from tests.core.builders import mint

@@ -9,8 +9,7 @@ import pytest
 
 from holdfast import limits
 from holdfast.agents.base import Agent
-from holdfast.core import events as ev
-from holdfast.core.conversation import (
+from holdfast.core.history.conversation import (
     Snapshot,
     Summarized,
     Visibility,
@@ -24,6 +23,7 @@ from holdfast.core.items import (
     UserMessage,
     text_of,
 )
+from holdfast.core.turns import events as ev
 from holdfast.ids import SessionId
 from holdfast.loop.compaction import INSTRUCTION, TOO_LONG, coverable
 from holdfast.loop.gauge import BYTES_PER_TOKEN, Gauge

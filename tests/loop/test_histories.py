@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core import events as ev
-from holdfast.core.conversation import (
+from holdfast.core.history.conversation import (
     Snapshot,
     Summarized,
     Titled,
@@ -31,6 +30,7 @@ from holdfast.core.items import (
     UserMessage,
     item_id,
 )
+from holdfast.core.turns import events as ev
 from holdfast.errors import TurnFailed
 from holdfast.ids import MessageId, SessionId
 from holdfast.loop.context import prompt_for, view_for

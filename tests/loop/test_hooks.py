@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from holdfast.agents.base import Agent
-from holdfast.core import events as ev
-from holdfast.core.closing import resuming
 from holdfast.core.grants import Grant
 from holdfast.core.items import Permissions, ToolCall, ToolResult, text_of
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import resuming
 from holdfast.errors import StoreUnavailable, TurnFailed
 from holdfast.testing import says
 from holdfast.tools.hooks import Hook, Hooks

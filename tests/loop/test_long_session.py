@@ -10,10 +10,10 @@ from random import Random
 import pytest
 
 from holdfast.agents.base import Team
-from holdfast.core.conversation import Flagged, Snapshot, Visibility, seen_by_people
-from holdfast.core.events import TurnRequest
+from holdfast.core.history.conversation import Flagged, Snapshot, Visibility, seen_by_people
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import AssistantMessage, Summary, UserMessage, plain_text, text_of
-from holdfast.core.reconcile import Incoming
+from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import SessionId, SessionKey, Tenant
 from holdfast.loop.play import Player
 from holdfast.sessions.ask import Ask

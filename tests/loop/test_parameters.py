@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.events import Parameters
+from holdfast.core.turns.events import Parameters
 from holdfast.loop.parameters import merged, unforced
 from holdfast.testing import says
 from tests.loop.stage import Deed, Stage, agent, scripted, task

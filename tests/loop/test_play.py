@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, Sequence
 import pytest
 
 from holdfast import limits
-from holdfast.core import events as ev
-from holdfast.core.accumulate import CallDelta, Delta, ExtraDelta, FinishDelta, TextDelta
-from holdfast.core.effects import Close, Finish, wanted
 from holdfast.core.items import Opaque, Text, TurnLimits
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.deltas import CallDelta, Delta, ExtraDelta, FinishDelta, TextDelta
+from holdfast.core.turns.effects import Close, Finish, wanted
 from holdfast.errors import Superseded, TurnFailed
 from holdfast.models.base import ModelFailed, Prompt
 from holdfast.testing import Gate, Script, fails, says

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from holdfast.agents.base import Agent, Team
-from holdfast.core.events import TurnRequest
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import plain_text
 from holdfast.core.policy import Policy
-from holdfast.core.reconcile import Incoming
+from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import SessionKey, Tenant
 from holdfast.loop.play import Player
 from holdfast.sessions.ask import Ask, Ending

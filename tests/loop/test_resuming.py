@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.core import events as ev
-from holdfast.core.closing import resuming
-from holdfast.core.effects import Finish, wanted
 from holdfast.core.items import AssistantMessage, HandOff, Reasoning, ToolCall, text_of
-from holdfast.core.journal import Record, fold, numbered
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import resuming
+from holdfast.core.turns.effects import Finish, wanted
+from holdfast.core.turns.journal import Record, fold, numbered
 from tests.core.builders import mint
 from tests.loop.errand import Errand
 from tests.loop.stage import OpenInMemory, calls_of, results_of, scripted

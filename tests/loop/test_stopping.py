@@ -9,10 +9,10 @@ from contextlib import aclosing
 import pytest
 
 from holdfast import limits
-from holdfast.core import events as ev
-from holdfast.core.accumulate import Delta, ExtraDelta, TextDelta
-from holdfast.core.effects import Finish, wanted
 from holdfast.core.items import Opaque, TurnLimits
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.deltas import Delta, ExtraDelta, TextDelta
+from holdfast.core.turns.effects import Finish, wanted
 from holdfast.models.base import ModelFailed, Prompt
 from holdfast.testing import Gate, Script, says
 from holdfast.tools.base import ToolOutput, ToolRun

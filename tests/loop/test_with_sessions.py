@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast.agents.base import Team
-from holdfast.core.events import TurnRequest
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Image, Inline, Permissions, Text, plain_text
-from holdfast.core.reconcile import Incoming
+from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import IdempotencyKey, SessionKey, Tenant
 from holdfast.loop.play import Player
 from holdfast.sessions.ask import Ask, Ending

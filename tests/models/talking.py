@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import events as ev
-from holdfast.core.accumulate import Accumulator, Delta
-from holdfast.core.events import Parameters, ToolDefinition
-from holdfast.core.turn import Turn, advance
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.deltas import Accumulator, Delta
+from holdfast.core.turns.events import Parameters, ToolDefinition
+from holdfast.core.turns.turn import Turn, advance
 from holdfast.models.base import Model, Prompt
 from holdfast.models.openai import OpenAIModel
 from tests.core.builders import asking, new_minter

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.accumulate import FinishDelta, TextDelta
-from holdfast.core.events import Parameters, ToolDefinition
+from holdfast.core.turns.deltas import FinishDelta, TextDelta
+from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
 from holdfast.models.anthropic import (
     AnthropicModel,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import limits
-from holdfast.core.events import ToolDefinition
 from holdfast.core.items import UserMessage, plain_text
+from holdfast.core.turns.events import ToolDefinition
 from holdfast.errors import InvalidValue
 from holdfast.ids import MessageId, mint
 from holdfast.models.anthropic import AnthropicModel

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.core import events as ev
-from holdfast.core.accumulate import FinishDelta
 from holdfast.core.items import ToolCall
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.deltas import FinishDelta
 from holdfast.models.base import Model, ModelFailed
 from holdfast.testing import FakeUpstream, Reply, says
 from holdfast.testing.upstream.replies import CutBy

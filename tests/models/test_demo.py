@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.core.accumulate import (
+from holdfast.core.items import Item
+from holdfast.core.turns.deltas import (
     CallDelta,
     Delta,
     FinishDelta,
@@ -14,8 +15,7 @@ from holdfast.core.accumulate import (
     TextDelta,
     UsageDelta,
 )
-from holdfast.core.events import ToolDefinition
-from holdfast.core.items import Item
+from holdfast.core.turns.events import ToolDefinition
 from holdfast.models.base import ModelFailed, Prompt
 from holdfast.models.demo import DemoModel
 from holdfast.wire.chat import ChatDialect

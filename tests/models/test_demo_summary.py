@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from holdfast.agents.base import Agent
-from holdfast.core.accumulate import TextDelta
-from holdfast.core.conversation import Snapshot
+from holdfast.core.history.conversation import Snapshot
+from holdfast.core.history.log import Log
 from holdfast.core.items import Item
-from holdfast.core.log import Log
 from holdfast.core.transcript import ENTRY_CHARS_MAX
+from holdfast.core.turns.deltas import TextDelta
 from holdfast.ids import SessionId
 from holdfast.loop.compaction import summarize
 from holdfast.models.base import Prompt

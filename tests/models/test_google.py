@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.events import Parameters, ToolDefinition
+from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
 from holdfast.models.base import ModelFailed, Prompt
 from holdfast.models.google import GoogleModel, GoogleStyle, GoogleWire, request_body

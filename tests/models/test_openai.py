@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from holdfast.core.accumulate import FinishDelta, TextDelta, UsageDelta
-from holdfast.core.events import Usage
+from holdfast.core.turns.deltas import FinishDelta, TextDelta, UsageDelta
+from holdfast.core.turns.events import Usage
 from holdfast.errors import InvalidValue
 from holdfast.models.base import ModelFailed, Prompt
 from holdfast.models.connections import Connections, proxy_from_environment

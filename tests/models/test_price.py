@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agents.base import ModelConfig
-from holdfast.core.accumulate import UsageDelta
-from holdfast.core.events import Usage
+from holdfast.core.turns.deltas import UsageDelta
+from holdfast.core.turns.events import Usage
 from holdfast.models.base import ModelFailed
 from holdfast.models.price import Price, PricedModel
 from holdfast.server.models import Models

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.events import Parameters, ToolDefinition
+from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.models.base import Prompt
 from holdfast.models.responses import (
     ResponsesStyle,

@@ -6,8 +6,8 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast.core.accumulate import FinishDelta, TextDelta, UsageDelta
-from holdfast.core.events import Usage
+from holdfast.core.turns.deltas import FinishDelta, TextDelta, UsageDelta
+from holdfast.core.turns.events import Usage
 from holdfast.models.base import Model, ModelFailed
 from holdfast.models.fallback import FallbackModel, together
 from holdfast.models.retry import RetryingModel, pause_s

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import events as ev
-from holdfast.core.accumulate import CallDelta, Delta, ExtraDelta, ReasoningDelta
 from holdfast.core.codec import Value
-from holdfast.core.events import Usage
 from holdfast.core.items import Opaque
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.deltas import CallDelta, Delta, ExtraDelta, ReasoningDelta
+from holdfast.core.turns.events import Usage
 from holdfast.models.anthropic import AnthropicModel
 from holdfast.models.base import Hearing, Model, ModelFailed
 from holdfast.models.google import GoogleModel

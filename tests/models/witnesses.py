@@ -19,9 +19,9 @@ import openai
 from google import genai
 from google.genai import types
 
-from holdfast.core.accumulate import CallDelta, ExtraDelta, FinishDelta, ReasoningDelta, TextDelta
-from holdfast.core.events import Answered, Usage
 from holdfast.core.items import AssistantMessage, Reasoning, Refusal, Text, ToolCall
+from holdfast.core.turns.deltas import CallDelta, ExtraDelta, FinishDelta, ReasoningDelta, TextDelta
+from holdfast.core.turns.events import Answered, Usage
 from holdfast.testing import FakeUpstream, Script, says
 from holdfast.wire.anthropic import kept_thought, read_thought
 from holdfast.wire.google import kept_signature, read_signature

@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast.core.events import Usage
+from holdfast.core.turns.events import Usage
 from holdfast.errors import InvalidValue
 from holdfast.models.openai import OpenAIModel
 from holdfast.observe import exporting

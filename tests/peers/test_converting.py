@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.cli.finding import find_session
 from holdfast.core.codec import Unreadable
-from holdfast.core.conversation import seen_by_model
+from holdfast.core.history.conversation import seen_by_model
 from holdfast.core.items import Image, Interruption, Item, ToolResult, UserMessage, text_of
 from holdfast.ids import SessionKey, Tenant
 from holdfast.peers.converting import convert

@@ -14,11 +14,11 @@ import msgspec
 from holdfast import limits
 from holdfast.agents.base import Agent, Team
 from holdfast.config import Auth
-from holdfast.core.conversation import Snapshot
-from holdfast.core.events import TurnRequest
+from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import Permissions, plain_text
 from holdfast.core.policy import Policy
 from holdfast.core.ports import Play
+from holdfast.core.turns.events import TurnRequest
 from holdfast.errors import ModelNotFound
 from holdfast.ids import Tenant
 from holdfast.loop.play import Player

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.agents.base import ModelConfig
 from holdfast.config import TenantAgents
-from holdfast.core.conversation import Snapshot
+from holdfast.core.history.conversation import Snapshot
 from holdfast.errors import (
     AgentAmbiguous,
     AgentNotFound,

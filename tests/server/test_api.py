@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import limits
 from holdfast.agents.base import Agent
-from holdfast.core.events import Usage
+from holdfast.core.turns.events import Usage
 from holdfast.models.price import Price, PricedModel
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.loop.stage import task

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.core.codec import Decoder, encode
 from holdfast.core.items import UserMessage, text_of
-from holdfast.core.journal import Record
+from holdfast.core.turns.journal import Record
 from holdfast.testing import ScriptedModel
 from holdfast.wire import api
 from holdfast.wire.problems import ErrorAnswer

@@ -21,9 +21,9 @@ import pytest
 
 from holdfast.agents.base import Agent
 from holdfast.agents.file import check_agent_file
-from holdfast.core.conversation import SettingsChanged, SettingsMerged
-from holdfast.core.events import StateSet
+from holdfast.core.history.conversation import SettingsChanged, SettingsMerged
 from holdfast.core.items import Permissions, SessionSettings, plain_text
+from holdfast.core.turns.events import StateSet
 from holdfast.ids import SessionId
 from holdfast.server.auth import LOCAL
 from holdfast.store.memory import MemoryStore

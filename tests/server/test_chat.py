@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.events import Usage
+from holdfast.core.turns.events import Usage
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ScriptedModel, says
 from tests.server.stubs import agent, serving

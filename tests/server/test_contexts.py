@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.events import Usage
+from holdfast.core.turns.events import Usage
 from holdfast.models.responses import ResponsesModel
 from holdfast.testing import FakeUpstream, ScriptedModel, says
 from tests.server.stubs import Answer, HeldTool, Serving, agent, serving

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.agents.base import Agent
-from holdfast.core.conversation import SettingsChanged
+from holdfast.core.history.conversation import SettingsChanged
 from holdfast.core.items import SessionSettings, TurnLimits
 from holdfast.core.policy import Policy
 from holdfast.ids import SessionId

@@ -7,7 +7,7 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from holdfast.core.conversation import Patch, SettingsChanged, SettingsMerged
+from holdfast.core.history.conversation import Patch, SettingsChanged, SettingsMerged
 from holdfast.core.items import Permissions, SessionSettings
 from holdfast.ids import SessionId
 from holdfast.server.auth import LOCAL

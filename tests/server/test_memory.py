@@ -39,9 +39,9 @@ TURNS = 6
 HELD_ON_PURPOSE = (
     "holdfast.ids",
     "holdfast.core.items",
-    "holdfast.core.conversation",
+    "holdfast.core.history.conversation",
     "holdfast.core.codec",
-    "holdfast.core.log",
+    "holdfast.core.history.log",
     "holdfast.testing",
 )
 """A history grows with what was said, and is remembered: what it is made of, in its session's snapshot."""

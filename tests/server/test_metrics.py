@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.core.events import Usage
+from holdfast.core.turns.events import Usage
 from holdfast.ids import Tenant
 from holdfast.models.openai import OpenAIModel
 from holdfast.store.memory import MemoryStore

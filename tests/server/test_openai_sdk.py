@@ -11,7 +11,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from holdfast.core.events import Usage
+from holdfast.core.turns.events import Usage
 from holdfast.models.base import Model
 from holdfast.testing import Gate, ScriptedModel, says
 from tests.server.stubs import Serving, agent, serving

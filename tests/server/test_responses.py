@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.events import Usage
+from holdfast.core.turns.events import Usage
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
 from holdfast.testing.scripted import Script, fails

@@ -10,7 +10,7 @@ import pytest
 from holdfast.agents.base import Team
 from holdfast.agents.registry import Registry
 from holdfast.agents.sources import Supplies, parse_source
-from holdfast.core.events import TurnRequest
+from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import TurnId
 from holdfast.testing import ScriptedModel
 from holdfast.tools.base import Json, Tool

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
+from holdfast.core.history.reconciliation import Thought
 from holdfast.core.items import Opaque, Reasoning
-from holdfast.core.reconcile import Thought
 from holdfast.ids import ReasoningId, Tenant
 from holdfast.server.seals import MARK, UNSEALED, Seals, new_seal_key
 from holdfast.store.memory import MemoryStore

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.core.accumulate import Delta
+from holdfast.core.turns.deltas import Delta
 from holdfast.errors import InvalidValue
 from holdfast.models.base import Prompt
 from holdfast.server.listening import listen

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import events as ev
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import AssistantMessage, ToolCall, plain_text, result_for
 from holdfast.core.ports import OpenTurn
-from holdfast.core.reconcile import Incoming
+from holdfast.core.turns import events as ev
 from holdfast.ids import CallId, MessageId, SessionKey, Tenant
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.lanes import Lane

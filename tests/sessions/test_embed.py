@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.conversation import Snapshot, Summarized
+from holdfast.core.history.conversation import Snapshot, Summarized
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Interruption, Summary, ToolResult, plain_text, text_of
 from holdfast.core.ports import OpenTurn, Play
-from holdfast.core.reconcile import Incoming
 from holdfast.errors import IllegalEvent, TurnFailed
 from holdfast.ids import NoteId, SessionKey, Tenant, mint
 from holdfast.sessions.ask import Ask

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast import limits
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Image, Link, plain_text
-from holdfast.core.reconcile import Incoming
 from holdfast.errors import SessionConflict
 from holdfast.ids import SessionKey
 from tests.simulation.clients import TENANT

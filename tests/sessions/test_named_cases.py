@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.core import events as ev
-from holdfast.core.conversation import Visibility
+from holdfast.core.history.conversation import Visibility
 from holdfast.core.items import AssistantMessage, item_id
 from holdfast.core.policy import Policy
+from holdfast.core.turns import events as ev
 from holdfast.errors import SessionGone, StoreUnavailable
 from holdfast.ids import SessionKey
 from holdfast.sessions.ask import Ending, OnBusy

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import events as ev
 from holdfast.core.items import AssistantMessage, plain_text
-from holdfast.core.journal import Record
-from holdfast.core.turn import Turn, advance
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record
+from holdfast.core.turns.turn import Turn, advance
 from holdfast.errors import IllegalEvent, Superseded
 from holdfast.ids import CallId, MessageId, SessionId, Tenant, TurnId
 from holdfast.sessions.feed import Feed

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.core import events as ev
 from holdfast.core.items import AssistantMessage, plain_text
 from holdfast.core.policy import Policy
 from holdfast.core.ports import OpenTurn
+from holdfast.core.turns import events as ev
 from holdfast.errors import StoreUnavailable, StoreUnusable
 from holdfast.ids import MessageId, SessionKey, TurnId
 from holdfast.sessions.apart import AWAY_MAX

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import limits
-from holdfast.core import events as ev
+from holdfast.core.turns import events as ev
 from holdfast.ids import MessageId, SessionKey
 from holdfast.sessions import owner
 from tests.simulation.stage import Hand, Part, Stage, act_out, on_stage

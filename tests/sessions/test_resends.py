@@ -7,9 +7,9 @@ import asyncio
 
 import pytest
 
-from holdfast.core import reconcile
+from holdfast.core.history import reconciliation
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.policy import Policy
-from holdfast.core.reconcile import Incoming
 from holdfast.ids import SessionKey
 from holdfast.sessions.ask import OnBusy
 from holdfast.sessions.watch import Watch
@@ -198,7 +198,7 @@ def test_a_message_after_the_answer_is_compared_with_nothing(
         minted = {each.turn_id.minted_at_ms for each in await stage.turns()}
         assert len(minted) < 5, "some of them in one millisecond"
 
-    monkeypatch.setattr(reconcile, "find_resend", look_back)
+    monkeypatch.setattr(reconciliation, "find_resend", look_back)
     act_out(scenario, "memory")
 
 

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast import limits
-from holdfast.core import events as ev
-from holdfast.core.conversation import Titled
+from holdfast.core.history.conversation import Titled
 from holdfast.core.policy import Policy
+from holdfast.core.turns import events as ev
 from holdfast.errors import TurnFailed
 from holdfast.ids import TurnId
 from tests.simulation.clients import TENANT

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from holdfast import limits
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import UserMessage, plain_text
-from holdfast.core.reconcile import Incoming
 from holdfast.errors import TurnFailed
 from holdfast.ids import IdempotencyKey, MessageId, TurnId
 from holdfast.sessions.ambient import Ambient

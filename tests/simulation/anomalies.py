@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast import limits
-from holdfast.core.events import Answered, Began, Ended, ToolFinished, ToolStarted
 from holdfast.core.items import AssistantMessage, ToolResult, UserMessage, item_decoder, text_of
+from holdfast.core.turns.events import Answered, Began, Ended, ToolFinished, ToolStarted
 from holdfast.ids import IdempotencyKey, ItemId, SessionId, SessionKey, TurnId, Version
 from holdfast.store.rows import ItemRow
 from tests.simulation.checker import finished_in, has_all, opening_of, said_in

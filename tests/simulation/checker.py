@@ -54,14 +54,6 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.core.events import (
-    Answered,
-    Began,
-    Steered,
-    StepStarted,
-    ToolFinished,
-    ToolStarted,
-)
 from holdfast.core.items import (
     AssistantMessage,
     StoredItem,
@@ -71,6 +63,14 @@ from holdfast.core.items import (
     text_of,
 )
 from holdfast.core.policy import Policy, decide
+from holdfast.core.turns.events import (
+    Answered,
+    Began,
+    Steered,
+    StepStarted,
+    ToolFinished,
+    ToolStarted,
+)
 from holdfast.ids import CallId, ItemId, SessionId, SessionKey, TurnId
 from holdfast.store.audit import audit
 from tests.simulation.history import Act, FoundSession, FoundTurn, Recording, Send, Told

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import events as ev
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Snapshot, Titled, Visibility, seen_by_people
+from holdfast.core.history.conversation import Snapshot, Titled, Visibility, seen_by_people
+from holdfast.core.history.reconciliation import Incoming, IncomingCall
 from holdfast.core.items import (
     AssistantMessage,
     Text,
@@ -26,9 +26,9 @@ from holdfast.core.items import (
     item_id,
     text_of,
 )
-from holdfast.core.journal import Record
 from holdfast.core.policy import Choice, Policy, allowed, resolve_policy
-from holdfast.core.reconcile import Incoming, IncomingCall
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.ids import IdempotencyKey, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.sessions.ask import Ask, Ending, OnBusy

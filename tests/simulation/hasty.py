@@ -13,10 +13,10 @@ from random import Random
 
 import msgspec
 
+from holdfast.core.history.log import Log
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Text
-from holdfast.core.log import Log
 from holdfast.core.policy import resolve_policy
-from holdfast.core.reconcile import Incoming
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.ids import SessionKey
 from holdfast.sessions.ask import Ask, OnBusy

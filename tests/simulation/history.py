@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from holdfast.core.codec import Value
-from holdfast.core.events import Event
 from holdfast.core.items import EndedBy, StoredItem
 from holdfast.core.policy import Policy
+from holdfast.core.turns.events import Event
 from holdfast.ids import (
     CallId,
     IdempotencyKey,

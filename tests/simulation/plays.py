@@ -9,18 +9,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from holdfast.core import events as ev
 from holdfast.core.codec import Value
-from holdfast.core.effects import (
-    AskModel,
-    Close,
-    Effect,
-    Finish,
-    ReturnBranch,
-    RunCall,
-    StopAtLimit,
-    wanted,
-)
 from holdfast.core.items import (
     AssistantMessage,
     Path,
@@ -31,6 +20,17 @@ from holdfast.core.items import (
     result_for,
 )
 from holdfast.core.ports import OpenTurn, Play
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.effects import (
+    AskModel,
+    Close,
+    Effect,
+    Finish,
+    ReturnBranch,
+    RunCall,
+    StopAtLimit,
+    wanted,
+)
 from holdfast.errors import IllegalEvent, TurnFailed
 from holdfast.ids import CallId, MessageId
 from holdfast.sessions.transaction import LiveTurn

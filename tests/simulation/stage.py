@@ -23,9 +23,8 @@ from typing import Any, TypeAlias, TypedDict, Unpack, get_args
 
 import pytest
 
-from holdfast.core import events as ev
-from holdfast.core.conversation import Snapshot
-from holdfast.core.effects import AskModel, RunCall, wanted
+from holdfast.core.history.conversation import Snapshot
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import (
     AssistantMessage,
     ToolCall,
@@ -37,7 +36,8 @@ from holdfast.core.items import (
 )
 from holdfast.core.policy import Policy
 from holdfast.core.ports import OpenTurn, Play
-from holdfast.core.reconcile import Incoming
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.effects import AskModel, RunCall, wanted
 from holdfast.ids import CallId, IdempotencyKey, MessageId, SessionId, SessionKey, Version
 from holdfast.sessions.ask import Ask, Ending, OnBusy
 from holdfast.sessions.watch import Watch

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.log import Log
+from holdfast.core.history.log import Log
 from holdfast.ids import IdempotencyKey, Minter, Tenant, Version
 from holdfast.ids import Name as Named
 from holdfast.store.base import Attempt, SessionDump

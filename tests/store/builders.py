@@ -18,9 +18,7 @@ from typing import TypeAlias, TypedDict, Unpack
 import msgspec
 
 from holdfast import limits
-from holdfast.core import events as ev
-from holdfast.core.closing import closing
-from holdfast.core.conversation import Commit, Snapshot, commit_of
+from holdfast.core.history.conversation import Commit, Snapshot, commit_of
 from holdfast.core.items import (
     AssistantMessage,
     EndedBy,
@@ -30,8 +28,10 @@ from holdfast.core.items import (
     ToolResult,
     UserMessage,
 )
-from holdfast.core.journal import Record, decode_records, encode_records, numbered
-from holdfast.core.turn import Turn, advance, begin
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import closing
+from holdfast.core.turns.journal import Record, decode_records, encode_records, numbered
+from holdfast.core.turns.turn import Turn, advance, begin
 from holdfast.ids import (
     CallId,
     IdempotencyKey,

@@ -19,8 +19,8 @@ from typing import Any
 import apsw
 import asyncpg
 
-from holdfast.core import chain
 from holdfast.core.codec import encode
+from holdfast.core.history import chain
 from holdfast.core.items import AssistantMessage, UserMessage, plain_text
 from holdfast.ids import MessageId, Minter, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.store.base import Restored, SessionDump

@@ -12,8 +12,7 @@ from hashlib import sha256
 import msgspec
 
 from holdfast import limits
-from holdfast.core import events as ev
-from holdfast.core.conversation import (
+from holdfast.core.history.conversation import (
     Flagged,
     Patch,
     SettingsChanged,
@@ -22,7 +21,6 @@ from holdfast.core.conversation import (
     Titled,
     Visibility,
 )
-from holdfast.core.events import MemoryAdded, MemoryDeleted, StateSet
 from holdfast.core.items import (
     AssistantMessage,
     Blob,
@@ -33,6 +31,8 @@ from holdfast.core.items import (
     UserMessage,
     plain_text,
 )
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.events import MemoryAdded, MemoryDeleted, StateSet
 from holdfast.ids import (
     CallId,
     GrantId,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Snapshot
+from holdfast.core.history.conversation import Snapshot
 from holdfast.ids import IdempotencyKey, NodeId, SessionId, Tenant, TurnId, Version
 from holdfast.store.base import Orphan, SessionDump, SessionFilter, SessionInfo
 from holdfast.store.home import Store

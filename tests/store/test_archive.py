@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import apsw
 import pytest
 
-from holdfast.core.journal import decode_records, fold
+from holdfast.core.turns.journal import decode_records, fold
 from holdfast.ids import IdempotencyKey, Minter, NodeId
 from holdfast.store.base import Joined, Orphan, Replay, Started, Taken, Unfinished
 from holdfast.store.home import Store

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.core.conversation import Notes, Segment, Snapshot
-from holdfast.core.log import Log
+from holdfast.core.history.conversation import Notes, Segment, Snapshot
+from holdfast.core.history.log import Log
 from holdfast.errors import StoreError
 from holdfast.ids import IdempotencyKey, NodeId, SessionId, Tenant, TurnId, Version
 from holdfast.store.assemble import mark_of

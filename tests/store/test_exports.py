@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import limits
-from holdfast.core.conversation import Flagged, Snapshot, Titled, TurnMark
-from holdfast.core.events import MemoryAdded
+from holdfast.core.history.conversation import Flagged, Snapshot, Titled, TurnMark
+from holdfast.core.history.log import Log
 from holdfast.core.items import Blob, File, UserMessage
-from holdfast.core.log import Log
+from holdfast.core.turns.events import MemoryAdded
 from holdfast.errors import ImportConflict, InvalidExport
 from holdfast.ids import MessageId, Minter, SessionId, Tenant, Version
 from holdfast.store import lines

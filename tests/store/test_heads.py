@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.conversation import Titled
+from holdfast.core.history.conversation import Titled
 from holdfast.errors import InvalidValue
 from holdfast.ids import Minter
 from holdfast.store import heads

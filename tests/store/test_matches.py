@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast import limits
 from holdfast.core.codec import encode
-from holdfast.core.conversation import Segment
+from holdfast.core.history.conversation import Segment
 from holdfast.core.items import UserMessage, plain_text
 from holdfast.ids import MessageId, SessionId, Tenant, Version
 from holdfast.store import matches

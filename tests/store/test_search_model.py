@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import limits
-from holdfast.core.conversation import Snapshot, Titled, Visibility, seen_by_people
+from holdfast.core.history.conversation import Snapshot, Titled, Visibility, seen_by_people
 from holdfast.core.items import AssistantMessage, Text, UserMessage
 from holdfast.ids import Minter, SessionId, Version
 from holdfast.store.base import Query

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.core.check import Violation
+from holdfast.core.history.checks import Violation
 from holdfast.ids import Minter, SessionId, Tenant, Version
 from holdfast.store.base import SessionDump
 from holdfast.store.home import Store

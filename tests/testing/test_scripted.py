@@ -7,8 +7,8 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast.core.accumulate import CallDelta, FinishDelta, ReasoningDelta, TextDelta, UsageDelta
-from holdfast.core.events import Usage
+from holdfast.core.turns.deltas import CallDelta, FinishDelta, ReasoningDelta, TextDelta, UsageDelta
+from holdfast.core.turns.events import Usage
 from holdfast.models.base import Model, ModelFailed
 from holdfast.testing import Gate, ScriptedModel, fails, says
 from tests.models.talking import heard, prompt

@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from holdfast.core.events import Usage
+from holdfast.core.turns.events import Usage
 from holdfast.testing import FakeUpstream, Gate, Reply, fails, refuses, says
 
 ASKED = {"model": "fake-model", "messages": [{"role": "user", "content": "Hi"}]}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.events import StateSet
 from holdfast.core.items import text_of
+from holdfast.core.turns.events import StateSet
 from holdfast.tools.base import ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.choosing import ChosenToolset
 from holdfast.tools.deferring import ADD, SEARCH, STATE, is_offered, loaded_by, loaders, matching

@@ -15,8 +15,8 @@ import pytest
 from msgspec import Meta, Struct
 
 from holdfast import limits
-from holdfast.core.events import StateSet
 from holdfast.core.items import Image, Link, Text
+from holdfast.core.turns.events import StateSet
 from holdfast.tools.base import Json, ToolOutput, ToolRun
 from holdfast.tools.function import FunctionTool, FunctionToolset, parse_docstring, tool
 from holdfast.tools.run import execute

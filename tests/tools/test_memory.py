@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.conversation import changed_memories
+from holdfast.core.history.conversation import changed_memories
 from holdfast.tools.base import Json, ToolOutput
 from holdfast.tools.memory import MEMORIES_MAX, MemoryToolset
 from holdfast.tools.permissions import permission_for

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from holdfast import limits
 from holdfast.core.codec import Decoder, encode
-from holdfast.core.events import Change, MemoryAdded, MemoryDeleted, StateSet
 from holdfast.core.items import Blob, File, Image, Inline, Link, Parts, Refusal, Text
+from holdfast.core.turns.events import Change, MemoryAdded, MemoryDeleted, StateSet
 from holdfast.errors import StoreUnavailable
 from holdfast.tools.base import ToolOutput, ToolRun
 from holdfast.tools.run import clean, execute

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from holdfast import limits
 from holdfast.core.codec import encode
-from holdfast.core.events import StateSet
+from holdfast.core.turns.events import StateSet
 from holdfast.tools.base import Json, ToolOutput, instruction_of
 from holdfast.tools.function import FunctionToolset
 from holdfast.tools.permissions import permission_for

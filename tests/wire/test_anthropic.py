@@ -7,16 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.accumulate import (
-    CallDelta,
-    Delta,
-    ExtraDelta,
-    FinishDelta,
-    ReasoningDelta,
-    TextDelta,
-    UsageDelta,
-)
-from holdfast.core.events import Usage
 from holdfast.core.items import (
     Audio,
     Blob,
@@ -33,6 +23,16 @@ from holdfast.core.items import (
     SystemMessage,
     Text,
 )
+from holdfast.core.turns.deltas import (
+    CallDelta,
+    Delta,
+    ExtraDelta,
+    FinishDelta,
+    ReasoningDelta,
+    TextDelta,
+    UsageDelta,
+)
+from holdfast.core.turns.events import Usage
 from holdfast.ids import MessageId, NoteId
 from holdfast.wire.anthropic import AnthropicDialect, kept_thought, with_breakpoint
 from holdfast.wire.anthropic_hearing import AnthropicHearing, hear_whole

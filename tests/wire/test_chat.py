@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.history.reconciliation import Incoming, IncomingCall
 from holdfast.core.items import (
     Audio,
     Blob,
@@ -29,7 +30,6 @@ from holdfast.core.items import (
     ToolResult,
     UserMessage,
 )
-from holdfast.core.reconcile import Incoming, IncomingCall
 from holdfast.errors import InvalidValue
 from holdfast.ids import MessageId, NoteId
 from holdfast.wire.chat import (

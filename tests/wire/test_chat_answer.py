@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core import events as ev
 from holdfast.core.items import (
     AssistantMessage,
     Item,
@@ -17,7 +16,8 @@ from holdfast.core.items import (
     UserMessage,
     WaitsFor,
 )
-from holdfast.core.journal import Record
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record
 from holdfast.ids import CallId, MessageId, Minter, ResultId, TurnId, Version
 from holdfast.wire.chat_answer import AnswerEnd, AnswerHead, ChatStream, completion
 

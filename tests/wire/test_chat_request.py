@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.events import Parameters, ToolDefinition
 from holdfast.core.items import Text
+from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.wire.chat_request import ChatAsk, Given, ignored, read_chat_request
 from holdfast.wire.problems import Problem, Refused
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.events import Usage
+from holdfast.core.turns.events import Usage
 from holdfast.wire.chunks import (
     ChunkWriter,
     ErrorObject,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.accumulate import (
+from holdfast.core.turns.deltas import (
     CallDelta,
     Delta,
     FinishDelta,
@@ -19,7 +19,7 @@ from holdfast.core.accumulate import (
     TextDelta,
     UsageDelta,
 )
-from holdfast.core.events import Usage
+from holdfast.core.turns.events import Usage
 from holdfast.wire.chunks import ChunkWriter
 from holdfast.wire.hearing import ChatHearing, Failing, Garbled, hear_whole
 from holdfast.wire.sse import DONE, data_frame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.accumulate import Delta, TextDelta
+from holdfast.core.turns.deltas import Delta, TextDelta
 from holdfast.wire.hearing import Garbled
 from tests.models.tongues import TONGUES, Tongue
 

@@ -7,14 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.accumulate import (
-    CallDelta,
-    Delta,
-    ExtraDelta,
-    FinishDelta,
-    ReasoningDelta,
-    TextDelta,
-)
 from holdfast.core.items import (
     Audio,
     Blob,
@@ -25,6 +17,14 @@ from holdfast.core.items import (
     Refusal,
     SystemMessage,
     Text,
+)
+from holdfast.core.turns.deltas import (
+    CallDelta,
+    Delta,
+    ExtraDelta,
+    FinishDelta,
+    ReasoningDelta,
+    TextDelta,
 )
 from holdfast.ids import MessageId
 from holdfast.wire.anthropic import kept_thought

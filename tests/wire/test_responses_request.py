@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.core.history.reconciliation import Incoming, IncomingCall
 from holdfast.core.items import File, Image, Inline, Link, Refusal, Text, UserMessage
-from holdfast.core.reconcile import Incoming, IncomingCall
 from holdfast.ids import MessageId, ResponseId, SessionId
 from holdfast.wire.problems import Problem, Refused
 from holdfast.wire.responses_answer import Echo, echo_of, note_of

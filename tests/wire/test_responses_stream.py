@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import events as ev
 from holdfast.core.items import (
     AssistantMessage,
     Item,
@@ -20,7 +19,8 @@ from holdfast.core.items import (
     ToolResult,
     plain_text,
 )
-from holdfast.core.journal import Record
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record
 from holdfast.ids import CallId, MessageId, ResponseId, ResultId, SessionId, TurnId
 from holdfast.wire.problems import Problem
 from holdfast.wire.responses_answer import Echo, ResponseEnd, ResponseHead, whole_response

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeAlias
 
 from holdfast.core.codec import Value
-from holdfast.core.events import Parameters
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy
+from holdfast.core.turns.events import Parameters
 from holdfast.models.base import Model
 from holdfast.models.headers import Headers
 from holdfast.models.price import Price

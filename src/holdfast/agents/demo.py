@@ -12,8 +12,8 @@ from datetime import datetime
 import msgspec
 
 from holdfast.agents.base import Agent, ModelConfig, ModelFactory, Team
-from holdfast.core.events import StateSet
 from holdfast.core.items import Permissions, Text
+from holdfast.core.turns.events import StateSet
 from holdfast.tools.base import ToolOutput, ToolRun
 from holdfast.tools.function import FunctionToolset, tool
 

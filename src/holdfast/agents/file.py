@@ -36,9 +36,9 @@ from holdfast.agents.shape import (
 from holdfast.agents.shaping import Findings, Problem, Problems, suggest
 from holdfast.agents.surroundings import NoPrompt, environment_info, prompt_file
 from holdfast.core.codec import Value
-from holdfast.core.events import Parameters
 from holdfast.core.items import Permissions, TurnLimits
 from holdfast.core.policy import Policy, allowed
+from holdfast.core.turns.events import Parameters
 from holdfast.errors import HoldfastError, SourceUnusable
 from holdfast.models.base import KeyMissing, Model
 from holdfast.tools.base import Toolset

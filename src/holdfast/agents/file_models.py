@@ -15,7 +15,7 @@ from holdfast.agents.shape import AgentShape, ApiType, CostShape, FileShape, Mod
 from holdfast.agents.shaping import Findings, suggest
 from holdfast.agents.variables import filled_in
 from holdfast.core.codec import Value
-from holdfast.core.events import Parameters
+from holdfast.core.turns.events import Parameters
 from holdfast.models.asking import OTHERS
 from holdfast.models.headers import Headers, header_problem
 from holdfast.models.price import Price

@@ -32,8 +32,7 @@ from holdfast.agents.fetch import shown_key
 from holdfast.agents.file_reserved import files_of_hooks
 from holdfast.agents.sources import Directory, InvalidSource, Origin, reserved_by
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Snapshot
-from holdfast.core.events import TurnRequest
+from holdfast.core.history.conversation import Snapshot
 from holdfast.core.identity import (
     Ambiguous,
     Found,
@@ -43,6 +42,7 @@ from holdfast.core.identity import (
     portable_text,
 )
 from holdfast.core.ports import OpenTurn, Play
+from holdfast.core.turns.events import TurnRequest
 from holdfast.errors import (
     AgentAmbiguous,
     AgentMismatch,

@@ -24,9 +24,15 @@ from holdfast.cli.options import Where
 from holdfast.client.methods import Which
 from holdfast.client.sync import Client
 from holdfast.core.codec import Unreadable, encode
-from holdfast.core.conversation import Patch, SettingsMerged, Snapshot, Titled, patch_decoder
-from holdfast.core.events import Interrupted, Usage
-from holdfast.core.journal import Record, decode_records
+from holdfast.core.history.conversation import (
+    Patch,
+    SettingsMerged,
+    Snapshot,
+    Titled,
+    patch_decoder,
+)
+from holdfast.core.turns.events import Interrupted, Usage
+from holdfast.core.turns.journal import Record, decode_records
 from holdfast.errors import InvalidId, InvalidValue, SessionGone, SessionMissing
 from holdfast.ids import Minter, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server.shown import match_shown, session_shown, turn_shown

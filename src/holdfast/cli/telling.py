@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
-from holdfast.core import events as ev
 from holdfast.core.codec import Unreadable, encode
-from holdfast.core.conversation import Snapshot, TurnMark, seen_by_model, summary_seen
+from holdfast.core.history.conversation import Snapshot, TurnMark, seen_by_model, summary_seen
 from holdfast.core.items import Item, StoredItem, Summary, UserMessage, item_id
-from holdfast.core.journal import Record
 from holdfast.core.transcript import entry_of
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record
 from holdfast.wire import api
 
 UNREADABLE = "   [this cannot be read; `holdfast db verify` says more]"

@@ -13,7 +13,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.core.codec import Value
-from holdfast.core.journal import Record
+from holdfast.core.turns.journal import Record
 from holdfast.errors import ServerRefused
 from holdfast.ids import TurnId
 from holdfast.wire import api

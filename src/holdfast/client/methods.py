@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.client.events import PieceReader, RecordReader
 from holdfast.client.requests import Call, Request, Stream, request
-from holdfast.core.journal import Record
+from holdfast.core.turns.journal import Record
 from holdfast.wire import api, overview
 from holdfast.wire.headers import (
     CONVERSATION_ID,

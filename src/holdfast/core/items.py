@@ -2,7 +2,7 @@
 
 An item is one thing that was said or done. Items are facts: they are appended by a turn's commit and
 never changed afterwards; what people later think of them (flags, titles, summaries) lies beside them
-as annotations (`conversation.py`).
+as annotations (`history/conversation.py`).
 
 Text, images, audio and files are `Part`s. Large bytes are not in the item but in a blob that it names.
 What only one provider understands (signatures, encrypted reasoning) travels as `Opaque`: byte for byte,

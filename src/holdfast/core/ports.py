@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeAlias
 
-from holdfast.core.conversation import Snapshot
-from holdfast.core.events import Event
 from holdfast.core.grants import Grant
+from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import Blob, UserMessage
-from holdfast.core.turn import Turn
+from holdfast.core.turns.events import Event
+from holdfast.core.turns.turn import Turn
 from holdfast.ids import Minter, Tenant
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.core.reconcile import Incoming
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.errors import SessionMissing
 from holdfast.ids import Tenant, Version
 from holdfast.integrations.staging import Conversation

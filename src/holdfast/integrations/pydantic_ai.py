@@ -18,6 +18,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from holdfast.core.history.reconciliation import Incoming, IncomingCall
 from holdfast.core.items import (
     AssistantMessage,
     Image,
@@ -34,7 +35,6 @@ from holdfast.core.items import (
     plain_text,
     text_of,
 )
-from holdfast.core.reconcile import Incoming, IncomingCall
 from holdfast.ids import Tenant
 from holdfast.integrations.staging import Conversation
 from holdfast.sessions.embed import LOCAL

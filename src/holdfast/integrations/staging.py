@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core import events as ev
 from holdfast.core.codec import Unreadable
-from holdfast.core.conversation import seen_by_model
+from holdfast.core.history.conversation import seen_by_model
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Item
 from holdfast.core.ports import OpenTurn
-from holdfast.core.reconcile import Incoming
+from holdfast.core.turns import events as ev
 from holdfast.errors import TurnFailed
 from holdfast.ids import SessionKey, Tenant, Version
 from holdfast.sessions.ask import Ask

@@ -12,9 +12,7 @@ from contextlib import nullcontext
 
 from holdfast import limits
 from holdfast.agents.base import Agent, Team
-from holdfast.core import events as ev
-from holdfast.core.closing import UNKNOWN
-from holdfast.core.conversation import changed_memories
+from holdfast.core.history.conversation import changed_memories
 from holdfast.core.items import (
     HandOff,
     Outcome,
@@ -26,7 +24,9 @@ from holdfast.core.items import (
     result_for,
 )
 from holdfast.core.ports import OpenTurn
-from holdfast.core.unfinished import keys_of_calls
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import UNKNOWN
+from holdfast.core.turns.unfinished_turns import keys_of_calls
 from holdfast.ids import CallId, MessageId, NoteId
 from holdfast.loop import colleagues, spans
 from holdfast.loop.hooks import TurnHooks

@@ -7,8 +7,8 @@ import msgspec
 from holdfast import limits
 from holdfast.agents.base import Agent, Team
 from holdfast.core.codec import Value
-from holdfast.core.events import ToolDefinition
 from holdfast.core.items import ToolCall
+from holdfast.core.turns.events import ToolDefinition
 
 TRANSFER = "transfer_task"
 HANDOFF = "handoff"

@@ -19,13 +19,18 @@ import msgspec
 
 from holdfast import limits
 from holdfast.agents.base import Agent
-from holdfast.core import events as ev
-from holdfast.core.accumulate import FinishDelta, TextDelta, UsageDelta
 from holdfast.core.codec import Unreadable, Value, encode
-from holdfast.core.conversation import Snapshot, hidden_from_model, seen_by_model, summary_seen
+from holdfast.core.history.conversation import (
+    Snapshot,
+    hidden_from_model,
+    seen_by_model,
+    summary_seen,
+)
 from holdfast.core.items import Path, StoredItem, Summary, UserMessage, plain_text
 from holdfast.core.ports import OpenTurn
 from holdfast.core.transcript import ends, portions, transcript
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.deltas import FinishDelta, TextDelta, UsageDelta
 from holdfast.errors import without_frames
 from holdfast.ids import ItemId, MessageId, Minter, NoteId, SessionId
 from holdfast.loop.context import View, summed_up, view_for

@@ -11,11 +11,11 @@ import msgspec
 
 from holdfast.agents.base import Agent
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Snapshot, further, seen_in_turn
-from holdfast.core.events import ToolDefinition
+from holdfast.core.history.conversation import Snapshot, further, seen_in_turn
 from holdfast.core.items import Path, Summary
 from holdfast.core.ports import OpenTurn
-from holdfast.core.turn import Turn
+from holdfast.core.turns.events import ToolDefinition
+from holdfast.core.turns.turn import Turn
 from holdfast.errors import TurnFailed
 from holdfast.loop.histories import Histories, Past, Piece, piece_of
 from holdfast.loop.parameters import parameters_for

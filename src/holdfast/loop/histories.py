@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TypeAlias
 
-from holdfast.core import chain
 from holdfast.core.codec import Value
-from holdfast.core.conversation import (
+from holdfast.core.history import chain
+from holdfast.core.history.conversation import (
     Snapshot,
     further,
     hidden_from_model,

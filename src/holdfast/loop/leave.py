@@ -14,9 +14,9 @@ from typing import TypeVar, assert_never
 import msgspec
 
 from holdfast.agents.base import Agent
-from holdfast.core import events as ev
 from holdfast.core.items import Text, ToolCall, WaitsFor, result_for
 from holdfast.core.ports import OpenTurn
+from holdfast.core.turns import events as ev
 from holdfast.ids import CallId
 from holdfast.loop import colleagues
 from holdfast.loop.hooks import Reviewed, TurnHooks

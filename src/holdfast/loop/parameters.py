@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.events import Parameters
 from holdfast.core.items import Path, ToolCall
-from holdfast.core.turn import Turn
+from holdfast.core.turns.events import Parameters
+from holdfast.core.turns.turn import Turn
 
 
 def parameters_for(agent: Parameters, turn: Turn, path: Path) -> Parameters:

@@ -17,11 +17,13 @@ from typing import TypeAlias
 
 from holdfast import limits
 from holdfast.agents.base import Agent, Team
-from holdfast.core import events as ev
-from holdfast.core.accumulate import Accumulator, Delta
-from holdfast.core.closing import branch_work
-from holdfast.core.draft import Draft
-from holdfast.core.effects import (
+from holdfast.core.items import Path, Text, ToolCall, result_for
+from holdfast.core.ports import OpenTurn
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import branch_work
+from holdfast.core.turns.deltas import Accumulator, Delta
+from holdfast.core.turns.draft import Draft
+from holdfast.core.turns.effects import (
     AskModel,
     Close,
     Effect,
@@ -32,8 +34,6 @@ from holdfast.core.effects import (
     limit_reached,
     wanted,
 )
-from holdfast.core.items import Path, Text, ToolCall, result_for
-from holdfast.core.ports import OpenTurn
 from holdfast.errors import InvalidValue, TurnFailed
 from holdfast.loop import spans
 from holdfast.loop.calls import Calls

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast.agents.base import Agent, Team
-from holdfast.core.accumulate import Accumulator
-from holdfast.core.events import Usage
 from holdfast.core.items import ToolCall
 from holdfast.core.ports import OpenTurn
+from holdfast.core.turns.deltas import Accumulator
+from holdfast.core.turns.events import Usage
 from holdfast.observe.tracing import Attribute, Span, span
 
 PROVIDERS = {

@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from holdfast.agents.base import Agent
 from holdfast.core.codec import Value
-from holdfast.core.conversation import changed_state
+from holdfast.core.history.conversation import changed_state
 from holdfast.core.ports import OpenTurn
 from holdfast.tools.base import Tool, Toolset, fingerprint, is_foreign, named_in
 from holdfast.tools.deferring import is_offered, loaded_by, loaders

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast import limits
-from holdfast.core.accumulate import Delta
 from holdfast.core.codec import Value
-from holdfast.core.events import Parameters, ToolDefinition
+from holdfast.core.turns.deltas import Delta
+from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
 from holdfast.models.asking import joined_object, json_of
 from holdfast.models.base import Dialect, Hearing, Prompt

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.core.codec import Value
-from holdfast.core.events import Parameters, ToolDefinition
+from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
 from holdfast.models.base import Prompt
 

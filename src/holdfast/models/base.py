@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from holdfast.core.accumulate import Delta, FinishDelta, UsageDelta
 from holdfast.core.codec import Value
-from holdfast.core.events import Parameters, ToolDefinition
 from holdfast.core.items import Item
+from holdfast.core.turns.deltas import Delta, FinishDelta, UsageDelta
+from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import FailedBy, InvalidValue, TurnFailed
 from holdfast.wire.chunks import ErrorObject
 from holdfast.wire.hearing import Failing

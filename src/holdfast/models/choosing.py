@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from holdfast.core.codec import Value
-from holdfast.core.events import ToolDefinition
+from holdfast.core.turns.events import ToolDefinition
 from holdfast.errors import InvalidValue
 
 S = TypeVar("S", bound=msgspec.Struct)

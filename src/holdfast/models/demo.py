@@ -14,7 +14,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Seque
 
 import msgspec
 
-from holdfast.core.accumulate import (
+from holdfast.core.codec import Value
+from holdfast.core.turns.deltas import (
     CallDelta,
     Delta,
     FinishDelta,
@@ -22,8 +23,7 @@ from holdfast.core.accumulate import (
     TextDelta,
     UsageDelta,
 )
-from holdfast.core.codec import Value
-from holdfast.core.events import Finish, ToolDefinition, Usage
+from holdfast.core.turns.events import Finish, ToolDefinition, Usage
 from holdfast.models import failures
 from holdfast.models.base import Dialect, ModelFailed, Prompt
 from holdfast.models.demo_summary import NAME, OPENING, Notes, notes_of, quoted, read_back, write

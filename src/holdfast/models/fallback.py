@@ -15,7 +15,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from holdfast.core.accumulate import Delta
+from holdfast.core.turns.deltas import Delta
 from holdfast.errors import without_frames
 from holdfast.models.base import CountedBy, Dialect, Model, ModelFailed, Prompt, beginning
 from holdfast.models.dialects import SeveralDialects

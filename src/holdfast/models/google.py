@@ -17,9 +17,9 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from holdfast import limits
-from holdfast.core.accumulate import Delta
 from holdfast.core.codec import Value
-from holdfast.core.events import Parameters, ToolDefinition
+from holdfast.core.turns.deltas import Delta
+from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.models.asking import joined_object, json_of
 from holdfast.models.base import Dialect, Hearing, Prompt
 from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema

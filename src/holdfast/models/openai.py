@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from holdfast import limits
-from holdfast.core.accumulate import Delta
+from holdfast.core.turns.deltas import Delta
 from holdfast.errors import InvalidValue
 from holdfast.models.asking import KNOWN, OTHERS, OURS, MaxTokensName, Style, json_of, request_body
 from holdfast.models.base import Counting, Dialect, Hearing, Prompt

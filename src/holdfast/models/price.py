@@ -13,9 +13,9 @@ from decimal import ROUND_HALF_EVEN, Decimal
 
 import msgspec
 
-from holdfast.core.accumulate import Delta, UsageDelta
 from holdfast.core.codec import Value
-from holdfast.core.events import Usage
+from holdfast.core.turns.deltas import Delta, UsageDelta
+from holdfast.core.turns.events import Usage
 from holdfast.models.base import CountedBy, Model, Prompt
 
 

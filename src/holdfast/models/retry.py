@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from holdfast import limits
-from holdfast.core.accumulate import Delta
+from holdfast.core.turns.deltas import Delta
 from holdfast.models.base import (
     CountedBy,
     Model,

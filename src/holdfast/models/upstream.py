@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast import limits
-from holdfast.core.accumulate import Delta
 from holdfast.core.codec import Value
+from holdfast.core.turns.deltas import Delta
 from holdfast.errors import InvalidValue, without_frames
 from holdfast.libraries import aiohttp
 from holdfast.models import failures

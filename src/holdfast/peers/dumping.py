@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast import limits
-from holdfast.core import chain
 from holdfast.core.codec import Value, encode
-from holdfast.core.conversation import Titled
-from holdfast.core.turn import Turn, committed_items
+from holdfast.core.history import chain
+from holdfast.core.history.conversation import Titled
+from holdfast.core.turns.turn import Turn, committed_items
 from holdfast.errors import InvalidId
 from holdfast.ids import SessionId, SessionKey, Tenant, Version
 from holdfast.peers.foreign import Foreign

@@ -12,9 +12,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import assert_never
 
-from holdfast.core import events as ev
 from holdfast.core.attachments import set_aside
-from holdfast.core.closing import advanced, closing
 from holdfast.core.codec import Value
 from holdfast.core.items import (
     AssistantMessage,
@@ -30,7 +28,9 @@ from holdfast.core.items import (
     is_substantial,
     result_for,
 )
-from holdfast.core.turn import Turn, advance, begin
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import advanced, closing
+from holdfast.core.turns.turn import Turn, advance, begin
 from holdfast.ids import (
     CallId,
     MessageId,

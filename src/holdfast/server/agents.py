@@ -22,9 +22,9 @@ from holdfast.agents.registry import (
 )
 from holdfast.agents.sources import Supplies, parse_source
 from holdfast.config import TenantAgents
-from holdfast.core.conversation import Snapshot
-from holdfast.core.events import TurnRequest
+from holdfast.core.history.conversation import Snapshot
 from holdfast.core.ports import Play
+from holdfast.core.turns.events import TurnRequest
 from holdfast.errors import AgentMismatch, AgentUnavailable, ModelNotFound, SourceUnusable
 from holdfast.ids import Tenant
 from holdfast.observe.supervisor import SupervisedTask, TaskSupervisor

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core import events as ev
 from holdfast.core.codec import Unreadable, Value
 from holdfast.core.items import Item, Items
-from holdfast.core.journal import Record, decode_records
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record, decode_records
 from holdfast.errors import SessionMissing
 from holdfast.ids import ItemId, Tenant, TurnId
 from holdfast.server.playing import UpstreamFailed

@@ -12,10 +12,10 @@ from msgspec import UNSET
 
 from holdfast import limits
 from holdfast.core.codec import encode
-from holdfast.core.conversation import SettingsMerged, Snapshot, patch_decoder
-from holdfast.core.events import Began, Usage
+from holdfast.core.history.conversation import SettingsMerged, Snapshot, patch_decoder
 from holdfast.core.identity import portable_key
-from holdfast.core.journal import Record
+from holdfast.core.turns.events import Began, Usage
+from holdfast.core.turns.journal import Record
 from holdfast.errors import InvalidId, SessionGone, SessionMissing
 from holdfast.ids import SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.server import openapi_errors as errors

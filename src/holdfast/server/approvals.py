@@ -14,7 +14,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 from holdfast import limits
-from holdfast.core.conversation import Snapshot
+from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import ToolCall
 from holdfast.core.policy import Policy
 from holdfast.errors import SessionMissing

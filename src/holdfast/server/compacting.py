@@ -7,9 +7,9 @@ came first meanwhile, a turn's or a person's, nothing is stored and the caller i
 
 from __future__ import annotations
 
-from holdfast.core.conversation import Snapshot
-from holdfast.core.events import TurnRequest
-from holdfast.core.unfinished import may_pass
+from holdfast.core.history.conversation import Snapshot
+from holdfast.core.turns.events import TurnRequest
+from holdfast.core.turns.unfinished_turns import may_pass
 from holdfast.errors import TurnFailed
 from holdfast.ids import Tenant, TurnId
 from holdfast.loop.compaction import Made, coverable, summarize

@@ -8,9 +8,9 @@ from __future__ import annotations
 import msgspec
 
 from holdfast import limits
-from holdfast.core.conversation import Snapshot, seen_by_model
+from holdfast.core.history.conversation import Snapshot, seen_by_model
+from holdfast.core.history.reconciliation import Fresh, NothingNew, take_in
 from holdfast.core.items import Item, SystemMessage
-from holdfast.core.reconcile import Fresh, NothingNew, take_in
 from holdfast.ids import ResponseId, SessionId
 from holdfast.loop.gauge import BYTES_PER_TOKEN
 from holdfast.server import openapi_errors as errors

@@ -12,12 +12,12 @@ from hashlib import sha256
 import msgspec
 
 from holdfast import limits
-from holdfast.core import events as ev
 from holdfast.core.codec import Unreadable
-from holdfast.core.conversation import Flagged, Snapshot, Visibility, seen_by_people
+from holdfast.core.history.conversation import Flagged, Snapshot, Visibility, seen_by_people
 from holdfast.core.items import Item, ToolResult
 from holdfast.core.policy import Policy
 from holdfast.core.ports import OpenTurn
+from holdfast.core.turns import events as ev
 from holdfast.errors import InvalidId, KeyReused, TurnRejected
 from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, TurnId
 from holdfast.server import openapi_errors as errors

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from holdfast.core.conversation import Snapshot
-from holdfast.core.events import TurnRequest
+from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import Item
+from holdfast.core.turns.events import TurnRequest
 from holdfast.errors import AgentUnavailable, TurnFailed
 from holdfast.ids import Tenant, TurnId
 from holdfast.models.base import Counter, Dialect, Prompt, counter_of

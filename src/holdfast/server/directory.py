@@ -7,9 +7,9 @@ from typing import Protocol
 
 from holdfast.agents.base import Agent, Command, Team
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Snapshot
-from holdfast.core.events import TurnRequest
+from holdfast.core.history.conversation import Snapshot
 from holdfast.core.ports import Play
+from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import Tenant
 from holdfast.sessions.ask import AgentChoice, Ask
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, get_args
 
 import msgspec
 
-from holdfast.core import events as ev
+from holdfast.core.turns import events as ev
 from holdfast.ids import Version
 from holdfast.server.openapi_errors import ANY_REQUEST, BODY, CODES, LET_IN, STRICT_BODY, by_status
 from holdfast.server.parameters import ANSWER_HEADERS, PLACES, Kind, Parameter

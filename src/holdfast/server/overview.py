@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast import limits
-from holdfast.core.conversation import Segment, Snapshot, seen_by_model, summary_seen
+from holdfast.core.history.conversation import Segment, Snapshot, seen_by_model, summary_seen
 from holdfast.core.items import StoredItem, item_id
 from holdfast.errors import InvalidId, SessionMissing
 from holdfast.ids import ItemId, SessionId, Tenant, TurnId

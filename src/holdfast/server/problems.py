@@ -14,7 +14,7 @@ import msgspec
 from holdfast import limits
 from holdfast.core.codec import Value
 from holdfast.core.items import EndedBy
-from holdfast.core.unfinished import may_pass
+from holdfast.core.turns.unfinished_turns import may_pass
 from holdfast.errors import (
     AgentUnavailable,
     CannotContinue,

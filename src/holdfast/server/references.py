@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.core.codec import Unreadable
-from holdfast.core.conversation import Snapshot, seen_by_people
+from holdfast.core.history.conversation import Snapshot, seen_by_people
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Item
-from holdfast.core.reconcile import Incoming
 from holdfast.ids import ItemId, ResponseId, SessionId, Tenant
 from holdfast.sessions.sessions import Sessions
 from holdfast.wire.responses_items import (

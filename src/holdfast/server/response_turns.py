@@ -7,11 +7,11 @@ is a Response as well, with the API's defaults.
 
 from __future__ import annotations
 
-from holdfast.core import events as ev
 from holdfast.core.codec import Unreadable, Value
-from holdfast.core.conversation import Flagged, Notes
+from holdfast.core.history.conversation import Flagged, Notes
 from holdfast.core.items import Item, Items
-from holdfast.core.journal import Record, decode_records
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record, decode_records
 from holdfast.errors import InvalidId
 from holdfast.ids import ResponseId, Tenant
 from holdfast.server.answers import (

@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from holdfast import limits
-from holdfast.core.conversation import Snapshot
+from holdfast.core.history.conversation import Snapshot
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Items, TurnLimits
 from holdfast.core.policy import Policy
-from holdfast.core.reconcile import Incoming
 from holdfast.errors import HoldfastError, SessionBusy, SessionConflict, SessionGone, TurnRejected
 from holdfast.ids import ResponseId, SessionId, Tenant
 from holdfast.server import openapi_errors as errors

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from holdfast import limits
-from holdfast.core.journal import Record
+from holdfast.core.turns.journal import Record
 from holdfast.server.exchange import Exchange
 from holdfast.server.routing import Call
 from holdfast.sessions.sessions import Sessions

@@ -14,13 +14,13 @@ from itertools import takewhile
 import msgspec
 
 from holdfast import limits
-from holdfast.core import events as ev
 from holdfast.core.attachments import are_words
-from holdfast.core.journal import Record
+from holdfast.core.history.reconciliation import Fresh
+from holdfast.core.history.resends import Overtaken
 from holdfast.core.ports import Play
-from holdfast.core.reconcile import Fresh
-from holdfast.core.resends import Overtaken
-from holdfast.core.turn import begin
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record
+from holdfast.core.turns.turn import begin
 from holdfast.errors import (
     CannotContinue,
     HoldfastError,

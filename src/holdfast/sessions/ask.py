@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Snapshot
-from holdfast.core.events import Parameters, ToolDefinition
+from holdfast.core.history.conversation import Snapshot
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import EndedBy, Items, Opaque, TurnLimits
 from holdfast.core.policy import Policy
-from holdfast.core.reconcile import Incoming
-from holdfast.core.unfinished import Spent
+from holdfast.core.turns.events import Parameters, ToolDefinition
+from holdfast.core.turns.unfinished_turns import Spent
 from holdfast.ids import CallId, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.limits import lane_wait_s, turn_deadline_s
 from holdfast.store.base import Attempt

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from holdfast import limits
-from holdfast.core.conversation import Snapshot
+from holdfast.core.history.conversation import Snapshot
 from holdfast.ids import SessionId, SessionKey, Tenant
 
 ENTRY_BYTES = 2048

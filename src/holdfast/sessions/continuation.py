@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core import events as ev
-from holdfast.core.journal import fold
-from holdfast.core.turn import Turn
-from holdfast.core.unfinished import Spent, links_after
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import fold
+from holdfast.core.turns.turn import Turn
+from holdfast.core.turns.unfinished_turns import Spent, links_after
 from holdfast.errors import CannotContinue, SessionMissing
 from holdfast.ids import SessionId, Tenant, TurnId, Version
 from holdfast.sessions.ask import Ask, Continuation

@@ -17,9 +17,8 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from holdfast.core import events as ev
-from holdfast.core.closing import note_for_model
-from holdfast.core.conversation import seen_by_model
+from holdfast.core.history.conversation import seen_by_model
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import (
     AssistantMessage,
     Interruption,
@@ -35,7 +34,8 @@ from holdfast.core.items import (
     text_of,
 )
 from holdfast.core.ports import OpenTurn
-from holdfast.core.reconcile import Incoming
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import note_for_model
 from holdfast.errors import IllegalEvent, TurnFailed
 from holdfast.ids import CallId, MessageId, SessionId, SessionKey, Tenant
 from holdfast.sessions.ask import Ask, Ending

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from holdfast.core import events as ev
-from holdfast.core.closing import closing
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Snapshot, commit_of
+from holdfast.core.history.conversation import Snapshot, commit_of
 from holdfast.core.items import EndedBy
-from holdfast.core.journal import Record, encode_records
 from holdfast.core.policy import Verdict
-from holdfast.core.turn import Turn, advance
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import closing
+from holdfast.core.turns.journal import Record, encode_records
+from holdfast.core.turns.turn import Turn, advance
 from holdfast.errors import Superseded
 from holdfast.ids import Minter
 from holdfast.sessions.ask import Ending

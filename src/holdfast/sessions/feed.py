@@ -23,8 +23,8 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from holdfast.core.codec import Decoder
-from holdfast.core.events import Grew
-from holdfast.core.journal import Record, encode_records
+from holdfast.core.turns.events import Grew
+from holdfast.core.turns.journal import Record, encode_records
 
 Older: TypeAlias = Callable[[int, int], AsyncIterator[Sequence[Record]]]
 """Reads the records with numbers from one up to before another, from the journal."""

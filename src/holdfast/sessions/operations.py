@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Sequence
 
 from holdfast import limits
-from holdfast.core import events as ev
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Patch, SettingsChanged, Summarized, Titled
+from holdfast.core.history.conversation import Patch, SettingsChanged, Summarized, Titled
 from holdfast.core.items import SessionSettings, Summary
+from holdfast.core.turns import events as ev
 from holdfast.ids import ItemId, NoteId, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Ending, ending_of

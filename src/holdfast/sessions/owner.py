@@ -7,10 +7,10 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Sequence, Set
 
 from holdfast import limits
-from holdfast.core.conversation import Snapshot
-from holdfast.core.journal import Record
+from holdfast.core.history.conversation import Snapshot
 from holdfast.core.ports import Play
-from holdfast.core.turn import Turn
+from holdfast.core.turns.journal import Record
+from holdfast.core.turns.turn import Turn
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.tally import Tally

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.core.conversation import Snapshot
-from holdfast.core.resends import Arrival, arrival
+from holdfast.core.history.conversation import Snapshot
+from holdfast.core.history.resends import Arrival, arrival
 from holdfast.errors import SessionBusy
 from holdfast.ids import TurnId
 from holdfast.sessions.ask import Ask

@@ -1,7 +1,7 @@
 """Turns that wait in the store for their session: opened when it is free, by any node that has room.
 
 The store says which one is next, and lets nobody overtake. What such a turn begins from is decided when it is opened
-(`core/rebasing.py`), by the node that opens it; from then on it is a turn like any other. One that was cancelled, or
+(`core/history/rebase.py`), by the node that opens it; from then on it is a turn like any other. One that was cancelled, or
 has run out of time, or that the session has left behind, ends where it waits: it has done nothing, so there is
 nothing to keep, whatever its policy says.
 """
@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from functools import partial
 
 from holdfast import limits
-from holdfast.core import events as ev
-from holdfast.core.journal import Record, decode_records, encode_records, numbered
+from holdfast.core.history.rebase import Stale, rebased
 from holdfast.core.ports import Play
-from holdfast.core.rebasing import Stale, rebased
-from holdfast.core.turn import begin
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record, decode_records, encode_records, numbered
+from holdfast.core.turns.turn import begin
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.events import event
 from holdfast.observe.tally import Tally

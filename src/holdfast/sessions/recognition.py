@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast import limits
-from holdfast.core.conversation import Snapshot
-from holdfast.core.reconcile import is_steered_again
+from holdfast.core.history.conversation import Snapshot
+from holdfast.core.history.reconciliation import is_steered_again
 from holdfast.ids import TurnId
 from holdfast.sessions.ambient import Ambient
 from holdfast.sessions.ask import Ask

@@ -19,9 +19,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from holdfast.core import events as ev
-from holdfast.core.journal import Record, encode_records, numbered
-from holdfast.core.turn import Turn, advance, advance_all, demand_growable, grow, same_text
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record, encode_records, numbered
+from holdfast.core.turns.turn import Turn, advance, advance_all, demand_growable, grow, same_text
 from holdfast.errors import without_frames
 from holdfast.sessions.feed import Feed
 from holdfast.sessions.persistence import persistently

@@ -23,14 +23,14 @@ from zlib import crc32
 import msgspec
 
 from holdfast import limits
-from holdfast.core import events as ev
-from holdfast.core.closing import resuming
 from holdfast.core.codec import Value
 from holdfast.core.items import EndedBy
-from holdfast.core.journal import Folded, Record, decode_records, fold
 from holdfast.core.policy import Policy, Verdict, decide
 from holdfast.core.ports import OpenTurn, Play
-from holdfast.core.turn import Turn
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import resuming
+from holdfast.core.turns.journal import Folded, Record, decode_records, fold
+from holdfast.core.turns.turn import Turn
 from holdfast.errors import StorageFull, StoreUnavailable, Superseded
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.observe.events import event

@@ -12,11 +12,8 @@ import msgspec
 from holdfast import limits
 from holdfast.core.attachments import set_aside
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Snapshot
-from holdfast.core.events import TurnRequest
-from holdfast.core.items import HandOff, Interruption, Items, Opaque, Summary, Text
-from holdfast.core.policy import resolve_policy
-from holdfast.core.reconcile import (
+from holdfast.core.history.conversation import Snapshot
+from holdfast.core.history.reconciliation import (
     ApprovalClosed,
     ApprovalsMissing,
     Fresh,
@@ -27,8 +24,11 @@ from holdfast.core.reconcile import (
     reconcile,
     take_in,
 )
-from holdfast.core.resends import Arrival, Overtaken
-from holdfast.core.unfinished import NOTHING_SPENT
+from holdfast.core.history.resends import Arrival, Overtaken
+from holdfast.core.items import HandOff, Interruption, Items, Opaque, Summary, Text
+from holdfast.core.policy import resolve_policy
+from holdfast.core.turns.events import TurnRequest
+from holdfast.core.turns.unfinished_turns import NOTHING_SPENT
 from holdfast.errors import (
     CannotContinue,
     SessionConflict,

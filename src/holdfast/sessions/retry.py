@@ -1,4 +1,4 @@
-"""A keyed retry of a failed attempt begins with what that attempt has finished (`core/retrying.py` says with what).
+"""A keyed retry of a failed attempt begins with what that attempt has finished (`core/turns/retries.py` says with what).
 
 It is the first thing that the turn's player does, in one append: after a crash either all of it is in the journal or
 nothing is, and whoever takes the turn up looks again.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from holdfast.core import events as ev
-from holdfast.core.journal import fold
 from holdfast.core.ports import OpenTurn, Play
-from holdfast.core.retrying import retrying
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import fold
+from holdfast.core.turns.retries import retrying
 from holdfast.ids import TurnId
 from holdfast.sessions.persistence import persistently
 from holdfast.sessions.watch import journaled

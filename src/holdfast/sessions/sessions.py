@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Snapshot
+from holdfast.core.history.conversation import Snapshot
 from holdfast.core.ports import Play
 from holdfast.errors import SessionMissing, StoreError, StoreReadOnly, StoreUnavailable
 from holdfast.ids import Minter, SessionId, Tenant, TurnId, Version

@@ -15,12 +15,12 @@ import msgspec
 from msgspec import Struct, field
 
 from holdfast import limits
-from holdfast.core import events as ev
-from holdfast.core.conversation import Commit, Snapshot
+from holdfast.core.history.conversation import Commit, Snapshot
 from holdfast.core.items import EndedBy
-from holdfast.core.journal import Record
 from holdfast.core.ports import OpenTurn, Play
-from holdfast.core.turn import begin
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record
+from holdfast.core.turns.turn import begin
 from holdfast.errors import StoreError, TurnFailed
 from holdfast.ids import GrantId, SessionId, Tenant, Version
 from holdfast.observe.tally import Tally

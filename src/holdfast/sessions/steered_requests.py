@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast import limits
-from holdfast.core.conversation import Snapshot
+from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import Opaque, StoredItem, UserMessage
 from holdfast.ids import TurnId
 from holdfast.store.base import Attempt

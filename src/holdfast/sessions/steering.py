@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from holdfast.core import events as ev
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Snapshot
+from holdfast.core.history.conversation import Snapshot
+from holdfast.core.history.resends import Arrival, Overtaken
 from holdfast.core.items import Item, Items, UserMessage
-from holdfast.core.journal import Record, decode_records
-from holdfast.core.resends import Arrival, Overtaken
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record, decode_records
 from holdfast.errors import InDoubt, StoreUnavailable, TurnRejected
 from holdfast.ids import Tenant, TurnId
 from holdfast.sessions.ambient import Ambient

@@ -19,15 +19,15 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from holdfast import limits
-from holdfast.core import events as ev
 from holdfast.core.codec import Decoder, Value, encode
-from holdfast.core.conversation import Snapshot
-from holdfast.core.effects import Finish, StopAtLimit, wanted
 from holdfast.core.grants import Grant, holder
+from holdfast.core.history.conversation import Snapshot
 from holdfast.core.items import Blob, EndedBy, UserMessage
 from holdfast.core.policy import Verdict, decide
 from holdfast.core.ports import Play
-from holdfast.core.turn import Turn
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.effects import Finish, StopAtLimit, wanted
+from holdfast.core.turns.turn import Turn
 from holdfast.errors import (
     StoreError,
     StoreUnavailable,

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.core.codec import Unreadable
-from holdfast.core.journal import Record, decode_records
+from holdfast.core.turns.journal import Record, decode_records
 from holdfast.errors import SessionMissing, StoreUnavailable
 from holdfast.ids import Tenant, TurnId
 from holdfast.sessions.ask import Admission, Ending, ending_of

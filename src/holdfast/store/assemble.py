@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from holdfast.core import chain
 from holdfast.core.codec import Unreadable, Value
-from holdfast.core.conversation import (
+from holdfast.core.history import chain
+from holdfast.core.history.conversation import (
     Annotation,
     Notes,
     Snapshot,
@@ -19,9 +19,9 @@ from holdfast.core.conversation import (
     patch_decoder,
     waiting_calls,
 )
+from holdfast.core.history.log import Log
 from holdfast.core.items import StoredItem, Summary, item_decoder
-from holdfast.core.log import Log
-from holdfast.core.unfinished import broken_off
+from holdfast.core.turns.unfinished_turns import broken_off
 from holdfast.ids import ItemId, SessionId, Version
 from holdfast.store.rows import AnnotationRow, SessionRow, StateRow, TurnRow
 

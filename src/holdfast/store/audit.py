@@ -1,6 +1,6 @@
 """The promises, as far as the rows of one session can show them. Pure, for every home; `verify.py` reads the rows.
 
-What `core/check.py` says about a history comes first. On top of it, for a session:
+What `core/history/checks.py` says about a history comes first. On top of it, for a session:
   head_off          the head is not the number of its versions
   length_off        the length is not the number of its positions
   link_off          its link is not that of its last turn
@@ -38,17 +38,17 @@ from itertools import pairwise
 
 import msgspec
 
-from holdfast.core import chain
-from holdfast.core.check import StoredTurn, Violation, check_history
 from holdfast.core.codec import Unreadable, Value
-from holdfast.core.conversation import Notes, patch_decoder, waiting_calls
-from holdfast.core.events import Began, Event, StateSet
+from holdfast.core.history import chain
+from holdfast.core.history.checks import StoredTurn, Violation, check_history
+from holdfast.core.history.conversation import Notes, patch_decoder, waiting_calls
 from holdfast.core.items import (
     SessionSettings,
     ToolCall,
     item_decoder,
 )
-from holdfast.core.journal import decode_records
+from holdfast.core.turns.events import Began, Event, StateSet
+from holdfast.core.turns.journal import decode_records
 from holdfast.ids import TurnId, Version
 from holdfast.store.assemble import mark_of, notes_of
 from holdfast.store.base import SessionDump

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Annotation
-from holdfast.core.events import TurnRequest
+from holdfast.core.history.conversation import Annotation
+from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import (
     IdempotencyKey,
     ItemId,

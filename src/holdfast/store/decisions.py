@@ -14,9 +14,9 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Commit, Lineage, Segment, Snapshot
-from holdfast.core.events import TurnRequest
-from holdfast.core.unfinished import links_after
+from holdfast.core.history.conversation import Commit, Lineage, Segment, Snapshot
+from holdfast.core.turns.events import TurnRequest
+from holdfast.core.turns.unfinished_turns import links_after
 from holdfast.errors import StoreError, Superseded
 from holdfast.ids import NodeId, SessionId, SessionKey, TurnId, Version
 from holdfast.store.base import (

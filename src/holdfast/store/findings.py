@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from holdfast.core.check import Violation
 from holdfast.core.codec import Value
+from holdfast.core.history.checks import Violation
 
 USELESS_TO_GO_ON = frozenset({"schema_broken"})
 """Findings after which every further one would only repeat them."""

@@ -19,8 +19,8 @@ from hashlib import sha256
 
 import msgspec
 
-from holdfast.core.check import Violation
 from holdfast.core.codec import Decoder, Value, encode
+from holdfast.core.history.checks import Violation
 from holdfast.errors import InvalidValue
 from holdfast.ids import SessionId, Tenant, Version
 from holdfast.store.findings import Finding

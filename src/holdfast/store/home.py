@@ -26,8 +26,8 @@ from inspect import Parameter, Signature, signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from holdfast import limits
-from holdfast.core.check import Violation
-from holdfast.core.conversation import Snapshot
+from holdfast.core.history.checks import Violation
+from holdfast.core.history.conversation import Snapshot
 from holdfast.errors import InvalidValue, SessionDamaged, StoreDamaged
 from holdfast.ids import NodeId, SessionId, Tenant, TurnId, Version
 from holdfast.store import base, pages

@@ -21,7 +21,12 @@ from typing import Any, Literal, TypeAlias
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.core.conversation import SettingsChanged, SettingsMerged, patch_decoder, waiting_calls
+from holdfast.core.history.conversation import (
+    SettingsChanged,
+    SettingsMerged,
+    patch_decoder,
+    waiting_calls,
+)
 from holdfast.core.items import item_decoder
 from holdfast.errors import ImportConflict, InvalidExport
 from holdfast.ids import SessionId, Tenant

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Segment
+from holdfast.core.history.conversation import Segment
 from holdfast.core.items import AssistantMessage, StoredItem, UserMessage, text_of
 from holdfast.ids import ItemId, SessionId
 from holdfast.store.base import Match, Phrase, Piece, Query, SessionInfo

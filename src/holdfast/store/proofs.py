@@ -18,7 +18,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from holdfast.core.codec import encode
-from holdfast.core.events import Usage
+from holdfast.core.turns.events import Usage
 from holdfast.store.rows import GrantRow
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypeAlias
 
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Lineage
-from holdfast.core.events import Change, Usage
 from holdfast.core.grants import Grant
+from holdfast.core.history.conversation import Lineage
 from holdfast.core.items import EndedBy, SessionSettings
+from holdfast.core.turns.events import Change, Usage
 from holdfast.ids import (
     CallId,
     GrantId,

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from holdfast import limits
-from holdfast.core import chain
-from holdfast.core.conversation import Annotation, Lineage, Notes, Patch, annotated
-from holdfast.core.events import Began
+from holdfast.core.history import chain
+from holdfast.core.history.conversation import Annotation, Lineage, Notes, Patch, annotated
 from holdfast.core.items import SessionSettings
-from holdfast.core.journal import encode_records, numbered
+from holdfast.core.turns.events import Began
+from holdfast.core.turns.journal import encode_records, numbered
 from holdfast.errors import InvalidValue, SessionGone, SessionMissing
 from holdfast.ids import ItemId, NodeId, SessionId, Tenant, TurnId
 from holdfast.store.base import Anonymous, Attempt, Begin, Fence, Opening, Started, SummaryMoved

@@ -13,9 +13,9 @@ from hashlib import sha256
 
 import msgspec
 
-from holdfast.core import chain
 from holdfast.core.codec import Unreadable, Value, encode
-from holdfast.core.conversation import Segment
+from holdfast.core.history import chain
+from holdfast.core.history.conversation import Segment
 from holdfast.core.identity import portable_key
 from holdfast.core.items import Audio, Blob, File, Image, StoredItem, item_decoder, path_text
 from holdfast.ids import Tenant, TurnId, Version

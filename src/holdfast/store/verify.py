@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 
-from holdfast.core.check import Violation
+from holdfast.core.history.checks import Violation
 from holdfast.errors import StoreDamaged, StoreError
 from holdfast.ids import SessionId, Tenant, TurnId
 from holdfast.store.audit import (

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.core.accumulate import (
+from holdfast.core.turns.deltas import (
     CallDelta,
     Delta,
     FinishDelta,
@@ -28,7 +28,7 @@ from holdfast.core.accumulate import (
     TextDelta,
     UsageDelta,
 )
-from holdfast.core.events import Finish, Parameters, Usage
+from holdfast.core.turns.events import Finish, Parameters, Usage
 from holdfast.models.base import Dialect, ModelFailed, Prompt
 from holdfast.wire.chat import ChatDialect, ChatMessage
 

@@ -7,8 +7,8 @@ from hashlib import sha256
 from typing import Literal, Protocol
 
 from holdfast.core.codec import Value, encode
-from holdfast.core.events import Change
 from holdfast.core.items import Parts
+from holdfast.core.turns.events import Change
 from holdfast.tools.reserved import Reserved
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]

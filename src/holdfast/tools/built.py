@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.core.events import Change
 from holdfast.core.items import Text
+from holdfast.core.turns.events import Change
 from holdfast.tools.base import Json, Tool, ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.schema import checked
 

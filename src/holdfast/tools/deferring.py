@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from holdfast.core.codec import Decoder, Unreadable, Value, encode
-from holdfast.core.events import StateSet
+from holdfast.core.turns.events import StateSet
 from holdfast.tools.base import Tool, ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.built import BuiltTool, parameters, text_in, told
 from holdfast.tools.run import failure

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.core.events import MemoryAdded, MemoryDeleted
+from holdfast.core.turns.events import MemoryAdded, MemoryDeleted
 from holdfast.tools.base import Json, ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.built import BuiltTool, BuiltToolset, Do, parameters, text_in, told
 from holdfast.tools.run import failure

@@ -16,7 +16,6 @@ import msgspec
 
 from holdfast import limits
 from holdfast.core.codec import Decoder, encode
-from holdfast.core.events import Change, MemoryAdded, MemoryDeleted, StateSet
 from holdfast.core.items import (
     Audio,
     Blob,
@@ -31,6 +30,7 @@ from holdfast.core.items import (
     Text,
 )
 from holdfast.core.transcript import ends
+from holdfast.core.turns.events import Change, MemoryAdded, MemoryDeleted, StateSet
 from holdfast.tools.base import Tool, ToolOutput, ToolRun
 from holdfast.tools.schema import InvalidArguments as InvalidArguments
 from holdfast.tools.schema import parse_arguments as parse_arguments

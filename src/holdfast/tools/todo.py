@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.core.codec import Decoder, Value, encode
-from holdfast.core.events import StateSet
+from holdfast.core.turns.events import StateSet
 from holdfast.tools.base import Json, ToolOutput, ToolRun, ToolSpec
 from holdfast.tools.built import BuiltTool, BuiltToolset, parameters, text_in, texts_in, told
 from holdfast.tools.run import failure

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.core.accumulate import (
+from holdfast.core.turns.deltas import (
     CallDelta,
     Delta,
     ExtraDelta,
@@ -23,7 +23,7 @@ from holdfast.core.accumulate import (
     TextDelta,
     UsageDelta,
 )
-from holdfast.core.events import Finish, Usage
+from holdfast.core.turns.events import Finish, Usage
 from holdfast.wire.anthropic import kept_thought
 from holdfast.wire.chunks import ErrorObject
 from holdfast.wire.hearing import Failing, Garbled

@@ -12,11 +12,11 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
-from holdfast.core import events as ev
 from holdfast.core.codec import Decoder, Unreadable, Value
-from holdfast.core.conversation import Snapshot, seen_by_agent
+from holdfast.core.history.conversation import Snapshot, seen_by_agent
 from holdfast.core.items import EndedBy, Item, StoredItem
-from holdfast.core.journal import Record
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record
 from holdfast.wire.problems import ErrorAnswer, ErrorBody
 
 # ── what is asked ────────────────────────────────────────────────────────────────────────────

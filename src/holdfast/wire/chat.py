@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias, assert_never
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from holdfast.core.closing import note_for_model
+from holdfast.core.history.reconciliation import Incoming, IncomingCall
 from holdfast.core.items import (
     AssistantMessage,
     Audio,
@@ -43,7 +43,7 @@ from holdfast.core.items import (
     UserMessage,
     text_of,
 )
-from holdfast.core.reconcile import Incoming, IncomingCall
+from holdfast.core.turns.closure import note_for_model
 from holdfast.errors import InvalidValue
 from holdfast.ids import ItemId
 

@@ -15,8 +15,6 @@ from typing import TypeGuard
 
 import msgspec
 
-from holdfast.core import events as ev
-from holdfast.core.closing import waiting_words
 from holdfast.core.codec import Value
 from holdfast.core.items import (
     AssistantMessage,
@@ -29,8 +27,10 @@ from holdfast.core.items import (
     ToolResult,
     WaitsFor,
 )
-from holdfast.core.journal import Record
-from holdfast.core.unfinished import is_cut
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.closure import waiting_words
+from holdfast.core.turns.journal import Record
+from holdfast.core.turns.unfinished_turns import is_cut
 from holdfast.ids import ItemId, TurnId, Version
 from holdfast.wire.problems import Problem
 from holdfast.wire.sse import DONE, data_frame, one_line

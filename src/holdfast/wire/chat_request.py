@@ -13,9 +13,9 @@ from msgspec import Raw, Struct
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.core.events import Parameters, ToolDefinition
+from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import text_of
-from holdfast.core.reconcile import Incoming
+from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidValue
 from holdfast.wire.chat import ChatMessage, incoming_of
 from holdfast.wire.problems import bad_request

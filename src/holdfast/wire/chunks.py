@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from holdfast.core.events import Finish, Usage
+from holdfast.core.turns.events import Finish, Usage
 from holdfast.wire.sse import data_frame, one_line
 
 # ── in: what upstreams send ──────────────────────────────────────────────────────────────────

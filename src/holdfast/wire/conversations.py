@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.core.conversation import SettingsMerged
+from holdfast.core.history.conversation import SettingsMerged
 from holdfast.core.items import SessionSettings
 from holdfast.ids import SessionId
 from holdfast.wire.problems import Problem, Refused, bad_request

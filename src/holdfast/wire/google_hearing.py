@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from holdfast.core.accumulate import (
+from holdfast.core.turns.deltas import (
     CallDelta,
     Delta,
     ExtraDelta,
@@ -24,7 +24,7 @@ from holdfast.core.accumulate import (
     TextDelta,
     UsageDelta,
 )
-from holdfast.core.events import DraftKind, Finish, Usage
+from holdfast.core.turns.events import DraftKind, Finish, Usage
 from holdfast.wire.chunks import ErrorObject
 from holdfast.wire.google import kept_signature
 from holdfast.wire.hearing import Failing, Garbled

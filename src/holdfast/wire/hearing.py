@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.accumulate import (
+from holdfast.core.turns.deltas import (
     CallDelta,
     Delta,
     FinishDelta,
@@ -22,7 +22,7 @@ from holdfast.core.accumulate import (
     TextDelta,
     UsageDelta,
 )
-from holdfast.core.events import Finish
+from holdfast.core.turns.events import Finish
 from holdfast.errors import without_frames
 from holdfast.wire.chunks import (
     Chunk,

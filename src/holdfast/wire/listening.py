@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.accumulate import Delta
+from holdfast.core.turns.deltas import Delta
 from holdfast.errors import without_frames
 from holdfast.wire.chunks import ErrorObject, mended
 from holdfast.wire.hearing import Failing, Garbled

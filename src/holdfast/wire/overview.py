@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from holdfast import limits
 from holdfast.core.codec import Unreadable
-from holdfast.core.conversation import Flagged, Patch, Visibility
+from holdfast.core.history.conversation import Flagged, Patch, Visibility
 from holdfast.core.items import Item, StoredItem
 from holdfast.ids import ItemId
 from holdfast.wire.api import Asked, Told, Turn, UnreadableItem

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast import limits
-from holdfast.core.events import ToolDefinition
+from holdfast.core.turns.events import ToolDefinition
 from holdfast.wire.problems import Refused, bad_request
 from holdfast.wire.shapes import fields_at, values_at
 

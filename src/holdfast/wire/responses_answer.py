@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Raw
 
 from holdfast import limits
-from holdfast.core import events as ev
 from holdfast.core.codec import Decoder, Unreadable, Value, encode
 from holdfast.core.items import EndedBy, Item, Opaque, StoredItem
+from holdfast.core.turns import events as ev
 from holdfast.ids import ResponseId, SessionId, Version
 from holdfast.wire.chat_answer import about_turn
 from holdfast.wire.problems import Problem

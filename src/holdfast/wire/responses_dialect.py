@@ -12,7 +12,6 @@ from typing import Literal, TypeAlias, assert_never
 import msgspec
 from msgspec import Struct
 
-from holdfast.core.closing import note_for_model
 from holdfast.core.items import (
     AssistantMessage,
     Audio,
@@ -31,6 +30,7 @@ from holdfast.core.items import (
     ToolResult,
     text_of,
 )
+from holdfast.core.turns.closure import note_for_model
 from holdfast.wire.chat import blobs_in, url_of, with_blobs
 from holdfast.wire.steps import Said, Step, extras_of, in_order, result_text, words_of
 

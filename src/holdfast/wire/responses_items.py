@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 
 from holdfast import limits
 from holdfast.core.codec import Value
+from holdfast.core.history.reconciliation import Incoming, IncomingCall, Thought
 from holdfast.core.items import (
     AssistantMessage,
     Audio,
@@ -38,7 +39,6 @@ from holdfast.core.items import (
     UserMessage,
     text_of,
 )
-from holdfast.core.reconcile import Incoming, IncomingCall, Thought
 from holdfast.errors import InvalidId, InvalidValue
 from holdfast.ids import ItemId, SessionId
 from holdfast.wire.chat import AudioData, AudioPart, FileData, FilePart, part_of, source_of, url_of

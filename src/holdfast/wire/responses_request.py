@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 
 from holdfast import limits
 from holdfast.core.codec import Value
-from holdfast.core.events import Parameters, ToolDefinition
+from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import InvalidId
 from holdfast.ids import ResponseId, SessionId
 from holdfast.wire.chat_request import Given

@@ -19,7 +19,6 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.core import events as ev
 from holdfast.core.items import (
     AssistantMessage,
     Item,
@@ -30,7 +29,8 @@ from holdfast.core.items import (
     ToolCall,
     ToolResult,
 )
-from holdfast.core.journal import Record
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record
 from holdfast.ids import CallId, ItemId, MessageId, ReasoningId
 from holdfast.wire.problems import Problem
 from holdfast.wire.responses_answer import (

@@ -12,7 +12,6 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
-from holdfast.core.closing import note_for_model
 from holdfast.core.codec import Value
 from holdfast.core.items import (
     AssistantMessage,
@@ -31,6 +30,7 @@ from holdfast.core.items import (
     plain_text,
     text_of,
 )
+from holdfast.core.turns.closure import note_for_model
 
 Said: TypeAlias = AssistantMessage | Reasoning | ToolCall
 Other: TypeAlias = UserMessage | SystemMessage | Interruption | Summary

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast import limits
-from holdfast.core.conversation import (
+from holdfast.core.history.conversation import (
     Flagged,
     Patch,
     SettingsChanged,

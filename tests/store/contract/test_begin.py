@@ -7,9 +7,9 @@ import asyncio
 import msgspec
 import pytest
 
-from holdfast.core import chain
-from holdfast.core.events import Began
-from holdfast.core.journal import decode_records, encode_records, numbered
+from holdfast.core.history import chain
+from holdfast.core.turns.events import Began
+from holdfast.core.turns.journal import decode_records, encode_records, numbered
 from holdfast.ids import Minter, NodeId, SessionId, SessionKey, Version
 from holdfast.store.base import (
     Begin,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.core import chain
-from holdfast.core import events as ev
-from holdfast.core.conversation import (
+from holdfast.core.history import chain
+from holdfast.core.history.conversation import (
     Flagged,
     Patch,
     Segment,
@@ -17,6 +16,7 @@ from holdfast.core.conversation import (
     Titled,
 )
 from holdfast.core.items import SessionSettings, Summary
+from holdfast.core.turns import events as ev
 from holdfast.errors import SessionGone, SessionMissing
 from holdfast.ids import Minter, NoteId, SessionId, Version
 from holdfast.store.base import Annotated

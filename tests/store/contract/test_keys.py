@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.core import chain
-from holdfast.core.conversation import Titled
+from holdfast.core.history import chain
+from holdfast.core.history.conversation import Titled
 from holdfast.errors import SessionMissing
 from holdfast.ids import Minter, SessionId, SessionKey, Version
 from holdfast.store.home import Store

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core import events as ev
 from holdfast.core.items import Text, UserMessage
+from holdfast.core.turns import events as ev
 from holdfast.errors import StoreError, Superseded
 from holdfast.ids import MessageId
 from holdfast.store.base import Committed, Signalled, Taken, Unconsumed

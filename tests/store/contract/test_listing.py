@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast import limits
-from holdfast.core.conversation import SettingsChanged
+from holdfast.core.history.conversation import SettingsChanged
 from holdfast.core.items import SessionSettings
 from holdfast.errors import InvalidCursor
 from holdfast.ids import Minter, SessionId, SessionKey, Tenant, Version

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.core import events as ev
-from holdfast.core.conversation import Flagged, SettingsChanged, Titled
+from holdfast.core.history.conversation import Flagged, SettingsChanged, Titled
 from holdfast.core.items import SessionSettings
+from holdfast.core.turns import events as ev
 from holdfast.ids import (
     IdempotencyKey,
     Minter,

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.core.conversation import Titled
+from holdfast.core.history.conversation import Titled
 from holdfast.errors import SessionMissing
 from holdfast.ids import IdempotencyKey, Minter, SessionId, SessionKey, TurnId, Version
 from holdfast.store.base import (

@@ -5,11 +5,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.core import events as ev
 from holdfast.core.codec import Unreadable
-from holdfast.core.conversation import Flagged, Snapshot, Titled, seen_by_model, seen_by_people
+from holdfast.core.history.conversation import (
+    Flagged,
+    Snapshot,
+    Titled,
+    seen_by_model,
+    seen_by_people,
+)
 from holdfast.core.items import Summary
-from holdfast.core.journal import decode_records, fold
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import decode_records, fold
 from holdfast.ids import Minter, NoteId, SessionId, TurnId, Version
 from holdfast.store.base import Annotated, Started
 from holdfast.store.home import Store

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.core import events as ev
-from holdfast.core.conversation import SettingsChanged, Titled
+from holdfast.core.history.conversation import SettingsChanged, Titled
 from holdfast.core.items import SessionSettings
+from holdfast.core.turns import events as ev
 from holdfast.errors import SessionGone, SessionMissing, Superseded
 from holdfast.ids import IdempotencyKey, Minter, SessionId, SessionKey, Version
 from holdfast.store.home import Store

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast import limits
-from holdfast.core import events as ev
-from holdfast.core.conversation import Titled
+from holdfast.core.history.conversation import Titled
 from holdfast.core.items import Blob, Image, UserMessage
+from holdfast.core.turns import events as ev
 from holdfast.ids import IdempotencyKey, MessageId, Minter, NodeId, SessionId, Version
 from holdfast.store.base import Attempt, Gone, NotEligible, Replay, Started
 from holdfast.store.home import Store

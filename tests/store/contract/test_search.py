@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from holdfast import limits
-from holdfast.core import events as ev
-from holdfast.core.conversation import Titled, Visibility
+from holdfast.core.history.conversation import Titled, Visibility
 from holdfast.core.items import AssistantMessage, Item, Reasoning, Refusal, Text, UserMessage
+from holdfast.core.turns import events as ev
 from holdfast.errors import InvalidCursor
 from holdfast.ids import (
     CallId,

@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from holdfast.core import events as ev
 from holdfast.core.items import UserMessage
+from holdfast.core.turns import events as ev
 from holdfast.errors import SessionMissing
 from holdfast.ids import Minter, TurnId
 from holdfast.store.base import Committed, Signalled, ToldMore, TooLate, Unconsumed

@@ -10,8 +10,8 @@ from typing import TypeAlias
 import msgspec
 import pytest
 
-from holdfast.core import events as ev
-from holdfast.core.conversation import Titled
+from holdfast.core.history.conversation import Titled
+from holdfast.core.turns import events as ev
 from holdfast.errors import SessionMissing, Superseded
 from holdfast.ids import IdempotencyKey, Minter, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.store.base import Attempt, ById, ByKey, Fence, Missing, NothingOpen, Page, Started

@@ -7,9 +7,9 @@ import asyncio
 import msgspec
 import pytest
 
-from holdfast.core import events as ev
-from holdfast.core.check import StoredTurn, check_history
-from holdfast.core.journal import decode_records, fold
+from holdfast.core.history.checks import StoredTurn, check_history
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import decode_records, fold
 from holdfast.errors import StoreError, Superseded
 from holdfast.ids import IdempotencyKey, SessionId, Version
 from holdfast.store.assemble import mark_of

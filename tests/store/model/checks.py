@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.core.check import StoredTurn, Violation, check_history
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Snapshot
+from holdfast.core.history.checks import StoredTurn, Violation, check_history
+from holdfast.core.history.conversation import Snapshot
 from holdfast.ids import IdempotencyKey, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.store.assemble import mark_of
 from holdfast.store.base import EVERYTHING, SessionDump, SessionFilter

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast import limits
-from holdfast.core import chain
 from holdfast.core.codec import encode
-from holdfast.core.conversation import Commit
-from holdfast.core.events import Change, Usage
+from holdfast.core.history import chain
+from holdfast.core.history.conversation import Commit
 from holdfast.core.items import (
     AssistantMessage,
     EndedBy,
@@ -21,6 +20,7 @@ from holdfast.core.items import (
     WaitsFor,
     plain_text,
 )
+from holdfast.core.turns.events import Change, Usage
 from holdfast.ids import CallId, MessageId, Minter, NoteId, ResultId, TurnId, Version
 
 

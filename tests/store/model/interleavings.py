@@ -27,15 +27,15 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from holdfast.core.codec import Unreadable
-from holdfast.core.conversation import Commit, Snapshot
-from holdfast.core.events import Began, Event, Steered, StepStarted, TurnRequest
+from holdfast.core.history.conversation import Commit, Snapshot
 from holdfast.core.items import (
     EndedBy,
     Item,
     UserMessage,
     text_of,
 )
-from holdfast.core.journal import decode_records, encode_records, numbered
+from holdfast.core.turns.events import Began, Event, Steered, StepStarted, TurnRequest
+from holdfast.core.turns.journal import decode_records, encode_records, numbered
 from holdfast.errors import Superseded
 from holdfast.ids import Minter, NodeId, SessionId, Tenant, TurnId, Version
 from holdfast.store.base import (

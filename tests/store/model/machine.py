@@ -15,7 +15,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.core.conversation import (
+from holdfast.core.history.conversation import (
     Commit,
     Flagged,
     Patch,
@@ -25,19 +25,13 @@ from holdfast.core.conversation import (
     Titled,
     Visibility,
 )
-from holdfast.core.events import (
-    Change,
-    MemoryAdded,
-    MemoryDeleted,
-    StateSet,
-    TurnRequest,
-)
 from holdfast.core.items import (
     EndedBy,
     Item,
     SessionSettings,
     Summary,
 )
+from holdfast.core.turns.events import Change, MemoryAdded, MemoryDeleted, StateSet, TurnRequest
 from holdfast.errors import HoldfastError
 from holdfast.ids import (
     IdempotencyKey,

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast import limits
-from holdfast.core.conversation import Annotation, Patch, Snapshot
+from holdfast.core.history.conversation import Annotation, Patch, Snapshot
 from holdfast.errors import SessionGone, SessionMissing
 from holdfast.ids import IdempotencyKey, ItemId, SessionId, SessionKey, Tenant
 from holdfast.store import base

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.events import Began, TurnRequest
 from holdfast.core.items import EndedBy
-from holdfast.core.journal import encode_records, numbered
+from holdfast.core.turns.events import Began, TurnRequest
+from holdfast.core.turns.journal import encode_records, numbered
 from holdfast.errors import SessionMissing
 from holdfast.ids import Tenant, TurnId
 from holdfast.store import base

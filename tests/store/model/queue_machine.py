@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from holdfast.core.events import Ended
-from holdfast.core.journal import encode_records, numbered
+from holdfast.core.turns.events import Ended
+from holdfast.core.turns.journal import encode_records, numbered
 from holdfast.ids import Version
 from holdfast.store.base import ById, Opening, Started
 from tests.store.model import checks

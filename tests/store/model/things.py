@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.core.conversation import Annotation, Commit, Snapshot
-from holdfast.core.events import TurnRequest
+from holdfast.core.history.conversation import Annotation, Commit, Snapshot
 from holdfast.core.items import EndedBy, SessionSettings, UserMessage, text_of
+from holdfast.core.turns.events import TurnRequest
 from holdfast.ids import IdempotencyKey, NodeId, SessionId, SessionKey, Tenant, TurnId, Version
 from holdfast.store import base
 from holdfast.store.rows import (

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast import limits
-from holdfast.core.conversation import Commit
-from holdfast.core.events import Began, MemoryAdded, MemoryDeleted, TurnRequest
+from holdfast.core.history.conversation import Commit
 from holdfast.core.items import EndedBy
-from holdfast.core.journal import encode_records, numbered
+from holdfast.core.turns.events import Began, MemoryAdded, MemoryDeleted, TurnRequest
+from holdfast.core.turns.journal import encode_records, numbered
 from holdfast.errors import SessionMissing, StoreError, Superseded
 from holdfast.ids import NodeId, SessionId, SessionKey, Tenant, TurnId
 from holdfast.store import base

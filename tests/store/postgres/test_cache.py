@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.core import events as ev
-from holdfast.core.conversation import Titled
+from holdfast.core.history.conversation import Titled
 from holdfast.core.items import UserMessage, plain_text
+from holdfast.core.turns import events as ev
 from holdfast.errors import Superseded
 from holdfast.ids import IdempotencyKey, MessageId, SessionId, SessionKey, Version
 from holdfast.store.base import (

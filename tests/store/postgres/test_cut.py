@@ -15,9 +15,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from holdfast.core.conversation import Patch, SettingsChanged, Titled
-from holdfast.core.events import MemoryAdded, MemoryDeleted
+from holdfast.core.history.conversation import Patch, SettingsChanged, Titled
 from holdfast.core.items import SessionSettings
+from holdfast.core.turns.events import MemoryAdded, MemoryDeleted
 from holdfast.errors import InDoubt, StoreUnavailable
 from holdfast.ids import Minter, NodeId, SessionId, SessionKey, Version
 from holdfast.store.base import Begin, SessionDump

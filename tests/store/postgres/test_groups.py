@@ -9,8 +9,8 @@ from typing import cast
 import asyncpg
 import pytest
 
-from holdfast.core import events as ev
-from holdfast.core.conversation import Titled
+from holdfast.core.history.conversation import Titled
+from holdfast.core.turns import events as ev
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import Tenant
 from holdfast.store.base import Begin, BeginOutcome, Committed, Joined, Moved, Started, Unconsumed

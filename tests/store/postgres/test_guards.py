@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.core import events as ev
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Titled
+from holdfast.core.history.conversation import Titled
+from holdfast.core.turns import events as ev
 from holdfast.ids import KeyId, SessionId, SessionKey, Version
 from holdfast.store.base import Busy, ById, ByKey, Joined, Pruned, Refused, Started
 from holdfast.store.home import Store

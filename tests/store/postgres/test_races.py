@@ -10,8 +10,8 @@ from contextlib import suppress
 import asyncpg
 import pytest
 
-from holdfast.core import events as ev
-from holdfast.core.conversation import Titled
+from holdfast.core.history.conversation import Titled
+from holdfast.core.turns import events as ev
 from holdfast.errors import SessionGone, Superseded
 from holdfast.ids import SessionId, SessionKey, Version
 from holdfast.store.base import (

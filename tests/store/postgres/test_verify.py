@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.conversation import Titled
+from holdfast.core.history.conversation import Titled
 from holdfast.ids import SessionId, Version
 from holdfast.store.findings import Finding
 from tests.postgres import execute

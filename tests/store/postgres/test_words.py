@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.conversation import Patch, SettingsChanged, Titled
-from holdfast.core.events import MemoryAdded, StateSet
+from holdfast.core.history.conversation import Patch, SettingsChanged, Titled
 from holdfast.core.items import SessionSettings, text_of
+from holdfast.core.turns.events import MemoryAdded, StateSet
 from holdfast.store.base import SessionFilter
 from holdfast.store.postgres.queries import compiled
 from holdfast.store.postgres.store import PostgresStore

@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from holdfast import limits
-from holdfast.core.conversation import Titled
+from holdfast.core.history.conversation import Titled
 from holdfast.ids import Minter, SessionId, Tenant, Version
 from holdfast.store.base import EVERYTHING, Results
 from holdfast.store.effort import Effort

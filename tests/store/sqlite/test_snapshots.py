@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.conversation import Snapshot, TurnMark
+from holdfast.core.history.conversation import Snapshot, TurnMark
 from holdfast.ids import Minter, Version
 from holdfast.store import assemble
 from holdfast.store.rows import TurnRow

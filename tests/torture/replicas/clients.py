@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.journal import Record, decode_records
+from holdfast.core.turns.journal import Record, decode_records
 from holdfast.ids import SessionId, TurnId, Version
 from tests.simulation.history import Act, Outcome, Send, Shown, Told, Watched
 from tests.torture.replicas.traffic import Ledger, Wired, Wish

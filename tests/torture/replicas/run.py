@@ -13,8 +13,8 @@ import aiohttp
 import msgspec
 
 from holdfast.core.codec import Value
-from holdfast.core.events import ToolStarted
 from holdfast.core.items import ToolCall
+from holdfast.core.turns.events import ToolStarted
 from holdfast.ids import CallId, IdempotencyKey, SessionKey, Tenant, TurnId
 from holdfast.store.open import open_store
 from holdfast.store.verify import Finding, verify

@@ -21,10 +21,10 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw
 
-from holdfast.core.check import Violation
 from holdfast.core.codec import Decoder, Unreadable, Value
-from holdfast.core.conversation import Lineage, settings_decoder
-from holdfast.core.events import Change, MemoryAdded
+from holdfast.core.history.checks import Violation
+from holdfast.core.history.conversation import Lineage, settings_decoder
+from holdfast.core.turns.events import Change, MemoryAdded
 from holdfast.store import proofs
 from holdfast.store.findings import Finding
 from holdfast.store.rows import Words

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.core import chain
 from holdfast.core.codec import Value
-from holdfast.core.conversation import Lineage, Snapshot
+from holdfast.core.history import chain
+from holdfast.core.history.conversation import Lineage, Snapshot
 from holdfast.errors import StoreDamaged
 from holdfast.ids import SessionId, Tenant, TurnId, Version
 from holdfast.store import decisions, shapes

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from holdfast.core.codec import Value, encode
-from holdfast.core.conversation import Lineage, Patch
+from holdfast.core.history.conversation import Lineage, Patch
 from holdfast.core.items import SessionSettings
 from holdfast.errors import SessionGone, SessionMissing
 from holdfast.ids import ItemId, SessionId, SessionKey, Tenant, Version

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast import limits
-from holdfast.core.conversation import Commit
-from holdfast.core.events import MemoryAdded, MemoryDeleted, StateSet
+from holdfast.core.history.conversation import Commit
 from holdfast.core.items import EndedBy, path_text
+from holdfast.core.turns.events import MemoryAdded, MemoryDeleted, StateSet
 from holdfast.ids import Tenant, TurnId
 from holdfast.store import decisions, proofs, shapes
 from holdfast.store.base import (

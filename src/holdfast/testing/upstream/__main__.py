@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import sys
 
-from holdfast.core.events import Usage
+from holdfast.core.turns.events import Usage
 from holdfast.testing.scripted import says
 from holdfast.testing.upstream.replies import Reply, Request
 from holdfast.testing.upstream.server import FakeUpstream

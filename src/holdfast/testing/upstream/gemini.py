@@ -14,14 +14,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.accumulate import (
+from holdfast.core.turns.deltas import (
     ExtraDelta,
     FinishDelta,
     ReasoningDelta,
     TextDelta,
     UsageDelta,
 )
-from holdfast.core.events import Finish, Usage
+from holdfast.core.turns.events import Finish, Usage
 from holdfast.models.base import ModelFailed
 from holdfast.testing.scripted import Gate, Script, Step
 from holdfast.testing.upstream.replies import (

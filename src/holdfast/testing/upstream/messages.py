@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.accumulate import (
+from holdfast.core.turns.deltas import (
     CallDelta,
     ExtraDelta,
     FinishDelta,
@@ -24,7 +24,7 @@ from holdfast.core.accumulate import (
     TextDelta,
     UsageDelta,
 )
-from holdfast.core.events import Finish, Usage
+from holdfast.core.turns.events import Finish, Usage
 from holdfast.models.base import ModelFailed
 from holdfast.testing.scripted import Gate, Script, Step
 from holdfast.testing.upstream.replies import Reply, Request, usage_in

@@ -11,7 +11,9 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.core.accumulate import (
+from holdfast.core.codec import Value
+from holdfast.core.items import Opaque
+from holdfast.core.turns.deltas import (
     CallDelta,
     ExtraDelta,
     FinishDelta,
@@ -19,9 +21,7 @@ from holdfast.core.accumulate import (
     TextDelta,
     UsageDelta,
 )
-from holdfast.core.codec import Value
-from holdfast.core.events import Usage
-from holdfast.core.items import Opaque
+from holdfast.core.turns.events import Usage
 from holdfast.models.base import ModelFailed
 from holdfast.testing.scripted import Gate, Script, Step, says
 from holdfast.wire.chunks import ChunkWriter, ErrorObject, encode_json, error_frame, usage_object

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.core.accumulate import (
+from holdfast.core.items import Opaque
+from holdfast.core.turns.deltas import (
     CallDelta,
     ExtraDelta,
     FinishDelta,
@@ -21,8 +22,7 @@ from holdfast.core.accumulate import (
     TextDelta,
     UsageDelta,
 )
-from holdfast.core.events import Finish, Usage
-from holdfast.core.items import Opaque
+from holdfast.core.turns.events import Finish, Usage
 from holdfast.models.base import ModelFailed
 from holdfast.testing.scripted import Gate, Script, Step
 from holdfast.testing.upstream.replies import CREATED_S, Reply, Request, error_body, usage_in

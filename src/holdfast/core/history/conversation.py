@@ -1,0 +1,594 @@
+"""A conversation at one version: a value that never changes, and costs what is new.
+
+`Snapshot` is what a turn begins from. Its history is a prefix of an append-only log that all versions of a
+session share, so `with_commit` is proportional to the turn and not to what came before.
+
+Nothing in a history is ever rewritten. What people later say about it is an `Annotation`: appended beside
+the items with its own revision, folded into `Notes`. Notes decide what people see and what the model sees;
+they never decide what is there.
+
+A fork shares its parent's past by reference. Its lineage is flat: which session holds the positions up to
+where, seen at which revision. So reading a fork of a fork of a fork walks no chain.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TypeAlias, assert_never
+
+import msgspec
+
+from holdfast.core.codec import Decoder, Unreadable, Value, encode
+from holdfast.core.history import chain
+from holdfast.core.history.log import Log
+from holdfast.core.items import (
+    AssistantMessage,
+    AttributeName,
+    AttributeValue,
+    EndedBy,
+    Interruption,
+    Item,
+    Items,
+    Path,
+    Reasoning,
+    SessionSettings,
+    StoredItem,
+    Summary,
+    ToolCall,
+    ToolResult,
+    item_id,
+)
+from holdfast.core.turns.events import Change, MemoryAdded, MemoryDeleted, StateSet, Usage
+from holdfast.core.turns.turn import Turn, committed_items
+from holdfast.core.turns.unfinished_turns import broken_off, is_cut, retries_left
+from holdfast.ids import ItemId, SessionId, TurnId, Version
+
+# ── annotations ──────────────────────────────────────────────────────────────────────────────
+
+
+class Visibility(Value, tag="visibility"):
+    """Hide an item, or show it again. A call and its result are hidden from the model together."""
+
+    to_people: bool | None = None
+    to_model: bool | None = None
+
+
+class Titled(Value, tag="titled"):
+    title: str
+
+
+class Flagged(Value, tag="flagged"):
+    """A named remark about an item, or about the session; an empty value takes it away."""
+
+    name: str
+    value: str = ""
+
+
+class Summarized(Value, tag="summarized"):
+    """A summary made outside a turn. Accepted only on top of the summary that it was made from."""
+
+    summary: Summary
+
+
+class SettingsChanged(Value, tag="settings"):
+    settings: SessionSettings
+
+
+class SettingsMerged(Value, tag="settings_merged"):
+    """Some settings change; the others stay as whoever came in between has made them."""
+
+    attributes: tuple[tuple[AttributeName, AttributeValue | None], ...] = ()
+    """None takes one away."""
+    granted: tuple[str, ...] = ()
+    """Kept because records have it, and acted on nowhere."""
+
+
+Patch: TypeAlias = Visibility | Titled | Flagged | Summarized | SettingsChanged | SettingsMerged
+
+
+class Annotation(Value):
+    """Something said about a session, or one of its items, after the fact. Appended only."""
+
+    rev: int
+    """1, 2, 3 … within the session."""
+    patch: Patch
+    item: ItemId | None = None
+    at_ms: int = 0
+
+
+patch_decoder: Decoder[Patch] = Decoder(Patch)
+settings_decoder: Decoder[SessionSettings] = Decoder(SessionSettings)
+
+
+class Notes(Value):
+    """All annotations of a session up to `rev`, folded."""
+
+    rev: int = 0
+    title: str = ""
+    settings: SessionSettings = SessionSettings()
+    hidden_from_people: frozenset[ItemId] = frozenset()
+    hidden_from_model: frozenset[ItemId] = frozenset()
+    flags: frozenset[tuple[ItemId | None, str, str]] = frozenset()
+    summary: Summary | None = None
+    summary_rev: int = 0
+    """The revision that `summary` came with; 0 if there is none."""
+
+
+def annotated(notes: Notes, annotations: Iterable[Annotation]) -> Notes:
+    """Fold more annotations, in the order of their revisions, into these notes."""
+    people, model = set(notes.hidden_from_people), set(notes.hidden_from_model)
+    flags = {(item, name): value for item, name, value in notes.flags}
+    for annotation in annotations:
+        item, patch = annotation.item, annotation.patch
+        notes = msgspec.structs.replace(notes, rev=annotation.rev)
+        match patch:
+            case Titled():
+                notes = msgspec.structs.replace(notes, title=patch.title)
+            case SettingsChanged():
+                notes = msgspec.structs.replace(notes, settings=patch.settings)
+            case SettingsMerged():
+                settings = notes.settings.with_attributes(**dict(patch.attributes))
+                notes = msgspec.structs.replace(notes, settings=settings.granting(*patch.granted))
+            case Summarized():
+                notes = msgspec.structs.replace(
+                    notes, summary=patch.summary, summary_rev=annotation.rev
+                )
+            case Flagged():
+                flags[item, patch.name] = patch.value
+            case Visibility():
+                assert item is not None, "visibility is an item's"
+                _hide(people, item, shown=patch.to_people)
+                _hide(model, item, shown=patch.to_model)
+            case _:  # pragma: no cover
+                assert_never(patch)
+    return msgspec.structs.replace(
+        notes,
+        hidden_from_people=frozenset(people),
+        hidden_from_model=frozenset(model),
+        flags=frozenset((item, name, value) for (item, name), value in flags.items() if value),
+    )
+
+
+def _hide(hidden: set[ItemId], item: ItemId, *, shown: bool | None) -> None:
+    if shown is not None:
+        (hidden.discard if shown else hidden.add)(item)
+
+
+# ── commits ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Commit(Value):
+    """Everything that a kept turn adds to its session: what the store writes, in the bytes it writes."""
+
+    turn_id: TurnId
+    version: Version
+    """The version that this commit makes."""
+    ended_by: EndedBy
+    source_key: str
+    entry_agent: str
+    """Whom the request named; the first commit's is the session's for good."""
+    agent: str
+    """Who speaks at the end of the turn, after any hand-offs."""
+    items: Items
+    encoded: tuple[bytes, ...]
+    """The items' bytes, in order; encoded once, hashed and stored as they are."""
+    changes: tuple[Change, ...]
+    waiting: tuple[ToolCall, ...]
+    usage: Usage
+    link: bytes
+    detail: str = ""
+    """Why it ended so, if it was not by completing."""
+    hears: bool = True
+    """Whether whoever plays the turn would listen, if somebody has said something to it by now."""
+    continues: TurnId | None = None
+    """The turn before it, which it goes on with."""
+    links: int | None = None
+    """Of a continuation: how many in a row, up to it, were begun by retries."""
+    retries_left: int | None = None
+    """How many retries may continue it, if it is unfinished; see `unfinished.retries_left`."""
+
+    @property
+    def unfinished(self) -> Version | None:
+        """The version that can be continued after this commit, if one can."""
+        return None if self.ended_by == "completed" else self.version
+
+    def keeps_journal(self, *, replayable: bool) -> bool:
+        """Whether the turn's journal is of use after this commit: to whoever asks again, or continues the turn."""
+        return replayable or self.ended_by != "completed"
+
+
+def commit_of(turn: Turn, *, previous: bytes) -> Commit:
+    """The commit of a kept turn on top of the link `previous`."""
+    items = committed_items(turn)
+    assert turn.ended is not None
+    request, code = turn.request, turn.interrupted.code if turn.interrupted else ""
+    header = chain.Header(
+        turn_id=request.turn_id,
+        version=request.base.next,
+        ended_by=turn.ended.by,
+        agent=turn.agent,
+        continues=request.continues,
+    )
+    encoded = tuple(map(encode, items))
+    return Commit(
+        turn_id=header.turn_id,
+        version=header.version,
+        ended_by=header.ended_by,
+        source_key=request.source_key,
+        entry_agent=request.agent,
+        agent=header.agent,
+        items=items,
+        encoded=encoded,
+        changes=turn.changes,
+        waiting=turn.waiting,
+        usage=turn.usage,
+        link=chain.link(previous, header, items=encoded, changes=map(encode, turn.changes)),
+        detail=turn.interrupted.told if turn.interrupted else "",
+        hears=request.hears,
+        continues=request.continues,
+        links=request.links if request.continues else None,
+        retries_left=retries_left(turn.ended.by, code, request.policy, links=request.links),
+    )
+
+
+# ── snapshots ────────────────────────────────────────────────────────────────────────────────
+
+
+class Segment(Value):
+    """A stretch of a fork's past that lies in another session: its positions below `upto_pos`."""
+
+    session_id: SessionId
+    upto_pos: int
+    upto_version: Version
+    upto_rev: int
+
+
+Lineage: TypeAlias = tuple[Segment, ...]
+
+
+class TurnMark(Value):
+    """Where a committed turn lies in the history: positions `start` to before `end`."""
+
+    turn_id: TurnId
+    version: Version
+    start: int
+    end: int
+    link: bytes
+    ended_by: EndedBy = "completed"
+    agent: str = ""
+    continues: TurnId | None = None
+    is_foreign: bool = False
+    """It was not played in this store: it came from a file."""
+
+
+class Snapshot(Value):
+    """A conversation as it stood at one version. Safe to share: nothing here changes."""
+
+    session_id: SessionId
+    version: Version = Version(0)
+    items: Log[StoredItem] = Log()
+    marks: Log[TurnMark] = Log()
+    """One per version, in order; those of a fork's past included."""
+    state: tuple[tuple[str, str], ...] = ()
+    """What tools remember in this session, sorted by name."""
+    waiting: tuple[ToolCall, ...] = ()
+    """Calls that the next turn has to answer."""
+    turn_summary: Summary | None = None
+    """The furthest-reaching summary that was made inside a turn."""
+    broken_off: frozenset[ItemId] = frozenset()
+    """What turns that were continued since had left half said, and their notes of it: no model sees these."""
+    notes: Notes = Notes()
+    lineage: Lineage = ()
+    link: bytes = chain.GENESIS
+    source_key: str = ""
+    entry_agent: str = ""
+    agent: str = ""
+    size_bytes: int = 0
+    """What its items weigh, encoded: for caches."""
+
+    @property
+    def asked(self) -> tuple[ToolCall, ...]:
+        """The calls that a person may decide on in this session.
+
+        An approval is good for one call of the session that asked for it: a fork or a rewind shows the calls of its
+        past as waiting, and closes them with whatever is said next, but nobody can approve them there. Neither can
+        calls of a session that was imported be: they may be decided on where the file comes from, and in every other
+        place that it went to.
+        """
+        inherited = self.lineage[-1].upto_version if self.lineage else 0
+        if self.version <= inherited or self.marks[-1].is_foreign:
+            return ()
+        return tuple(each for each in self.waiting if each.waits_for == "approval")
+
+    def with_commit(self, commit: Commit) -> Snapshot:
+        """The session after this commit. Costs what the commit adds, not the history."""
+        assert commit.version == self.version.next, "a commit goes on top of its base"
+        start = len(self.items)
+        mark = TurnMark(
+            turn_id=commit.turn_id,
+            version=commit.version,
+            start=start,
+            end=start + len(commit.items),
+            link=commit.link,
+            ended_by=commit.ended_by,
+            agent=commit.agent,
+            continues=commit.continues,
+        )
+        return msgspec.structs.replace(
+            self,
+            version=commit.version,
+            items=self.items.extended(commit.items),
+            marks=self.marks.appended(mark),
+            state=changed_state(self.state, commit.changes),
+            waiting=commit.waiting,
+            link=commit.link,
+            turn_summary=further(self.turn_summary, *_summaries(commit.items)),
+            broken_off=self.continued().broken_off if commit.continues else self.broken_off,
+            source_key=self.source_key or commit.source_key,
+            entry_agent=self.entry_agent or commit.entry_agent,
+            agent=commit.agent,
+            size_bytes=self.size_bytes + sum(map(len, commit.encoded)),
+        )
+
+    def with_annotations(self, *annotations: Annotation) -> Snapshot:
+        return msgspec.structs.replace(self, notes=annotated(self.notes, annotations))
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether its last turn broke off. Whether that can be continued here, the session's row tells."""
+        last = self.marks.last
+        return last is not None and last.ended_by != "completed"
+
+    def continued(self) -> Snapshot:
+        """The session as the continuation of its last turn sees it."""
+        last = self.marks[-1]
+        more = broken_off(self.items[last.start : last.end])
+        return msgspec.structs.replace(self, broken_off=self.broken_off | more)
+
+    def chain_before(self, mark: TurnMark) -> tuple[TurnMark, ...]:
+        """The turns that this one goes on with, the first one first; none, if it is no continuation."""
+        chain: list[TurnMark] = []
+        while mark.continues is not None and mark.version > 1:
+            mark = self.marks[mark.version - 2]
+            chain.append(mark)
+        return tuple(reversed(chain))
+
+    def said_by(self, mark: TurnMark) -> Items:
+        """What a chain of turns up to this one has said and done, without what broke off, and with the notes of where an
+        answer was cut: a retry that continues it is answered with this, and with what it adds."""
+        first = (*self.chain_before(mark), mark)[0]
+        found = self.items[first.start : mark.end]
+        hidden = broken_off(found)
+        return tuple(
+            each
+            for each in found
+            if not isinstance(each, Unreadable) and (each.id not in hidden or is_cut(each))
+        )
+
+    def forked(self, session_id: SessionId) -> Snapshot:
+        """A new session that begins as this one stands. Neither will see what the other does next.
+
+        Inside the past of a fork, its lineage ends with the session that made the next version.
+        """
+        before = tuple(each for each in self.lineage if each.upto_version <= self.version)
+        holders = (*(each.session_id for each in self.lineage), self.session_id)
+        here = Segment(
+            session_id=holders[len(before)],
+            upto_pos=len(self.items),
+            upto_version=self.version,
+            upto_rev=self.notes.rev,
+        )
+        return msgspec.structs.replace(self, session_id=session_id, lineage=(*before, here))
+
+
+def changed_state(
+    state: tuple[tuple[str, str], ...], changes: Iterable[Change]
+) -> tuple[tuple[str, str], ...]:
+    """Session state after some changes. An empty value forgets the name."""
+    sets = {each.name: each.value for each in changes if isinstance(each, StateSet)}
+    if not sets:
+        return state
+    merged = {**dict(state), **sets}
+    return tuple(sorted((name, value) for name, value in merged.items() if value))
+
+
+def changed_memories(
+    memories: Mapping[str, str], changes: Iterable[Change], *, agent: str
+) -> dict[str, str]:
+    """What an agent remembers, by id, after some changes. Adding what is there already changes nothing."""
+    changed = dict(memories)
+    for each in changes:
+        match each:
+            case MemoryAdded(agent=whose) if whose == agent:
+                changed.setdefault(each.memory_id, each.text)
+            case MemoryDeleted(agent=whose) if whose == agent:
+                changed.pop(each.memory_id, None)
+            case _:
+                pass  # session state, or somebody else's
+    return changed
+
+
+# ── who sees what ────────────────────────────────────────────────────────────────────────────
+
+
+def seen_by_people(
+    snapshot: Snapshot, *, since: int = 0, upto: int | None = None
+) -> Iterator[StoredItem]:
+    """The history as people see it: everything but what was hidden from them, damage included. Of all of it, or from
+    position `since` on to before `upto`."""
+    hidden = snapshot.notes.hidden_from_people
+    items = islice(snapshot.items, since, upto)
+    return (each for each in items if isinstance(each, Unreadable) or each.id not in hidden)
+
+
+def hidden_from_model(snapshot: Snapshot) -> frozenset[ItemId]:
+    """What no model is shown: what people have hidden from it, and what broke off in a turn that was continued."""
+    hidden, broken = snapshot.notes.hidden_from_model, snapshot.broken_off
+    return hidden | broken if broken else hidden
+
+
+def seen_by_model(snapshot: Snapshot, *, since: int = 0) -> Iterator[Item]:
+    """The history as the session's agent sees it, from position `since` on.
+
+    A summary that is not hidden stands in place of what it covers. Left out are: what sub-agents said
+    among themselves, steps that were set aside, unfinished reasoning, hidden items and what cannot be read.
+    What comes out is well formed: a call or result that lost its partner so is left out as well, and a call
+    that the summary covers comes along while its result is not covered, or still awaited.
+
+    A view up to a position that `settled_to` gives, and one from there on, make a whole view: no call is in
+    one of them and its result in the other.
+    """
+    hidden = hidden_from_model(snapshot)
+    summary = summary_seen(snapshot)
+    start = max(since, summary.covers_to if summary else 0)
+    items = snapshot.items.since(start)
+    before = _calls_before(start, snapshot, items)
+    shown = _for_model(items, hidden)
+    earlier = _for_model(before.values(), hidden)
+    alone = _alone((*earlier, *shown), snapshot.waiting)
+    if since == 0 and summary is not None:
+        yield summary
+    covered = _for_model((each for at, each in before.items() if at >= since), hidden)
+    yield from (each for each in (*covered, *shown) if each.id not in alone)
+
+
+def seen_by_agent(snapshot: Snapshot, *, items_max: int | None) -> Iterator[Item]:
+    """The history as the model of an agent sees it that is to see at most so many items; None: all of them."""
+    after = 0 if items_max is None else seen_after(snapshot, items_max=items_max)
+    since = settled_to(snapshot, snapshot.marks[after - 1]) if after else 0
+    return seen_by_model(snapshot, since=since)
+
+
+def seen_after(snapshot: Snapshot, *, items_max: int) -> int:
+    """The version after which a model begins to see, if it is to see at most so many items of the past.
+
+    Turns are seen whole or not at all, the newest always, however long it is. The boundary moves in strides of
+    half the bound, so that what a provider has cached of a prompt holds for a while. A summary that reaches as
+    far stands for the past as usual.
+    """
+    marks, stride = snapshot.marks, max(1, items_max // 2)
+    surplus = len(snapshot.items) - items_max
+    if surplus <= 0 or len(marks) < 2:
+        return 0
+    boundary = -(-surplus // stride) * stride
+    after = min(bisect_left(marks, boundary, key=lambda mark: mark.end) + 1, len(marks) - 1)
+    summary = summary_seen(snapshot)
+    is_summed_up = summary is not None and summary.covers_to >= marks[after - 1].end
+    return 0 if is_summed_up else after
+
+
+def summary_seen(snapshot: Snapshot) -> Summary | None:
+    """The summary that stands for the session's past, if one does: the furthest that is not hidden."""
+    hidden = snapshot.notes.hidden_from_model
+    made = (snapshot.turn_summary, snapshot.notes.summary)
+    return further(*(each for each in made if each is not None and each.id not in hidden))
+
+
+def seen_in_turn(turn: Turn, path: Path = (), *, after: Iterable[Item] = ()) -> list[Item]:
+    """A turn so far as the agent of one of its branches sees it, by the same rules.
+
+    `after` is what comes before it and is not settled: calls that the turn before left waiting, say. They
+    come along with their results, and a result whose call is not among them is not seen.
+    """
+    both = [*after, *_for_model(turn.items, frozenset(), path)]
+    alone = _alone(both, ())
+    return [each for each in both if each.id not in alone]
+
+
+def settled_to(snapshot: Snapshot, turn: TurnMark) -> int:
+    """The position up to which a history, as it was after this turn, needed nothing that was still to come.
+
+    That is the turn's end, unless it left calls waiting: then it is where the step begins that made them.
+    """
+    items = snapshot.items[turn.start : turn.end]
+    waiting = {each.id for each in waiting_calls(items)}
+    at = next((n for n, each in enumerate(items) if item_id(each) in waiting), len(items))
+    while 0 < at < len(items) and _is_of_step(items[at - 1]):
+        at -= 1
+    return turn.start + at
+
+
+def _is_of_step(item: StoredItem) -> bool:
+    """Whether a model said it. What cannot be read may have been, and is seen by nobody."""
+    if isinstance(item, Unreadable):
+        return True
+    return isinstance(item, AssistantMessage | Reasoning | ToolCall) and not item.path
+
+
+def further(*summaries: Summary | None) -> Summary | None:
+    """The summary that reaches furthest; of those that reach equally far, the last one."""
+    best: Summary | None = None
+    for each in summaries:
+        if each is not None and (best is None or each.covers_to >= best.covers_to):
+            best = each
+    return best
+
+
+def _summaries(items: Iterable[StoredItem]) -> Iterator[Summary]:
+    return (each for each in items if isinstance(each, Summary) and not each.path)
+
+
+def _for_model(
+    items: Iterable[StoredItem], hidden: frozenset[ItemId], path: Path = ()
+) -> list[Item]:
+    readable = (each for each in items if not isinstance(each, Unreadable))
+    here = (each for each in readable if each.path == path)
+    return [each for each in here if each.id not in hidden and _concerns_model(each)]
+
+
+_CUT_BY_LENGTH = ("output_tokens", "output_chars")
+"""Limits that cut an answer short and leave nothing open: its client was told, and says how to go on."""
+
+
+def _concerns_model(item: Item) -> bool:
+    match item:
+        case Summary():
+            return False
+        case Interruption():
+            return not (item.ended_by == "limit" and item.detail in _CUT_BY_LENGTH)
+        case Reasoning():
+            return item.state == "complete"
+        case ToolCall() | AssistantMessage():
+            return item.state != "set_aside"
+        case _:
+            return True
+
+
+def _alone(items: Iterable[Item], waiting: Iterable[ToolCall]) -> set[ItemId]:
+    """The calls among these items that have no result and await none, and the results without a call."""
+    calls = {each.id for each in items if isinstance(each, ToolCall)}
+    results = {each.call: each.id for each in items if isinstance(each, ToolResult)}
+    unanswered = calls - results.keys() - {each.id for each in waiting}
+    return unanswered | {result for call, result in results.items() if call not in calls}
+
+
+def _calls_before(
+    start: int, snapshot: Snapshot, items: Iterable[StoredItem]
+) -> dict[int, ToolCall]:
+    """Calls before `start` whose results are among `items`, which begin there, or are still awaited, by
+    their positions."""
+    wanted = {each.call for each in items if isinstance(each, ToolResult)}
+    wanted.update(each.id for each in snapshot.waiting)
+    wanted.difference_update(each.id for each in items if isinstance(each, ToolCall))
+    found: dict[int, ToolCall] = {}
+    # A turn answers what the one before it left waiting, so this does not go far back.
+    for position in range(min(start, len(snapshot.items)) - 1, -1, -1):
+        if len(found) == len(wanted):
+            break
+        item = snapshot.items[position]
+        if isinstance(item, ToolCall) and item.id in wanted:
+            found[position] = item
+    return dict(reversed(found.items()))
+
+
+def waiting_calls(last_turn: Iterable[StoredItem]) -> tuple[ToolCall, ...]:
+    """The calls that the last committed turn left for the next one to answer."""
+    items = tuple(last_turn)
+    answered = {each.call for each in items if isinstance(each, ToolResult)}
+    return tuple(
+        each
+        for each in items
+        if isinstance(each, ToolCall) and each.waits_for and each.id not in answered
+    )

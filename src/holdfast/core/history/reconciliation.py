@@ -1,0 +1,395 @@
+"""Which of a request's messages are new.
+
+Clients may resend the whole conversation or only what is new, and neither is stored twice.
+
+1. If the request begins with the whole history, as its client has seen it, that prefix is dropped (`history/resends.py`).
+2. Otherwise what follows the request's last assistant message is new; if it has one, it has diverged.
+
+A request that merely repeats words is not a resend: "continue", sent twice, is two messages. Only a prefix
+that covers the *whole* history is taken for one, so what is said anew is never mistaken for the past; and if
+it tells no answer (the turn was stopped at once, or the answer was lost), its last message is asked again.
+
+White space is nothing: it is not stored, not missed, and answers no call.
+
+What is new must be something: a message with content, or results for calls that wait for the client. Calls
+that wait are answered all or none: some results without the others are refused with the missing ids; a
+message instead closes them as not answered, and open approvals as refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.core.codec import Value
+from holdfast.core.history.conversation import Snapshot
+from holdfast.core.history.resends import (
+    Arrival,
+    Overtaken,
+    Resend,
+    Seen,
+    find_resend,
+    media,
+    merged,
+    was_heard,
+)
+from holdfast.core.items import (
+    AssistantMessage,
+    Item,
+    Items,
+    Opaques,
+    Outcome,
+    Parts,
+    Reasoning,
+    SystemMessage,
+    Text,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+    is_substantial,
+    result_for,
+    text_of,
+)
+from holdfast.core.turns.closure import is_ours
+from holdfast.ids import CallId, MessageId, Minter, ReasoningId
+
+# ── what a request brings ────────────────────────────────────────────────────────────────────
+
+
+class IncomingCall(Value):
+    call_id: str
+    name: str
+    arguments: str
+
+
+class Thought(Value):
+    """What an assistant thought before it spoke, as far as its client can tell; `extras` are its provider's."""
+
+    text: str = ""
+    extras: Opaques = ()
+
+
+class Incoming(Value):
+    """One message of a request, as its client tells it."""
+
+    role: Literal["user", "assistant", "system", "tool"]
+    content: Parts = ()
+    name: str = ""
+    calls: tuple[IncomingCall, ...] = ()
+    """An assistant's calls."""
+    call_id: str = ""
+    """The call that a tool message answers."""
+    extras: Opaques = ()
+    thoughts: tuple[Thought, ...] = ()
+    """An assistant's, before what it said."""
+
+
+# ── what becomes of it ───────────────────────────────────────────────────────────────────────
+
+
+class Fresh(Value):
+    """Something new: the turn may begin."""
+
+    input: Items
+    approved: tuple[CallId, ...] = ()
+    dropped: int = 0
+    """How many of the request's messages were history."""
+    diverged: bool = False
+
+
+class NothingNew(Value):
+    """No message with content, and no results: there is nothing to answer."""
+
+
+class ResultsMissing(Value):
+    """Some waiting calls were answered, these were not."""
+
+    call_ids: tuple[str, ...]
+
+
+class UnknownCall(Value):
+    """A result for a call that nobody made, or that has its result already."""
+
+    call_id: str
+
+
+class ApprovalClosed(Value):
+    """An answer about calls that wait for no approval: never, or not any more."""
+
+    calls: tuple[CallId, ...]
+
+
+class ApprovalsMissing(Value):
+    """Some calls were decided on, but not these: everything is decided at once, or something else is said."""
+
+    calls: tuple[CallId, ...]
+
+
+Reconciled: TypeAlias = (
+    Fresh
+    | Overtaken
+    | NothingNew
+    | ResultsMissing
+    | UnknownCall
+    | ApprovalClosed
+    | ApprovalsMissing
+)
+
+NOT_ANSWERED = "Not answered: the user went on without a result for this call."
+REFUSED = "Refused: the user did not allow this call."
+
+
+def reconcile(
+    snapshot: Snapshot,
+    messages: Sequence[Incoming],
+    mint: Minter,
+    *,
+    approvals: Mapping[CallId, bool] | None = None,
+    system_is_stored: bool = False,
+    since: Arrival | None = None,
+    running: Items | None = None,
+) -> Reconciled:
+    """Decide what of `messages` is new on top of `snapshot`, and what the turn will store of it.
+
+    `approvals` are a person's answers to calls that wait for one. Without a message beside them they have
+    to be about all such calls; a message closes those that they leave out as refused. `system_is_stored`
+    keeps system messages as items (Responses, Conversations); on chat they are instructions for one request.
+    `since` is what the session was when the request arrived, if it has waited since. `running` is what
+    was said to the turn that is open, for a request that is to be said to it as well: no call waits beside that turn.
+    """
+    waiting = snapshot.waiting if running is None else ()
+    undecided = _undecided(snapshot.asked if waiting else (), approvals) if approvals else ()
+    if isinstance(undecided, ApprovalClosed):
+        return undecided
+    spoken = [each for each in messages if system_is_stored or each.role != "system"]
+    is_late = running or (since is not None and since.version < snapshot.version)
+    if is_late or len(spoken) != 1 or spoken[0].role == "assistant":
+        resend = find_resend(
+            snapshot,
+            list(merged((_told(each), n + 1) for n, each in enumerate(spoken))),
+            answers_end=max(
+                (n + 1 for n, each in enumerate(spoken) if each.role == "assistant"), default=0
+            ),
+            since=Arrival(version=snapshot.version) if since is None else since,
+            running=running or (),
+        )
+        if isinstance(resend, Overtaken):
+            return resend
+        new = [each for each in spoken[resend.dropped :] if not _is_supplied(each)]
+    else:  # a client that tells the history again tells more; and most do not
+        resend, new = _NO_RESEND, spoken
+    intake = _Intake(waiting, approvals or {}, mint)
+    if undecided and not any(map(_is_said, new)):
+        return ApprovalsMissing(calls=undecided)
+    for message in _results_first(new, waiting):
+        refusal = intake.take(message)
+        if refusal is not None:
+            return refusal
+    return intake.outcome(dropped=resend.dropped, diverged=resend.diverged)
+
+
+_NO_RESEND = Resend(dropped=0)
+
+
+def is_steered_again(
+    snapshot: Snapshot, messages: Sequence[Incoming], *, system_is_stored: bool = False
+) -> bool:
+    """Whether a request says again what was steered into the last turn, and tells nothing that is new."""
+    spoken = (each for each in messages if system_is_stored or each.role != "system")
+    told = merged((_told(each), None) for each in spoken)
+    return was_heard(snapshot, [seen for seen, _ in told])
+
+
+def take_in(snapshot: Snapshot, messages: Sequence[Incoming], mint: Minter) -> Reconciled:
+    """The items that these messages are, all of them new: nothing is compared with the history.
+
+    For whoever writes a history instead of talking: an answer alone is something here. Calls are answered
+    among these messages, or by nobody.
+    """
+    intake = _Intake(snapshot.waiting, {}, mint)
+    for message in _results_first(messages, snapshot.waiting):
+        refusal = intake.take(message)
+        if refusal is not None:
+            return refusal
+    return intake.outcome(dropped=0, diverged=False, demand=False)
+
+
+def _undecided(
+    asked: Sequence[ToolCall], approvals: Mapping[CallId, bool]
+) -> tuple[CallId, ...] | ApprovalClosed:
+    """The calls that wait for an approval and are not decided on, if what is decided on does wait."""
+    names = [each.id for each in asked]
+    closed = tuple(each for each in approvals if each not in names)
+    if closed:
+        return ApprovalClosed(calls=closed)
+    return tuple(each for each in names if each not in approvals)
+
+
+def _is_said(message: Incoming) -> bool:
+    return message.role == "user" and is_substantial(message.content)
+
+
+def _is_supplied(message: Incoming) -> bool:
+    """Whether a message is nothing but words of ours: its client was shown them in place of an answer."""
+    return message.role == "assistant" and not message.calls and is_ours(text_of(message.content))
+
+
+def _results_first(new: Sequence[Incoming], waiting: Sequence[ToolCall]) -> Sequence[Incoming]:
+    """Results for calls that wait, then everything else: clients may send them in any order."""
+    if not waiting:
+        return new
+    wanted = {each.call_id for each in waiting}
+    return sorted(new, key=lambda each: each.role != "tool" or each.call_id not in wanted)
+
+
+# ── comparing with history ───────────────────────────────────────────────────────────────────
+
+
+def _told(message: Incoming) -> Seen:
+    if message.role == "tool":
+        return "tool", "", (message.call_id,)
+    if message.role == "assistant":
+        text = text_of(message.content)
+        return "assistant", "" if is_ours(text) else text, tuple(c.call_id for c in message.calls)
+    return message.role, text_of(message.content), media(message.content)
+
+
+# ── taking in what is new ────────────────────────────────────────────────────────────────────
+
+
+class _Intake:
+    """Turns new messages into items, and keeps track of calls that want an answer."""
+
+    def __init__(
+        self, waiting: Sequence[ToolCall], approvals: Mapping[CallId, bool], mint: Minter
+    ) -> None:
+        self._mint = mint
+        self._items: list[Item] = []
+        self._answered = False
+        self._substantial = False
+        self._approved: tuple[CallId, ...] = ()
+        self._open: dict[CallId, ToolCall] = {}
+        """Calls without a result, by our own id: a provider's may come twice in one answer."""
+        if waiting:
+            self._decide_on(waiting, approvals)
+
+    def _decide_on(self, waiting: Sequence[ToolCall], approvals: Mapping[CallId, bool]) -> None:
+        self._approved = tuple(
+            each.id for each in waiting if each.waits_for == "approval" and approvals.get(each.id)
+        )
+        self._open = {each.id: each for each in waiting if each.id not in self._approved}
+        denied = [
+            each
+            for each in self._open.values()
+            if each.waits_for == "approval" and approvals.get(each.id) is False
+        ]
+        for call in denied:
+            self._close(call)
+        self._substantial = bool(self._approved or denied)
+
+    def take(self, message: Incoming) -> ResultsMissing | UnknownCall | None:
+        """Take one more message in, or say why it cannot be."""
+        if message.role == "tool":
+            return self._take_result(message)
+        if not message.calls and not is_substantial(message.content):
+            return None
+        refusal = self._settle_open()
+        if refusal is not None:
+            return refusal
+        if message.role == "assistant":
+            self._take_answer(message)
+        elif message.role == "system":
+            self._items.append(
+                SystemMessage(
+                    id=self._mint(MessageId), content=message.content, extras=message.extras
+                )
+            )
+        else:
+            self._substantial = True
+            self._items.append(
+                UserMessage(
+                    id=self._mint(MessageId),
+                    content=message.content,
+                    name=message.name,
+                    extras=message.extras,
+                )
+            )
+        return None
+
+    def outcome(
+        self, *, dropped: int, diverged: bool, demand: bool = True
+    ) -> Fresh | NothingNew | ResultsMissing:
+        """What all of it comes to. Only with `demand` it has to be something that can be answered."""
+        if not (self._substantial or (self._items and not demand)):
+            return NothingNew()
+        refusal = self._settle_open()
+        if refusal is not None:
+            return refusal
+        return Fresh(
+            input=tuple(self._items), approved=self._approved, dropped=dropped, diverged=diverged
+        )
+
+    @property
+    def _asked(self) -> Iterator[ToolCall]:
+        """The open calls that are the client's to answer."""
+        return (each for each in self._open.values() if each.waits_for == "client")
+
+    def _take_result(self, message: Incoming) -> UnknownCall | None:
+        call = next((each for each in self._asked if each.call_id == message.call_id), None)
+        if call is None:
+            return UnknownCall(call_id=message.call_id)
+        del self._open[call.id]
+        self._answered = self._substantial = True
+        result = result_for(call, "ok", message.content, self._mint, from_client=True)
+        self._items.append(msgspec.structs.replace(result, extras=message.extras))
+        return None
+
+    def _take_answer(self, message: Incoming) -> None:
+        """An assistant's message that this session has not heard: brought along from elsewhere."""
+        self._items += (
+            Reasoning(id=self._mint(ReasoningId), text=each.text, extras=each.extras)
+            for each in message.thoughts
+        )
+        if is_substantial(message.content):
+            self._items.append(
+                AssistantMessage(
+                    id=self._mint(MessageId), content=message.content, extras=message.extras
+                )
+            )
+        for each in message.calls:
+            call = ToolCall(
+                id=self._mint(CallId),
+                call_id=each.call_id,
+                name=each.name,
+                arguments=each.arguments,
+                waits_for="client",
+            )
+            self._items.append(call)
+            self._open[call.id] = call
+
+    def _settle_open(self) -> ResultsMissing | None:
+        """Something else is being said: calls are answered by now, all of them or none."""
+        if not self._open:
+            self._answered = False
+            return None
+        missing = tuple(each.call_id for each in self._asked)
+        if missing and self._answered:
+            return ResultsMissing(call_ids=missing)
+        for call in tuple(self._open.values()):
+            self._close(call)
+        self._answered = False
+        return None
+
+    def _close(self, call: ToolCall) -> None:
+        self._items.append(unanswered(call, self._mint))
+        del self._open[call.id]
+
+
+def unanswered(call: ToolCall, mint: Minter) -> ToolResult:
+    """What a call that waits is given if something else is said instead."""
+    asked = call.waits_for == "approval"
+    outcome: Outcome = "refused" if asked else "not_answered"
+    words = (Text(text=REFUSED if asked else NOT_ANSWERED),)
+    return result_for(call, outcome, words, mint, from_client=not asked)

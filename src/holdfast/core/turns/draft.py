@@ -1,0 +1,137 @@
+"""An answer while it is still growing. Linear in its size, whatever the number of pieces.
+
+A `Draft` is a value like everything else in the turn, so each piece makes the next one; the text itself
+is a shared `Log` of pieces, so that the next one costs the piece and not the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.codec import Value
+from holdfast.core.history.log import Log
+from holdfast.core.items import (
+    AssistantMessage,
+    Completeness,
+    Opaques,
+    Part,
+    Path,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+)
+from holdfast.core.turns.events import Answer, DraftKind, Grew, ItemOpened
+from holdfast.ids import CallId, ItemId, MessageId, ReasoningId
+
+ID_KIND: dict[DraftKind, type[MessageId | ReasoningId | CallId]] = {
+    "message": MessageId,
+    "reasoning": ReasoningId,
+    "call": CallId,
+}
+"""Under what kind of id an item is opened; it keeps the id when it is done."""
+
+
+class DraftItem(Value):
+    """One item that has been opened."""
+
+    id: ItemId
+    kind: DraftKind
+    call_id: str = ""
+    name: str = ""
+    pieces: Log[str] = Log()
+    refusal: Log[str] = Log()
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def completed(
+        self,
+        *,
+        agent: str,
+        path: Path,
+        state: Completeness = "complete",
+        extras: Opaques = (),
+    ) -> Answer:
+        """The item that this draft has become."""
+        if self.kind == "message":
+            return AssistantMessage(
+                id=MessageId(self.id),
+                content=self._parts(),
+                agent=agent,
+                state=state,
+                path=path,
+                extras=extras,
+            )
+        if self.kind == "reasoning":
+            return Reasoning(
+                id=ReasoningId(self.id),
+                text=self.text,
+                agent=agent,
+                state=state,
+                path=path,
+                extras=extras,
+            )
+        return ToolCall(
+            id=CallId(self.id),
+            call_id=self.call_id,
+            name=self.name,
+            arguments=self.text,
+            agent=agent,
+            # A call whose arguments broke off was never made: no model may see it again.
+            state="complete" if state == "complete" else "set_aside",
+            path=path,
+            extras=extras,
+        )
+
+    def _parts(self) -> tuple[Part, ...]:
+        text, refusal = self.text, "".join(self.refusal)
+        said: tuple[Part, ...] = (Text(text=text),) if text else ()
+        return (*said, Refusal(text=refusal)) if refusal else said
+
+
+class Draft(Value):
+    """What a step has said so far, in the order in which its items were opened."""
+
+    items: tuple[DraftItem, ...] = ()
+    chars: int = 0
+
+    def opened(self, event: ItemOpened) -> Draft:
+        fresh = DraftItem(id=event.item, kind=event.kind, call_id=event.call_id, name=event.name)
+        return Draft(items=(*self.items, fresh), chars=self.chars)
+
+    def find(self, item: ItemId) -> DraftItem | None:
+        for each in self.items:
+            if each.id == item:
+                return each
+        return None
+
+    def grown(self, event: Grew, more: Sequence[str] = ()) -> Draft | None:
+        """The draft with this piece of an item and what follows it there, or None if it is not open."""
+        items = self.items
+        at = len(items) - 1
+        while at >= 0 and items[at].id != event.item:  # nearly always, it is the last
+            at -= 1
+        if at < 0:
+            return None
+        grown = _grown(items[at], event, more)
+        return Draft(
+            items=(grown,) if len(items) == 1 else (*items[:at], grown, *items[at + 1 :]),
+            chars=self.chars + len(event.text) + sum(map(len, more)),
+        )
+
+    def broken(self, *, agent: str, path: Path, state: Completeness) -> tuple[Answer, ...]:
+        """What is left of a step that broke off; items that had said nothing leave nothing."""
+        said = (each for each in self.items if each.pieces or each.refusal or each.kind == "call")
+        return tuple(each.completed(agent=agent, path=path, state=state) for each in said)
+
+
+def _grown(item: DraftItem, piece: Grew, more: Sequence[str]) -> DraftItem:
+    log = item.refusal if piece.refusal else item.pieces
+    log = log.extended((piece.text, *more)) if more else log.appended(piece.text)
+    if piece.refusal:
+        return msgspec.structs.replace(item, refusal=log)
+    return msgspec.structs.replace(item, pieces=log)

@@ -1,0 +1,305 @@
+"""From a provider's deltas to events, and to the items of an answer."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import limits
+from holdfast.core.items import (
+    AssistantMessage,
+    Opaque,
+    Path,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    text_of,
+)
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.deltas import (
+    Accumulator,
+    CallDelta,
+    Delta,
+    ExtraDelta,
+    FinishDelta,
+    ReasoningDelta,
+    TextDelta,
+    UsageDelta,
+)
+from holdfast.core.turns.draft import Draft
+from holdfast.core.turns.events import Answered, Usage
+from holdfast.core.turns.journal import Record, decode_records, encode_records
+from holdfast.errors import InvalidValue
+from tests.core.builders import after, asking, call, inside, new_minter
+
+SIGNATURE = Opaque(owner="demo", json='{"signature":"abc"}')
+
+
+class Hearing:
+    """An accumulator and the turn that its events are recorded in."""
+
+    def __init__(self, *deltas: Delta) -> None:
+        self.turn = asking()
+        self.accumulator = Accumulator(new_minter(), agent="butler")
+        self.events: list[ev.Event] = []
+        self.hear(*deltas)
+
+    def hear(self, *deltas: Delta) -> None:
+        for delta in deltas:
+            happened = self.accumulator.events(delta)
+            self.turn = after(self.turn, *happened)
+            self.events += happened
+
+    def answer(self, **options: object) -> Answered:
+        draft = self.turn.root.draft
+        assert draft is not None
+        answer = self.accumulator.answered(draft, **options)  # type: ignore[arg-type]
+        after(self.turn, answer)  # the turn accepts it
+        return answer
+
+
+def words(answer: Answered) -> list[tuple[str, str]]:
+    """What was said, in order: the kind of each item and its text."""
+    return [_words(each) for each in answer.items]
+
+
+def _words(item: ev.Answer) -> tuple[str, str]:
+    match item:
+        case AssistantMessage():
+            return "message", text_of(item.content)
+        case Reasoning():
+            return "reasoning", item.text
+        case ToolCall():
+            return item.name, item.arguments
+
+
+# ── hearing ──────────────────────────────────────────────────────────────────────────────────
+
+HEARD: list[tuple[str, list[Delta], list[tuple[str, str]]]] = [
+    ("nothing", [], []),
+    ("text in pieces", [TextDelta(text="Hel"), TextDelta(text="lo")], [("message", "Hello")]),
+    (
+        "thinking before speaking",
+        [ReasoningDelta(text="Hm"), TextDelta(text="Hi"), ReasoningDelta(text="m")],
+        [("reasoning", "Hmm"), ("message", "Hi")],
+    ),
+    (
+        "two messages told apart by their index",
+        [TextDelta(text="a", index=0), TextDelta(text="b", index=2), TextDelta(text="A")],
+        [("message", "aA"), ("message", "b")],
+    ),
+    (
+        "two calls side by side",
+        [
+            CallDelta(index=0, call_id="c0", name="look"),
+            CallDelta(index=1, call_id="c1", name="fly", arguments='{"to":'),
+            CallDelta(index=0, arguments="{}"),
+            CallDelta(index=1, arguments='"Oslo"}'),
+        ],
+        [("look", "{}"), ("fly", '{"to":"Oslo"}')],
+    ),
+    (
+        "a call whose name comes late",
+        [
+            CallDelta(index=0, call_id="c0"),
+            CallDelta(index=0, arguments='{"a'),
+            CallDelta(index=0, name="fly", arguments='":'),
+            CallDelta(index=0, arguments="1}"),
+        ],
+        [("fly", '{"a":1}')],
+    ),
+    (
+        "a call whose name is repeated with every piece",
+        [CallDelta(index=0, name="fly"), CallDelta(index=0, name="fly", arguments="{}")],
+        [("fly", "{}")],
+    ),
+    ("empty pieces", [TextDelta(text=""), ReasoningDelta(text="")], []),
+    ("a call that never gets a name", [CallDelta(index=0, arguments="{}")], []),
+]
+
+
+@pytest.mark.parametrize(
+    ("deltas", "said"), [case[1:] for case in HEARD], ids=[c[0] for c in HEARD]
+)
+def test_the_answer_is_what_was_heard(deltas: list[Delta], said: list[tuple[str, str]]) -> None:
+    assert words(Hearing(*deltas).answer()) == said
+
+
+def test_watchers_see_an_item_opened_once_and_then_grow() -> None:
+    hearing = Hearing(TextDelta(text="Hel"), TextDelta(text="lo"))
+    (message,) = hearing.answer().items
+
+    assert hearing.events == [
+        ev.ItemOpened(item=message.id, kind="message"),
+        ev.Grew(item=message.id, text="Hel"),
+        ev.Grew(item=message.id, text="lo"),
+    ]
+
+
+def test_a_refusal_is_heard_as_one() -> None:
+    (message,) = (
+        Hearing(TextDelta(text="Well."), TextDelta(text="No.", refusal=True)).answer().items
+    )
+    assert isinstance(message, AssistantMessage)
+    assert message.content == (Text(text="Well."), Refusal(text="No."))
+
+
+def test_what_is_heard_lies_in_its_branch_and_names_its_agent() -> None:
+    path: Path = inside(call())
+    accumulator = Accumulator(new_minter(), agent="helper", path=path)
+    opened, grew = accumulator.events(TextDelta(text="Hi"))
+    assert isinstance(opened, ev.ItemOpened)
+    assert isinstance(grew, ev.Grew)
+    draft = Draft().opened(opened).grown(grew)
+    assert draft is not None
+
+    answer = accumulator.answered(draft, model="demo/parrot")
+
+    assert (opened.path, grew.path, answer.path, answer.model) == (path, path, path, "demo/parrot")
+    (message,) = answer.items
+    assert isinstance(message, AssistantMessage)
+    assert (message.path, message.agent) == (path, "helper")
+
+
+def test_two_calls_with_one_id_are_told_apart() -> None:
+    """Whoever answers them, a client or the next prompt, could not say which one is meant."""
+    first, second = (
+        Hearing(
+            CallDelta(index=0, call_id="c0", name="look"),
+            CallDelta(index=1, call_id="c0", name="look"),
+        )
+        .answer()
+        .items
+    )
+    assert isinstance(first, ToolCall) and isinstance(second, ToolCall)
+    assert first.call_id == "c0"
+    assert second.call_id == f"call_{second.id.body}"
+
+
+def test_a_provider_that_names_no_call_id_gets_one_made() -> None:
+    (made,) = Hearing(CallDelta(index=0, name="fly")).answer().items
+    assert isinstance(made, ToolCall)
+    assert made.call_id == f"call_{made.id.body}"
+
+
+# ── extras ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_extras_lie_with_their_item() -> None:
+    hearing = Hearing(
+        ReasoningDelta(text="Hm"),
+        ExtraDelta(kind="reasoning", extra=SIGNATURE),
+        ExtraDelta(kind="reasoning", extra=SIGNATURE),
+        TextDelta(text="Hi"),
+    )
+    thinking, message = hearing.answer().items
+    assert thinking.extras == (SIGNATURE, SIGNATURE)
+    assert message.extras == ()
+
+
+def test_thinking_that_is_all_opaque_is_kept() -> None:
+    """Redacted reasoning has no text, and its provider wants it back."""
+    (thinking,) = Hearing(ExtraDelta(kind="reasoning", extra=SIGNATURE)).answer().items
+    assert isinstance(thinking, Reasoning)
+    assert (thinking.text, thinking.extras) == ("", (SIGNATURE,))
+
+
+def test_a_signature_that_comes_before_its_call_does_not_cost_the_call_its_name() -> None:
+    hearing = Hearing(
+        ExtraDelta(kind="call", extra=SIGNATURE),
+        CallDelta(index=0, call_id="c0", name="fly", arguments="{}"),
+        ExtraDelta(kind="call", extra=SIGNATURE),
+    )
+    (made,) = hearing.answer().items
+    assert isinstance(made, ToolCall)
+    assert (made.call_id, made.name, made.arguments) == ("c0", "fly", "{}")
+    assert made.extras == (SIGNATURE, SIGNATURE)
+
+
+def test_more_extras_than_an_item_can_hold_fail_the_step_and_not_the_history() -> None:
+    """Written regardless, the item could never be read back."""
+    hearing = Hearing(*[ExtraDelta(kind="reasoning", extra=SIGNATURE)] * limits.opaques_max)
+    row = encode_records([Record(n=0, at_ms=0, event=hearing.answer())])
+    assert all(isinstance(each, Record) for each in decode_records(row))
+
+    with pytest.raises(InvalidValue, match=f"more than {limits.opaques_max} extras"):
+        hearing.hear(ExtraDelta(kind="reasoning", extra=SIGNATURE))
+    large = Opaque(owner="demo", json="x" * (limits.opaque_bytes_max + 1))
+    with pytest.raises(InvalidValue, match=f"larger than {limits.opaque_bytes_max} bytes"):
+        hearing.hear(ExtraDelta(kind="message", extra=large))
+
+
+# ── how it finished ──────────────────────────────────────────────────────────────────────────
+
+FINISHES: list[tuple[list[Delta], ev.Finish]] = [
+    ([TextDelta(text="Hi")], "stop"),
+    ([CallDelta(index=0, name="fly")], "tool_calls"),
+    ([TextDelta(text="Hi"), FinishDelta(finish="content_filter")], "content_filter"),
+    ([CallDelta(index=0, name="fly"), FinishDelta(finish="stop")], "stop"),
+]
+
+
+@pytest.mark.parametrize(("deltas", "finish"), FINISHES)
+def test_the_provider_has_the_last_word_on_how_it_finished(
+    deltas: list[Delta], finish: ev.Finish
+) -> None:
+    assert Hearing(*deltas).answer().finish == finish
+
+
+def test_a_stream_that_merely_ends_has_not_finished() -> None:
+    hearing = Hearing(TextDelta(text="Hi"))
+    assert not hearing.accumulator.finished
+    hearing.hear(FinishDelta(finish="stop"))
+    assert hearing.accumulator.finished
+
+
+def test_the_last_usage_counts() -> None:
+    hearing = Hearing(UsageDelta(usage=Usage(input_tokens=7)))
+    assert hearing.accumulator.usage == Usage(input_tokens=7)
+    hearing.hear(UsageDelta(usage=Usage(input_tokens=7, output_tokens=2)))
+    assert hearing.answer().usage == Usage(input_tokens=7, output_tokens=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "state"),
+    [('{"to":"Os', "set_aside"), ("", "set_aside"), ('{"to":"Oslo"}', "complete")],
+)
+def test_a_call_that_was_cut_off_for_length_is_not_made(arguments: str, state: str) -> None:
+    hearing = Hearing(
+        CallDelta(index=0, name="fly", arguments=arguments), FinishDelta(finish="length")
+    )
+    (made,) = hearing.answer().items
+    assert isinstance(made, ToolCall)
+    assert (made.state, made.waits_for) == (state, None)
+
+
+# ── however it is cut ────────────────────────────────────────────────────────────────────────
+
+texts = st.text(st.characters(codec="utf-8"), max_size=6)
+indexes = st.integers(0, 2)
+deltas: st.SearchStrategy[Delta] = st.one_of(
+    st.builds(TextDelta, text=texts, index=indexes, refusal=st.booleans()),
+    st.builds(ReasoningDelta, text=texts, index=indexes),
+    st.builds(CallDelta, index=indexes, name=st.sampled_from(["", "fly"]), arguments=texts),
+    st.builds(ExtraDelta, kind=st.sampled_from(["message", "reasoning", "call"]), index=indexes,
+              extra=st.just(SIGNATURE)),
+)  # fmt: skip
+
+
+@given(st.lists(deltas, max_size=14))
+def test_no_character_is_lost_and_none_is_heard_twice(heard: list[Delta]) -> None:
+    named = {each.index for each in heard if isinstance(each, CallDelta) and each.name}
+    answer = Hearing(*heard).answer()
+
+    for kind, delta in (("message", TextDelta), ("reasoning", ReasoningDelta)):
+        told = "".join(each.text for each in heard if isinstance(each, delta))
+        assert sorted(told) == sorted("".join(said for name, said in words(answer) if name == kind))
+    calls = [each for each in answer.items if isinstance(each, ToolCall)]
+    arguments = [
+        each.arguments for each in heard if isinstance(each, CallDelta) and each.index in named
+    ]
+    assert len(calls) == len(named)
+    assert all(each.name == "fly" for each in calls)
+    assert sorted("".join(arguments)) == sorted("".join(each.arguments for each in calls))
