@@ -36,9 +36,9 @@ from holdfast.loop.play import Player
 from holdfast.models.asking import Style, request_body
 from holdfast.models.base import Dialect, Prompt
 from holdfast.sessions.feed import Feed
-from holdfast.wire.chat import ChatDialect
-from holdfast.wire.chunks import ChunkWriter
-from holdfast.wire.hearing import ChatHearing
+from holdfast.wire.openai.chat.chunks import ChunkWriter
+from holdfast.wire.openai.chat.messages import ChatDialect
+from holdfast.wire.openai.chat.stream_parser import ChatHearing
 from holdfast.wire.sse import DONE
 
 STREAMS, TOKENS, ROUNDS = 50, 200, 7

@@ -57,7 +57,7 @@ KNOWN = frozenset(
     [
         ("holdfast.core.turns.turn", "from holdfast.core.items import Item"),
         ("holdfast.core.turns.turn", "from holdfast import limits"),
-        ("holdfast.wire.chat", "import holdfast.core.items"),
+        ("holdfast.wire.openai.chat.messages", "import holdfast.core.items"),
         ("holdfast.store.sqlite.writer", "from holdfast.store.base import Store"),
         ("holdfast.sessions.lanes", "from holdfast.store.base import Store"),
         ("holdfast.sessions.lanes", "from holdfast.store import base"),
@@ -74,11 +74,11 @@ def test_a_room_may_lean_on_those_below(importer: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("importer", "line"),
     [
-        ("holdfast.core.turns.turn", "from holdfast.wire.chat import Chunk"),
+        ("holdfast.core.turns.turn", "from holdfast.wire.openai.chat.messages import Chunk"),
         ("holdfast.core.turns.turn", "from holdfast.store import base"),
         ("holdfast.core.turns.turn", "from holdfast import Turn"),
         ("holdfast.ids", "import holdfast.core"),
-        ("holdfast.wire.chat", "import holdfast.observe"),
+        ("holdfast.wire.openai.chat.messages", "import holdfast.observe"),
         ("holdfast.models.base", "from holdfast.tools.base import Tool"),
         ("holdfast.loop.play", "from holdfast.sessions.lease import Lease"),
         ("holdfast.loop.play", "from holdfast import sessions"),

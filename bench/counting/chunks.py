@@ -19,7 +19,7 @@ from holdfast.core.turns.journal import Record
 from holdfast.ids import SessionKey, Tenant, TurnId
 from holdfast.loop.histories import Histories
 from holdfast.sessions.ask import Ask
-from holdfast.wire.chat_answer import AnswerHead, ChatStream
+from holdfast.wire.openai.chat.answer import AnswerHead, ChatStream
 
 
 async def main(count: int) -> None:

@@ -22,7 +22,7 @@ from functools import cache
 import uvloop
 
 from holdfast.core.turns.events import Usage
-from holdfast.wire.chunks import ChunkWriter, encode_json, usage_object
+from holdfast.wire.openai.chat.chunks import ChunkWriter, encode_json, usage_object
 from holdfast.wire.sse import DONE
 
 SHORT_TOKENS, PACE_S, PACED_S = 20, 0.02, 15.0

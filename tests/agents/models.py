@@ -8,7 +8,7 @@ from holdfast.agents.base import ModelConfig
 from holdfast.core.turns.deltas import Delta
 from holdfast.errors import InvalidValue
 from holdfast.models.base import Dialect, Prompt
-from holdfast.wire.chat import ChatDialect
+from holdfast.wire.openai.chat.messages import ChatDialect
 
 
 class Mute:

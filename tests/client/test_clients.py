@@ -18,7 +18,7 @@ from holdfast.core.turns.events import Ended
 from holdfast.errors import ServerRefused, ServerUnreachable
 from holdfast.models.base import ModelFailed
 from holdfast.testing import Gate, ScriptedModel, says
-from holdfast.wire import api
+from holdfast.wire.api import objects as api
 from tests.server.stubs import HeldTool, agent, serving, until
 from tests.server.test_approvals import careful
 

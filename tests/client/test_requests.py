@@ -19,7 +19,8 @@ from holdfast.client.sync import Client
 from holdfast.errors import InvalidValue
 from holdfast.server.routing import Route
 from holdfast.testing import ScriptedModel
-from holdfast.wire import api, overview
+from holdfast.wire.api import objects as api
+from holdfast.wire.api import overview
 from tests.server.stubs import agent, serving
 
 SAMPLES: dict[str, Any] = {

@@ -22,14 +22,14 @@ from holdfast.core.turns.journal import Record
 from holdfast.ids import CallId, MessageId, TurnId
 from holdfast.server.openapi_errors import CODES
 from holdfast.testing import says
-from holdfast.wire.chat_answer import AnswerHead, ChatStream, error_frame
-from holdfast.wire.chat_request import read_chat_request
-from holdfast.wire.conversations import read_items, read_metadata, read_new_conversation
 from holdfast.wire.headers import read_naming
+from holdfast.wire.openai.chat.answer import AnswerHead, ChatStream, error_frame
+from holdfast.wire.openai.chat.request import read_chat_request
+from holdfast.wire.openai.conversations import read_items, read_metadata, read_new_conversation
+from holdfast.wire.openai.responses.answer import Echo, ResponseHead
+from holdfast.wire.openai.responses.request import read_context_request, read_responses_request
+from holdfast.wire.openai.responses.stream import ResponseStream
 from holdfast.wire.problems import ErrorAnswer, Problem, Refused
-from holdfast.wire.responses_answer import Echo, ResponseHead
-from holdfast.wire.responses_request import read_context_request, read_responses_request
-from holdfast.wire.responses_stream import ResponseStream
 from holdfast.wire.sse import EventTooLong, SseParser, data_frame
 from tests import repository
 from tests.agents import judging

@@ -38,7 +38,7 @@ from holdfast.loop.histories import ENTRY_BYTES, PIECE_BYTES, PIECES_MAX, Histor
 from holdfast.models.base import Prompt
 from holdfast.testing import says
 from holdfast.tools.base import ToolOutput, ToolRun
-from holdfast.wire.chat import ChatDialect, ChatMessage, spoken
+from holdfast.wire.openai.chat.messages import ChatDialect, ChatMessage, spoken
 from tests.core.builders import (
     after,
     answered,

@@ -19,7 +19,7 @@ from holdfast.models.anthropic import (
 )
 from holdfast.models.base import ModelFailed, Prompt
 from holdfast.testing import FakeUpstream, Reply, refuses
-from holdfast.wire.anthropic import AnthropicDialect
+from holdfast.wire.anthropic.dialect import AnthropicDialect
 from tests.core.builders import said
 from tests.models.talking import heard
 

@@ -18,7 +18,7 @@ from holdfast.core.turns.deltas import (
 from holdfast.core.turns.events import ToolDefinition
 from holdfast.models.base import ModelFailed, Prompt
 from holdfast.models.demo import DemoModel
-from holdfast.wire.chat import ChatDialect
+from holdfast.wire.openai.chat.messages import ChatDialect
 from tests.core.builders import call, note, result, said, user
 from tests.models.talking import heard, prompt
 

@@ -12,7 +12,7 @@ from holdfast.ids import SessionId
 from holdfast.loop.compaction import summarize
 from holdfast.models.base import Prompt
 from holdfast.models.demo import DemoModel
-from holdfast.wire.chat import ChatDialect
+from holdfast.wire.openai.chat.messages import ChatDialect
 from tests.core.builders import call, mint, note, result, said, summary, user
 from tests.models.talking import heard
 

@@ -16,10 +16,10 @@ from holdfast.models.base import Dialect
 from holdfast.models.dialects import SeveralDialects
 from holdfast.models.fallback import FallbackModel
 from holdfast.testing import FakeUpstream, refuses
-from holdfast.wire.anthropic import AnthropicDialect
-from holdfast.wire.chat import ChatDialect
-from holdfast.wire.google import GoogleDialect
-from holdfast.wire.responses_dialect import ResponsesDialect
+from holdfast.wire.anthropic.dialect import AnthropicDialect
+from holdfast.wire.google.dialect import GoogleDialect
+from holdfast.wire.openai.chat.messages import ChatDialect
+from holdfast.wire.openai.responses.dialect import ResponsesDialect
 from tests.models.tongues import CALLS, TONGUES
 from tests.server.stubs import HeldTool, agent, serving
 from tests.wire.telling import DIGEST, MINT, call, result, said, thought, user

@@ -13,7 +13,7 @@ from holdfast.models.failures import (
     retry_hint,
     without_secrets,
 )
-from holdfast.wire.chunks import ErrorObject
+from holdfast.wire.openai.chat.chunks import ErrorObject
 
 NOW_S = 1_445_412_480.0  # Wed, 21 Oct 2015 07:28:00 GMT
 

@@ -19,13 +19,13 @@ from holdfast.models.responses import ResponsesModel
 from holdfast.testing import FakeUpstream, Gate, Reply, Script, says
 from holdfast.testing.upstream.replies import Request
 from holdfast.testing.upstream.wires import wire_of
-from holdfast.wire.anthropic import kept_thought
-from holdfast.wire.anthropic_hearing import AnthropicHearing
-from holdfast.wire.google import kept_signature
-from holdfast.wire.google_hearing import GoogleHearing
-from holdfast.wire.hearing import ChatHearing
-from holdfast.wire.responses_dialect import kept_reasoning
-from holdfast.wire.responses_hearing import ResponsesHearing
+from holdfast.wire.anthropic.dialect import kept_thought
+from holdfast.wire.anthropic.stream_parser import AnthropicHearing
+from holdfast.wire.google.dialect import kept_signature
+from holdfast.wire.google.stream_parser import GoogleHearing
+from holdfast.wire.openai.chat.stream_parser import ChatHearing
+from holdfast.wire.openai.responses.dialect import kept_reasoning
+from holdfast.wire.openai.responses.stream_parser import ResponsesHearing
 from tests.models.talking import answered, model_at
 
 SIGNATURE = "EqoBCkgIARABGAIiQL8+/Ås=="

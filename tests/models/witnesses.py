@@ -23,8 +23,8 @@ from holdfast.core.items import AssistantMessage, Reasoning, Refusal, Text, Tool
 from holdfast.core.turns.deltas import CallDelta, ExtraDelta, FinishDelta, ReasoningDelta, TextDelta
 from holdfast.core.turns.events import Answered, Usage
 from holdfast.testing import FakeUpstream, Script, says
-from holdfast.wire.anthropic import kept_thought, read_thought
-from holdfast.wire.google import kept_signature, read_signature
+from holdfast.wire.anthropic.dialect import kept_thought, read_thought
+from holdfast.wire.google.dialect import kept_signature, read_signature
 from tests.models.talking import answered, heard
 from tests.models.tongues import TONGUES, sealed
 

@@ -9,7 +9,7 @@ from holdfast.core.codec import Decoder, encode
 from holdfast.core.items import UserMessage, text_of
 from holdfast.core.turns.journal import Record
 from holdfast.testing import ScriptedModel
-from holdfast.wire import api
+from holdfast.wire.api import objects as api
 from holdfast.wire.problems import ErrorAnswer
 from tests.server.stubs import Serving, agent, serving
 from tests.server.test_approvals import desk

@@ -13,8 +13,8 @@ from holdfast.ids import Tenant
 from holdfast.models.base import ModelFailed
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedModel, says
-from holdfast.wire import overview as shown
-from holdfast.wire.api import Told
+from holdfast.wire.api import overview as shown
+from holdfast.wire.api.objects import Told
 from tests.server.stubs import Serving, agent, serving
 from tests.server.test_auth import bearer, put_key
 

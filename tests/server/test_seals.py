@@ -20,8 +20,8 @@ from holdfast.server.seals import MARK, UNSEALED, Seals, new_seal_key
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import ScriptedModel
+from holdfast.wire.openai.responses.items import read_input, sealed_reasoning
 from holdfast.wire.problems import Refused
-from holdfast.wire.responses_items import read_input, sealed_reasoning
 from holdfast.wire.seal import Kind, Seal
 from tests.core.builders import new_minter
 from tests.server.stubs import agent, serving

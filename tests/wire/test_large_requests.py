@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.wire.chat_request import read_chat_request
+from holdfast.wire.openai.chat.request import read_chat_request
+from holdfast.wire.openai.responses.request import read_context_request, read_responses_request
 from holdfast.wire.problems import Refused
-from holdfast.wire.responses_request import read_context_request, read_responses_request
 
 MOST = limits.request_items_max
 TEXT = {"type": "text", "text": ""}

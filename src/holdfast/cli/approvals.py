@@ -12,7 +12,7 @@ from holdfast.cli.telling import when
 from holdfast.client.sync import Client
 from holdfast.core.codec import encode
 from holdfast.environment import SERVER
-from holdfast.wire.api import Decision, Grant
+from holdfast.wire.api.objects import Decision, Grant
 
 
 @click.group()

@@ -45,7 +45,7 @@ from holdfast.store.home import Store
 from holdfast.store.matches import parse_query
 from holdfast.store.open import open_existing
 from holdfast.store.rows import TurnRow
-from holdfast.wire import api
+from holdfast.wire.api import objects as api
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from holdfast.cli.options import Where, json_option, tenant_option, where_option
 from holdfast.cli.sessions_changing import annotate, delete, export, fork, import_command, rewind
 from holdfast.cli.telling import flat_lines, model_lines, turn_lines, when
 from holdfast.core.codec import encode
-from holdfast.wire import api
+from holdfast.wire.api import objects as api
 
 limit_option = click.option(
     "--limit",

@@ -18,7 +18,7 @@ from holdfast.cli.output import confirm, give, say
 from holdfast.core.codec import encode
 from holdfast.errors import InvalidValue
 from holdfast.peers.converting import READERS, convert
-from holdfast.wire import api
+from holdfast.wire.api import objects as api
 
 
 def _tell(session: api.Session, words: str, *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from holdfast.core.items import Item, StoredItem, Summary, UserMessage, item_id
 from holdfast.core.transcript import entry_of
 from holdfast.core.turns import events as ev
 from holdfast.core.turns.journal import Record
-from holdfast.wire import api
+from holdfast.wire.api import objects as api
 
 UNREADABLE = "   [this cannot be read; `holdfast db verify` says more]"
 

@@ -12,7 +12,7 @@ from holdfast.client.events import Declined, Said
 from holdfast.client.sync import Client
 from holdfast.core.codec import encode
 from holdfast.errors import InvalidValue
-from holdfast.wire import api
+from holdfast.wire.api import objects as api
 
 STILL_OPEN = 1
 """The exit code of a `cancel` whose turn has not let go yet."""

@@ -16,8 +16,7 @@ from holdfast.core.codec import Value
 from holdfast.core.turns.journal import Record
 from holdfast.errors import ServerRefused
 from holdfast.ids import TurnId
-from holdfast.wire import api
-from holdfast.wire.chat_answer import AnswerHead, ChatStream
+from holdfast.wire.api import objects as api
 from holdfast.wire.headers import (
     CONVERSATION_BASE,
     CONVERSATION_CREATED,
@@ -26,6 +25,7 @@ from holdfast.wire.headers import (
     SHOULD_RETRY,
     TURN_ID,
 )
+from holdfast.wire.openai.chat.answer import AnswerHead, ChatStream
 from holdfast.wire.problems import ErrorAnswer, ErrorBody
 from holdfast.wire.sse import SseParser
 

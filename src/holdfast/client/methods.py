@@ -14,7 +14,8 @@ import msgspec
 from holdfast.client.events import PieceReader, RecordReader
 from holdfast.client.requests import Call, Request, Stream, request
 from holdfast.core.turns.journal import Record
-from holdfast.wire import api, overview
+from holdfast.wire.api import objects as api
+from holdfast.wire.api import overview
 from holdfast.wire.headers import (
     CONVERSATION_ID,
     IDEMPOTENCY_KEY,

@@ -23,8 +23,8 @@ from holdfast.ids import Tenant, Version
 from holdfast.integrations.staging import Conversation
 from holdfast.sessions.embed import LOCAL
 from holdfast.sessions.sessions import Sessions
-from holdfast.wire.responses_dialect import input_of
-from holdfast.wire.responses_items import joined, read_input
+from holdfast.wire.openai.responses.dialect import input_of
+from holdfast.wire.openai.responses.items import joined, read_input
 
 ItemObject: TypeAlias = dict[str, Any]
 """An input item of the Responses API: what the SDK calls TResponseInputItem."""

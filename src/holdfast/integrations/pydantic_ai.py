@@ -39,7 +39,7 @@ from holdfast.ids import Tenant
 from holdfast.integrations.staging import Conversation
 from holdfast.sessions.embed import LOCAL
 from holdfast.sessions.sessions import Sessions
-from holdfast.wire.steps import Said, Step, in_order, result_text, words_of
+from holdfast.wire.history_order import Said, Step, in_order, result_text, words_of
 
 Message = TypeVar("Message")
 PlainMessage: TypeAlias = dict[str, Any]

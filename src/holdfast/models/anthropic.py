@@ -28,9 +28,14 @@ from holdfast.models.base import Dialect, Hearing, Prompt
 from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema
 from holdfast.models.counting import CountBy
 from holdfast.models.upstream import Access, HttpModel
-from holdfast.wire.anthropic import EPHEMERAL, AnthropicDialect, with_breakpoint, without_blank_end
-from holdfast.wire.anthropic_hearing import AnthropicHearing, hear_whole
-from holdfast.wire.chunks import ErrorObject, read_error
+from holdfast.wire.anthropic.dialect import (
+    EPHEMERAL,
+    AnthropicDialect,
+    with_breakpoint,
+    without_blank_end,
+)
+from holdfast.wire.anthropic.stream_parser import AnthropicHearing, hear_whole
+from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
 
 ANTHROPIC_URL = "https://api.anthropic.com/v1"
 VERSION = "2023-06-01"

@@ -14,8 +14,8 @@ from holdfast.core.items import Item
 from holdfast.core.turns.deltas import Delta, FinishDelta, UsageDelta
 from holdfast.core.turns.events import Parameters, ToolDefinition
 from holdfast.errors import FailedBy, InvalidValue, TurnFailed
-from holdfast.wire.chunks import ErrorObject
-from holdfast.wire.hearing import Failing
+from holdfast.wire.openai.chat.chunks import ErrorObject
+from holdfast.wire.openai.chat.stream_parser import Failing
 
 
 class Dialect(Protocol):

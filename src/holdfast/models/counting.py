@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.models.base import Dialect, Prompt
-from holdfast.wire.chunks import ErrorObject
-from holdfast.wire.hearing import Garbled
+from holdfast.wire.openai.chat.chunks import ErrorObject
+from holdfast.wire.openai.chat.stream_parser import Garbled
 
 
 class _Told(Struct, frozen=True):

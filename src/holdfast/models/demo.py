@@ -27,7 +27,7 @@ from holdfast.core.turns.events import Finish, ToolDefinition, Usage
 from holdfast.models import failures
 from holdfast.models.base import Dialect, ModelFailed, Prompt
 from holdfast.models.demo_summary import NAME, OPENING, Notes, notes_of, quoted, read_back, write
-from holdfast.wire.chat import ChatDialect, ChatMessage, TextPart
+from holdfast.wire.openai.chat.messages import ChatDialect, ChatMessage, TextPart
 
 PACE_S = 0.03
 """Between two words: about as fast as the hosted models."""

@@ -13,8 +13,8 @@ from email.utils import parsedate_to_datetime
 
 from holdfast import limits
 from holdfast.models.base import ModelFailed
-from holdfast.wire.chunks import ErrorObject
 from holdfast.wire.headers import RETRY_AFTER, RETRY_AFTER_MS, SHOULD_RETRY
+from holdfast.wire.openai.chat.chunks import ErrorObject
 
 UNREACHABLE = "upstream_unreachable"
 TIMEOUT = "upstream_timeout"

@@ -25,10 +25,10 @@ from holdfast.models.base import Dialect, Hearing, Prompt
 from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read_schema
 from holdfast.models.counting import CountBy
 from holdfast.models.upstream import Access, HttpModel
-from holdfast.wire import chunks
-from holdfast.wire.chunks import ErrorObject
-from holdfast.wire.google import GoogleDialect
-from holdfast.wire.google_hearing import GoogleHearing, hear_whole, read_error
+from holdfast.wire.google.dialect import GoogleDialect
+from holdfast.wire.google.stream_parser import GoogleHearing, hear_whole, read_error
+from holdfast.wire.openai.chat import chunks
+from holdfast.wire.openai.chat.chunks import ErrorObject
 
 GOOGLE_URL = "https://generativelanguage.googleapis.com/v1beta"
 

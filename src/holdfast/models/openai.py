@@ -11,9 +11,9 @@ from holdfast.errors import InvalidValue
 from holdfast.models.asking import KNOWN, OTHERS, OURS, MaxTokensName, Style, json_of, request_body
 from holdfast.models.base import Counting, Dialect, Hearing, Prompt
 from holdfast.models.upstream import Access, HttpModel
-from holdfast.wire.chat import ChatDialect
-from holdfast.wire.chunks import ErrorObject, read_error
-from holdfast.wire.hearing import ChatHearing, hear_whole
+from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
+from holdfast.wire.openai.chat.messages import ChatDialect
+from holdfast.wire.openai.chat.stream_parser import ChatHearing, hear_whole
 
 OPENAI_URL = "https://api.openai.com/v1"
 

@@ -22,9 +22,9 @@ from holdfast.models.choosing import OutputSchema, ToolChoice, read_choice, read
 from holdfast.models.counting import CountBy
 from holdfast.models.openai import OPENAI_URL
 from holdfast.models.upstream import Access, HttpModel
-from holdfast.wire.chunks import ErrorObject, read_error
-from holdfast.wire.responses_dialect import ResponsesDialect
-from holdfast.wire.responses_hearing import ResponsesHearing, hear_whole
+from holdfast.wire.openai.chat.chunks import ErrorObject, read_error
+from holdfast.wire.openai.responses.dialect import ResponsesDialect
+from holdfast.wire.openai.responses.stream_parser import ResponsesHearing, hear_whole
 
 PASSED_ON = frozenset("user safety_identifier prompt_cache_key service_tier".split())
 """Those of `Parameters.others` that have the same name here. `verbosity` is part of `text`."""

@@ -30,9 +30,9 @@ from holdfast.models.base import Counting, Dialect, ModelFailed, Prompt, Wire
 from holdfast.models.connections import Connections, proxy_from_environment
 from holdfast.models.headers import request_headers
 from holdfast.observe.events import trace_headers
-from holdfast.wire.chunks import ErrorObject
 from holdfast.wire.headers import CLIENT_REQUEST_ID, RETRY_AFTER
-from holdfast.wire.hearing import Failing, Garbled
+from holdfast.wire.openai.chat.chunks import ErrorObject
+from holdfast.wire.openai.chat.stream_parser import Failing, Garbled
 
 REUSE_WAIT_S = 0.02
 """After the last event, how long the end of the response may take for its connection to be used again."""

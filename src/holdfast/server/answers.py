@@ -17,7 +17,6 @@ from holdfast.sessions.persistence import persistently
 from holdfast.sessions.watch import Watch, journaled
 from holdfast.store.home import Store
 from holdfast.store.rows import TurnRow
-from holdfast.wire.chat_answer import AnswerEnd
 from holdfast.wire.headers import (
     CONVERSATION_BASE,
     CONVERSATION_CREATED,
@@ -27,6 +26,7 @@ from holdfast.wire.headers import (
     TURN_ID,
     Naming,
 )
+from holdfast.wire.openai.chat.answer import AnswerEnd
 from holdfast.wire.problems import Problem
 
 

@@ -43,11 +43,11 @@ from holdfast.sessions.sessions import Sessions
 from holdfast.store.base import Attempt, Query, SessionFilter, SessionInfo
 from holdfast.store.matches import parse_query
 from holdfast.store.rows import TurnRow
-from holdfast.wire import api
+from holdfast.wire.api import objects as api
+from holdfast.wire.body_parser import read_body
 from holdfast.wire.headers import ETAG, TURN_ID, read_naming
-from holdfast.wire.pages import read_limit
+from holdfast.wire.openai.pages import read_limit
 from holdfast.wire.problems import ErrorAnswer, bad_request
-from holdfast.wire.reading import read_body
 from holdfast.wire.sse import HEARTBEAT, data_frame
 
 _SESSION = Answer("The session.", api.Session, headers=(ETAG.name,))

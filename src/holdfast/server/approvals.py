@@ -25,7 +25,7 @@ from holdfast.server.routing import Call
 from holdfast.sessions.ask import Admission, Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.base import Attempt
-from holdfast.wire.api import Decisions, WaitingCall
+from holdfast.wire.api.objects import Decisions, WaitingCall
 from holdfast.wire.headers import read_naming
 from holdfast.wire.problems import bad_request
 

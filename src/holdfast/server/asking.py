@@ -10,8 +10,8 @@ from holdfast.ids import Tenant
 from holdfast.server.directory import Directory
 from holdfast.server.exchange import Exchange
 from holdfast.sessions.ask import AgentChoice
-from holdfast.wire.chat_request import Given, ignored
 from holdfast.wire.headers import IGNORED_PARAMS
+from holdfast.wire.openai.chat.request import Given, ignored
 from holdfast.wire.problems import Refused
 
 Met: TypeAlias = Callable[[AgentChoice], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.ids import SessionId, Tenant
 from holdfast.store.home import Store
-from holdfast.wire.chat import blobs_in, with_blobs
+from holdfast.wire.openai.chat.messages import blobs_in, with_blobs
 
 
 async def inlined(store: Store, tenant: Tenant, session_id: SessionId, body: bytes) -> bytes:

@@ -21,10 +21,6 @@ from holdfast.server.showing import Showing
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.watch import Watch
-from holdfast.wire import api_openai as openai
-from holdfast.wire.api_requests import ChatBody
-from holdfast.wire.chat_answer import AnswerEnd, AnswerHead, ChatStream, completion
-from holdfast.wire.chat_request import ChatAsk, read_chat_request
 from holdfast.wire.headers import (
     CONVERSATION_ID,
     CONVERSATION_VERSION,
@@ -32,6 +28,10 @@ from holdfast.wire.headers import (
     Naming,
     read_naming,
 )
+from holdfast.wire.openai import answer_types as openai
+from holdfast.wire.openai.chat.answer import AnswerEnd, AnswerHead, ChatStream, completion
+from holdfast.wire.openai.chat.request import ChatAsk, read_chat_request
+from holdfast.wire.openai.request_types import ChatBody
 from holdfast.wire.problems import ErrorAnswer, Problem
 
 

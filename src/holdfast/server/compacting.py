@@ -20,7 +20,7 @@ from holdfast.server.problems import CAUSES, REFUSED_BY_UPSTREAM
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.base import SummaryMoved
-from holdfast.wire.api import Compacted, Usage
+from holdfast.wire.api.objects import Compacted, Usage
 from holdfast.wire.problems import Problem, Refused, bad_request
 
 PORTION_BYTES = 128 * 1024

@@ -22,15 +22,19 @@ from holdfast.server.routing import Answer, Body, Call, Route
 from holdfast.server.seals import Seals
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
-from holdfast.wire.api_openai import Compaction, TokenCount
-from holdfast.wire.api_requests import CompactBody, ContextBody
-from holdfast.wire.chat import ChatDialect
-from holdfast.wire.conversations import unknown_conversation
 from holdfast.wire.headers import TOKEN_COUNT
+from holdfast.wire.openai.answer_types import Compaction, TokenCount
+from holdfast.wire.openai.chat.messages import ChatDialect
+from holdfast.wire.openai.conversations import unknown_conversation
+from holdfast.wire.openai.request_types import CompactBody, ContextBody
+from holdfast.wire.openai.responses.answer import usage_object
+from holdfast.wire.openai.responses.items import item_object
+from holdfast.wire.openai.responses.request import (
+    ContextAsk,
+    read_context_request,
+    unknown_previous,
+)
 from holdfast.wire.problems import bad_request
-from holdfast.wire.responses_answer import usage_object
-from holdfast.wire.responses_items import item_object
-from holdfast.wire.responses_request import ContextAsk, read_context_request, unknown_previous
 
 
 class Contexts:

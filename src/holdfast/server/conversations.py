@@ -35,9 +35,9 @@ from holdfast.server.seals import Seals
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.store.rows import SessionRow
-from holdfast.wire import api_openai as openai
-from holdfast.wire.api_requests import AddedItems, NewConversation, NewMetadata
-from holdfast.wire.conversations import (
+from holdfast.wire.headers import ETAG, Naming, read_naming
+from holdfast.wire.openai import answer_types as openai
+from holdfast.wire.openai.conversations import (
     ConversationAsk,
     conversation_object,
     deleted_object,
@@ -48,11 +48,11 @@ from holdfast.wire.conversations import (
     unknown_conversation,
     unknown_item,
 )
-from holdfast.wire.headers import ETAG, Naming, read_naming
-from holdfast.wire.pages import PageAsk, page_object, read_page
+from holdfast.wire.openai.pages import PageAsk, page_object, read_page
+from holdfast.wire.openai.request_types import AddedItems, NewConversation, NewMetadata
+from holdfast.wire.openai.responses.items import ItemObject, item_object, read_address
+from holdfast.wire.openai.responses.request import SHOW_TOOLS
 from holdfast.wire.problems import Refused
-from holdfast.wire.responses_items import ItemObject, item_object, read_address
-from holdfast.wire.responses_request import SHOW_TOOLS
 
 KEY_PREFIX = "conversation_"
 """What the keys of sessions begin with that were made here. Nobody needs to know them: their clients have the id."""

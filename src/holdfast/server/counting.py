@@ -14,7 +14,7 @@ from holdfast.models.base import Counter, Dialect, Prompt, counter_of
 from holdfast.server.directory import Directory
 from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
-from holdfast.wire.responses_request import ContextAsk
+from holdfast.wire.openai.responses.request import ContextAsk
 
 log = logging.getLogger("holdfast.server")
 

@@ -23,8 +23,8 @@ from holdfast.server.routing import Answer, Call, Caller, Route
 from holdfast.store.base import GrantFilter
 from holdfast.store.home import Store
 from holdfast.store.rows import GrantRow
-from holdfast.wire import api
-from holdfast.wire.pages import read_limit
+from holdfast.wire.api import objects as api
+from holdfast.wire.openai.pages import read_limit
 from holdfast.wire.problems import Problem, Refused, bad_request
 
 TOO_MANY = Problem(

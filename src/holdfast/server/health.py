@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.server.routing import Answer, Call, Route
 from holdfast.sessions.sessions import Sessions
-from holdfast.wire.api_openai import Health as HealthObject
+from holdfast.wire.openai.answer_types import Health as HealthObject
 
 _YES = Answer("Yes.", HealthObject)
 _NO = Answer("Not now; `status` says why.", HealthObject, 503)

@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.server.directory import Directory, ModelEntry
 from holdfast.server.routing import Answer, Call, Route
-from holdfast.wire.api_openai import ModelList, ModelObject
+from holdfast.wire.openai.answer_types import ModelList, ModelObject
 
 
 class Models:

@@ -18,7 +18,7 @@ from holdfast.server.openapi_errors import ANY_REQUEST, BODY, CODES, LET_IN, STR
 from holdfast.server.parameters import ANSWER_HEADERS, PLACES, Kind, Parameter
 from holdfast.server.routing import Answer, Body, Call, Route, Routes
 from holdfast.version import VERSION
-from holdfast.wire.api import TurnEvent, Usage
+from holdfast.wire.api.objects import TurnEvent, Usage
 from holdfast.wire.headers import REQUEST_ID, RETRY_AFTER, SHOULD_RETRY
 from holdfast.wire.problems import ErrorAnswer
 

@@ -25,10 +25,10 @@ from holdfast.sessions.sessions import Sessions
 from holdfast.store.base import SessionInfo
 from holdfast.store.rows import TurnRow
 from holdfast.store.verify import check_session
-from holdfast.wire import overview as shown
-from holdfast.wire.pages import read_page
+from holdfast.wire.api import overview as shown
+from holdfast.wire.body_parser import read_body
+from holdfast.wire.openai.pages import read_page
 from holdfast.wire.problems import bad_request
-from holdfast.wire.reading import read_body
 
 _remarks = msgspec.json.Decoder(shown.Remark)
 

@@ -10,7 +10,7 @@ from holdfast.core.history.reconciliation import Incoming
 from holdfast.core.items import Item
 from holdfast.ids import ItemId, ResponseId, SessionId, Tenant
 from holdfast.sessions.sessions import Sessions
-from holdfast.wire.responses_items import (
+from holdfast.wire.openai.responses.items import (
     InputPiece,
     Reference,
     brought_along,

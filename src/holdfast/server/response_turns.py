@@ -26,8 +26,7 @@ from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.watch import Watch
 from holdfast.store.home import Store
 from holdfast.store.rows import TurnRow
-from holdfast.wire.problems import Problem, Refused
-from holdfast.wire.responses_answer import (
+from holdfast.wire.openai.responses.answer import (
     Echo,
     ResponseEnd,
     ResponseHead,
@@ -35,7 +34,8 @@ from holdfast.wire.responses_answer import (
     echo_of,
     ended_response,
 )
-from holdfast.wire.responses_items import is_output
+from holdfast.wire.openai.responses.items import is_output
+from holdfast.wire.problems import Problem, Refused
 
 
 class Kept(Value):

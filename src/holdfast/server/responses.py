@@ -36,8 +36,6 @@ from holdfast.sessions.ask import Ask
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.stateless import Loose
 from holdfast.sessions.watch import Watch
-from holdfast.wire import api_openai as openai
-from holdfast.wire.api_requests import ResponsesBody
 from holdfast.wire.headers import (
     CONVERSATION_ID,
     CONVERSATION_VERSION,
@@ -46,8 +44,9 @@ from holdfast.wire.headers import (
     Naming,
     read_naming,
 )
-from holdfast.wire.problems import Refused, bad_request
-from holdfast.wire.responses_answer import (
+from holdfast.wire.openai import answer_types as openai
+from holdfast.wire.openai.request_types import ResponsesBody
+from holdfast.wire.openai.responses.answer import (
     ResponseEnd,
     ResponseHead,
     Status,
@@ -55,8 +54,13 @@ from holdfast.wire.responses_answer import (
     response_object,
     whole_response,
 )
-from holdfast.wire.responses_request import ResponsesAsk, read_responses_request, unknown_previous
-from holdfast.wire.responses_stream import ResponseStream
+from holdfast.wire.openai.responses.request import (
+    ResponsesAsk,
+    read_responses_request,
+    unknown_previous,
+)
+from holdfast.wire.openai.responses.stream import ResponseStream
+from holdfast.wire.problems import Refused, bad_request
 from holdfast.wire.seal import Seal
 
 

@@ -17,13 +17,13 @@ from holdfast.server.seals import Seals
 from holdfast.sessions.operations import StillRunning
 from holdfast.sessions.sessions import Sessions
 from holdfast.sessions.watch import Watch
-from holdfast.wire import api_openai as openai
 from holdfast.wire.headers import TURN_ID
-from holdfast.wire.pages import page_object, read_page
+from holdfast.wire.openai import answer_types as openai
+from holdfast.wire.openai.pages import page_object, read_page
+from holdfast.wire.openai.responses.answer import response_object, whole_response
+from holdfast.wire.openai.responses.items import item_object
+from holdfast.wire.openai.responses.stream import ResponseStream
 from holdfast.wire.problems import bad_request
-from holdfast.wire.responses_answer import response_object, whole_response
-from holdfast.wire.responses_items import item_object
-from holdfast.wire.responses_stream import ResponseStream
 from holdfast.wire.sse import HEARTBEAT
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.store.base import Match, SessionInfo
 from holdfast.store.rows import TurnRow
-from holdfast.wire import api
+from holdfast.wire.api import objects as api
 
 
 def session_shown(info: SessionInfo) -> api.Session:

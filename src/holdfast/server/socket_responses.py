@@ -26,10 +26,10 @@ from holdfast.server.responses import Responses
 from holdfast.server.routing import Call, Route
 from holdfast.server.sockets import WebSocket
 from holdfast.sessions.stateless import Loose
+from holdfast.wire.openai.responses.items import InputPiece
+from holdfast.wire.openai.responses.request import ResponsesAsk, read_responses_request
+from holdfast.wire.openai.responses.socket import read_message
 from holdfast.wire.problems import Problem, Refused
-from holdfast.wire.responses_items import InputPiece
-from holdfast.wire.responses_request import ResponsesAsk, read_responses_request
-from holdfast.wire.responses_socket import read_message
 
 PATH = "/v1/responses"
 

@@ -19,14 +19,14 @@ from typing import Any, Protocol
 from holdfast import limits
 from holdfast.server.exchange import CONNECTION, Exchange, Message, Receive, Send
 from holdfast.wire.headers import HEADERS, problem_headers
-from holdfast.wire.problems import Problem
-from holdfast.wire.responses_socket import (
+from holdfast.wire.openai.responses.socket import (
     error_event,
     lane_of,
     too_many_waiting,
     too_old,
     with_lane,
 )
+from holdfast.wire.problems import Problem
 from holdfast.wire.sse import bodies
 
 ONE_REQUEST_ONLY = frozenset(each.name.encode() for each in HEADERS if each.once) | {

@@ -30,7 +30,7 @@ from holdfast.core.turns.deltas import (
 )
 from holdfast.core.turns.events import Finish, Parameters, Usage
 from holdfast.models.base import Dialect, ModelFailed, Prompt
-from holdfast.wire.chat import ChatDialect, ChatMessage
+from holdfast.wire.openai.chat.messages import ChatDialect, ChatMessage
 
 
 class Gate:

@@ -16,7 +16,7 @@ from holdfast.client.events import Call
 from holdfast.core.items import EndedBy, Text, UserMessage
 from holdfast.errors import ServerRefused
 from holdfast.ids import MessageId
-from holdfast.wire import api
+from holdfast.wire.api import objects as api
 
 
 class Refusing:

@@ -13,7 +13,7 @@ from holdfast.core.items import Item, UserMessage, text_of
 from holdfast.core.transcript import entry_of
 from holdfast.errors import ServerRefused
 from holdfast.ids import SessionId
-from holdfast.wire import api
+from holdfast.wire.api import objects as api
 
 RECENT = 10
 """How many conversations `/sessions` shows."""

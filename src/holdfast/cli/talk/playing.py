@@ -20,7 +20,7 @@ from holdfast.client.events import (
 from holdfast.client.sync import Answer, Client, Watched
 from holdfast.core.codec import Value
 from holdfast.errors import ServerRefused, ServerUnreachable
-from holdfast.wire import api
+from holdfast.wire.api import objects as api
 
 KEEPING = "cancel=keep, disconnect=keep"
 """Who stops an answer in a chat has read it; the agent should know what it said."""

@@ -22,7 +22,7 @@ from holdfast.cli.talk.blocks import split_done
 from holdfast.client.events import Call
 from holdfast.core.transcript import ends
 from holdfast.printable import printable_lines
-from holdfast.wire import api
+from holdfast.wire.api import objects as api
 
 ARGUMENTS_CHARS_MAX = 300
 """What is shown of what a tool is called with; of more, both ends."""

@@ -31,8 +31,8 @@ from holdfast.testing.upstream.replies import (
     usage_in,
     with_whole_calls,
 )
-from holdfast.wire.chunks import ErrorObject, encode_json
-from holdfast.wire.google import read_signature
+from holdfast.wire.google.dialect import read_signature
+from holdfast.wire.openai.chat.chunks import ErrorObject, encode_json
 from holdfast.wire.sse import data_frame
 
 FINISH_REASONS: dict[Finish, str] = {

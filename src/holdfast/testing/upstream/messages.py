@@ -28,8 +28,8 @@ from holdfast.core.turns.events import Finish, Usage
 from holdfast.models.base import ModelFailed
 from holdfast.testing.scripted import Gate, Script, Step
 from holdfast.testing.upstream.replies import Reply, Request, usage_in
-from holdfast.wire.anthropic import read_thought
-from holdfast.wire.chunks import ErrorObject, encode_json
+from holdfast.wire.anthropic.dialect import read_thought
+from holdfast.wire.openai.chat.chunks import ErrorObject, encode_json
 from holdfast.wire.sse import event_frame
 
 STOP_REASONS: dict[Finish, str] = {

@@ -24,7 +24,13 @@ from holdfast.core.turns.deltas import (
 from holdfast.core.turns.events import Usage
 from holdfast.models.base import ModelFailed
 from holdfast.testing.scripted import Gate, Script, Step, says
-from holdfast.wire.chunks import ChunkWriter, ErrorObject, encode_json, error_frame, usage_object
+from holdfast.wire.openai.chat.chunks import (
+    ChunkWriter,
+    ErrorObject,
+    encode_json,
+    error_frame,
+    usage_object,
+)
 from holdfast.wire.sse import DONE
 
 CREATED_S = 1_750_000_000

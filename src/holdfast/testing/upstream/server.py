@@ -23,7 +23,7 @@ from holdfast.testing.upstream.replies import (
     refuses,
 )
 from holdfast.testing.upstream.wires import CHAT, FakeWire, wire_of
-from holdfast.wire.chunks import ErrorObject, encode_json
+from holdfast.wire.openai.chat.chunks import ErrorObject, encode_json
 
 Answer: TypeAlias = Reply | Script | str
 Respond: TypeAlias = Callable[[Request], Answer]

@@ -8,7 +8,7 @@ from holdfast.core.codec import Value
 from holdfast.testing.scripted import Gate, Script
 from holdfast.testing.upstream import gemini, messages, replies, responses
 from holdfast.testing.upstream.replies import Reply, Request
-from holdfast.wire.chunks import ErrorObject
+from holdfast.wire.openai.chat.chunks import ErrorObject
 
 
 class FakeWire(Value):

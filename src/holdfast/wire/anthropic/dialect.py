@@ -1,0 +1,312 @@
+"""Anthropic's Messages on the wire: how a history looks there.
+
+A message is a role and blocks. Results are blocks of a user's message, the first in it; a user's next words join
+them. What the model thought goes back to it unchanged, with the signature that proves whose thoughts they are;
+thoughts without one (another provider's, say) are left out, since they would be refused.
+
+A block names a blob by its digest, in the member `data`, as `wire.chat` does.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.items import (
+    AssistantMessage,
+    Audio,
+    Blob,
+    File,
+    Image,
+    Inline,
+    Item,
+    Link,
+    Opaque,
+    Part,
+    Parts,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolResult,
+    text_of,
+)
+from holdfast.wire.history_order import (
+    Said,
+    Step,
+    arguments_object,
+    extras_of,
+    in_order,
+    plain_call_id,
+    result_text,
+    words_of,
+)
+from holdfast.wire.openai.chat.messages import blobs_in, placeholder, with_blobs
+
+OWNER = "anthropic"
+"""Whose `Opaque` it is: a block of thought without its text, as it has to go back."""
+
+# ── blocks ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Source(Struct, frozen=True, omit_defaults=True):
+    type: Literal["base64", "url", "text", "file"]
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+    file_id: str = ""
+
+
+class TextBlock(Struct, frozen=True, tag="text"):
+    text: str
+
+
+class ImageBlock(Struct, frozen=True, tag="image"):
+    source: Source
+
+
+class DocumentBlock(Struct, frozen=True, tag="document", omit_defaults=True):
+    source: Source
+    title: str = ""
+
+
+class ThinkingBlock(Struct, frozen=True, tag="thinking"):
+    thinking: str
+    signature: str
+
+
+class RedactedBlock(Struct, frozen=True, tag="redacted_thinking"):
+    data: str
+
+
+class ToolUseBlock(Struct, frozen=True, tag="tool_use"):
+    id: str
+    name: str
+    input: msgspec.Raw
+
+
+ShownBlock: TypeAlias = TextBlock | ImageBlock | DocumentBlock
+
+
+class ToolResultBlock(Struct, frozen=True, tag="tool_result", omit_defaults=True):
+    tool_use_id: str
+    content: str | list[ShownBlock] = ""
+    is_error: bool = False
+
+
+Block: TypeAlias = ShownBlock | ThinkingBlock | RedactedBlock | ToolUseBlock | ToolResultBlock
+
+
+class Message(Struct, frozen=True):
+    role: Literal["user", "assistant"]
+    content: list[Block]
+
+
+# ── speaking: items → messages ───────────────────────────────────────────────────────────────
+
+
+class AnthropicDialect:
+    """How a history looks to Anthropic. See `models.base.Dialect`."""
+
+    name = "anthropic"
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        return b",".join(map(_encode, messages_of(items)))
+
+    def blobs_in(self, messages: bytes) -> frozenset[str]:
+        return blobs_in(messages)
+
+    def with_blobs(self, messages: bytes, blobs: Mapping[str, bytes]) -> bytes:
+        return with_blobs(_with_texts(messages, blobs), blobs)
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def messages_of(items: Sequence[Item]) -> list[Message]:
+    """The messages that items make: user and assistant in turns, none of them empty."""
+    messages: list[Message] = []
+    for each in in_order(items):
+        if isinstance(each, Step):
+            _add(messages, "assistant", _said(each.said))
+            _add(messages, "user", map(_result, each.results))
+        else:
+            _add(messages, "user", _shown(words_of(each)))
+    return messages
+
+
+def _add(
+    messages: list[Message], role: Literal["user", "assistant"], said: Iterable[Block]
+) -> None:
+    blocks = list(said)
+    if not blocks:
+        return
+    if messages and messages[-1].role == role:
+        messages[-1].content.extend(blocks)
+    else:
+        messages.append(Message(role=role, content=blocks))
+
+
+def _said(said: Iterable[Said]) -> Iterable[Block]:
+    for item in said:
+        match item:
+            case Reasoning():
+                yield from (_thought(item.text, extra) for extra in extras_of(item, OWNER))
+            case AssistantMessage():
+                yield from _texts(text_of(item.content))
+            case _:
+                yield ToolUseBlock(
+                    id=plain_call_id(item), name=item.name, input=arguments_object(item.arguments)
+                )
+
+
+class _Thought(Struct, frozen=True):
+    """A block of thought as it is kept: everything but its text."""
+
+    type: Literal["thinking", "redacted_thinking"]
+    signature: str = ""
+    data: str = ""
+
+
+def kept_thought(*, signature: str = "", data: str = "") -> Opaque:
+    """What is kept of a block of thought: its signature, or what was redacted."""
+    kind: Literal["thinking", "redacted_thinking"] = "redacted_thinking" if data else "thinking"
+    kept = {"type": kind} | ({"data": data} if data else {"signature": signature})
+    return Opaque(owner=OWNER, json=_encode(kept).decode())
+
+
+def read_thought(extra: Opaque) -> _Thought:
+    return msgspec.json.decode(extra.json, type=_Thought)
+
+
+def _thought(text: str, extra: Opaque) -> Block:
+    kept = read_thought(extra)
+    if kept.type == "redacted_thinking":
+        return RedactedBlock(data=kept.data)
+    return ThinkingBlock(thinking=text, signature=kept.signature)
+
+
+def _result(result: ToolResult) -> Block:
+    shown = [part for part in result.content if not isinstance(part, Text | Refusal)]
+    text = result_text(result)
+    content: str | list[ShownBlock] = text
+    if shown:
+        content = [*_texts(text), *_shown(tuple(shown))]
+    return ToolResultBlock(
+        tool_use_id=plain_call_id(result), content=content, is_error=result.outcome != "ok"
+    )
+
+
+def _shown(parts: Parts) -> Iterable[ShownBlock]:
+    for part in parts:
+        yield from _block(part)
+
+
+def _texts(text: str) -> Iterable[TextBlock]:
+    """White space alone is refused there."""
+    return [TextBlock(text=text)] if text.strip() else []
+
+
+def _block(part: Part) -> Iterable[ShownBlock]:
+    match part:
+        case Text() | Refusal():
+            return _texts(part.text)
+        case Image(source=source):
+            if isinstance(source, Link):
+                return [ImageBlock(source=Source(type="url", url=source.url))]
+            return [ImageBlock(source=_bytes(source))]
+        case File():
+            return [_document(part)]
+        case Audio():
+            return _texts(part.transcript or "[a recording, which this model cannot hear]")
+        case _:  # pragma: no cover
+            assert_never(part)
+
+
+def _document(part: File) -> ShownBlock:
+    source = part.source
+    if isinstance(source, Link):
+        if ":" in source.url:
+            return DocumentBlock(source=Source(type="url", url=source.url), title=part.name)
+        return DocumentBlock(source=Source(type="file", file_id=source.url), title=part.name)
+    if source.media_type == "application/pdf":
+        return DocumentBlock(source=_bytes(source), title=part.name)
+    if source.media_type.startswith("image/"):
+        return ImageBlock(source=_bytes(source))
+    if _is_text(source.media_type):
+        data = (
+            placeholder(source)
+            if isinstance(source, Blob)
+            else source.data.decode(errors="replace")
+        )
+        plain = Source(type="text", media_type="text/plain", data=data)
+        return DocumentBlock(source=plain, title=part.name)
+    return TextBlock(
+        text=f"[the file {part.name or 'without a name'} ({source.media_type}), which this model cannot read]"
+    )
+
+
+def _is_text(media_type: str) -> bool:
+    return media_type.startswith("text/") or media_type in ("application/json", "application/xml")
+
+
+def _bytes(source: Inline | Blob) -> Source:
+    data = placeholder(source) if isinstance(source, Blob) else b64encode(source.data).decode()
+    return Source(type="base64", media_type=source.media_type, data=data)
+
+
+_TEXT_PLACEHOLDER = re.compile(
+    rb'"type":"text","media_type":"text/plain","data":"blob:(sha256:[0-9a-f]{64});[^"\\]*"'
+)
+
+
+def _with_texts(messages: bytes, blobs: Mapping[str, bytes]) -> bytes:
+    """Documents of plain text are sent as text, and not as base64 like all other bytes."""
+
+    def inlined(found: re.Match[bytes]) -> bytes:
+        text = blobs[found[1].decode()].decode(errors="replace")
+        return b'"type":"text","media_type":"text/plain","data":' + _encode(text)
+
+    return _TEXT_PLACEHOLDER.sub(inlined, messages)
+
+
+# ── the place where a cache may end ──────────────────────────────────────────────────────────
+
+EPHEMERAL = b'"cache_control":{"type":"ephemeral"}'
+_USER = b'{"role":"user","content":['
+
+
+def with_breakpoint(messages: bytes) -> bytes:
+    """The same messages, with the last block marked: up to there they are kept, and read cheaply next time.
+
+    Only at the end of a user's message, which is where a request ends; a block of thought takes no mark.
+    """
+    at = messages.rfind(b'{"role":"')
+    if not messages.startswith(_USER, at) or not messages.endswith(b"}]}"):
+        return messages
+    return messages[: -len(b"}]}")] + b"," + EPHEMERAL + b"}]}"
+
+
+# ── a request that ends with an answer ───────────────────────────────────────────────────────
+
+_ASSISTANT = b'{"role":"assistant","content":['
+
+
+def without_blank_end(messages: bytes) -> bytes:
+    """The same messages, without the white space at the end of a last answer that is to be gone on with: it is refused."""
+    at = messages.rfind(b'{"role":"')
+    if not messages.startswith(_ASSISTANT, at):
+        return messages
+    try:
+        last = msgspec.json.decode(messages[at:], type=Message)
+    except msgspec.DecodeError:
+        return messages  # these are the arguments of a call, and not a message
+    block = last.content[-1]
+    if not isinstance(block, TextBlock) or block.text == block.text.rstrip():
+        return messages
+    last.content[-1] = TextBlock(text=block.text.rstrip())
+    return messages[:at] + _encode(last)

@@ -1,0 +1,260 @@
+"""Making sense of what Anthropic's Messages stream: events in, deltas out.
+
+It is the stop reason that makes an answer a whole one; `message_stop` comes behind it.
+
+Blocks are numbered over the whole answer, and their numbers are the indices of our deltas, so that thoughts,
+words and calls stay in the order in which they have to go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.turns.deltas import (
+    CallDelta,
+    Delta,
+    ExtraDelta,
+    FinishDelta,
+    ReasoningDelta,
+    TextDelta,
+    UsageDelta,
+)
+from holdfast.core.turns.events import Finish, Usage
+from holdfast.wire.anthropic.dialect import kept_thought
+from holdfast.wire.openai.chat.chunks import ErrorObject
+from holdfast.wire.openai.chat.stream_parser import Failing, Garbled
+from holdfast.wire.stream_parser import UNREADABLE, Listening
+
+FINISHES: dict[str, Finish] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "pause_turn": "length",  # it would go on if it were asked to: what there is of it is not all
+    "refusal": "content_filter",
+}
+"""What is not here is a word that came later; it is taken for `stop`."""
+
+# ── what comes ───────────────────────────────────────────────────────────────────────────────
+
+
+class TokensDetails(Struct, frozen=True):
+    thinking_tokens: int | None = None
+
+
+class WireUsage(Struct, frozen=True):
+    """Cumulative. `input_tokens` are those that came from no cache and went into none."""
+
+    input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    output_tokens: int | None = None
+    output_tokens_details: TokensDetails | None = None
+
+
+class WireBlock(Struct, frozen=True):
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class StopDetails(Struct, frozen=True):
+    explanation: str | None = None
+
+
+class WireDelta(Struct, frozen=True):
+    """Of a block, or of the whole message."""
+
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+    stop_details: StopDetails | None = None
+
+
+class WireMessage(Struct, frozen=True):
+    content: list[WireBlock] | None = None
+    usage: WireUsage | None = None
+    stop_reason: str | None = None
+    stop_details: StopDetails | None = None
+
+
+class WireEvent(Struct, frozen=True):
+    type: str = ""
+    index: int = 0
+    delta: WireDelta | None = None
+    content_block: WireBlock | None = None
+    message: WireMessage | None = None
+    usage: WireUsage | None = None
+    error: Any = None
+
+
+_decode = msgspec.json.Decoder(WireEvent).decode
+_decode_whole = msgspec.json.Decoder(WireMessage).decode
+
+# ── hearing it ───────────────────────────────────────────────────────────────────────────────
+
+
+class _OpenBlock:
+    """A block that has begun, as far as its end depends on it."""
+
+    __slots__ = ("arguments", "block", "signature")
+
+    def __init__(self, block: WireBlock) -> None:
+        self.block = block
+        self.signature = block.signature or ""
+        self.arguments = False
+
+
+class AnthropicHearing(Listening):
+    """Listens to one stream. See `models.base.Hearing`."""
+
+    def __init__(self, *, event_bytes_max: int) -> None:
+        super().__init__(event_bytes_max=event_bytes_max)
+        self._open: dict[int, _OpenBlock] = {}
+        self._usage = WireUsage()
+        self._words_at = 0
+        """Where the model's last words are; why it refused goes with them."""
+        self._called = False
+
+    def hear(self, data: bytes, deltas: list[Delta]) -> None:
+        event = _decode(data)
+        kind = event.type
+        if kind == "content_block_delta":  # nearly always, and this runs for every token
+            if event.delta is not None:
+                self._grow(event.index, event.delta, deltas)
+        elif kind == "content_block_start":
+            if event.content_block is not None:
+                self.begin(event.index, event.content_block, deltas)
+        elif kind == "content_block_stop":
+            self.end(event.index, deltas)
+        elif kind == "message_delta":
+            self._use(event.usage, deltas)
+            if event.delta is not None:
+                self.finish(event.delta.stop_reason, event.delta.stop_details, deltas)
+        elif kind == "message_start":
+            self._use(event.message.usage if event.message else None, deltas)
+        elif kind == "message_stop":
+            self._ended = True
+        elif kind == "error":
+            raise Failing(_error(event.error))
+        # `ping`, and what came later than this code.
+
+    def _grow(self, index: int, delta: WireDelta, deltas: list[Delta]) -> None:
+        if delta.text:
+            deltas.append(TextDelta(text=delta.text, index=index))
+            self._words_at = index
+        elif delta.partial_json:
+            deltas.append(CallDelta(index=index, arguments=delta.partial_json))
+            if index in self._open:
+                self._open[index].arguments = True
+        elif delta.thinking:
+            deltas.append(ReasoningDelta(text=delta.thinking, index=index))
+        elif delta.signature and index in self._open:
+            self._open[index].signature = delta.signature
+
+    def begin(self, index: int, block: WireBlock, deltas: list[Delta]) -> None:
+        """A block begins; most of them empty, but not all servers wait for deltas to say something."""
+        self._open[index] = _OpenBlock(block)
+        if block.type == "tool_use":
+            self._called = True
+            call = CallDelta(index=index, call_id=block.id or "", name=block.name or "")
+            deltas.append(call)
+        elif block.type == "redacted_thinking":
+            extra = kept_thought(data=block.data or "")
+            deltas.append(ExtraDelta(kind="reasoning", index=index, extra=extra))
+        elif block.type == "thinking" and block.thinking:
+            deltas.append(ReasoningDelta(text=block.thinking, index=index))
+        elif block.type == "text" and block.text:
+            deltas.append(TextDelta(text=block.text, index=index))
+            self._words_at = index
+
+    def end(self, index: int, deltas: list[Delta]) -> None:
+        """A block is whole: a call has all its arguments, a thought its signature."""
+        ended = self._open.pop(index, None)
+        if ended is None:
+            return
+        if ended.block.type == "tool_use" and not ended.arguments:
+            arguments = bytes(ended.block.input).decode()
+            deltas.append(CallDelta(index=index, arguments=arguments))
+        elif ended.block.type == "thinking" and ended.signature:
+            extra = kept_thought(signature=ended.signature)
+            deltas.append(ExtraDelta(kind="reasoning", index=index, extra=extra))
+
+    def finish(self, reason: str | None, details: StopDetails | None, deltas: list[Delta]) -> None:
+        if reason is None:
+            return
+        if details is not None and details.explanation:
+            why = TextDelta(text=details.explanation, index=self._words_at, refusal=True)
+            deltas.append(why)
+        finish = FINISHES.get(reason, "stop")
+        if finish == "stop" and self._called:
+            finish = "tool_calls"
+        self._finished = True
+        deltas.append(FinishDelta(finish=finish))
+
+    def _use(self, usage: WireUsage | None, deltas: list[Delta]) -> None:
+        if usage is None:
+            return
+        told = {
+            name: value
+            for name, value in msgspec.structs.asdict(usage).items()
+            if value is not None
+        }
+        self._usage = msgspec.structs.replace(self._usage, **told)
+        deltas.append(UsageDelta(usage=usage_of(self._usage)))
+
+
+def usage_of(usage: WireUsage) -> Usage:
+    """As we count: input is all of it, however it was come by."""
+    details = usage.output_tokens_details or TokensDetails()
+    cached = usage.cache_read_input_tokens or 0
+    written = usage.cache_creation_input_tokens or 0
+    return Usage(
+        input_tokens=(usage.input_tokens or 0) + cached + written,
+        cached_tokens=cached,
+        cache_write_tokens=written,
+        output_tokens=usage.output_tokens or 0,
+        reasoning_tokens=details.thinking_tokens or 0,
+    )
+
+
+def hear_whole(body: bytes) -> Sequence[Delta]:
+    """An answer that was not streamed, as the deltas it could have been. Raises Failing."""
+    try:
+        message = _decode_whole(body)
+    except UNREADABLE as error:
+        raise Garbled(ErrorObject(message=f"the answer cannot be read: {error}")) from error
+    hearing = AnthropicHearing(event_bytes_max=0)
+    deltas: list[Delta] = []
+    for index, block in enumerate(message.content or ()):
+        hearing.begin(index, block, deltas)
+        hearing.end(index, deltas)
+    if message.usage is not None:
+        deltas.append(UsageDelta(usage=usage_of(message.usage)))
+    hearing.finish(message.stop_reason, message.stop_details, deltas)
+    if not hearing.finished:
+        raise Garbled(ErrorObject(message="the answer has no stop_reason"))
+    return deltas
+
+
+def _error(said: Any) -> ErrorObject:
+    if isinstance(said, dict):
+        words, kind = said.get("message"), said.get("type")
+        return ErrorObject(
+            message=words if isinstance(words, str) else None,
+            type=kind if isinstance(kind, str) else None,
+        )
+    return ErrorObject(message=said if isinstance(said, str) else None)

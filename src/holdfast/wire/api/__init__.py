@@ -1,0 +1,1 @@
+"""Our own API, `/api`: its bodies and answers as values."""

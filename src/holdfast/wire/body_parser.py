@@ -1,0 +1,152 @@
+"""What the readers of requests have in common: a body that does not fit is refused by the name of what is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from holdfast import limits
+from holdfast.core.turns.events import ToolDefinition
+from holdfast.wire.accepted_values import fields_at, values_at
+from holdfast.wire.problems import Refused, bad_request
+
+NULL = Raw(b"null")
+"""What a field of any shape is if it is absent."""
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Decodes(Protocol[T_co]):
+    """A decoder of msgspec's."""
+
+    @property
+    def type(self) -> object: ...
+
+    def decode(self, body: bytes, /) -> T_co: ...
+
+
+def read_body(decoder: Decodes[T_co], body: bytes) -> T_co:
+    """Decode a body. Raises Refused, with the parameter that is at fault."""
+    try:
+        if not body.isascii():
+            body.decode()  # parts that are left as they are have not been looked into
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise _invalid(error, decoder.type) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise bad_request("invalid_json", f"the body is not valid JSON: {error}") from error
+
+
+def _invalid(error: msgspec.ValidationError, kind: object) -> Refused:
+    """A field that is missing, unknown or has the wrong type, named as clients expect it."""
+    message, _, whole = str(error).partition(" - at `$")
+    whole = whole.rstrip("`").lstrip(".")
+    place = whole.split("[...]")[0]
+    named = re.search(r"(missing required|unknown) field `([^`]+)`", message)
+    if named:
+        name = f"{place}.{named[2]}" if place else named[2]
+        if named[1] == "unknown":
+            return unknown_parameter(name, fields_at(kind, whole))
+        return missing_parameter(name)
+    where = f"{place}: " if place else ""
+    values = values_at(kind, whole) if message.startswith("Invalid enum value") else ()
+    hint = f"; it is one of {', '.join(values)}" if values else ""
+    return bad_request("invalid_type", f"{where}{message}{hint}", param=place or None)
+
+
+def unknown_parameter(name: str, known: Sequence[str]) -> Refused:
+    there = f"; there are: {', '.join(known)}" if known else ""
+    return bad_request(
+        "unknown_parameter",
+        f"there is no parameter {name[:100]!r}{there}",
+        param=name[:100],
+    )
+
+
+def missing_parameter(name: str) -> Refused:
+    return bad_request(
+        "missing_required_parameter", f"the parameter {name!r} is missing", param=name
+    )
+
+
+def unsupported(name: str, message: str) -> Refused:
+    return bad_request("unsupported_parameter", message, param=name)
+
+
+def demand_between(name: str, value: float | None, low: float, high: float) -> None:
+    """Raise Refused if a number is given and outside its bounds."""
+    if value is not None and not low <= value <= high:
+        raise bad_request(
+            "invalid_value", f"{name} must be between {low:g} and {high:g}", param=name
+        )
+
+
+def demand_few(name: str, count: int, most: int = limits.request_items_max) -> None:
+    """Raise Refused if a list has more members than are read of one request."""
+    if count > most:
+        told = f"{name} is too long: it has {count} members in all, and {most} at most are read of a request"
+        raise bad_request("array_above_max_length", told, param=name)
+
+
+LARGE_BYTES = 128 * 1024
+"""Of JSON that may have more messages or parts than are read of a request: none of them has less than 16 bytes."""
+
+
+class Counted(Struct, frozen=True):
+    """A message or an item, as far as it takes to count what is in it: a quarter of what it takes to read it."""
+
+    content: str | list[Raw] | UnsetType | None = UNSET
+    output: str | list[Raw] | UnsetType | None = UNSET
+    tool_calls: list[Raw] | None = None
+
+    @property
+    def parts(self) -> int:
+        lists = self.content, self.output, self.tool_calls
+        return sum(len(each) for each in lists if isinstance(each, list))
+
+
+_counting_decoder = msgspec.json.Decoder(Counted)
+
+
+def parts_in(raw: Raw) -> int:
+    """How many parts and calls a message or an item has; none if it is of another shape, which its reader refuses."""
+    try:
+        return _counting_decoder.decode(raw).parts
+    except msgspec.DecodeError:
+        return 0
+
+
+def as_json(value: object) -> str | None:
+    """A field as JSON, or None if it is absent or null."""
+    said = bytes(value).strip() if isinstance(value, Raw) else msgspec.json.encode(value)
+    return None if said == b"null" else said.decode()
+
+
+# ── tools ────────────────────────────────────────────────────────────────────────────────────
+
+_TOOL_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{limits.tool_name_chars_max}}}")
+
+
+def tool_definition(
+    where: str, *, name: str, description: str | None, parameters: Raw, strict: bool | None
+) -> ToolDefinition:
+    """A client's function. Raises Refused."""
+    if not _TOOL_NAME.fullmatch(name):
+        raise bad_tool(
+            where,
+            f"a function's name is 1 to {limits.tool_name_chars_max} of a–z, A–Z, 0–9, '_' and '-'",
+        )
+    schema = as_json(parameters) or "{}"
+    if not schema.startswith("{"):
+        raise bad_tool(where, "a function's parameters are a JSON Schema object")
+    return ToolDefinition(
+        name=name, description=description or "", parameters=schema, strict=strict
+    )
+
+
+def bad_tool(where: str, why: str) -> Refused:
+    return bad_request("invalid_tool", f"{where} does not fit: {why}", param=where)

@@ -1,0 +1,240 @@
+"""Google's Gemini on the wire: how a history looks there.
+
+Contents are a role and parts. A result is a part of the user's that follows the model's call, and names it. The
+signatures that came with calls, words and thoughts go back with them, at the same part: newer models refuse a call
+of the turn under way that has lost its own. One that never had one, because another provider made it, gets the
+word that Google has for that case.
+
+A part names a blob by its digest, in the member `data`, as `wire.chat` does.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.items import (
+    AssistantMessage,
+    Audio,
+    Blob,
+    File,
+    Image,
+    Inline,
+    Item,
+    Link,
+    Opaque,
+    Part,
+    Parts,
+    Reasoning,
+    Refusal,
+    Source,
+    Text,
+    ToolCall,
+    ToolResult,
+    text_of,
+)
+from holdfast.wire.history_order import (
+    Said,
+    Step,
+    arguments_object,
+    extras_of,
+    in_order,
+    plain_call_id,
+    result_text,
+    words_of,
+)
+from holdfast.wire.openai.chat.messages import blobs_in, placeholder, with_blobs
+
+OWNER = "google"
+"""Whose `Opaque` it is: the signature of a part."""
+
+UNSIGNED = "skip_thought_signature_validator"
+"""In place of a signature, for a call that another provider's model made."""
+
+# ── parts ────────────────────────────────────────────────────────────────────────────────────
+
+
+class InlineData(Struct, frozen=True, rename="camel"):
+    mime_type: str
+    data: str
+
+
+class FileUri(Struct, frozen=True, rename="camel"):
+    file_uri: str
+
+
+class FunctionCall(Struct, frozen=True):
+    id: str
+    name: str
+    args: msgspec.Raw
+
+
+class FunctionResponse(Struct, frozen=True):
+    id: str
+    name: str
+    response: dict[str, str]
+
+
+class WirePart(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """One of its members, and perhaps a signature."""
+
+    text: str | None = None
+    thought: bool = False
+    inline_data: InlineData | None = None
+    file_data: FileUri | None = None
+    function_call: FunctionCall | None = None
+    function_response: FunctionResponse | None = None
+    thought_signature: str = ""
+
+
+class Content(Struct, frozen=True):
+    role: Literal["user", "model"]
+    parts: list[WirePart]
+
+
+# ── speaking: items → contents ───────────────────────────────────────────────────────────────
+
+
+class GoogleDialect:
+    """How a history looks to Gemini. See `models.base.Dialect`.
+
+    `signed`: for models that refuse a call without a signature.
+    """
+
+    def __init__(self, *, signed: bool) -> None:
+        self.name = "google-signed" if signed else "google"
+        self._signed = signed
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        return b",".join(map(_encode, contents_of(items, signed=self._signed)))
+
+    def blobs_in(self, messages: bytes) -> frozenset[str]:
+        return blobs_in(messages)
+
+    def with_blobs(self, messages: bytes, blobs: Mapping[str, bytes]) -> bytes:
+        return with_blobs(messages, blobs)
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def contents_of(items: Sequence[Item], *, signed: bool) -> list[Content]:
+    """The contents that items make: the user's and the model's in turns, none of them empty."""
+    contents: list[Content] = []
+    for each in in_order(items):
+        if isinstance(each, Step):
+            _add(contents, "model", _said(each.said, signed=signed))
+            _add(contents, "user", (_result(each, result) for result in each.results))
+            # As many answers as there were calls, and nothing else: what they show comes on its own.
+            shown = [part for result in each.results for part in _shown_by(result)]
+            if shown:
+                contents.append(Content(role="user", parts=shown))
+        else:
+            _add(contents, "user", _parts(words_of(each)))
+    return contents
+
+
+_Role: TypeAlias = Literal["user", "model"]
+
+
+def _add(contents: list[Content], role: _Role, said: Iterable[WirePart]) -> None:
+    parts = list(said)
+    if parts:
+        contents.append(Content(role=role, parts=parts))
+
+
+def _said(said: Iterable[Said], *, signed: bool) -> Iterable[WirePart]:
+    for item in said:
+        signature = _signature(item)
+        match item:
+            case Reasoning():
+                if signature:
+                    yield WirePart(text=item.text, thought=True, thought_signature=signature)
+            case AssistantMessage():
+                yield from _words(text_of(item.content), signature)
+            case _:
+                yield _call(item, signature or (UNSIGNED if signed else ""))
+                signed = False  # of calls side by side, the first is signed for all of them
+
+
+def _words(text: str, signature: str) -> Iterable[WirePart]:
+    """The signature of words comes behind them, on a part without any, and goes back like that."""
+    if text:
+        yield WirePart(text=text)
+    if signature:
+        yield WirePart(text="", thought_signature=signature)
+
+
+def _call(item: ToolCall, signature: str) -> WirePart:
+    call = FunctionCall(
+        id=plain_call_id(item), name=item.name, args=arguments_object(item.arguments)
+    )
+    return WirePart(function_call=call, thought_signature=signature)
+
+
+class _Kept(Struct, frozen=True, rename="camel"):
+    thought_signature: str
+
+
+def kept_signature(signature: str) -> Opaque:
+    kept = _Kept(thought_signature=signature)
+    return Opaque(owner=OWNER, json=_encode(kept).decode())
+
+
+def read_signature(extra: Opaque) -> str:
+    return msgspec.json.decode(extra.json, type=_Kept).thought_signature
+
+
+def _signature(item: Said) -> str:
+    extras = extras_of(item, OWNER)
+    return read_signature(extras[-1]) if extras else ""
+
+
+def _result(step: Step, result: ToolResult) -> WirePart:
+    call = step.called(result)
+    member = "output" if result.outcome == "ok" else "error"
+    response = FunctionResponse(
+        id=plain_call_id(result),
+        name=call.name if call else "",
+        response={member: result_text(result)},
+    )
+    return WirePart(function_response=response)
+
+
+def _shown_by(result: ToolResult) -> list[WirePart]:
+    shown = tuple(part for part in result.content if not isinstance(part, Text | Refusal))
+    if not shown:
+        return []
+    return [WirePart(text=f"[From the result of {plain_call_id(result)}:]"), *_parts(shown)]
+
+
+def _parts(parts: Parts) -> Iterable[WirePart]:
+    return [shown for part in parts if (shown := _part(part)) is not None]
+
+
+def _part(part: Part) -> WirePart | None:
+    match part:
+        case Text() | Refusal():
+            return WirePart(text=part.text) if part.text else None
+        case Image() | Audio() | File():
+            return _bytes(part.source)
+        case _:  # pragma: no cover
+            assert_never(part)
+
+
+def _bytes(source: Source) -> WirePart:
+    match source:
+        case Link():
+            return WirePart(file_data=FileUri(file_uri=source.url))
+        case Inline():
+            data = b64encode(source.data).decode()
+            return WirePart(inline_data=InlineData(mime_type=source.media_type, data=data))
+        case Blob():
+            data = placeholder(source)
+            return WirePart(inline_data=InlineData(mime_type=source.media_type, data=data))
+        case _:  # pragma: no cover
+            assert_never(source)

@@ -1,0 +1,252 @@
+"""Making sense of what Gemini streams: responses in, deltas out.
+
+There is no last event: a stream ends when the connection does, and it is the finish reason that makes the answer
+whole.
+
+Parts are not numbered. Words that follow words belong together, and so do thoughts; whatever comes between parts
+them, so that everything goes back in the order in which it came.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.turns.deltas import (
+    CallDelta,
+    Delta,
+    ExtraDelta,
+    FinishDelta,
+    ReasoningDelta,
+    TextDelta,
+    UsageDelta,
+)
+from holdfast.core.turns.events import DraftKind, Finish, Usage
+from holdfast.wire.google.dialect import kept_signature
+from holdfast.wire.openai.chat.chunks import ErrorObject
+from holdfast.wire.openai.chat.stream_parser import Failing, Garbled
+from holdfast.wire.stream_parser import UNREADABLE, Listening
+
+FINISHES: dict[str, Finish] = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "CONTINUATION": "length",
+    **dict.fromkeys(
+        """
+        SAFETY RECITATION LANGUAGE BLOCKLIST PROHIBITED_CONTENT SPII IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT
+        IMAGE_RECITATION
+        """.split(),
+        "content_filter",
+    ),
+}
+"""What is not here is a failure: the model lost its thread (`MALFORMED_FUNCTION_CALL`), or nobody says why."""
+
+# ── what comes ───────────────────────────────────────────────────────────────────────────────
+
+
+class HeardCall(Struct, frozen=True):
+    id: str | None = None
+    name: str = ""
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class HeardPart(Struct, frozen=True, rename="camel"):
+    text: str | None = None
+    thought: bool | None = None
+    function_call: HeardCall | None = None
+    thought_signature: str | None = None
+
+
+class HeardContent(Struct, frozen=True):
+    parts: list[HeardPart] | None = None
+
+
+class HeardCandidate(Struct, frozen=True, rename="camel"):
+    index: int | None = None
+    content: HeardContent | None = None
+    finish_reason: str | None = None
+    finish_message: str | None = None
+
+
+class HeardUsage(Struct, frozen=True, rename="camel"):
+    """Cumulative. Thoughts are not among the candidates' tokens."""
+
+    prompt_token_count: int | None = None
+    cached_content_token_count: int | None = None
+    tool_use_prompt_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+
+    def usage(self) -> Usage:
+        thoughts = self.thoughts_token_count or 0
+        return Usage(
+            input_tokens=(self.prompt_token_count or 0) + (self.tool_use_prompt_token_count or 0),
+            cached_tokens=self.cached_content_token_count or 0,
+            output_tokens=(self.candidates_token_count or 0) + thoughts,
+            reasoning_tokens=thoughts,
+        )
+
+
+class HeardFeedback(Struct, frozen=True, rename="camel"):
+    block_reason: str | None = None
+    block_reason_message: str | None = None
+
+
+class HeardDetail(Struct, frozen=True, rename="camel"):
+    retry_delay: str | None = None
+
+
+class HeardError(Struct, frozen=True):
+    code: int | None = None
+    message: str | None = None
+    status: str | None = None
+    details: list[HeardDetail] | None = None
+
+
+class HeardResponse(Struct, frozen=True, rename="camel"):
+    candidates: list[HeardCandidate] | None = None
+    usage_metadata: HeardUsage | None = None
+    prompt_feedback: HeardFeedback | None = None
+    error: HeardError | None = None
+
+
+_decode = msgspec.json.Decoder(HeardResponse).decode
+_decode_list = msgspec.json.Decoder(list[HeardResponse]).decode
+
+# ── hearing it ───────────────────────────────────────────────────────────────────────────────
+
+
+class GoogleHearing(Listening):
+    """Listens to one stream. See `models.base.Hearing`."""
+
+    def __init__(self, *, event_bytes_max: int) -> None:
+        super().__init__(event_bytes_max=event_bytes_max)
+        self._run: tuple[DraftKind, int] | None = None
+        """What the last part was, and the index that its like goes by as long as it goes on."""
+        self._runs = 0
+        self._calls = 0
+        self._usage: Usage | None = None
+
+    def hear(self, data: bytes, deltas: list[Delta]) -> None:
+        self.respond(_decode(data), deltas)
+
+    def respond(self, response: HeardResponse, deltas: list[Delta]) -> None:
+        """What one response says. Raises Failing."""
+        if response.error is not None:
+            raise Failing(error_of(response.error))
+        feedback = response.prompt_feedback
+        if feedback is not None and feedback.block_reason:
+            why = feedback.block_reason_message or feedback.block_reason
+            raise Failing(
+                ErrorObject(message=f"the prompt was blocked: {why}", code="content_filter")
+            )
+        for candidate in response.candidates or ():
+            if candidate.index:  # we ask for one answer; another is nobody's
+                continue
+            for part in (candidate.content and candidate.content.parts) or ():
+                self._say(part, deltas)
+            if candidate.finish_reason:
+                self._finish(candidate, deltas)
+        if response.usage_metadata is not None:
+            self._use(response.usage_metadata.usage(), deltas)
+
+    def _say(self, part: HeardPart, deltas: list[Delta]) -> None:
+        if part.function_call is not None:
+            index = self._calls
+            self._calls += 1
+            self._run = None
+            call = part.function_call
+            deltas.append(
+                CallDelta(
+                    index=index,
+                    call_id=call.id or "",
+                    name=call.name,
+                    arguments=bytes(call.args).decode(),
+                )
+            )
+            self._sign("call", index, part, deltas)
+        elif part.text is not None or part.thought_signature:
+            kind: DraftKind = "reasoning" if part.thought else "message"
+            index = self._index_of(kind)
+            if part.text:
+                deltas.append(
+                    ReasoningDelta(text=part.text, index=index)
+                    if part.thought
+                    else TextDelta(text=part.text, index=index)
+                )
+            self._sign(kind, index, part, deltas)
+
+    def _index_of(self, kind: DraftKind) -> int:
+        if self._run is None or self._run[0] != kind:
+            self._run = (kind, self._runs)
+            self._runs += 1
+        return self._run[1]
+
+    def _sign(self, kind: DraftKind, index: int, part: HeardPart, deltas: list[Delta]) -> None:
+        if part.thought_signature:
+            extra = kept_signature(part.thought_signature)
+            deltas.append(ExtraDelta(kind=kind, index=index, extra=extra))
+            if kind != "call":
+                self._run = None  # what follows has another signature, or none
+
+    def _finish(self, candidate: HeardCandidate, deltas: list[Delta]) -> None:
+        reason = candidate.finish_reason or ""
+        finish = FINISHES.get(reason)
+        if finish is None:
+            why = f": {candidate.finish_message}" if candidate.finish_message else ""
+            raise Failing(
+                ErrorObject(message=f"the model stopped: {reason}{why}", code=reason.lower())
+            )
+        if finish == "stop" and self._calls:
+            finish = "tool_calls"
+        self._finished = True
+        deltas.append(FinishDelta(finish=finish))
+
+    def _use(self, usage: Usage, deltas: list[Delta]) -> None:
+        """Every response says it anew; it matters at first, for answers that break off, and at the end."""
+        if self._usage is None or (self._finished and usage != self._usage):
+            self._usage = usage
+            deltas.append(UsageDelta(usage=usage))
+
+
+def hear_whole(body: bytes) -> Sequence[Delta]:
+    """An answer that was not streamed, as the deltas it could have been. Raises Failing."""
+    hearing = GoogleHearing(event_bytes_max=0)
+    deltas: list[Delta] = []
+    try:
+        responses = _decode_list(body) if body.lstrip()[:1] == b"[" else [_decode(body)]
+    except UNREADABLE as error:
+        raise Garbled(ErrorObject(message=f"the answer cannot be read: {error}")) from error
+    for response in responses:
+        hearing.respond(response, deltas)
+    if not hearing.finished:
+        raise Garbled(ErrorObject(message="the answer has no finishReason"))
+    return deltas
+
+
+# ── errors ───────────────────────────────────────────────────────────────────────────────────
+
+_DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
+
+
+def read_error(body: bytes) -> tuple[ErrorObject, float | None] | None:
+    """What the body of an HTTP error says, and how long it asks to be left alone; None if it is not of theirs."""
+    try:
+        said = _decode_list(body)[0] if body.lstrip()[:1] == b"[" else _decode(body)
+    except (*UNREADABLE, IndexError):
+        return None
+    if said.error is None:
+        return None
+    delays = (_DELAY.fullmatch(each.retry_delay or "") for each in said.error.details or ())
+    hint_s = next((float(found[1]) for found in delays if found), None)
+    return error_of(said.error), hint_s
+
+
+def error_of(error: HeardError) -> ErrorObject:
+    """Their error in OpenAI's words: `status` is a kind, `code` an HTTP status."""
+    return ErrorObject(
+        message=error.message, type=(error.status or "").lower() or None, code=error.code
+    )

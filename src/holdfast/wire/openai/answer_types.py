@@ -1,0 +1,540 @@
+"""The answers of `/v1` as types: what the document at `/openapi.json` says about them.
+
+Answers that grow token by token are written by templates, not from these (`openai/chat/answer.py`, `openai/responses/stream.py`).
+That both say the same is held by tests that read real answers by these types, and by OpenAI's own.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import UNSET, Raw, UnsetType
+
+from holdfast.core.codec import Value
+from holdfast.wire.api.objects import Told
+from holdfast.wire.openai.responses.answer import Status
+
+Json: TypeAlias = dict[str, Raw]
+"""An object that is somebody else's: repeated as it came."""
+
+# ── models ───────────────────────────────────────────────────────────────────────────────────
+
+
+class ModelObject(Told):
+    """An agent, as OpenAI's clients list models."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ModelList(Told):
+    object: Literal["list"]
+    data: tuple[ModelObject, ...]
+
+
+# ── beside every answer ──────────────────────────────────────────────────────────────────────
+
+
+class CallShown(Value):
+    """A call of the agent's own, or one that waits for somebody to allow it."""
+
+    id: str
+    name: str
+    arguments: str
+    agent: str = ""
+    outcome: str | UnsetType | None = UNSET
+
+
+class AboutTurn(Told):
+    """What we say about an answer beside OpenAI's fields."""
+
+    turn_id: str | UnsetType = UNSET
+    version: int | UnsetType = UNSET
+    """The version of the conversation that the turn made."""
+    approvals: tuple[CallShown, ...] | UnsetType = UNSET
+    """Calls that wait for a person to allow them."""
+    tools: tuple[CallShown, ...] | UnsetType = UNSET
+    """The agent's own calls, if they were asked for."""
+    tool_started: CallShown | UnsetType = UNSET
+    tool_finished: CallShown | UnsetType = UNSET
+
+
+# ── chat completions ─────────────────────────────────────────────────────────────────────────
+
+
+class PromptTokens(Told):
+    cached_tokens: int
+    audio_tokens: int
+
+
+class CompletionTokens(Told):
+    reasoning_tokens: int
+    audio_tokens: int
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
+
+
+class ChatUsage(Told):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokens
+    completion_tokens_details: CompletionTokens
+
+
+class CalledFunction(Told):
+    name: str
+    arguments: str
+
+
+class AnswerCall(Told):
+    """A call that the client has to answer."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class AnswerMessage(Told):
+    role: Literal["assistant"]
+    content: str | None
+    refusal: str | None
+    tool_calls: tuple[AnswerCall, ...] | UnsetType = UNSET
+
+
+FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+class ChatChoice(Told):
+    index: int
+    message: AnswerMessage
+    logprobs: None
+    finish_reason: FinishReason
+
+
+class ChatCompletion(Told):
+    """An answer as one object."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: tuple[ChatChoice, ...]
+    usage: ChatUsage
+    holdfast: AboutTurn
+
+
+class FunctionDelta(Told):
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+
+
+class CallDelta(Told):
+    """A piece of a call: its id and name come once, its arguments bit by bit."""
+
+    index: int
+    function: FunctionDelta
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+
+
+class Delta(Told):
+    role: Literal["assistant"] | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    refusal: str | UnsetType = UNSET
+    tool_calls: tuple[CallDelta, ...] | UnsetType = UNSET
+
+
+class ChunkChoice(Told):
+    index: int
+    delta: Delta
+    logprobs: None
+    finish_reason: FinishReason | None
+
+
+class ChatChunk(Told):
+    """One event of a streamed answer."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: tuple[ChunkChoice, ...]
+    system_fingerprint: UnsetType | None = UNSET
+    usage: ChatUsage | UnsetType | None = UNSET
+    holdfast: AboutTurn | UnsetType = UNSET
+
+
+# ── items ────────────────────────────────────────────────────────────────────────────────────
+
+ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
+
+
+class OutputText(Told, tag="output_text"):
+    text: str
+    annotations: tuple[Json, ...]
+    logprobs: tuple[Json, ...]
+
+
+class OutputRefusal(Told, tag="refusal"):
+    refusal: str
+
+
+class InputText(Told, tag="input_text"):
+    text: str
+
+
+class InputImage(Told, tag="input_image"):
+    image_url: str
+    detail: Literal["auto", "low", "high", "original"]
+    file_id: str | None
+
+
+class InputFile(Told, tag="input_file"):
+    filename: str | None
+    file_data: str | UnsetType = UNSET
+    file_url: str | UnsetType = UNSET
+    file_id: str | UnsetType = UNSET
+
+
+ContentPart: TypeAlias = OutputText | OutputRefusal | InputText | InputImage | InputFile
+
+
+class MessageItem(Told, tag="message"):
+    id: str
+    status: ItemStatus
+    role: Literal["user", "assistant", "system"]
+    content: tuple[ContentPart, ...]
+
+
+class FunctionCallItem(Told, tag="function_call"):
+    """A call that the client has to answer, or has answered."""
+
+    id: str
+    status: ItemStatus
+    call_id: str
+    name: str
+    arguments: str
+
+
+class FunctionOutputItem(Told, tag="function_call_output"):
+    id: str
+    call_id: str
+    output: str | tuple[ContentPart, ...]
+    status: ItemStatus
+
+
+class ServedCallItem(Told, tag="mcp_call"):
+    """A call that the agent saw to itself; shown if it was asked for."""
+
+    id: str
+    status: Literal["in_progress", "completed", "failed"]
+    server_label: str
+    name: str
+    arguments: str
+    output: str | None
+    error: str | None
+    approval_request_id: None
+
+
+class SummaryText(Told, tag="summary_text"):
+    text: str
+
+
+class ReasoningItem(Told, tag="reasoning"):
+    """What a model thought, as far as it was asked for; what is sealed is to be sent back as it came."""
+
+    id: str
+    status: ItemStatus
+    summary: tuple[SummaryText, ...]
+    encrypted_content: str | None
+
+
+class CompactionItem(Told, tag="compaction"):
+    """A summary, sealed: to be sent back as it came."""
+
+    id: str
+    encrypted_content: str
+
+
+OutputItem: TypeAlias = (
+    MessageItem
+    | FunctionCallItem
+    | FunctionOutputItem
+    | ServedCallItem
+    | ReasoningItem
+    | CompactionItem
+)
+
+
+class ItemList(Told):
+    object: Literal["list"]
+    data: tuple[OutputItem, ...]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+# ── responses ────────────────────────────────────────────────────────────────────────────────
+
+
+class InputTokens(Told):
+    cached_tokens: int
+    cache_write_tokens: int
+
+
+class OutputTokens(Told):
+    reasoning_tokens: int
+
+
+class ResponseUsage(Told):
+    input_tokens: int
+    input_tokens_details: InputTokens
+    output_tokens: int
+    output_tokens_details: OutputTokens
+    total_tokens: int
+
+
+class ConversationId(Told):
+    id: str
+
+
+class ResponseError(Told):
+    code: Literal["server_error", "rate_limit_exceeded", "invalid_prompt"]
+    message: str
+
+
+class IncompleteDetails(Told):
+    reason: Literal["max_output_tokens", "content_filter"]
+
+
+class ReasoningShown(Told):
+    effort: str | None
+    summary: str | None
+
+
+class TextShown(Told):
+    format: Json
+    verbosity: str | UnsetType = UNSET
+
+
+class ResponseObject(Told):
+    """A response, in whatever state its turn is."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    completed_at: int | None
+    status: Status
+    background: bool
+    conversation: ConversationId | None
+    error: ResponseError | None
+    incomplete_details: IncompleteDetails | None
+    instructions: str | None
+    max_output_tokens: int | None
+    max_tool_calls: int | None
+    model: str
+    output: tuple[OutputItem, ...]
+    parallel_tool_calls: bool
+    previous_response_id: str | None
+    prompt_cache_key: str | None
+    reasoning: ReasoningShown
+    safety_identifier: str | None
+    service_tier: str
+    store: bool
+    temperature: float
+    text: TextShown
+    tool_choice: str | Json
+    tools: tuple[Json, ...]
+    top_logprobs: int
+    top_p: float
+    presence_penalty: float
+    frequency_penalty: float
+    truncation: Literal["auto", "disabled"]
+    usage: ResponseUsage | None
+    user: str | None
+    metadata: dict[str, str]
+    holdfast: AboutTurn
+
+
+class ResponseDeleted(Told):
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
+class TokenCount(Told):
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
+class Compaction(Told):
+    """A summary of a context, in a form to go on with."""
+
+    id: str
+    object: Literal["response.compaction"]
+    created_at: int
+    output: tuple[OutputItem, ...]
+    usage: ResponseUsage
+
+
+# ── the events of a streamed response ────────────────────────────────────────────────────────
+
+
+class LifecycleEvent(Told):
+    """The response itself: as it begins, and as it ends."""
+
+    type: Literal[
+        "response.created",
+        "response.queued",
+        "response.in_progress",
+        "response.completed",
+        "response.incomplete",
+        "response.failed",
+    ]
+    sequence_number: int
+    response: ResponseObject
+
+
+class ItemEvent(Told):
+    """An item is begun, or done."""
+
+    type: Literal["response.output_item.added", "response.output_item.done"]
+    sequence_number: int
+    output_index: int
+    item: OutputItem
+
+
+class PartEvent(Told):
+    """A part of a message is begun, or done."""
+
+    type: Literal["response.content_part.added", "response.content_part.done"]
+    sequence_number: int
+    item_id: str
+    output_index: int
+    content_index: int
+    part: OutputText | OutputRefusal
+
+
+class SummaryPartEvent(Told):
+    """A part of what a model tells about its thoughts is begun, or done."""
+
+    type: Literal["response.reasoning_summary_part.added", "response.reasoning_summary_part.done"]
+    sequence_number: int
+    item_id: str
+    output_index: int
+    summary_index: int
+    part: SummaryText
+
+
+class DeltaEvent(Told):
+    """An item grows."""
+
+    type: Literal[
+        "response.output_text.delta",
+        "response.refusal.delta",
+        "response.function_call_arguments.delta",
+        "response.reasoning_summary_text.delta",
+    ]
+    sequence_number: int
+    item_id: str
+    output_index: int
+    delta: str
+    content_index: int | UnsetType = UNSET
+    summary_index: int | UnsetType = UNSET
+    logprobs: tuple[Json, ...] | UnsetType = UNSET
+
+
+class DoneEvent(Told):
+    """What has grown, whole."""
+
+    type: Literal[
+        "response.output_text.done",
+        "response.refusal.done",
+        "response.function_call_arguments.done",
+        "response.mcp_call_arguments.done",
+        "response.reasoning_summary_text.done",
+    ]
+    sequence_number: int
+    item_id: str
+    output_index: int
+    content_index: int | UnsetType = UNSET
+    summary_index: int | UnsetType = UNSET
+    logprobs: tuple[Json, ...] | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    refusal: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+
+
+class ServedCallEvent(Told):
+    """How a call of the agent's own goes."""
+
+    type: Literal[
+        "response.mcp_call.in_progress",
+        "response.mcp_call.completed",
+        "response.mcp_call.failed",
+    ]
+    sequence_number: int
+    item_id: str
+    output_index: int
+
+
+class StreamError(Told):
+    """What is the matter with a stream that cannot go on."""
+
+    type: str
+    code: str
+    message: str
+    param: str | None
+
+
+class StreamFailedEvent(Told):
+    """The last event of a stream that breaks off, though its response may come to an end."""
+
+    type: Literal["error"]
+    status: int
+    code: str
+    message: str
+    param: str | None
+    error: StreamError
+
+
+RESPONSE_EVENTS: tuple[type[Told], ...] = (
+    LifecycleEvent,
+    ItemEvent,
+    PartEvent,
+    SummaryPartEvent,
+    DeltaEvent,
+    DoneEvent,
+    ServedCallEvent,
+    StreamFailedEvent,
+)
+
+# ── conversations ────────────────────────────────────────────────────────────────────────────
+
+
+class Conversation(Told):
+    """A session, as the Conversations API shows it."""
+
+    id: str
+    object: Literal["conversation"]
+    created_at: int
+    metadata: dict[str, str]
+
+
+class ConversationDeleted(Told):
+    id: str
+    object: Literal["conversation.deleted"]
+    deleted: Literal[True]
+
+
+# ── for whoever runs the server ──────────────────────────────────────────────────────────────
+
+
+class Health(Told):
+    status: str
+    failing: list[str] | UnsetType = UNSET
+    """Tasks of the server whose last round ended in an error."""

@@ -1,0 +1,1 @@
+"""Chat Completions, in both directions: as clients ask us, and as we ask providers."""

@@ -1,0 +1,371 @@
+"""A Chat Completions request: decoded, checked, and turned into what sessions are asked.
+
+What has a meaning is honoured or refused by name. What only shapes the model's speech is passed on; what
+nobody can pass on is named in `X-Ignored-Params`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+import msgspec
+from msgspec import Raw, Struct
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.core.history.reconciliation import Incoming
+from holdfast.core.items import text_of
+from holdfast.core.turns.events import Parameters, ToolDefinition
+from holdfast.errors import InvalidValue
+from holdfast.wire.body_parser import (
+    LARGE_BYTES,
+    NULL,
+    as_json,
+    bad_tool,
+    demand_between,
+    demand_few,
+    parts_in,
+    read_body,
+    tool_definition,
+    unsupported,
+)
+from holdfast.wire.openai.chat.messages import ChatMessage, incoming_of
+from holdfast.wire.problems import bad_request
+
+# ── the body ─────────────────────────────────────────────────────────────────────────────────
+
+
+class FunctionDefinition(Struct, frozen=True):
+    name: str
+    description: str | None = None
+    parameters: Raw = NULL
+    strict: bool | None = None
+
+
+class Tool(Struct, frozen=True):
+    type: str = "function"
+    function: FunctionDefinition | None = None
+
+
+class StreamOptions(Struct, frozen=True):
+    include_usage: bool | None = None
+
+
+class ChatRequest(Struct, frozen=True):
+    """The body, as far as we look at it. Fields that are not here are left alone."""
+
+    model: str
+    messages: list[ChatMessage]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    tools: list[Raw] | None = None
+    tool_choice: Raw = NULL
+    parallel_tool_calls: bool | None = None
+    n: int | None = None
+    stop: str | list[str] | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    reasoning_effort: str | None = None
+    response_format: Raw = NULL
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    modalities: list[str] | None = None
+    functions: Raw = NULL
+    function_call: Raw = NULL
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: Raw = NULL
+    verbosity: str | None = None
+    service_tier: str | None = None
+    prediction: Raw = NULL
+    web_search_options: Raw = NULL
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+
+
+_FIELDS = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "stop": "stop",
+    "seed": "seed",
+    "reasoning_effort": "reasoning_effort",
+    "parallel_tool_calls": "parallel_tool_calls",
+    "tool_choice": "tool_choice",
+    "response_format": "output_schema",
+}
+"""What clients call a parameter, and what we do."""
+
+_PASSED_ON = (
+    "frequency_penalty",
+    "presence_penalty",
+    "logit_bias",
+    "verbosity",
+    "service_tier",
+    "prediction",
+    "web_search_options",
+    "user",
+    "safety_identifier",
+    "prompt_cache_key",
+)
+"""Theirs and the model's alone: we do not look at them."""
+
+_NO_WISH = frozenset({"user", "safety_identifier", "prompt_cache_key", "service_tier"})
+"""Nothing about the answer: whoever leaves these out has ignored nothing."""
+
+_BINDING = frozenset({"stop", "output_schema", "max_output_tokens", "tool_choice"})
+"""An answer that does not keep to these is wrong, not merely different."""
+
+
+class Given(Value):
+    """A parameter that the client gave: by its own name, and by ours."""
+
+    name: str
+    ours: str
+
+
+class ChatAsk(Value):
+    """What a chat request comes to."""
+
+    model: str
+    messages: tuple[Incoming, ...]
+    instructions: tuple[str, ...]
+    parameters: Parameters
+    client_tools: tuple[ToolDefinition, ...]
+    stream: bool
+    include_usage: bool
+    given: tuple[Given, ...] = ()
+    left_alone: tuple[str, ...] = ()
+    """What of the request is for other servers: tools of types that only they run."""
+
+
+_decoder = msgspec.json.Decoder(ChatRequest)
+_tool_decoder = msgspec.json.Decoder(Tool)
+
+
+class Messages(Struct, frozen=True):
+    """A body, as far as it takes to count what is in it."""
+
+    messages: list[Raw] = []
+
+
+_messages_decoder = msgspec.json.Decoder(Messages)
+
+
+def read_chat_request(body: bytes) -> ChatAsk:
+    """Decode and check a request. Raises Refused, with the parameter that is at fault."""
+    if len(body) > LARGE_BYTES:
+        said = read_body(_messages_decoder, body).messages
+        demand_few("messages", len(said))
+        demand_few("messages", sum(map(parts_in, said)), limits.request_parts_max)
+    request = read_body(_decoder, body)
+    _check(request)
+    try:
+        messages = tuple(map(incoming_of, request.messages))
+    except InvalidValue as error:
+        raise bad_request("invalid_content", str(error), param="messages") from error
+    tools, left_alone = _tools(request.tools or [])
+    parameters = _parameters(request, tools)
+    return ChatAsk(
+        model=request.model,
+        messages=messages,
+        instructions=tuple(
+            text for each in messages if each.role == "system" and (text := text_of(each.content))
+        ),
+        parameters=parameters,
+        client_tools=tools,
+        stream=bool(request.stream),
+        include_usage=bool(request.stream_options and request.stream_options.include_usage),
+        given=_given(request, parameters),
+        left_alone=left_alone,
+    )
+
+
+def ignored(given: tuple[Given, ...], knows: Set[str]) -> tuple[str, ...]:
+    """Which of these parameters a model that knows those does nothing about.
+
+    Raises Refused for one that an answer has to keep to.
+    """
+    unknown = [each for each in given if each.ours not in knows]
+    for each in unknown:
+        if each.ours in _BINDING:
+            raise bad_request(
+                "unsupported_parameter",
+                f"this agent's model cannot keep to {each.name}; leave it out, or ask another agent",
+                param=each.name,
+            )
+    return tuple(each.name for each in unknown if each.ours not in _NO_WISH)
+
+
+# ── checks ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _check(request: ChatRequest) -> None:
+    """Refuse what we would otherwise have to ignore."""
+    if not request.messages:
+        raise bad_request("no_new_user_message", "messages is empty: send one", param="messages")
+    if request.n not in (None, 1):
+        raise unsupported("n", "n must be 1: a conversation has one history")
+    if request.logprobs or request.top_logprobs:
+        raise unsupported("logprobs", "logprobs are not offered by agents")
+    if request.modalities and request.modalities != ["text"]:
+        raise unsupported("modalities", "agents answer in text: leave modalities out")
+    for name in ("functions", "function_call"):
+        if as_json(getattr(request, name)) not in (None, "[]"):
+            raise unsupported(name, f"{name} is long deprecated: use tools and tool_choice")
+    for name, low, high in (
+        ("temperature", 0, 2),
+        ("top_p", 0, 1),
+        ("frequency_penalty", -2, 2),
+        ("presence_penalty", -2, 2),
+    ):
+        demand_between(name, getattr(request, name), low, high)
+    for name in ("max_tokens", "max_completion_tokens"):
+        value = getattr(request, name)
+        if value is not None and value < 1:
+            raise bad_request("invalid_value", f"{name} must be at least 1", param=name)
+
+
+# ── parameters ───────────────────────────────────────────────────────────────────────────────
+
+
+def _parameters(request: ChatRequest, tools: tuple[ToolDefinition, ...]) -> Parameters:
+    stop = request.stop
+    others = tuple(
+        (name, said) for name in _PASSED_ON if (said := as_json(getattr(request, name))) is not None
+    )
+    return Parameters(
+        temperature=request.temperature,
+        top_p=request.top_p,
+        max_output_tokens=request.max_completion_tokens or request.max_tokens,
+        stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
+        seed=request.seed,
+        reasoning_effort=request.reasoning_effort,
+        parallel_tool_calls=request.parallel_tool_calls,
+        tool_choice=_tool_choice(request.tool_choice, tools),
+        output_schema=_output_schema(request.response_format),
+        others=others,
+    )
+
+
+def _given(request: ChatRequest, parameters: Parameters) -> tuple[Given, ...]:
+    """What was asked for. That which asks for the ordinary is no wish."""
+    given = [
+        Given(name=name, ours=ours)
+        for name, ours in _FIELDS.items()
+        if as_json(getattr(request, name)) not in (None, "[]")
+        and getattr(parameters, ours) not in (None, (), "auto")
+        and (ours, getattr(parameters, ours)) != ("parallel_tool_calls", True)
+    ]
+    return (*given, *(Given(name=name, ours=name) for name, _ in parameters.others))
+
+
+class _NamedTool(Struct, frozen=True):
+    name: str
+
+
+class _ToolChoice(Struct, frozen=True):
+    type: str
+    function: _NamedTool | None = None
+
+
+def _tool_choice(raw: Raw, tools: tuple[ToolDefinition, ...]) -> str | None:
+    said = as_json(raw)
+    if said is None:
+        return None
+    if said in ('"none"', '"auto"', '"required"'):
+        return said.strip('"')
+    try:
+        choice = msgspec.json.decode(said, type=_ToolChoice)
+    except msgspec.DecodeError as error:
+        raise bad_request(
+            "invalid_value",
+            'tool_choice is "none", "auto", "required" or {"type": "function", "function": {"name": …}}',
+            param="tool_choice",
+        ) from error
+    if choice.type != "function" or choice.function is None:
+        raise unsupported("tool_choice", f"tool_choice of type {choice.type!r} is not offered")
+    if choice.function.name not in {each.name for each in tools}:
+        raise bad_request(
+            "invalid_value",
+            f"tool_choice names {choice.function.name!r}, which is not among the tools of this request",
+            param="tool_choice",
+        )
+    return said
+
+
+class _JsonSchema(Struct, frozen=True):
+    name: str
+    schema: dict[str, Raw] | None = None
+
+
+class _ResponseFormat(Struct, frozen=True):
+    type: str
+    json_schema: _JsonSchema | None = None
+
+
+def _output_schema(raw: Raw) -> str | None:
+    said = as_json(raw)
+    if said is None:
+        return None
+    try:
+        asked = msgspec.json.decode(said, type=_ResponseFormat)
+    except msgspec.DecodeError as error:
+        raise bad_request(
+            "invalid_value", f"response_format does not fit: {error}", param="response_format"
+        ) from error
+    match asked.type:
+        case "text":
+            return None
+        case "json_object":
+            return said
+        case "json_schema" if asked.json_schema is not None:
+            return said
+        case "json_schema":
+            raise bad_request(
+                "missing_required_parameter",
+                "response_format.json_schema is missing",
+                param="response_format.json_schema",
+            )
+        case _:
+            raise unsupported(
+                "response_format", f"response_format of type {asked.type!r} is not offered"
+            )
+
+
+# ── tools ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _tools(tools: list[Raw]) -> tuple[tuple[ToolDefinition, ...], tuple[str, ...]]:
+    """The client's functions. Tools of other types are for other servers, and left alone."""
+    demand_few("tools", len(tools))
+    definitions: dict[str, ToolDefinition] = {}
+    left_alone: list[str] = []
+    for n, raw in enumerate(tools):
+        where = f"tools[{n}]"
+        try:
+            tool = _tool_decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            raise bad_tool(where, str(error)) from error
+        if tool.type != "function":
+            left_alone.append(where)
+            continue
+        if tool.function is None:
+            raise bad_tool(where, "it has no function")
+        function = tool.function
+        definition = tool_definition(
+            where,
+            name=function.name,
+            description=function.description,
+            parameters=function.parameters,
+            strict=function.strict,
+        )
+        if definition.name in definitions:
+            raise bad_tool(where, f"there is another function {definition.name!r}")
+        definitions[definition.name] = definition
+    return tuple(definitions.values()), tuple(left_alone)

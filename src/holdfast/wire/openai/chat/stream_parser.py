@@ -1,0 +1,218 @@
+"""Making sense of what a chat-completions server streams: chunks in, deltas out.
+
+1. The same stream gives the same deltas, whatever the cuts between its bytes.
+2. Only a finish reason makes an answer a whole one. `[DONE]` alone does not: servers send it after failures too.
+3. What was said before a failure is heard, also when both arrive in one piece; then `failure` says what is wrong.
+
+Servers take liberties with tool calls: some leave `index` out, some give every call the same one, some repeat
+the name with every fragment. Calls are told apart by index first, and by a new id where the index will not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.turns.deltas import (
+    CallDelta,
+    Delta,
+    FinishDelta,
+    ReasoningDelta,
+    TextDelta,
+    UsageDelta,
+)
+from holdfast.core.turns.events import Finish
+from holdfast.errors import without_frames
+from holdfast.wire.openai.chat.chunks import (
+    Chunk,
+    ChunkCall,
+    ChunkDelta,
+    ChunkPart,
+    ErrorObject,
+    NotAChunk,
+    read_chunk,
+)
+from holdfast.wire.sse import EventTooLong, SseParser
+
+FINISHES: dict[str, Finish] = {
+    "stop": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+}
+"""What is not here is some server's own word for `stop`, unless it is one of these:"""
+
+FAILURES = frozenset({"abort", "aborted", "cancelled", "error", "insufficient_system_resource"})
+"""Finish reasons that are no finish."""
+
+
+class Failing(Exception):
+    """The stream says that it failed, or makes no sense. `error` is what it says."""
+
+    def __init__(self, error: ErrorObject) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Garbled(Failing):
+    """What came is no stream of chat completions."""
+
+
+class ChatHearing:
+    """Listens to one stream. Feed it bytes as they come; it returns what they say."""
+
+    def __init__(self, *, event_bytes_max: int) -> None:
+        self._parser = SseParser(event_bytes_max=event_bytes_max)
+        self._slots: dict[int, int] = {}
+        """The server's index of a call → ours, which is the order in which calls came up."""
+        self._ids: list[str] = []
+        self._said_done = False
+        self._finished = False
+        self.failure: Failing | None = None
+        """What is wrong with the stream, with the upstream's own words."""
+
+    @property
+    def finished(self) -> bool:
+        """The server has said how the answer ended: it is whole."""
+        return self._finished
+
+    @property
+    def over(self) -> bool:
+        """Nothing more is to come, or is worth hearing."""
+        return self._said_done or self.failure is not None
+
+    def feed(self, piece: bytes) -> Sequence[Delta]:
+        """What these bytes say. Look at `failure` afterwards."""
+        deltas: list[Delta] = []
+        try:
+            for event in () if self.over else self._parser.feed(piece):
+                data = event.data
+                if data == b"[DONE]":
+                    self._said_done = True
+                    break
+                if data and not data.isspace():
+                    self._hear(_chunk(data, named_error=event.name == "error"), deltas)
+        except EventTooLong as error:
+            self.failure = Garbled(ErrorObject(message=str(error)))
+        except Failing as failure:
+            self.failure = without_frames(failure)
+        return deltas
+
+    def heard(self, chunk: Chunk) -> list[Delta]:
+        """What one chunk says. Raises Failing."""
+        deltas: list[Delta] = []
+        self._hear(chunk, deltas)
+        return deltas
+
+    def _hear(self, chunk: Chunk, deltas: list[Delta]) -> None:
+        failure = chunk.failure()
+        if failure is not None:
+            raise Failing(failure)
+        for choice in chunk.choices or ():
+            if choice.index:  # we ask for one answer; another is nobody's
+                continue
+            said = choice.delta or choice.message
+            if said is not None:
+                self._say(said, deltas)
+            if choice.finish_reason:
+                deltas.append(self._finish(choice.finish_reason))
+        usage = chunk.usage or (chunk.x_groq.usage if chunk.x_groq else None)
+        if usage is not None:
+            deltas.append(UsageDelta(usage=usage.usage()))
+
+    def _say(self, said: ChunkDelta, deltas: list[Delta]) -> None:
+        content = said.content
+        if isinstance(content, str):  # nearly always, and this runs for every token
+            if content:
+                deltas.append(TextDelta(text=content))
+        elif content:
+            deltas += _parts(content)
+        thought = said.reasoning_content or said.reasoning  # some send both, saying the same
+        if thought:
+            deltas.append(ReasoningDelta(text=thought))
+        if said.refusal:
+            deltas.append(TextDelta(text=said.refusal, refusal=True))
+        calls = said.tool_calls
+        if calls and len(calls) > 1 and all(call.index is None for call in calls):
+            calls = [msgspec.structs.replace(call, index=n) for n, call in enumerate(calls)]
+        if calls:
+            deltas += map(self._call, calls)
+        if said.function_call is not None:
+            deltas.append(self._call(ChunkCall(index=0, function=said.function_call)))
+
+    def _call(self, call: ChunkCall) -> CallDelta:
+        function = call.function
+        arguments = function.arguments if function else None
+        if isinstance(arguments, dict):
+            arguments = msgspec.json.encode(arguments).decode()
+        return CallDelta(
+            index=self._slot(call),
+            call_id=call.id or "",
+            name=(function.name if function else None) or "",
+            arguments=arguments or "",
+        )
+
+    def _slot(self, call: ChunkCall) -> int:
+        call_id = call.id or ""
+        known = self._slots.get(call.index) if call.index is not None else len(self._ids) - 1
+        if known is not None and known >= 0:
+            other = call_id and self._ids[known] and self._ids[known] != call_id
+            if not other or not (call.function and call.function.name):
+                self._ids[known] = self._ids[known] or call_id
+                return known
+            if call_id in self._ids:
+                return self._ids.index(call_id)
+        self._ids.append(call_id)
+        fresh = len(self._ids) - 1
+        if call.index is not None:
+            self._slots[call.index] = fresh
+        return fresh
+
+    def _finish(self, reason: str) -> FinishDelta:
+        if reason in FAILURES:
+            raise Failing(ErrorObject(message=f"the model stopped: {reason}", code=reason))
+        self._finished = True
+        finish = FINISHES.get(reason, "stop")
+        if finish == "stop" and self._ids:
+            finish = "tool_calls"  # some say `stop` whatever they asked for
+        return FinishDelta(finish=finish)
+
+
+def hear_whole(body: bytes) -> Sequence[Delta]:
+    """An answer that was not streamed, as the deltas it could have been. Raises Failing."""
+    hearing = ChatHearing(event_bytes_max=0)
+    deltas = hearing.heard(_chunk(body, named_error=False))
+    if not hearing.finished:
+        raise Garbled(ErrorObject(message="the answer has no finish_reason"))
+    return deltas
+
+
+def _chunk(data: bytes, *, named_error: bool) -> Chunk:
+    try:
+        chunk = read_chunk(data)
+    except NotAChunk as error:
+        raise Garbled(ErrorObject(message=f"a chunk cannot be read: {error}")) from error
+    if named_error and chunk.failure() is None:
+        raise Failing(ErrorObject(message=chunk.message, type=chunk.type, code=chunk.code))
+    return chunk
+
+
+def _parts(content: Sequence[ChunkPart]) -> list[Delta]:
+    deltas: list[Delta] = []
+    for part in content:
+        if part.thinking:
+            text = _text(part.thinking)
+            deltas += [ReasoningDelta(text=text)] if text else []
+        elif part.text:
+            deltas.append(TextDelta(text=part.text))
+    return deltas
+
+
+def _text(thinking: str | Sequence[ChunkPart]) -> str:
+    if isinstance(thinking, str):
+        return thinking
+    return "".join(each.text or "" for each in thinking)

@@ -1,0 +1,106 @@
+"""The Conversations API: sessions, as its clients see them. Their metadata are a session's attributes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.core.history.conversation import SettingsMerged
+from holdfast.core.items import SessionSettings
+from holdfast.ids import SessionId
+from holdfast.wire.body_parser import NULL, as_json, missing_parameter, read_body
+from holdfast.wire.openai.responses.items import InputPiece, read_input
+from holdfast.wire.openai.responses.request import demand_metadata
+from holdfast.wire.problems import Problem, Refused, bad_request
+from holdfast.wire.seal import Seal
+
+
+class ConversationBody(Struct, frozen=True):
+    """What is said about a conversation, and what is put into it."""
+
+    items: Raw = NULL
+    metadata: dict[str, str] | None = None
+
+
+class ConversationAsk(Value):
+    """What a new conversation begins with, or what is added to one, or what is said about it."""
+
+    items: tuple[InputPiece, ...] = ()
+    metadata: tuple[tuple[str, str], ...] | None = None
+
+
+_decoder = msgspec.json.Decoder(ConversationBody)
+
+
+def read_new_conversation(body: bytes, *, seal: Seal | None = None) -> ConversationAsk:
+    """A body that may be absent, and need not say anything. Raises Refused."""
+    return _read(body or b"{}", seal)
+
+
+def read_items(body: bytes, *, seal: Seal | None = None) -> ConversationAsk:
+    """Items to be added; there has to be one. Raises Refused."""
+    if as_json(read_body(_decoder, body).items) in (None, "[]"):
+        raise missing_parameter("items")
+    return _read(body, seal)
+
+
+def read_metadata(body: bytes) -> ConversationAsk:
+    """What is said about a conversation from now on. Raises Refused."""
+    ask = _read(body)
+    if ask.metadata is None:
+        raise missing_parameter("metadata")
+    return ask
+
+
+def _read(body: bytes, seal: Seal | None = None) -> ConversationAsk:
+    said = read_body(_decoder, body)
+    items = read_input(said.items, param="items", seal=seal) if as_json(said.items) else ()
+    if len(items) > limits.conversation_items_max:
+        raise bad_request(
+            "invalid_value",
+            f"at most {limits.conversation_items_max} items can be added at once",
+            param="items",
+        )
+    if said.metadata is None:
+        return ConversationAsk(items=items)
+    demand_metadata(said.metadata)
+    return ConversationAsk(items=items, metadata=tuple(sorted(said.metadata.items())))
+
+
+def metadata_patch(
+    settings: SessionSettings, metadata: tuple[tuple[str, str], ...]
+) -> SettingsMerged:
+    """The change after which a session has these attributes and no others."""
+    gone = [(name, None) for name in dict(settings.attributes).keys() - dict(metadata).keys()]
+    return SettingsMerged(attributes=(*sorted(gone), *metadata))
+
+
+def conversation_object(
+    session_id: SessionId, *, created_s: int, settings: SessionSettings
+) -> dict[str, Any]:
+    return {
+        "id": str(session_id),
+        "object": "conversation",
+        "created_at": created_s,
+        "metadata": dict(settings.attributes),
+    }
+
+
+def deleted_object(session_id: SessionId) -> dict[str, Any]:
+    return {"id": str(session_id), "object": "conversation.deleted", "deleted": True}
+
+
+def unknown_conversation(name: str) -> Refused:
+    return _unknown("conversation_not_found", f"Conversation with id '{name[:100]}' not found.")
+
+
+def unknown_item(name: str) -> Refused:
+    return _unknown("item_not_found", f"Item with id '{name[:100]}' not found.")
+
+
+def _unknown(code: str, message: str) -> Refused:
+    return Refused(Problem(status=404, code=code, message=message, should_retry=False))

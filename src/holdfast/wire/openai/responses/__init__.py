@@ -1,0 +1,1 @@
+"""Responses, in both directions: as clients ask us, and as we ask providers."""

@@ -1,0 +1,236 @@
+"""A turn as a Response object: every field there, whatever state the turn is in.
+
+A Response repeats what its request asked for. That is kept with the turn, as an `Opaque` on the last item of its
+input: it is committed with the turn, goes wherever the session goes, and no model sees it. A turn whose request
+came by another API has no such note, and is shown with the API's own defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from holdfast import limits
+from holdfast.core.codec import Decoder, Unreadable, Value, encode
+from holdfast.core.items import EndedBy, Item, Opaque, StoredItem
+from holdfast.core.turns import events as ev
+from holdfast.ids import ResponseId, SessionId, Version
+from holdfast.wire.openai.chat.answer import about_turn
+from holdfast.wire.openai.responses.items import ItemObject, Shows, output_objects
+from holdfast.wire.problems import Problem
+from holdfast.wire.seal import Seal
+
+OWNER = "holdfast.responses"
+"""Whose `Opaque` an echo is."""
+
+Status: TypeAlias = Literal[
+    "queued", "in_progress", "completed", "incomplete", "failed", "cancelled"
+]
+
+# ── what a request asked for ─────────────────────────────────────────────────────────────────
+
+
+class Echo(Value):
+    """What a Response repeats of its request. Members that may be any JSON are JSON."""
+
+    model: str = ""
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    tools: str = "[]"
+    tool_choice: str = '"auto"'
+    parallel_tool_calls: bool = True
+    text: str = '{"format":{"type":"text"}}'
+    reasoning_effort: str | None = None
+    reasoning_summary: str | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    top_logprobs: int = 0
+    truncation: str = "disabled"
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    store: bool = True
+    background: bool = False
+    metadata: tuple[tuple[str, str], ...] = ()
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    user: str | None = None
+    named: bool = False
+    """The request named its conversation, so its answer does."""
+    show_tools: bool = False
+    seal_reasoning: bool = False
+
+
+_decoder: Decoder[Echo] = Decoder(Echo)
+
+
+def note_of(echo: Echo) -> Opaque:
+    """An echo, to be kept. What makes it too large to be kept with every turn is left out."""
+    said = encode(echo)
+    if len(said) > limits.echo_bytes_max:
+        said = encode(msgspec.structs.replace(echo, tools="[]", instructions=None))
+    return Opaque(owner=OWNER, json=said.decode())
+
+
+def echo_of(items: Iterable[StoredItem]) -> Echo | None:
+    """What was kept with a turn, among its items; None if nothing was."""
+    for item in items:
+        for extra in getattr(item, "extras", ()):
+            if extra.owner == OWNER:
+                found = _decoder.lenient(extra.json.encode())
+                return None if isinstance(found, Unreadable) else found
+    return None
+
+
+# ── the object ───────────────────────────────────────────────────────────────────────────────
+
+
+class ResponseHead(Value):
+    """What is the same in every state of a Response."""
+
+    response_id: ResponseId
+    session_id: SessionId | None
+    """None if nothing is stored."""
+    created_s: int
+    echo: Echo
+    seal: Seal | None = None
+    """What seals reasoning, where the request has asked to see it so."""
+
+    @property
+    def shows(self) -> Shows:
+        """What of the turn the request has asked to see."""
+        return Shows(
+            tools=self.echo.show_tools,
+            thoughts=self.echo.reasoning_summary is not None,
+            seal=self.seal if self.echo.seal_reasoning else None,
+        )
+
+
+class ResponseEnd(Value):
+    """How a Response ended: what is known once its turn is settled."""
+
+    status: Status
+    items: tuple[Item, ...] = ()
+    usage: ev.Usage = ev.Usage()
+    completed_s: int | None = None
+    version: Version | None = None
+    """The version that the turn made; None if nothing is stored."""
+    incomplete_reason: str | None = None
+    error: Problem | None = None
+
+
+_CUT_SHORT = "max_output_tokens"
+_STOPPED: frozenset[EndedBy] = frozenset({"cancelled", "disconnected"})
+
+
+def ended_response(
+    by: EndedBy,
+    *,
+    kept: bool,
+    items: tuple[Item, ...],
+    usage: ev.Usage,
+    completed_s: int,
+    version: Version | None,
+    problem: Problem,
+    filtered: bool = False,
+) -> ResponseEnd:
+    """What became of a turn, as the Responses API says it. `problem` is told if it is one."""
+    status: Status = "failed"
+    reason: str | None = None
+    if by == "completed" and kept:
+        status, reason = ("incomplete", "content_filter") if filtered else ("completed", None)
+    elif by == "limit":
+        status, reason = "incomplete", _CUT_SHORT
+    elif by in _STOPPED:
+        status = "cancelled"
+    return ResponseEnd(
+        status=status,
+        items=items,
+        usage=usage,
+        completed_s=completed_s,
+        version=version,
+        incomplete_reason=reason,
+        error=problem if status == "failed" else None,
+    )
+
+
+_CODES = frozenset({"rate_limit_exceeded"})
+
+
+def error_object(problem: Problem) -> dict[str, str]:
+    """An error, under one of the codes that clients know for a Response."""
+    if problem.code in _CODES:
+        code = problem.code
+    else:
+        code = "invalid_prompt" if problem.status == 400 else "server_error"
+    return {"code": code, "message": problem.message}
+
+
+def usage_object(usage: ev.Usage) -> dict[str, object]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+    }
+
+
+def response_object(
+    head: ResponseHead, status: Status, end: ResponseEnd | None, output: Sequence[ItemObject]
+) -> dict[str, Any]:
+    """A Response. Numbers are never null, and nothing is left out."""
+    echo = head.echo
+    reason = end.incomplete_reason if end else None
+    error = end.error if end else None
+    session_id = head.session_id if echo.named else None
+    turn_id = head.response_id.turn_id
+    return {
+        "id": str(head.response_id),
+        "object": "response",
+        "created_at": head.created_s,
+        "completed_at": end.completed_s if end and status == "completed" else None,
+        "status": status,
+        "background": echo.background,
+        "conversation": {"id": str(session_id)} if session_id else None,
+        "error": error_object(error) if error else None,
+        "incomplete_details": {"reason": reason} if reason else None,
+        "instructions": echo.instructions,
+        "max_output_tokens": echo.max_output_tokens,
+        "max_tool_calls": echo.max_tool_calls,
+        "model": echo.model,
+        "output": output,
+        "parallel_tool_calls": echo.parallel_tool_calls,
+        "previous_response_id": echo.previous_response_id,
+        "prompt_cache_key": echo.prompt_cache_key,
+        "reasoning": {"effort": echo.reasoning_effort, "summary": echo.reasoning_summary},
+        "safety_identifier": echo.safety_identifier,
+        "service_tier": "default",
+        "store": echo.store,
+        "temperature": echo.temperature,
+        "text": Raw(echo.text.encode()),
+        "tool_choice": Raw(echo.tool_choice.encode()),
+        "tools": Raw(echo.tools.encode()),
+        "top_logprobs": echo.top_logprobs,
+        "top_p": echo.top_p,
+        "presence_penalty": echo.presence_penalty,
+        "frequency_penalty": echo.frequency_penalty,
+        "truncation": echo.truncation,
+        "usage": usage_object(end.usage) if end else None,
+        "user": echo.user,
+        "metadata": dict(echo.metadata),
+        "holdfast": about_turn(turn_id, end.version, end.items) if end else about_turn(turn_id),
+    }
+
+
+def whole_response(head: ResponseHead, end: ResponseEnd) -> dict[str, Any]:
+    """A Response that has ended."""
+    output = output_objects(end.items, head.session_id, head.shows)
+    return response_object(head, end.status, end, output)

@@ -1,0 +1,177 @@
+"""OpenAI's Responses on the wire, as a model is asked by them: how a history looks there.
+
+Nothing is kept at the provider's, so everything goes along with every request. What the model thought comes back to
+us sealed (`encrypted_content`), and goes back as it came, in front of what it led to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.items import (
+    AssistantMessage,
+    Audio,
+    File,
+    Image,
+    Interruption,
+    Item,
+    Link,
+    Opaque,
+    Part,
+    Parts,
+    Reasoning,
+    Refusal,
+    SystemMessage,
+    Text,
+    ToolResult,
+    text_of,
+)
+from holdfast.core.turns.closure import note_for_model
+from holdfast.wire.history_order import Said, Step, extras_of, in_order, result_text, words_of
+from holdfast.wire.openai.chat.messages import blobs_in, url_of, with_blobs
+
+OWNER = "openai"
+"""Whose `Opaque` it is: an item of reasoning, as it came."""
+
+
+class InputText(Struct, frozen=True, tag="input_text"):
+    text: str
+
+
+class InputImage(Struct, frozen=True, tag="input_image"):
+    image_url: str
+    detail: str
+
+
+class InputFile(Struct, frozen=True, tag="input_file", omit_defaults=True):
+    filename: str = ""
+    file_data: str = ""
+    file_id: str = ""
+    file_url: str = ""
+
+
+InputPart: TypeAlias = InputText | InputImage | InputFile
+
+
+class InputMessage(Struct, frozen=True):
+    role: Literal["user", "assistant", "developer"]
+    content: str | list[InputPart]
+
+
+class InputCall(Struct, frozen=True, tag="function_call"):
+    call_id: str
+    name: str
+    arguments: str
+
+
+class InputResult(Struct, frozen=True, tag="function_call_output"):
+    call_id: str
+    output: str | list[InputPart]
+
+
+InputItem: TypeAlias = InputMessage | InputCall | InputResult | msgspec.Raw
+
+
+class ResponsesDialect:
+    """How a history looks to a Responses server. See `models.base.Dialect`."""
+
+    name = "responses"
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        return b",".join(map(_encode, input_of(items)))
+
+    def blobs_in(self, messages: bytes) -> frozenset[str]:
+        return blobs_in(messages)
+
+    def with_blobs(self, messages: bytes, blobs: Mapping[str, bytes]) -> bytes:
+        return with_blobs(messages, blobs)
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def input_of(items: Sequence[Item]) -> Iterable[InputItem]:
+    """The input items that these make."""
+    for each in in_order(items):
+        match each:
+            case Step():
+                yield from _said(each.said)
+                yield from map(_result, each.results)
+            case SystemMessage():
+                yield InputMessage(role="developer", content=text_of(each.content))
+            case Interruption():  # nobody's words but ours, and this wire has a role for them
+                yield InputMessage(role="developer", content=note_for_model(each))
+            case _:
+                yield InputMessage(role="user", content=_content(words_of(each)))
+
+
+def _said(said: Iterable[Said]) -> Iterable[InputItem]:
+    for item in said:
+        match item:
+            case Reasoning():
+                yield from (msgspec.Raw(each.json.encode()) for each in extras_of(item, OWNER))
+            case AssistantMessage():
+                text = text_of(item.content)
+                if text:
+                    yield InputMessage(role="assistant", content=text)
+            case _:
+                arguments = item.arguments or "{}"
+                yield InputCall(call_id=item.call_id, name=item.name, arguments=arguments)
+
+
+class _Sealed(Struct, frozen=True):
+    """An item of reasoning, as far as it has to go back."""
+
+    type: str
+    id: str = ""
+    summary: msgspec.Raw = msgspec.Raw(b"[]")
+    encrypted_content: str | None = None
+
+
+def kept_reasoning(item: bytes) -> Opaque | None:
+    """An item of reasoning, to be sent back; None if it is not sealed, and nobody could read it again."""
+    sealed = msgspec.json.decode(item, type=_Sealed)
+    if not sealed.encrypted_content:
+        return None
+    return Opaque(owner=OWNER, json=_encode(sealed).decode())
+
+
+def _result(result: ToolResult) -> InputItem:
+    shown = tuple(part for part in result.content if not isinstance(part, Text | Refusal))
+    text = result_text(result)
+    if not shown:
+        return InputResult(call_id=result.call_id, output=text)
+    words = (InputText(text=text),) if text else ()
+    return InputResult(call_id=result.call_id, output=[*words, *map(_part, shown)])
+
+
+def _content(parts: Parts) -> str | list[InputPart]:
+    if all(isinstance(part, Text) for part in parts):
+        return text_of(parts)
+    return [_part(part) for part in parts]
+
+
+def _part(part: Part) -> InputPart:
+    match part:
+        case Text() | Refusal():
+            return InputText(text=part.text)
+        case Image():
+            return InputImage(image_url=url_of(part.source), detail=part.detail)
+        case File():
+            return _file(part)
+        case Audio():
+            return InputText(text=part.transcript or "[a recording, which this model cannot hear]")
+        case _:  # pragma: no cover
+            assert_never(part)
+
+
+def _file(part: File) -> InputPart:
+    if not isinstance(part.source, Link):
+        return InputFile(filename=part.name or "file", file_data=url_of(part.source))
+    if ":" in part.source.url:
+        return InputFile(file_url=part.source.url)
+    return InputFile(file_id=part.source.url)

@@ -1,0 +1,521 @@
+"""The items of the Responses and Conversations APIs, in both directions.
+
+In: clients are heard generously. A message may lack its type, id and status; parts of a kind that only other servers
+know, and items of such kinds, are left alone.
+
+Out: an item goes by its *address*: its own id, and after it the body of the session's id that it lies in. So an
+`item_reference` leads to its item across requests, however old it is, and no index of items is needed. A bare id
+is understood too, wherever the session is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, TypeAlias, assert_never
+
+import msgspec
+from msgspec import Raw, Struct
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.core.history.reconciliation import Incoming, IncomingCall, Thought
+from holdfast.core.items import (
+    AssistantMessage,
+    Audio,
+    Completeness,
+    File,
+    Image,
+    Item,
+    Link,
+    Opaque,
+    Part,
+    Parts,
+    Reasoning,
+    Refusal,
+    SystemMessage,
+    Text,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+    text_of,
+)
+from holdfast.errors import InvalidId, InvalidValue
+from holdfast.ids import ItemId, SessionId
+from holdfast.wire.body_parser import LARGE_BYTES, demand_few, parts_in
+from holdfast.wire.openai.chat.messages import (
+    AudioData,
+    AudioPart,
+    FileData,
+    FilePart,
+    part_of,
+    source_of,
+    url_of,
+)
+from holdfast.wire.problems import Problem, Refused, bad_request
+from holdfast.wire.seal import Seal, opened
+
+# ── addresses ────────────────────────────────────────────────────────────────────────────────
+
+_BODY_CHARS = 26
+
+
+class Address(Value):
+    """Where an item lies. `session_id` is None if that goes without saying."""
+
+    item: ItemId
+    session_id: SessionId | None = None
+
+    def __str__(self) -> str:
+        return f"{self.item}{self.session_id.body}" if self.session_id else str(self.item)
+
+
+def read_address(text: str) -> Address | None:
+    """The address that a client names an item by; None if it is none of ours."""
+    for cut, named in ((len(text), False), (len(text) - _BODY_CHARS, True)):
+        try:
+            item = ItemId(text[:cut])
+            session_id = SessionId.from_body(text[cut:]) if named else None
+        except InvalidId:
+            continue
+        return Address(item=item, session_id=session_id)
+    return None
+
+
+# ── in ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class InputPart(Struct, frozen=True):
+    """A part of a message or result, as far as we look at it."""
+
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+    image_url: str | None = None
+    detail: str | None = None
+    file_id: str | None = None
+    file_url: str | None = None
+    file_data: str | None = None
+    filename: str | None = None
+    input_audio: AudioData | None = None
+
+
+class InputItem(Struct, frozen=True):
+    """An item, as far as we look at it. Which fields it needs depends on its type."""
+
+    type: str | None = None
+    id: str | None = None
+    role: str | None = None
+    content: str | list[InputPart] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | list[InputPart] | None = None
+    encrypted_content: str | None = None
+
+
+class Reference(Value):
+    """`item_reference`: an item that the server holds, to be put here."""
+
+    id: str
+
+
+InputPiece: TypeAlias = Incoming | Reference
+
+_items_decoder = msgspec.json.Decoder(list[Raw])
+_item_decoder = msgspec.json.Decoder(InputItem)
+_ROLES: dict[str, Literal["user", "assistant", "system"]] = {
+    "user": "user",
+    "assistant": "assistant",
+    "system": "system",
+    "developer": "system",
+}
+
+
+def read_input(
+    raw: Raw | bytes, *, param: str = "input", seal: Seal | None = None
+) -> tuple[InputPiece, ...]:
+    """What a request brings: a text, or items. Raises Refused. Without a `seal` nothing that is sealed is ours."""
+    body = bytes(raw).strip()
+    if body.startswith(b'"'):
+        text = msgspec.json.decode(body, type=str)
+        return (Incoming(role="user", content=(Text(text=text),)),)
+    try:
+        items = _items_decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise bad_request(
+            "invalid_type", f"{param} is a text or a list of items", param=param
+        ) from error
+    demand_few(param, len(items))
+    return tuple(_pieces(items, param, seal))
+
+
+def _pieces(items: Sequence[Raw], param: str, seal: Seal | None) -> Iterator[InputPiece]:
+    """Each item by itself. What an assistant thought is kept with what it said next."""
+    thoughts: list[Thought] = []
+    parts = 0
+    for n, raw in enumerate(items):
+        where = f"{param}[{n}]"
+        if len(bytes(raw)) > LARGE_BYTES:
+            demand_few(param, parts_in(raw), limits.request_parts_max)
+        item = _read_item(raw, where)
+        parts += sum(len(each) for each in (item.content, item.output) if isinstance(each, list))
+        demand_few(param, parts, limits.request_parts_max)
+        if item.type == "reasoning":
+            thoughts += _thought(item, raw, seal, where)
+            continue
+        piece = _piece(item, where, seal)
+        if isinstance(piece, Incoming) and piece.role == "assistant" and thoughts:
+            piece = msgspec.structs.replace(piece, thoughts=tuple(thoughts))
+            thoughts = []
+        if piece is not None:
+            yield piece
+
+
+def _read_item(raw: Raw, where: str) -> InputItem:
+    try:
+        return _item_decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise bad_request("invalid_type", f"{where}: {error}", param=where) from error
+
+
+def _thought(item: InputItem, raw: Raw, seal: Seal | None, where: str) -> Iterator[Thought]:
+    """Reasoning as its provider sealed it: to go back as it came. What is not sealed nobody can read again."""
+    if not item.encrypted_content:
+        return
+    plain = opened(seal, "reasoning", item.encrypted_content, where=where)
+    said = bytes(raw).decode()
+    if plain is not None:
+        yield msgspec.json.decode(plain, type=Thought)
+    elif len(said) <= limits.opaque_bytes_max:
+        yield Thought(extras=(Opaque(owner="openai", json=said),))
+
+
+def _piece(item: InputItem, where: str, seal: Seal | None) -> InputPiece | None:
+    match item.type or "message":
+        case "message":
+            return _message(item, where)
+        case "item_reference":
+            return Reference(id=_needed(item.id, where, "id"))
+        case "function_call":
+            call = IncomingCall(
+                call_id=_needed(item.call_id, where, "call_id"),
+                name=_needed(item.name, where, "name"),
+                arguments=item.arguments or "",
+            )
+            return Incoming(role="assistant", calls=(call,))
+        case "function_call_output":
+            return Incoming(
+                role="tool",
+                call_id=_needed(item.call_id, where, "call_id"),
+                content=_parts(item.output, f"{where}.output"),
+            )
+        case "compaction":
+            summary = opened(seal, "summary", item.encrypted_content or "", where=where)
+            if summary is None:
+                return None
+            text = f"[Summary of the conversation so far: {summary.decode()}]"
+            return Incoming(role="system", content=(Text(text=text),))
+        case _:
+            return None  # other servers' own
+
+
+def _message(item: InputItem, where: str) -> Incoming:
+    role = _ROLES.get(_needed(item.role, where, "role"))
+    if role is None:
+        known = ", ".join(_ROLES)
+        raise bad_request("invalid_value", f"{where}.role is one of {known}", param=f"{where}.role")
+    return Incoming(role=role, content=_parts(item.content, f"{where}.content"))
+
+
+def _needed(value: str | None, where: str, name: str) -> str:
+    if not value:
+        raise bad_request(
+            "missing_required_parameter", f"{where}.{name} is missing", param=f"{where}.{name}"
+        )
+    return value
+
+
+def _parts(content: str | list[InputPart] | None, where: str) -> Parts:
+    if not isinstance(content, list):
+        return (Text(text=content),) if content else ()
+    try:
+        return tuple(found for each in content if (found := _part(each)) is not None)
+    except InvalidValue as error:
+        raise bad_request("invalid_content", str(error), param=where) from error
+
+
+def _part(part: InputPart) -> Part | None:
+    """A part as we keep it; None for one that other servers know."""
+    match part.type:
+        case "input_text" | "output_text" | "text" | "summary_text" if part.text is not None:
+            return Text(text=part.text)
+        case "refusal":
+            return Refusal(text=part.refusal or "")
+        case "input_image" | "image_url":
+            source = source_of(part.image_url) if part.image_url else Link(url=part.file_id or "")
+            return Image(source=source, detail=_DETAILS.get(part.detail or "", "auto"))
+        case "input_file":
+            if part.file_url:
+                return File(source=source_of(part.file_url), name=part.filename or "")
+            file = FileData(file_data=part.file_data, file_id=part.file_id, filename=part.filename)
+            return part_of(FilePart(file=file))
+        case "input_audio" if part.input_audio is not None:
+            return part_of(AudioPart(input_audio=part.input_audio))
+        case _:
+            return None
+
+
+_DETAILS: dict[str, Literal["auto", "low", "high", "original"]] = {
+    "low": "low",
+    "high": "high",
+    "original": "original",
+}
+
+
+def brought_along(item: Item) -> Incoming | None:
+    """An item that a reference led to, as if its words had been sent; None for what clients do not see."""
+    match item:
+        case UserMessage() if not item.path:
+            return Incoming(role="user", content=item.content, name=item.name)
+        case SystemMessage() if not item.path:
+            return Incoming(role="system", content=item.content)
+        case AssistantMessage() if not item.path:
+            return Incoming(role="assistant", content=item.content, extras=item.extras)
+        case ToolCall() if item.waits_for == "client":
+            call = IncomingCall(call_id=item.call_id, name=item.name, arguments=item.arguments)
+            return Incoming(role="assistant", calls=(call,))
+        case ToolResult() if item.from_client:
+            return Incoming(role="tool", call_id=item.call_id, content=item.content)
+        case _:
+            return None
+
+
+def joined(messages: Iterable[Incoming]) -> tuple[Incoming, ...]:
+    """What one step of an assistant said and asked for, as one message: calls side by side are answered
+    together."""
+    found: list[Incoming] = []
+    for each in messages:
+        before = found[-1] if found else None
+        if before is None or before.role != "assistant" or each.role != "assistant":
+            found.append(each)
+        elif each.calls:
+            found[-1] = msgspec.structs.replace(
+                before,
+                content=before.content + each.content,
+                calls=before.calls + each.calls,
+                extras=(before.extras + each.extras)[-limits.opaques_max :],
+                thoughts=before.thoughts + each.thoughts,
+            )
+        else:
+            found.append(each)
+    return tuple(found)
+
+
+# ── out ──────────────────────────────────────────────────────────────────────────────────────
+
+ItemObject: TypeAlias = dict[str, Any]
+_STATUS: dict[Completeness, str] = {
+    "complete": "completed",
+    "interrupted": "incomplete",
+    "set_aside": "incomplete",
+}
+
+
+class Shows(Value):
+    """What of a turn a client is shown because it has asked for it."""
+
+    tools: bool = False
+    """The agent's own calls."""
+    thoughts: bool = False
+    """What its model tells about its reasoning."""
+    seal: Seal | None = None
+    """What its provider needs to see again of its reasoning, sealed by this."""
+
+    @property
+    def reasoning(self) -> bool:
+        return self.thoughts or self.seal is not None
+
+
+PLAINLY = Shows()
+
+
+def item_object(
+    item: Item,
+    session_id: SessionId | None,
+    *,
+    result: ToolResult | None = None,
+    shows: Shows = PLAINLY,
+) -> ItemObject | None:
+    """An item as clients read it; None for what they are not shown.
+
+    An agent's own call is shown only with its `result`, as the call of a server's tool.
+    """
+    if item.path:
+        return None
+    where = str(Address(item=item.id, session_id=session_id))
+    match item:
+        case UserMessage() | SystemMessage():
+            role = "user" if isinstance(item, UserMessage) else "system"
+            content = [_input_part(each) for each in item.content]
+            return _message_object(where, role, content, "completed")
+        case AssistantMessage():
+            return message_object(item, where)
+        case Reasoning() if shows.reasoning:
+            return reasoning_object(item, where, shows)
+        case ToolCall() if item.waits_for == "client" or not item.agent:
+            return call_object(item, where)
+        case ToolCall() if result is not None:
+            return served_call_object(item, where, result)
+        case ToolResult() if item.from_client:
+            return {
+                "id": where,
+                "type": "function_call_output",
+                "call_id": item.call_id,
+                "output": _output(item.content),
+                "status": "completed",
+            }
+        case _:
+            return None
+
+
+def message_object(item: AssistantMessage, where: str) -> ItemObject:
+    """What an agent said: its text as one part, and what it declined as another."""
+    text = "".join(part.text for part in item.content if isinstance(part, Text))
+    refusal = "".join(part.text for part in item.content if isinstance(part, Refusal))
+    content = [
+        *([text_part(text)] if text or not refusal else []),
+        *([{"type": "refusal", "refusal": refusal}] if refusal else []),
+    ]
+    return _message_object(where, "assistant", content, _STATUS[item.state])
+
+
+def reasoning_object(item: Reasoning, where: str, shows: Shows) -> ItemObject:
+    """What a model thought, as far as it was asked for."""
+    return {
+        "id": where,
+        "type": "reasoning",
+        "status": _STATUS[item.state],
+        "summary": [summary_part(item.text)] if shows.thoughts and item.text else [],
+        "encrypted_content": shows.seal and sealed_reasoning(item, shows.seal),
+    }
+
+
+def summary_part(text: str) -> ItemObject:
+    return {"type": "summary_text", "text": text}
+
+
+def text_part(text: str) -> ItemObject:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _message_object(where: str, role: str, content: list[ItemObject], status: str) -> ItemObject:
+    return {"id": where, "type": "message", "status": status, "role": role, "content": content}
+
+
+def call_object(item: ToolCall, where: str) -> ItemObject:
+    return {
+        "id": where,
+        "type": "function_call",
+        "status": _STATUS[item.state],
+        "call_id": item.call_id,
+        "name": item.name,
+        "arguments": item.arguments,
+    }
+
+
+def served_call_object(item: ToolCall, where: str, result: ToolResult | None) -> ItemObject:
+    """A call that the agent saw to itself, in the shape that every client leaves alone."""
+    told = text_of(result.content) if result else None
+    failed = result is not None and result.outcome != "ok"
+    return {
+        "id": where,
+        "type": "mcp_call",
+        "status": "in_progress" if result is None else "failed" if failed else "completed",
+        "server_label": item.agent or "agent",
+        "name": item.name,
+        "arguments": item.arguments,
+        "output": None if failed else told,
+        "error": (told or "failed") if failed else None,
+        "approval_request_id": None,
+    }
+
+
+def output_objects(
+    items: Sequence[Item], session_id: SessionId | None, shows: Shows
+) -> list[ItemObject]:
+    """What a turn said: the items that are its output, in order."""
+    results = {each.call: each for each in items if isinstance(each, ToolResult)}
+    found = []
+    for each in items:
+        result = results.get(each.id) if shows.tools and isinstance(each, ToolCall) else None
+        shown = item_object(each, session_id, result=result, shows=shows)
+        if is_output(each) and shown:
+            found.append(shown)
+    return found
+
+
+def is_output(item: Item) -> bool:
+    """Whether an agent said it in this turn. What a request brought along has no agent."""
+    if not isinstance(item, AssistantMessage | Reasoning | ToolCall):
+        return False
+    return bool(item.agent) and not item.path
+
+
+def _input_part(part: Part) -> ItemObject:
+    match part:
+        case Text():
+            return {"type": "input_text", "text": part.text}
+        case Refusal():
+            return {"type": "refusal", "refusal": part.text}
+        case Image():
+            return {
+                "type": "input_image",
+                "image_url": url_of(part.source),
+                "detail": part.detail,
+                "file_id": None,
+            }
+        case File():
+            return {"type": "input_file", "filename": part.name or None, **_file(part)}
+        case Audio():
+            return {"type": "input_text", "text": part.transcript or "[a recording]"}
+        case _:  # pragma: no cover
+            assert_never(part)
+
+
+def _file(part: File) -> ItemObject:
+    if not isinstance(part.source, Link):
+        return {"file_data": url_of(part.source)}
+    if ":" in part.source.url:
+        return {"file_url": part.source.url}
+    return {"file_id": part.source.url}
+
+
+def _output(parts: Parts) -> str | list[ItemObject]:
+    if all(isinstance(each, Text) for each in parts):
+        return text_of(parts)
+    return [_input_part(each) for each in parts]
+
+
+# ── reasoning ────────────────────────────────────────────────────────────────────────────────
+
+
+def sealed_reasoning(item: Reasoning, seal: Seal) -> str | None:
+    """What a provider needs to see again, as an `encrypted_content` that clients hand back; None if it needs
+    nothing. Inside it is as its provider has made it, and goes back into a request as it is: hence the seal."""
+    if not item.extras:
+        return None
+    thought = Thought(text=item.text, extras=item.extras)
+    return seal.close("reasoning", msgspec.json.encode(thought))
+
+
+def unknown_reference(name: str) -> Refused:
+    """No such item, in the words and with the status of the hosted service."""
+    return Refused(
+        Problem(
+            status=404,
+            code="item_not_found",
+            message=f"Item with id '{name[:100]}' not found.",
+            param="input",
+            should_retry=False,
+        )
+    )

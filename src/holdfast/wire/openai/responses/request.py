@@ -1,0 +1,531 @@
+"""A Responses request: decoded, checked, and turned into what sessions are asked.
+
+As with chat, what has a meaning is honoured or refused by name, what only shapes the model's speech is passed on, and
+what nobody can pass on is named in `X-Ignored-Params`. Fields, tools and items that other servers know are left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from holdfast import limits
+from holdfast.core.codec import Value
+from holdfast.core.turns.events import Parameters, ToolDefinition
+from holdfast.errors import InvalidId
+from holdfast.ids import ResponseId, SessionId
+from holdfast.wire.body_parser import (
+    NULL,
+    as_json,
+    bad_tool,
+    demand_between,
+    demand_few,
+    missing_parameter,
+    read_body,
+    tool_definition,
+    unsupported,
+)
+from holdfast.wire.openai.chat.request import Given
+from holdfast.wire.openai.responses.answer import Echo
+from holdfast.wire.openai.responses.items import InputPiece, read_input
+from holdfast.wire.problems import Refused, bad_request
+from holdfast.wire.seal import Seal
+
+SHOW_TOOLS = "holdfast.tool_calls"
+"""The value of `include` that asks for the agent's own calls."""
+
+SEAL_REASONING = "reasoning.encrypted_content"
+"""The value of `include` that asks for what a provider needs to see again of its reasoning."""
+
+# ── the body ─────────────────────────────────────────────────────────────────────────────────
+
+
+class FunctionTool(Struct, frozen=True):
+    """A tool; the members are a function's."""
+
+    type: str = "function"
+    name: str = ""
+    description: str | None = None
+    parameters: Raw = NULL
+    strict: bool | None = None
+
+
+class TextOptions(Struct, frozen=True):
+    format: Raw = NULL
+    verbosity: str | None = None
+
+
+class ReasoningOptions(Struct, frozen=True):
+    effort: str | None = None
+    summary: str | None = None
+    generate_summary: str | None = None
+
+
+class ConversationName(Struct, frozen=True):
+    id: str
+
+
+class ResponsesRequest(Struct, frozen=True):
+    """The body, as far as we look at it. Fields that are not here are left alone."""
+
+    model: str = ""
+    input: Raw = NULL
+    instructions: str | None = None
+    stream: bool | None = None
+    store: bool | None = None
+    background: bool | None = None
+    previous_response_id: str | None = None
+    conversation: str | ConversationName | None = None
+    tools: list[Raw] | None = None
+    tool_choice: Raw = NULL
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    top_logprobs: int | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    metadata: dict[str, str] | None = None
+    include: list[str] | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    user: str | None = None
+    prompt: Raw = NULL
+    moderation: Raw = NULL
+    context_management: Raw = NULL
+    prompt_cache_options: Raw = NULL
+    prompt_cache_retention: Raw = NULL
+    image: Raw = NULL
+    access_programs: Raw = NULL
+
+
+_REFUSED = {
+    "prompt": "prompts are not kept here; send what it says as instructions",
+    "moderation": "answers are not moderated here; ask a server that does",
+}
+"""What an answer would have to keep to, and cannot."""
+
+_LEFT_ALONE = (
+    "context_management",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "image",
+    "access_programs",
+)
+"""What is for other servers, and changes nothing here."""
+
+_PASSED_ON = (
+    "frequency_penalty",
+    "presence_penalty",
+    "service_tier",
+    "user",
+    "safety_identifier",
+    "prompt_cache_key",
+)
+
+
+class ResponsesAsk(Value):
+    """What a Responses request comes to."""
+
+    model: str
+    input: tuple[InputPiece, ...]
+    instructions: tuple[str, ...]
+    parameters: Parameters
+    client_tools: tuple[ToolDefinition, ...]
+    stream: bool
+    store: bool
+    background: bool
+    echo: Echo
+    previous: ResponseId | None = None
+    conversation: SessionId | None = None
+    calls_max: int | None = None
+    given: tuple[Given, ...] = ()
+    left_alone: tuple[str, ...] = ()
+    """What of the request is for other servers: tools of types that only they run, and the like."""
+
+
+_decoder = msgspec.json.Decoder(ResponsesRequest)
+_tool_decoder = msgspec.json.Decoder(FunctionTool)
+
+
+def read_responses_request(
+    body: bytes, *, needs_input: bool = True, seal: Seal | None = None
+) -> ResponsesAsk:
+    """Decode and check a request. Raises Refused, with the parameter that is at fault."""
+    request = read_body(_decoder, body)
+    if needs_input and as_json(request.input) is None:
+        raise missing_parameter("input")
+    _check(request)
+    tools, shown, left_alone = _tools(request.tools or [])
+    choice = _tool_choice(request.tool_choice, tools)
+    parameters = _parameters(request, choice)
+    return ResponsesAsk(
+        model=request.model,
+        input=() if as_json(request.input) is None else read_input(request.input, seal=seal),
+        instructions=(request.instructions,) if request.instructions else (),
+        parameters=parameters,
+        client_tools=tools,
+        stream=bool(request.stream),
+        store=request.store is not False,
+        background=bool(request.background),
+        echo=_echo(request, shown, parameters),
+        previous=_previous(request.previous_response_id),
+        conversation=_conversation(request.conversation),
+        calls_max=request.max_tool_calls,
+        given=_given(parameters),
+        left_alone=(*_ignored(request), *left_alone),
+    )
+
+
+# ── about a context ──────────────────────────────────────────────────────────────────────────
+
+
+class ContextRequest(Struct, frozen=True):
+    """What a model would be shown: a history, and what is added to it."""
+
+    model: str | None = None
+    input: Raw = NULL
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    conversation: str | ConversationName | None = None
+    tools: list[Raw] | None = None
+
+
+class ContextAsk(Value):
+    """What a model would be shown, if it were asked: for counting it, or summing it up."""
+
+    model: str
+    input: tuple[InputPiece, ...] = ()
+    instructions: str = ""
+    tools: tuple[ToolDefinition, ...] | None = ()
+    """None if there are others than functions among them: only their own servers know what those weigh."""
+    tools_bytes: int = 0
+    previous: ResponseId | None = None
+    conversation: SessionId | None = None
+
+
+_context_decoder = msgspec.json.Decoder(ContextRequest)
+
+
+def read_context_request(body: bytes, *, needs_model: bool, seal: Seal | None = None) -> ContextAsk:
+    """Decode and check what is said about a context. Raises Refused."""
+    said = read_body(_context_decoder, body)
+    if needs_model and not said.model:
+        raise missing_parameter("model")
+    _demand_one_line(said.conversation, said.previous_response_id)
+    return ContextAsk(
+        model=said.model or "",
+        input=() if as_json(said.input) is None else read_input(said.input, seal=seal),
+        instructions=said.instructions or "",
+        tools=_functions(said.tools or []),
+        tools_bytes=sum(len(bytes(each)) for each in said.tools or ()),
+        previous=_previous(said.previous_response_id),
+        conversation=_conversation(said.conversation),
+    )
+
+
+def _functions(tools: list[Raw]) -> tuple[ToolDefinition, ...] | None:
+    try:
+        functions, _, left_alone = _tools(tools)
+    except Refused:
+        return None
+    return None if left_alone else functions
+
+
+# ── checks ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _check(request: ResponsesRequest) -> None:
+    if not request.model:
+        raise missing_parameter("model")
+    _demand_one_line(request.conversation, request.previous_response_id)
+    if request.background and request.store is False:
+        raise bad_request(
+            "invalid_value", "background needs store: true, to be found again", param="background"
+        )
+    for name, why in _REFUSED.items():
+        if as_json(getattr(request, name)) is not None:
+            raise unsupported(name, why)
+    if request.top_logprobs:
+        raise unsupported("top_logprobs", "log probabilities are not offered by agents")
+    demand_between("temperature", request.temperature, 0, 2)
+    demand_between("top_p", request.top_p, 0, 1)
+    demand_between("presence_penalty", request.presence_penalty, -2, 2)
+    demand_between("frequency_penalty", request.frequency_penalty, -2, 2)
+    for name, least in (("max_output_tokens", 16), ("max_tool_calls", 1)):
+        value = getattr(request, name)
+        if value is not None and value < least:
+            raise bad_request("invalid_value", f"{name} must be at least {least}", param=name)
+    demand_metadata(request.metadata or {})
+
+
+def _ignored(request: ResponsesRequest) -> Iterator[str]:
+    yield from (name for name in _LEFT_ALONE if as_json(getattr(request, name)) is not None)
+    for each in request.include or ():
+        if each not in (SHOW_TOOLS, SEAL_REASONING) and _PLAIN.fullmatch(each):
+            yield f"include.{each}"
+
+
+_PLAIN = re.compile(r"[a-z0-9_.]{1,64}")
+"""What may stand in a header."""
+
+
+def _demand_one_line(conversation: object, previous: str | None) -> None:
+    if conversation is not None and previous is not None:
+        raise bad_request(
+            "invalid_request",
+            "'previous_response_id' and 'conversation' cannot be used together: a conversation knows "
+            "its last response",
+            param="previous_response_id",
+        )
+
+
+def demand_metadata(metadata: dict[str, str]) -> None:
+    """Raise Refused unless these pairs are few and short enough to be kept."""
+    name_max, value_max = limits.attribute_name_chars_max, limits.attribute_value_chars_max
+    fits = len(metadata) <= limits.attributes_max and all(
+        0 < len(name) <= name_max and len(value) <= value_max for name, value in metadata.items()
+    )
+    if not fits:
+        raise bad_request(
+            "invalid_value",
+            f"metadata has at most {limits.attributes_max} pairs, names of 1 to {name_max} characters "
+            f"and values of at most {value_max}",
+            param="metadata",
+        )
+
+
+def _previous(text: str | None) -> ResponseId | None:
+    if text is None:
+        return None
+    try:
+        return ResponseId(text)
+    except InvalidId as error:
+        raise unknown_previous(text) from error
+
+
+def unknown_previous(name: str) -> Refused:
+    return bad_request(
+        "previous_response_not_found",
+        f"Previous response with id '{name[:100]}' not found.",
+        param="previous_response_id",
+    )
+
+
+def _conversation(name: str | ConversationName | None) -> SessionId | None:
+    text = name.id if isinstance(name, ConversationName) else name
+    if text is None:
+        return None
+    try:
+        return SessionId(text)
+    except InvalidId as error:
+        raise bad_request(
+            "invalid_value",
+            f"conversation is an id that begins with 'conv_': {error}",
+            param="conversation",
+        ) from error
+
+
+# ── parameters ───────────────────────────────────────────────────────────────────────────────
+
+
+def _parameters(request: ResponsesRequest, tool_choice: str | None) -> Parameters:
+    text, reasoning = request.text or TextOptions(), request.reasoning or ReasoningOptions()
+    others = [
+        (name, said) for name in _PASSED_ON if (said := as_json(getattr(request, name))) is not None
+    ]
+    if text.verbosity is not None:
+        others.append(("verbosity", msgspec.json.encode(text.verbosity).decode()))
+    return Parameters(
+        temperature=request.temperature,
+        top_p=request.top_p,
+        max_output_tokens=request.max_output_tokens,
+        reasoning_effort=reasoning.effort,
+        parallel_tool_calls=request.parallel_tool_calls,
+        tool_choice=tool_choice,
+        output_schema=_output_schema(text.format),
+        others=tuple(others),
+    )
+
+
+_THEIR_NAMES = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "max_output_tokens": "max_output_tokens",
+    "reasoning_effort": "reasoning.effort",
+    "tool_choice": "tool_choice",
+    "output_schema": "text.format",
+}
+
+
+def _given(parameters: Parameters) -> tuple[Given, ...]:
+    """What was asked for. That which asks for the ordinary is no wish."""
+    given = [
+        Given(name=name, ours=ours)
+        for ours, name in _THEIR_NAMES.items()
+        if getattr(parameters, ours) not in (None, "auto")
+    ]
+    if parameters.parallel_tool_calls is False:
+        given.append(Given(name="parallel_tool_calls", ours="parallel_tool_calls"))
+    return (*given, *(Given(name=name, ours=name) for name, _ in parameters.others))
+
+
+class _ToolChoice(Struct, frozen=True):
+    type: str
+    name: str | None = None
+
+
+def _tool_choice(raw: Raw, tools: tuple[ToolDefinition, ...]) -> str | None:
+    """None, a word, or the JSON of a choice. A choice among other servers' tools is left alone."""
+    said = as_json(raw)
+    if said is None:
+        return None
+    if said in ('"none"', '"auto"', '"required"'):
+        return said.strip('"')
+    try:
+        choice = msgspec.json.decode(said, type=_ToolChoice)
+    except msgspec.DecodeError as error:
+        raise bad_request(
+            "invalid_value",
+            'tool_choice is "none", "auto", "required" or {"type": "function", "name": …}',
+            param="tool_choice",
+        ) from error
+    match choice.type:
+        case "function" if choice.name in {each.name for each in tools}:
+            return said
+        case "function":
+            raise bad_request(
+                "invalid_value",
+                f"tool_choice names {choice.name!r}, which is not among the tools of this request",
+                param="tool_choice",
+            )
+        case "allowed_tools":
+            return said
+        case _:
+            return None
+
+
+class _Format(Struct, frozen=True):
+    type: str
+    name: str | None = None
+    schema: dict[str, Raw] | None = None
+
+
+def _output_schema(raw: Raw) -> str | None:
+    said = as_json(raw)
+    if said is None:
+        return None
+    try:
+        asked = msgspec.json.decode(said, type=_Format)
+    except msgspec.DecodeError as error:
+        raise bad_request(
+            "invalid_value", f"text.format does not fit: {error}", param="text.format"
+        ) from error
+    match asked.type:
+        case "text":
+            return None
+        case "json_object":
+            return said
+        case "json_schema" if asked.name and asked.schema is not None:
+            return said
+        case "json_schema":
+            raise missing_parameter("text.format.schema" if asked.name else "text.format.name")
+        case _:
+            raise unsupported("text.format", f"text.format of type {asked.type!r} is not offered")
+
+
+# ── tools ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _tools(tools: list[Raw]) -> tuple[tuple[ToolDefinition, ...], str, tuple[str, ...]]:
+    """The client's functions; all tools as they are echoed; and which are for other servers."""
+    demand_few("tools", len(tools))
+    definitions: dict[str, ToolDefinition] = {}
+    shown: list[object] = []
+    left_alone: list[str] = []
+    for n, raw in enumerate(tools):
+        where = f"tools[{n}]"
+        try:
+            tool = _tool_decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            raise bad_tool(where, str(error)) from error
+        if tool.type != "function":
+            left_alone.append(where)
+            shown.append(raw)
+            continue
+        definition = tool_definition(
+            where,
+            name=tool.name,
+            description=tool.description,
+            parameters=tool.parameters,
+            strict=tool.strict,
+        )
+        if definition.name in definitions:
+            raise bad_tool(where, f"there is another function {definition.name!r}")
+        definitions[definition.name] = definition
+        shown.append(_shown(tool))
+    return tuple(definitions.values()), msgspec.json.encode(shown).decode(), tuple(left_alone)
+
+
+def _shown(tool: FunctionTool) -> dict[str, object]:
+    """A function with all its members."""
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "strict": tool.strict,
+    }
+
+
+# ── the echo ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _echo(request: ResponsesRequest, tools: str, parameters: Parameters) -> Echo:
+    reasoning = request.reasoning or ReasoningOptions()
+    plain = Echo()
+    return Echo(
+        model=request.model,
+        instructions=request.instructions,
+        previous_response_id=request.previous_response_id,
+        tools=tools,
+        tool_choice=as_json(request.tool_choice) or plain.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls is not False,
+        text=_text_shown(request.text or TextOptions(), parameters),
+        reasoning_effort=reasoning.effort,
+        reasoning_summary=reasoning.summary or reasoning.generate_summary,
+        temperature=_or(request.temperature, plain.temperature),
+        top_p=_or(request.top_p, plain.top_p),
+        presence_penalty=_or(request.presence_penalty, plain.presence_penalty),
+        frequency_penalty=_or(request.frequency_penalty, plain.frequency_penalty),
+        truncation=request.truncation or plain.truncation,
+        max_output_tokens=request.max_output_tokens,
+        max_tool_calls=request.max_tool_calls,
+        store=request.store is not False,
+        background=bool(request.background),
+        metadata=tuple(sorted((request.metadata or {}).items())),
+        safety_identifier=request.safety_identifier,
+        prompt_cache_key=request.prompt_cache_key,
+        user=request.user,
+        show_tools=SHOW_TOOLS in (request.include or ()),
+        seal_reasoning=SEAL_REASONING in (request.include or ()),
+    )
+
+
+def _text_shown(text: TextOptions, parameters: Parameters) -> str:
+    format_shown = parameters.output_schema or '{"type":"text"}'
+    verbosity = f',"verbosity":{as_json(text.verbosity)}' if text.verbosity else ""
+    return f'{{"format":{format_shown}{verbosity}}}'
+
+
+def _or(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value

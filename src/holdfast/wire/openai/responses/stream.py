@@ -1,0 +1,435 @@
+"""A turn as the events of a streamed Response: a pure writer over the turn's own events.
+
+1. The first event is `response.created`; `queued` follows if it was asked for in the background, and `in_progress`
+   when somebody plays it. The last one is `completed`, `incomplete` or `failed`; `[DONE]` follows.
+2. Every item is added, filled and done, in that order, under one id and one `output_index`; the last event's
+   output is the items that were done, in the order of their indexes.
+   Where a turn came to nothing, what it was about to say stays open, and only `failed` follows.
+3. `sequence_number` counts every event from 0. The same events of a turn make the same bytes, so a stream can be
+   had again, and joined in the middle: what a client has seen already is left out by its number.
+
+What was shown and then set aside, because its step is tried again, is done as incomplete and stays in the output:
+the new answer is a new item. A step that was not seen growing (a plain turn watched from another node, or asked for
+after its end) comes in one piece.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from holdfast.core.items import (
+    AssistantMessage,
+    Item,
+    Items,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from holdfast.core.turns import events as ev
+from holdfast.core.turns.journal import Record
+from holdfast.ids import CallId, ItemId, MessageId, ReasoningId
+from holdfast.wire.openai.responses.answer import (
+    ResponseEnd,
+    ResponseHead,
+    Status,
+    error_object,
+    response_object,
+)
+from holdfast.wire.openai.responses.items import (
+    Address,
+    ItemObject,
+    call_object,
+    is_output,
+    message_object,
+    reasoning_object,
+    served_call_object,
+    summary_part,
+    text_part,
+)
+from holdfast.wire.problems import Problem
+from holdfast.wire.sse import DONE, event_frame, one_line
+
+PartKind = Literal["output_text", "refusal"]
+
+_TERMINAL: dict[Status, str] = {
+    "completed": "response.completed",
+    "incomplete": "response.incomplete",
+}
+
+
+class _Place:
+    """An item that has been added and is not done."""
+
+    def __init__(self, item: ItemId, where: str, index: int, kind: str) -> None:
+        self.item = item
+        self.where = where
+        self.index = index
+        self.kind = kind
+        self.parts: dict[PartKind, int] = {}
+        """The parts that have been added, by their kind: a message has one of each at most."""
+        self.before_delta = b""
+        """What is the same on every piece of its text, but the number."""
+
+
+class ResponseStream:
+    """Turns the events of a turn into frames. Feed it every event once, in order, then the end."""
+
+    def __init__(self, head: ResponseHead, *, after: int = -1, before: Items = ()) -> None:
+        """Events up to number `after` are counted and left out. `before` is what the output begins with: what turns
+        have said that this one continues."""
+        self._said_before = before
+        self._head = head
+        self._shows = head.shows
+        self._client_tools: frozenset[str] = frozenset()
+        self._after = after
+        self._number = 0
+        self._open: dict[ItemId, _Place] = {}
+        self._served: dict[ItemId, ToolCall] = {}
+        self._done: dict[ItemId, tuple[int, ItemObject]] = {}
+        self._count = 0
+        self._waits = head.echo.background
+        """It was asked for in the background, and nobody has begun with it."""
+        self._first = self._beginning()  # they have the first numbers, whenever they are written
+
+    def first(self) -> bytes:
+        """The events that begin every stream."""
+        return self._first
+
+    def _beginning(self) -> bytes:
+        if not self._waits:
+            created = self._lifecycle("response.created", "in_progress")
+            return created + self._in_progress()
+        created = self._lifecycle("response.created", "queued")
+        return created + self._lifecycle("response.queued", "queued")
+
+    def _waited(self) -> bytes:
+        """It waits no more, if it did."""
+        if not self._waits:
+            return b""
+        self._waits = False
+        return self._in_progress()
+
+    def _in_progress(self) -> bytes:
+        begun = self._lifecycle("response.in_progress", "in_progress")
+        results = _results_in(self._said_before)
+        return begun + b"".join(self._rest(each, results) for each in self._said_before)
+
+    def frames(self, record: Record) -> bytes:
+        """What a client is shown of this event; empty if nothing."""
+        event = record.event
+        match event:
+            case ev.Grew() if not event.path:
+                return self._grew(event)
+            case ev.ItemOpened() if not event.path:
+                return self._opened(event)
+            case ev.Began():
+                self._client_tools = frozenset(each.name for each in event.request.client_tools)
+                return b""
+            case ev.StepStarted():
+                return self._waited()
+            case ev.Answered() | ev.StepBroken() if not event.path:
+                return b"".join(map(self._whole, event.items))
+            case ev.ToolStarted() if event.call in self._served:
+                return self._served_starts(self._served[event.call])
+            case ev.ToolFinished() if event.result.call in self._served:
+                return self._served_ends(self._served[event.result.call], event.result)
+            case _:
+                return b""
+
+    def end(self, end: ResponseEnd) -> bytes:
+        """What was not shown yet, and the last event."""
+        results = _results_in(end.items)
+        waited = b"" if end.status == "cancelled" else self._waited()
+        rest = b"".join(self._rest(each, results) for each in end.items)
+        return waited + rest + self._terminal(end)
+
+    def failed(self, problem: Problem) -> bytes:
+        """The last event of a stream that cannot be brought to its end, though its response may be: somebody
+        else plays it. So it is no event of the response and has no number; a client that comes back with the
+        last number that it has seen misses nothing."""
+        error = {
+            "type": problem.kind,
+            "code": problem.code,
+            "message": problem.message,
+            "param": None,
+        }
+        body = {**error, "type": "error", "status": problem.status, "error": error}
+        return event_frame("error", _encode(body))
+
+    # ── lifecycle ──
+
+    def _lifecycle(self, name: str, status: Status) -> bytes:
+        return self._frame(name, {"response": response_object(self._head, status, None, [])})
+
+    def _terminal(self, end: ResponseEnd) -> bytes:
+        output = [shown for _, shown in sorted(self._done.values(), key=lambda each: each[0])]
+        response = response_object(self._head, end.status, end, output)
+        if end.status == "cancelled":  # there is no event of its own for it
+            stopped = Problem(status=409, code="turn_cancelled", message="the turn was cancelled")
+            response["error"] = error_object(stopped)
+        name = _TERMINAL.get(end.status, "response.failed")
+        return self._frame(name, {"response": response}) + DONE
+
+    # ── items ──
+
+    def _opened(self, event: ev.ItemOpened) -> bytes:
+        if event.kind == "message":
+            return self._add_message(event.item)
+        if event.kind == "reasoning":
+            return self._add_reasoning(event.item) if self._shows.reasoning else b""
+        if event.name in self._client_tools:
+            call = ToolCall(
+                id=CallId(event.item), call_id=event.call_id, name=event.name, arguments=""
+            )
+            return self._add_call(call)
+        return b""
+
+    def _grew(self, event: ev.Grew) -> bytes:
+        """A piece of an item. This runs for every token."""
+        place = self._open.get(event.item)
+        if place is None or not event.text:
+            return b""
+        if place.kind == "function_call":
+            return self._delta(place, event.text)
+        if place.kind == "reasoning":
+            return self._thinks(place, event.text) if self._shows.thoughts else b""
+        kind: PartKind = "refusal" if event.refusal else "output_text"
+        if kind == "output_text" and place.before_delta:
+            return self._delta(place, event.text)  # nearly always
+        added = b"" if kind in place.parts else self._add_part(place, kind)
+        return added + self._piece(place, kind, event.text)
+
+    def _whole(self, item: Item) -> bytes:
+        """An item as it came to be: its end, or all of it if it was not seen growing."""
+        if item.id in self._done:
+            return b""
+        if isinstance(item, AssistantMessage):
+            return self._whole_message(item)
+        if isinstance(item, Reasoning):
+            return self._whole_reasoning(item) if self._shows.reasoning else b""
+        if isinstance(item, ToolCall) and (item.waits_for == "client" or item.id in self._open):
+            return self._whole_call(item)
+        if isinstance(item, ToolCall) and self._shows.tools and item.state == "complete":
+            self._served[item.id] = item
+        return b""
+
+    def _rest(self, item: Item, results: dict[ItemId, ToolResult]) -> bytes:
+        """What of an item nobody has been shown, at the end of the turn."""
+        if not is_output(item) or item.id in self._done:
+            return b""
+        shown = self._whole(item)
+        result = results.get(item.id)
+        if isinstance(item, ToolCall) and item.id in self._served and result is not None:
+            return shown + self._served_ends(item, result)
+        return shown
+
+    def _whole_message(self, item: AssistantMessage) -> bytes:
+        texts: dict[PartKind, str] = {
+            "output_text": "".join(p.text for p in item.content if isinstance(p, Text)),
+            "refusal": "".join(p.text for p in item.content if isinstance(p, Refusal)),
+        }
+        frames = b"" if item.id in self._open else self._add_message(item.id)
+        place = self._open[item.id]
+        for kind, text in texts.items():
+            if kind not in place.parts and (
+                text or (kind == "output_text" and not texts["refusal"])
+            ):
+                frames += self._add_part(place, kind) + self._piece(place, kind, text)
+        parts = [
+            (kind, at, texts[kind])
+            for kind, at in sorted(place.parts.items(), key=lambda each: each[1])
+        ]
+        frames += b"".join(self._part_done(place, kind, text) for kind, at, text in parts)
+        shown = message_object(item, place.where)
+        shown["content"] = [_part_object(kind, text) for kind, _, text in parts]
+        return frames + self._item_done(place, shown)
+
+    def _whole_reasoning(self, item: Reasoning) -> bytes:
+        frames = b"" if item.id in self._open else self._add_reasoning(item.id)
+        place = self._open[item.id]
+        if self._shows.thoughts and item.text:
+            if not place.before_delta:
+                frames += self._thinks(place, item.text)
+            at = {"item_id": place.where, "output_index": place.index, "summary_index": 0}
+            frames += self._frame(
+                "response.reasoning_summary_text.done", {**at, "text": item.text}
+            ) + self._frame(
+                "response.reasoning_summary_part.done", {**at, "part": summary_part(item.text)}
+            )
+        return frames + self._item_done(place, reasoning_object(item, place.where, self._shows))
+
+    def _whole_call(self, item: ToolCall) -> bytes:
+        frames = b""
+        if item.id not in self._open:
+            frames = self._add_call(msgspec.structs.replace(item, arguments=""))
+            frames += self._delta(self._open[item.id], item.arguments) if item.arguments else b""
+        place = self._open[item.id]
+        frames += self._frame(
+            "response.function_call_arguments.done",
+            {
+                "item_id": place.where,
+                "output_index": place.index,
+                "name": item.name,
+                "arguments": item.arguments,
+            },
+        )
+        return frames + self._item_done(place, call_object(item, place.where))
+
+    # ── adding and ending ──
+
+    def _add_message(self, item: ItemId) -> bytes:
+        place = self._place(item, "message")
+        shown = message_object(AssistantMessage(id=MessageId(item), content=()), place.where)
+        return self._added(place, {**shown, "status": "in_progress", "content": []})
+
+    def _add_call(self, call: ToolCall) -> bytes:
+        place = self._place(call.id, "function_call")
+        self._lay_down(place, "response.function_call_arguments.delta", b'"delta":')
+        return self._added(place, {**call_object(call, place.where), "status": "in_progress"})
+
+    def _add_reasoning(self, item: ItemId) -> bytes:
+        place = self._place(item, "reasoning")
+        shown = reasoning_object(Reasoning(id=ReasoningId(item)), place.where, self._shows)
+        return self._added(place, {**shown, "status": "in_progress"})
+
+    def _thinks(self, place: _Place, text: str) -> bytes:
+        """A piece of what was thought, as the only part of its summary."""
+        added = b""
+        if not place.before_delta:
+            at = {"item_id": place.where, "output_index": place.index, "summary_index": 0}
+            added = self._frame(
+                "response.reasoning_summary_part.added", {**at, "part": summary_part("")}
+            )
+            name = "response.reasoning_summary_text.delta"
+            self._lay_down(place, name, b'"summary_index":0,"delta":')
+        return added + self._delta(place, text)
+
+    def _place(self, item: ItemId, kind: str) -> _Place:
+        where = str(Address(item=item, session_id=self._head.session_id))
+        place = self._open[item] = _Place(item, where, self._count, kind)
+        self._count += 1
+        return place
+
+    def _added(self, place: _Place, shown: ItemObject) -> bytes:
+        return self._frame(
+            "response.output_item.added", {"output_index": place.index, "item": shown}
+        )
+
+    def _item_done(self, place: _Place, shown: ItemObject) -> bytes:
+        del self._open[place.item]
+        self._done[place.item] = (place.index, shown)
+        return self._frame(
+            "response.output_item.done", {"output_index": place.index, "item": shown}
+        )
+
+    def _add_part(self, place: _Place, kind: PartKind) -> bytes:
+        at = place.parts[kind] = len(place.parts)
+        if kind == "output_text":
+            self._lay_down(
+                place,
+                "response.output_text.delta",
+                b'"content_index":%d,"logprobs":[],"delta":' % at,
+            )
+        return self._frame(
+            "response.content_part.added",
+            {
+                "item_id": place.where,
+                "output_index": place.index,
+                "content_index": at,
+                "part": _part_object(kind, ""),
+            },
+        )
+
+    def _part_done(self, place: _Place, kind: PartKind, text: str) -> bytes:
+        at = {
+            "item_id": place.where,
+            "output_index": place.index,
+            "content_index": place.parts[kind],
+        }
+        if kind == "refusal":
+            said = self._frame("response.refusal.done", {**at, "refusal": text})
+        else:
+            said = self._frame("response.output_text.done", {**at, "logprobs": [], "text": text})
+        return said + self._frame(
+            "response.content_part.done", {**at, "part": _part_object(kind, text)}
+        )
+
+    def _piece(self, place: _Place, kind: PartKind, text: str) -> bytes:
+        if not text:
+            return b""
+        if kind == "output_text":
+            return self._delta(place, text)
+        at = {"item_id": place.where, "output_index": place.index}
+        return self._frame(
+            "response.refusal.delta",
+            {**at, "content_index": place.parts[kind], "delta": text},
+        )
+
+    # ── the agent's own calls ──
+
+    def _served_starts(self, call: ToolCall) -> bytes:
+        if call.id in self._open:
+            return b""  # it is tried again
+        place = self._place(call.id, "mcp_call")
+        at = {"item_id": place.where, "output_index": place.index}
+        return (
+            self._added(place, served_call_object(call, place.where, None))
+            + self._frame("response.mcp_call_arguments.done", {**at, "arguments": call.arguments})
+            + self._frame("response.mcp_call.in_progress", at)
+        )
+
+    def _served_ends(self, call: ToolCall, result: ToolResult) -> bytes:
+        if call.id in self._done:
+            return b""
+        begins = self._served_starts(call)
+        place = self._open[call.id]
+        shown = served_call_object(call, place.where, result)
+        at = {"item_id": place.where, "output_index": place.index}
+        name = f"response.mcp_call.{shown['status']}"
+        return begins + self._frame(name, at) + self._item_done(place, shown)
+
+    # ── frames ──
+
+    def _frame(self, name: str, members: dict[str, object]) -> bytes:
+        number = self._number
+        self._number += 1
+        if number <= self._after:
+            return b""
+        body = {"type": name, "sequence_number": number, **members}
+        return event_frame(name, _encode(body))
+
+    def _lay_down(self, place: _Place, name: str, last: bytes) -> None:
+        """Everything of a piece's frame that does not change, so that a token costs little."""
+        place.before_delta = b'event: %b\ndata: {"type":"%b","item_id":%b,"output_index":%d,%b' % (
+            name.encode(),
+            name.encode(),
+            _encode(place.where),
+            place.index,
+            last,
+        )
+
+    def _delta(self, place: _Place, text: str) -> bytes:
+        number = self._number
+        self._number += 1
+        if number <= self._after:
+            return b""
+        return b'%b%b,"sequence_number":%d}\n\n' % (
+            place.before_delta,
+            one_line(_encode(text)),
+            number,
+        )
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _results_in(items: Items) -> dict[ItemId, ToolResult]:
+    return {each.call: each for each in items if isinstance(each, ToolResult)}
+
+
+def _part_object(kind: PartKind, text: str) -> ItemObject:
+    return {"type": "refusal", "refusal": text} if kind == "refusal" else text_part(text)

@@ -1,0 +1,212 @@
+"""Making sense of what a Responses server streams: events in, deltas out.
+
+The last event says how it went: `response.completed`, `response.incomplete` or `response.failed`; `error` is a
+failure too.
+
+Items are numbered over the whole answer, and their numbers are the indices of our deltas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.turns.deltas import (
+    CallDelta,
+    Delta,
+    ExtraDelta,
+    FinishDelta,
+    ReasoningDelta,
+    TextDelta,
+    UsageDelta,
+)
+from holdfast.core.turns.events import Finish, Usage
+from holdfast.wire.openai.chat.chunks import ErrorObject
+from holdfast.wire.openai.chat.stream_parser import Failing, Garbled
+from holdfast.wire.openai.responses.dialect import kept_reasoning
+from holdfast.wire.stream_parser import UNREADABLE, Listening
+
+# ── what comes ───────────────────────────────────────────────────────────────────────────────
+
+
+class InputDetails(Struct, frozen=True):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class OutputDetails(Struct, frozen=True):
+    reasoning_tokens: int | None = None
+
+
+class HeardUsage(Struct, frozen=True):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: InputDetails | None = None
+    output_tokens_details: OutputDetails | None = None
+
+    def usage(self) -> Usage:
+        inputs = self.input_tokens_details or InputDetails()
+        outputs = self.output_tokens_details or OutputDetails()
+        return Usage(
+            input_tokens=self.input_tokens or 0,
+            cached_tokens=inputs.cached_tokens or 0,
+            cache_write_tokens=inputs.cache_write_tokens or 0,
+            output_tokens=self.output_tokens or 0,
+            reasoning_tokens=outputs.reasoning_tokens or 0,
+        )
+
+
+class HeardPart(Struct, frozen=True):
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+
+
+class HeardItem(Struct, frozen=True):
+    type: str = ""
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    content: list[HeardPart] | None = None
+    summary: list[HeardPart] | None = None
+
+
+class Incomplete(Struct, frozen=True):
+    reason: str | None = None
+
+
+class HeardResponse(Struct, frozen=True):
+    status: str | None = None
+    output: list[msgspec.Raw] | None = None
+    usage: HeardUsage | None = None
+    error: ErrorObject | None = None
+    incomplete_details: Incomplete | None = None
+
+
+class HeardEvent(Struct, frozen=True):
+    type: str = ""
+    output_index: int = 0
+    summary_index: int = 0
+    delta: Any = None
+    item: msgspec.Raw = msgspec.Raw(b"{}")
+    response: HeardResponse | None = None
+    error: ErrorObject | None = None
+    code: str | int | None = None
+    message: str | None = None
+
+
+_decode = msgspec.json.Decoder(HeardEvent).decode
+_decode_item = msgspec.json.Decoder(HeardItem).decode
+_decode_whole = msgspec.json.Decoder(HeardResponse).decode
+
+_THOUGHTS = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
+
+# ── hearing it ───────────────────────────────────────────────────────────────────────────────
+
+
+class ResponsesHearing(Listening):
+    """Listens to one stream. See `models.base.Hearing`."""
+
+    def __init__(self, *, event_bytes_max: int) -> None:
+        super().__init__(event_bytes_max=event_bytes_max)
+        self._spoken: set[int] = set()
+        """The items that have said something already, and need not say it again when they are done."""
+        self._called: set[int] = set()
+        self._thinks_by: dict[int, str] = {}
+
+    def hear(self, data: bytes, deltas: list[Delta]) -> None:
+        event = _decode(data)
+        kind, index = event.type, event.output_index
+        if isinstance(event.delta, str):  # nearly always, and this runs for every token
+            if event.delta:
+                self._grow(kind, index, event.delta, deltas)
+        elif kind == "response.output_item.added":
+            self._begin(index, _decode_item(event.item), deltas)
+        elif kind == "response.output_item.done":
+            self.end(index, bytes(event.item), deltas)
+        elif kind == "response.reasoning_summary_part.added":
+            if event.summary_index and index in self._spoken:
+                deltas.append(ReasoningDelta(text="\n\n", index=index))
+        elif kind in ("response.completed", "response.incomplete", "response.failed"):
+            if event.response is not None:
+                self.finish(event.response, kind.removeprefix("response."), deltas)
+        elif kind == "error":
+            flat = ErrorObject(message=event.message, code=event.code)
+            raise Failing(event.error or flat)
+        # What else there is repeats what was said, or is about tools that run there.
+
+    def _grow(self, kind: str, index: int, text: str, deltas: list[Delta]) -> None:
+        if kind == "response.output_text.delta":
+            deltas.append(TextDelta(text=text, index=index))
+        elif kind == "response.function_call_arguments.delta":
+            deltas.append(CallDelta(index=index, arguments=text))
+        elif kind == "response.refusal.delta":
+            deltas.append(TextDelta(text=text, index=index, refusal=True))
+        elif kind in _THOUGHTS and self._thinks_by.setdefault(index, kind) == kind:
+            # Some servers tell both the thoughts and a summary of them; one of the two is enough.
+            deltas.append(ReasoningDelta(text=text, index=index))
+        else:
+            return
+        self._spoken.add(index)
+
+    def _begin(self, index: int, item: HeardItem, deltas: list[Delta]) -> None:
+        if item.type == "function_call":
+            self._called.add(index)
+            call = CallDelta(index=index, call_id=item.call_id or "", name=item.name or "")
+            deltas.append(call)
+
+    def end(self, index: int, raw: bytes, deltas: list[Delta]) -> None:
+        """An item is whole. What of it was not streamed is said now."""
+        item = _decode_item(raw)
+        told = index in self._spoken
+        if item.type == "function_call":
+            if index not in self._called:
+                self._begin(index, item, deltas)
+            if not told and item.arguments:
+                deltas.append(CallDelta(index=index, arguments=item.arguments))
+        elif item.type == "message" and not told:
+            for part in item.content or ():
+                text = part.text or part.refusal
+                if text:
+                    refusal = part.type == "refusal"
+                    deltas.append(TextDelta(text=text, index=index, refusal=refusal))
+        elif item.type == "reasoning":
+            words = "\n\n".join(part.text or "" for part in item.summary or ())
+            if words and not told:
+                deltas.append(ReasoningDelta(text=words, index=index))
+            extra = kept_reasoning(raw)
+            if extra is not None:
+                deltas.append(ExtraDelta(kind="reasoning", index=index, extra=extra))
+
+    def finish(self, response: HeardResponse, how: str, deltas: list[Delta]) -> None:
+        """How the answer ended. Raises Failing if it did not."""
+        if response.usage is not None:
+            deltas.append(UsageDelta(usage=response.usage.usage()))
+        if how == "completed":
+            finish: Finish = "tool_calls" if self._called else "stop"
+        elif how == "incomplete":
+            why = response.incomplete_details or Incomplete()
+            finish = "content_filter" if why.reason == "content_filter" else "length"
+        else:
+            raise Failing(response.error or ErrorObject(message=f"the response is {how}"))
+        self._finished = self._ended = True
+        deltas.append(FinishDelta(finish=finish))
+
+
+def hear_whole(body: bytes) -> Sequence[Delta]:
+    """An answer that was not streamed, as the deltas it could have been. Raises Failing."""
+    hearing = ResponsesHearing(event_bytes_max=0)
+    deltas: list[Delta] = []
+    try:
+        response = _decode_whole(body)
+        for index, item in enumerate(response.output or ()):
+            hearing.end(index, bytes(item), deltas)
+    except UNREADABLE as error:
+        raise Garbled(ErrorObject(message=f"the answer cannot be read: {error}")) from error
+    if response.status is None:
+        raise Garbled(ErrorObject(message="the answer has no status"))
+    hearing.finish(response, response.status, deltas)
+    return deltas

@@ -1,0 +1,76 @@
+"""A body that does not fit is refused in words that say what would."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+import pytest
+
+from holdfast.core.codec import Value
+from holdfast.wire.api.objects import Asked, Decisions, Place
+from holdfast.wire.api.overview import Remark
+from holdfast.wire.body_parser import read_body
+from holdfast.wire.openai.chat.request import ChatRequest
+from holdfast.wire.problems import Problem, Refused
+
+
+class Deep(Value):
+    either: list[dict[str, Literal["a", "b"]]] | None = None
+
+
+def refused(kind: type[Asked | Deep | ChatRequest], body: str) -> Problem:
+    with pytest.raises(Refused) as caught:
+        read_body(msgspec.json.Decoder(kind), body.encode())
+    assert caught.value.problem.status == 400
+    return caught.value.problem
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "param", "known"),
+    [
+        (Place, '{"key": "x"}', "key", "; there are: version"),
+        (Remark, '{"flag": {"colour": 1}}', "flag.colour", "; there are: name, value"),
+        (
+            Decisions,
+            '{"decisions": {"x": {"yes": 1}}}',
+            "decisions.yes",
+            "; there are: approve, remember, arguments",
+        ),
+    ],
+)
+def test_a_parameter_that_there_is_not_is_told_which_there_are(
+    kind: type[Asked], body: str, param: str, known: str
+) -> None:
+    problem = refused(kind, body)
+    assert (problem.code, problem.param) == ("unknown_parameter", param)
+    assert problem.message == f"there is no parameter {param!r}{known}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "message"),
+    [
+        (
+            ChatRequest,
+            '{"model": "m", "messages": [{"role": "usr"}]}',
+            "messages[0].role: Invalid enum value 'usr'; it is one of assistant, developer, system, tool, user",
+        ),
+        (
+            Deep,
+            '{"either": [{"x": "c"}]}',
+            "either[0]: Invalid enum value 'c'; it is one of a, b",
+        ),
+        (Place, '{"version": "x"}', "version: Expected `int | null`, got `str`"),
+        (Place, "[]", "Expected `object`, got `array`"),
+    ],
+)
+def test_a_value_that_cannot_be_is_told_what_can(
+    kind: type[Asked], body: str, message: str
+) -> None:
+    problem = refused(kind, body)
+    assert problem.code == "invalid_type"
+    assert problem.message == message
+
+
+def test_what_is_no_json_is_said_to_be_none() -> None:
+    assert refused(Place, "{").code == "invalid_json"
