@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.client.address import Address, parse_address
 from holdfast.client.aio import AsyncClient
+from holdfast.client.answers import headers_of
 from holdfast.client.methods import Methods, Which, asking, watching
-from holdfast.client.reading import headers_of
 from holdfast.client.requests import Call, Request, Stream
 from holdfast.client.sync import Client
 from holdfast.errors import InvalidValue

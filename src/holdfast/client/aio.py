@@ -9,9 +9,9 @@ from typing import Self, TypeVar, Unpack
 import aiohttp
 
 from holdfast.client.address import parse_address
+from holdfast.client.answers import QUIET_S, checked, headers_of, refused, translating
 from holdfast.client.events import AnswerEvent, ChatReader, Retelling
 from holdfast.client.methods import Manner, Methods, asking, watching
-from holdfast.client.reading import QUIET_S, checked, headers_of, refused, translating
 from holdfast.client.requests import Awaited, Request, Stream
 
 T = TypeVar("T")

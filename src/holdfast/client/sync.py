@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 from holdfast.client.address import Address, parse_address
+from holdfast.client.answers import QUIET_S, checked, headers_of, refused, translating
 from holdfast.client.events import AnswerEvent, ChatReader, Reader, Retelling
 from holdfast.client.methods import Manner, Methods, asking, watching
-from holdfast.client.reading import QUIET_S, checked, headers_of, refused, translating
 from holdfast.client.requests import Blocking, Request, Stream
 
 PIECE_BYTES = 64 * 1024
