@@ -77,7 +77,7 @@ LAZY_MODULES = frozenset(
         "holdfast",
         "holdfast.store.open",
         "holdfast.tools.mcp.loading",
-        "holdfast.observe.exporting",
+        "holdfast.observe.trace_export",
         "holdfast.server.seals",
         "holdfast.server.upgrading",
     }

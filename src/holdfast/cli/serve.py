@@ -13,8 +13,8 @@ import uvloop
 from holdfast.cli import output
 from holdfast.config import SETTINGS, Config, Quota, flag_of, load_config
 from holdfast.observe.events import configure, event, warn
-from holdfast.observe.exporting import tracing
 from holdfast.observe.supervisor import TaskSupervisor
+from holdfast.observe.trace_export import tracing
 from holdfast.server.agents import load_directory
 from holdfast.server.connection_register import raise_files_limit
 from holdfast.server.listening import Port

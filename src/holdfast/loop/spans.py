@@ -14,7 +14,7 @@ from holdfast.core.items import ToolCall
 from holdfast.core.ports import OpenTurn
 from holdfast.core.turns.deltas import Accumulator
 from holdfast.core.turns.events import Usage
-from holdfast.observe.tracing import Attribute, Span, span
+from holdfast.observe.spans import Attribute, Span, span
 
 PROVIDERS = {
     "azure": "azure.ai.openai",

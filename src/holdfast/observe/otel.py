@@ -1,6 +1,6 @@
 """Spans by way of the OpenTelemetry SDK, which reads its own settings (`OTEL_…`) from the environment.
 
-This module is the only one that imports it, and is imported only if traces are asked for; see `exporting.py`.
+This module is the only one that imports it, and is imported only if traces are asked for; see `trace_export.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace import Span as SdkSpan
 
-from holdfast.observe.tracing import Attribute, Attributes, Exporter, Kind
+from holdfast.observe.spans import Attribute, Attributes, Exporter, Kind
 
 SCOPE = "holdfast"
 SCHEMA = "https://opentelemetry.io/schemas/gen-ai/1.37.0"

@@ -14,7 +14,7 @@ from holdfast import limits
 from holdfast.core.policy import Policy
 from holdfast.errors import HoldfastError, StoreFault
 from holdfast.observe.events import audit, bind, event
-from holdfast.observe.tracing import NO_SPAN, Span, is_tracing, span
+from holdfast.observe.spans import NO_SPAN, Span, is_tracing, span
 from holdfast.server.api import Api
 from holdfast.server.approvals import Approvals
 from holdfast.server.auth import ANYBODY, Door

@@ -5,8 +5,8 @@ from __future__ import annotations
 from holdfast.errors import HoldfastError
 from holdfast.ids import Tenant, TurnId
 from holdfast.observe.events import event, is_listening
+from holdfast.observe.spans import kind_of
 from holdfast.observe.tally import Tally
-from holdfast.observe.tracing import kind_of
 from holdfast.sessions.ask import Admission, Ask
 from holdfast.sessions.transaction import LiveTurn, Lost
 from holdfast.store.rows import SignalKind, TurnRow

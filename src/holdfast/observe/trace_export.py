@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.errors import InvalidValue
-from holdfast.observe.tracing import Exporter, trace_with
+from holdfast.observe.spans import Exporter, trace_with
 
 if TYPE_CHECKING:
     from holdfast.observe.otel import OtelTracer

@@ -13,11 +13,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from holdfast.core.turns.events import Usage
 from holdfast.errors import InvalidValue
 from holdfast.models.openai import OpenAIModel
-from holdfast.observe import exporting
+from holdfast.observe import trace_export
 from holdfast.observe.events import traceparent
-from holdfast.observe.exporting import INSTALL, exporter_of, tracing
 from holdfast.observe.otel import OtelTracer
-from holdfast.observe.tracing import NO_SPAN, is_tracing, span, trace_with
+from holdfast.observe.spans import NO_SPAN, is_tracing, span, trace_with
+from holdfast.observe.trace_export import INSTALL, exporter_of, tracing
 from holdfast.testing import FakeUpstream, ScriptedModel, fails, says
 from tests.observe.test_events import Log, log
 from tests.server.stubs import HeldTool, agent, serving
@@ -217,4 +217,4 @@ def test_a_missing_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(InvalidValue, match=r"pip install 'holdfast\[otel\]'"):
         with tracing(ENDPOINT):
             pytest.fail("it cannot be traced")
-    assert exporting.INSTALL == INSTALL
+    assert trace_export.INSTALL == INSTALL
